@@ -4,6 +4,9 @@ FLAGS ?= --quick
 N ?= 1000
 BIN := $(VENV)/bin
 
+# Dozens of tests start the program, which would compile all its sources each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check docs bench baseline fuzz clean
 
 demo: $(VENV)/installed ## Cut a stereo clip and a VR180 video, animate the portrait, and say where the results are

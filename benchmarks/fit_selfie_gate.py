@@ -45,13 +45,13 @@ from row_stamp import write_rows
 from selfie_gate import NETWORKS, commit
 from selfie_gate_photos import Source, fraction, sources
 from selfie_gate_samples import ASPECTS, Darkroom, Network, Sample
-from vitascope.models.selfie.presence import MIN_AREA
-from vitascope.models.selfie.presence_classifier import (
+from vitascope.models.selfie.presence import (
     CLAIMANTS,
     EVIDENCE_SIZE,
     FEATURE_COUNT,
     GATE_PATH,
     INPUT_LIMIT,
+    MIN_AREA,
     PersonFeatures,
     evidence,
     views,
@@ -245,7 +245,7 @@ def quick_fit(found: Floats, person: Bools, weight: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """The slow judge, without the thresholds; see ``presence_classifier.SlowJudge``."""
+    """The slow judge, without the thresholds; see ``presence.SlowJudge``."""
 
     centre: Floats
     scale: Floats

@@ -65,7 +65,7 @@ OPTIMIZE = """
 import sys
 from pathlib import Path
 from vitascope.config import SettingsSource
-from vitascope.tune.clip_trials import ClipTrials
+from vitascope.tune.optimizer import ClipTrials
 trials = ClipTrials(SettingsSource(profile=sys.argv[2]), Path(sys.argv[1]), seconds=1.0)
 for _ in range(int(sys.argv[3])):
     assert trials.measure({}).failure is None

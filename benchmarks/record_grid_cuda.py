@@ -37,7 +37,7 @@ from row_stamp import commit, gpu_stamp, write_rows
 from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import SettingsSource
 from vitascope.errors import VitascopeError, one_line
-from vitascope.tune.clip_trials import ClipTrials
+from vitascope.tune.optimizer import ClipTrials
 from vitascope.tune.search import Knob, Measured
 
 RESULTS = Path(__file__).parent / "results" / "recorded_grids.json"

@@ -12,7 +12,7 @@ from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.tune import optimizer as search_time
-from vitascope.tune.clip_trials import ClipTrials
+from vitascope.tune.optimizer import ClipTrials
 
 # All but batch and size stay as they are: a grid of a few cells.
 HELD = (

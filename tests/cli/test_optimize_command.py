@@ -6,14 +6,16 @@ import json
 
 import pytest
 
+from brightness_file import brightness_settings
 from clips import write_clip
 from vitascope.bench import synthetic_clip
 from vitascope.cli import main
 from vitascope.config import load_settings
 from vitascope.tune import optimizer as search_time
-from vitascope.tune.clip_trials import ClipTrials
+from vitascope.tune.optimizer import ClipTrials
 
-SMALL = ("--profile", "fast", "--trials", "3", "--seconds", "0.1")
+FAST = ("--profile", "fast", *(f"--set={key}={value}" for key, value in brightness_settings().items()))
+SMALL = (*FAST, "--trials", "3", "--seconds", "0.1")
 
 
 def run(*words):
@@ -68,12 +70,12 @@ def test_an_impossible_target(clip, tmp_path, capsys):
 
 
 def test_bottlenecks(clip, capsys):
-    assert run(clip, "--detect-bottlenecks", "--profile", "fast") == 0
+    assert run(clip, "--detect-bottlenecks", *FAST) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("60 frames at ")
     assert "do this: " in printed
     assert "busy: decode " in printed
-    assert run(clip, "--detect-bottlenecks", "--profile", "fast", "--json") == 0
+    assert run(clip, "--detect-bottlenecks", *FAST, "--json") == 0
     finding = json.loads(capsys.readouterr().out)["findings"][0]
     assert finding["evidence"]
 
@@ -81,7 +83,7 @@ def test_bottlenecks(clip, capsys):
 def test_a_synthetic_clip_where_none_is_named(monkeypatch, capsys):
     monkeypatch.setattr(synthetic_clip, "_USUAL_SIZE", (96, 64))
     monkeypatch.setattr(synthetic_clip, "_USUAL_FRAMES", 60)
-    assert run("--detect-bottlenecks", "--profile", "fast") == 0
+    assert run("--detect-bottlenecks", *FAST) == 0
     assert capsys.readouterr().out.startswith("60 frames at ")
 
 

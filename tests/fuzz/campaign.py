@@ -60,51 +60,69 @@ class Try:
 
 
 def tries(
-    numbers: range | list[int], *, seed: int, folder: Path, timeout_seconds: float = TIMEOUT_SECONDS
+    numbers: range | list[int],
+    *,
+    seed: int,
+    folder: Path,
+    victims: dict[str, list[Path]],
+    server: ForkServer,
+    timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Iterator[Try]:
-    """Try so many, in one process."""
-    victims = make_victims(folder / "whole")
+    """Try so many, one after another.
+
+    Args:
+        numbers: Which tries.
+        seed: With a number it says all about a try.
+        folder: Where tries work; what was handled badly stays there.
+        victims: Whole files, of ``make_victims``; they are only read.
+        server: What runs a try.
+        timeout_seconds: Longer is a hang.
+    """
     clip = victims["video"][0]
     kinds = [kind for kind, share in _SHARES.items() for _ in range(share)]
-    with ForkServer() as server:
-        for number in numbers:
-            rng = random.Random(f"{seed}/{number}")
-            kind = rng.choice(kinds)
-            whole = rng.choice(victims[kind])
-            data, damage = mutated(rng, whole.read_bytes(), _DAMAGE[kind])
-            room = folder / f"{number}"
-            (room / "out").mkdir(parents=True)
-            hurt = room / whole.name
-            hurt.write_bytes(data)
-            out = room / "out" / "made.mkv"
-            command = ["segment", str(clip), "-o", str(out), "--profile", "fast", "--device", "cpu", "--json"]
-            what: dict[str, Any]
-            if kind == "video":
-                command[1] = str(hurt)
-                what = {"command": command}
-            elif kind == "settings":
-                what = {"command": [*command, "--config", str(hurt)]}
-            elif kind == "network":
-                what = {"command": [*command, "--model", str(hurt), "--kind", "matte"]}
-            elif kind == "picture":
-                what, out = {"portrait": str(hurt)}, None  # type: ignore[assignment]
-            else:
-                what, out = {"motion": str(hurt)}, None  # type: ignore[assignment]
-            ended = server.run(what, folder=room, timeout_seconds=timeout_seconds)
-            frames = FRAMES if kind == "video" else None
-            bad = what_is_bad(ended, hurt=hurt, whole=whole, out=out, whole_frames=frames)
-            yield Try(number, whole.name, tuple(damage), bad, ended.stderr.strip()[-600:], ended.seconds)
-            if bad is None:
-                shutil.rmtree(room)
+    for number in numbers:
+        rng = random.Random(f"{seed}/{number}")
+        kind = rng.choice(kinds)
+        whole = rng.choice(victims[kind])
+        data, damage = mutated(rng, whole.read_bytes(), _DAMAGE[kind])
+        room = folder / f"{number}"
+        (room / "out").mkdir(parents=True)
+        hurt = room / whole.name
+        hurt.write_bytes(data)
+        out = room / "out" / "made.mkv"
+        command = ["segment", str(clip), "-o", str(out), "--profile", "fast", "--device", "cpu", "--json"]
+        what: dict[str, Any]
+        if kind == "video":
+            command[1] = str(
+                hurt
+            )  # what a network makes of it is not the question: one of a convolution will do
+            what = {"command": [*command, "--model", str(victims["network"][0]), "--kind", "matte"]}
+        elif kind == "settings":
+            what = {"command": [*command, "--config", str(hurt)]}
+        elif kind == "network":
+            what = {"command": [*command, "--model", str(hurt), "--kind", "matte"]}
+        elif kind == "picture":
+            what, out = {"portrait": str(hurt)}, None  # type: ignore[assignment]
+        else:
+            what, out = {"motion": str(hurt)}, None  # type: ignore[assignment]
+        ended = server.run(what, folder=room, timeout_seconds=timeout_seconds)
+        frames = FRAMES if kind == "video" else None
+        bad = what_is_bad(ended, hurt=hurt, whole=whole, out=out, whole_frames=frames)
+        yield Try(number, whole.name, tuple(damage), bad, ended.stderr.strip()[-600:], ended.seconds)
+        if bad is None:
+            shutil.rmtree(room)
 
 
 def _share(numbers: list[int], seed: int, folder: str, end: float) -> list[Try]:
     done: list[Try] = []
     if time.monotonic() < end:
-        for one in tries(numbers, seed=seed, folder=Path(folder) / f"from {numbers[0]}"):
-            done.append(one)
-            if time.monotonic() >= end:
-                break
+        own = Path(folder) / f"from {numbers[0]}"
+        victims = make_victims(own / "whole")
+        with ForkServer() as server:
+            for one in tries(numbers, seed=seed, folder=own, victims=victims, server=server):
+                done.append(one)
+                if time.monotonic() >= end:
+                    break
     return done
 
 

@@ -80,15 +80,24 @@ class ForkServer:
 def serve() -> None:
     """Answer orders until there are none."""
     # Imported and never used here: a child has them at once. No thread and no session is started by importing.
+    import encodings.ascii  # noqa: F401
+    import gc
+
     import cv2
     import onnxruntime  # noqa: F401
 
+    import vitascope.animation.motion_file
+    import vitascope.animation.portrait
+    import vitascope.cli.app
     import vitascope.cli.segment
     import vitascope.media.writing.writer
     import vitascope.models.selfie.selfie
+    import vitascope.observe.progress
     import vitascope.segmentation.batch  # noqa: F401
 
     cv2.setNumThreads(1)
+    gc.collect()
+    gc.freeze()  # what children share is copied where their collections touch it
     for line in sys.stdin:
         order = json.loads(line)
         sys.stdout.write(json.dumps(_tried(order)) + "\n")

@@ -11,7 +11,7 @@ import pytest
 
 from clips import write_clip
 from fuzz.campaign import tries
-from fuzz.forking import Outcome
+from fuzz.forking import ForkServer, Outcome
 from fuzz.judging import what_is_bad
 from fuzz.mutation import MUTATORS, mutated
 from fuzz.victims import make_victims
@@ -19,12 +19,24 @@ from fuzz.victims import make_victims
 CASES, SHARES = 300, 6
 
 
+@pytest.fixture(scope="module")
+def victims(tmp_path_factory):
+    """Whole files, which are only read."""
+    return make_victims(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def server():
+    with ForkServer() as server:
+        yield server
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="a try is a forked process")
 @pytest.mark.parametrize("share", range(SHARES))
-def test_damaged_files_are_answered_well(share, tmp_path):
+def test_damaged_files_are_answered_well(share, victims, server, tmp_path):
     size = CASES // SHARES
     numbers = range(share * size, (share + 1) * size)
-    done = list(tries(numbers, seed=2, folder=tmp_path))
+    done = list(tries(numbers, seed=2, folder=tmp_path, victims=victims, server=server))
     assert len(done) == size
     assert [one for one in done if one.bad is not None] == []
 
@@ -40,8 +52,8 @@ def test_a_number_and_a_seed_say_all(kind):
 @pytest.mark.parametrize(
     ("damage", "is_known"), [("images", False), ("bytes", True), ("two runs", True), ("a bit", True)]
 )
-def test_the_judge_forgives_a_gif_that_cannot_tell_and_nothing_else(tmp_path, damage, is_known):
-    whole = next(path for path in make_victims(tmp_path)["video"] if path.suffix == ".gif")
+def test_the_judge_forgives_a_gif_that_cannot_tell_and_nothing_else(victims, tmp_path, damage, is_known):
+    whole = next(path for path in victims["video"] if path.suffix == ".gif")
     data = whole.read_bytes()
     at = [match.start() for match in re.finditer(rb"\x21\xf9\x04", data)]
     hurt = tmp_path / "hurt.gif"
@@ -63,8 +75,8 @@ def test_the_judge_forgives_a_gif_that_cannot_tell_and_nothing_else(tmp_path, da
     assert (bad is not None) == is_known
 
 
-def test_the_judge_forgives_a_recording_that_ends_between_two_pictures(tmp_path):
-    whole = next(path for path in make_victims(tmp_path)["video"] if path.suffix == ".ts")
+def test_the_judge_forgives_a_recording_that_ends_between_two_pictures(victims, tmp_path):
+    whole = next(path for path in victims["video"] if path.suffix == ".ts")
     data = whole.read_bytes()
     starts = [match.start() // 188 * 188 for match in re.finditer(b"\0\0\1\xe0", data)]
     (tmp_path / "out").mkdir()
@@ -83,10 +95,10 @@ def test_the_judge_forgives_a_recording_that_ends_between_two_pictures(tmp_path)
     [(0, 1, 18, False), (0, 1, 17, True), (2, 1, 18, True), (0, 400, 18, True)],
 )
 def test_the_judge_forgives_a_recording_that_begins_late_and_nothing_else(
-    tmp_path, keyframe, hole, made, is_known
+    victims, tmp_path, keyframe, hole, made, is_known
 ):
     """Without its first keyframe a transport stream is what recorders of broadcasts write."""
-    whole = next(path for path in make_victims(tmp_path)["video"] if path.suffix == ".ts")
+    whole = next(path for path in victims["video"] if path.suffix == ".ts")
     data = bytearray(whole.read_bytes())
     signs = [match.end() - 1 for match in re.finditer(b"\0\0\1\x65", data)]  # H.264: a slice of a keyframe
     data[signs[keyframe] : signs[keyframe] + hole] = bytes(hole)

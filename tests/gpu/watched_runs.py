@@ -6,15 +6,14 @@ import faulthandler
 import itertools
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from vitascope.gpu.pipeline.queues import QueueLimits
+from waiting import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 20.0
 ONE = QueueLimits(items=1)
 
 
@@ -45,13 +44,6 @@ def watched(action: Callable[[], Any]) -> Any:
     if "error" in outcome:
         raise outcome["error"]
     return outcome["result"]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < give_up_at, "never became true"
-        time.sleep(0.001)
 
 
 class ClosingSource:

@@ -11,7 +11,7 @@ import pytest
 from skimage import data
 
 from vitascope.errors import EngineError, ModelError
-from vitascope.models.selfie.presence_classifier import FEATURE_COUNT, TRUNK_PATH, PersonFeatures
+from vitascope.models.selfie.presence import FEATURE_COUNT, TRUNK_PATH, PersonFeatures
 
 
 def picture(values: np.ndarray) -> np.ndarray:

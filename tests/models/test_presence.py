@@ -10,14 +10,14 @@ import pytest
 from vitascope.errors import ModelError
 from vitascope.models.network import FloatArray
 from vitascope.models.selfie import presence
-from vitascope.models.selfie.presence import PresenceGate
-from vitascope.models.selfie.presence_classifier import (
+from vitascope.models.selfie.presence import (
     EVIDENCE_SIZE,
     FEATURE_COUNT,
     LOOK_SIZE,
     Claimant,
     Look,
     PresenceClassifier,
+    PresenceGate,
     QuickJudge,
     SlowJudge,
 )

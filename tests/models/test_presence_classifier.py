@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vitascope.models.network import FloatArray
-from vitascope.models.selfie.presence_classifier import (
+from vitascope.models.selfie.presence import (
     CLAIM,
     EVIDENCE_SIZE,
     FEATURE_COUNT,

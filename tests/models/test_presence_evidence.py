@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from vitascope.models.network import FloatArray
-from vitascope.models.selfie.presence_classifier import (
+from vitascope.models.selfie.presence import (
     EVIDENCE,
     EVIDENCE_SIZE,
     LOOK_SIZE,

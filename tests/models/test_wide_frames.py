@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitascope.models.network import FloatArray
-from vitascope.models.selfie.presence_classifier import overlap
+from vitascope.models.selfie.presence import overlap
 from vitascope.models.selfie.selfie import INTERVAL, WideFrameChoice
 
 NOBODY = np.zeros((1, 36, 64), np.float32)

@@ -16,6 +16,7 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.observe import keys as keys_module
 from vitascope.observe.keys import PressedKeys, holding_interrupts
+from waiting import eventually
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has neither terminals nor these signals"
@@ -42,13 +43,6 @@ def terminal(monkeypatch):
         os.close(end)
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def test_keys_come_one_by_one_and_the_terminal_is_given_back(terminal):
     import termios
 
@@ -61,7 +55,7 @@ def test_keys_come_one_by_one_and_the_terminal_is_given_back(terminal):
         keys.hand_to(pressed.append, at_interrupt=lambda: None)
         assert keys.are_read and not waits_for_lines()
         os.write(terminal["ours"], b"mQ")
-        wait_until(lambda: pressed == ["m", "Q"])
+        eventually(lambda: pressed == ["m", "Q"])
     assert waits_for_lines() and not keys.are_read
 
 
@@ -73,7 +67,7 @@ def test_arrows_and_their_like_are_no_commands(terminal, sequence):
         os.write(terminal["ours"], sequence)
         time.sleep(0.25)
         os.write(terminal["ours"], b"m")
-        wait_until(lambda: pressed)
+        eventually(lambda: pressed)
     assert pressed == ["m"]
 
 
@@ -82,7 +76,7 @@ def test_a_terminal_that_goes_away_ends_the_keys_and_nothing_else(terminal):
     with PressedKeys() as keys:
         keys.hand_to(pressed.append, at_interrupt=lambda: None)
         os.close(terminal.pop("ours"))
-        wait_until(lambda: not keys.are_read)
+        eventually(lambda: not keys.are_read)
     assert pressed == []
 
 
@@ -106,7 +100,7 @@ def test_a_program_sent_to_the_background_reads_nothing(terminal, monkeypatch):
         time.sleep(0.25)
         assert pressed == []
         group[0] -= 1
-        wait_until(lambda: pressed == ["x"])
+        eventually(lambda: pressed == ["x"])
 
 
 @pytest.mark.parametrize("taker", ["main", "another"])

@@ -32,7 +32,7 @@ from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation import gpu_job
 from vitascope.segmentation.gpu_job import GpuJob
 from vitascope.segmentation.matting import stream as stream_module
-from vitascope.segmentation.matting.shot_beginnings import ShotBeginnings
+from vitascope.segmentation.matting.shot_windows import ShotBeginnings
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
 

@@ -19,11 +19,9 @@ from vitascope.config import SettingsSource, load_settings
 from vitascope.device import Device
 from vitascope.errors import InputError, UsageError, VitascopeError
 from vitascope.segmentation import film_run
-from vitascope.tune import clip_trials
 from vitascope.tune import optimizer as search_time
-from vitascope.tune.clip_trials import LEAST_FRAMES, ClipTrials
 from vitascope.tune.knobs import cell_of, knobs_for
-from vitascope.tune.optimizer import Target, Tuner
+from vitascope.tune.optimizer import LEAST_FRAMES, ClipTrials, Target, Tuner
 from vitascope.tune.search import Effect, Measured
 from vitascope.tune.tuned_file import (
     append_history,
@@ -316,7 +314,7 @@ def test_modes_are_tried_where_they_can_be_of_use():
 
 def test_a_latency_to_keep_is_reached_by_latency_mode(scripted, clip, monkeypatch):
     by_batch = {1: 20.0, 2: 120.0, 4: 200.0}
-    monkeypatch.setattr(clip_trials, "_latency_ms", lambda run: by_batch[run.frames_per_call])
+    monkeypatch.setattr(search_time, "_latency_ms", lambda run: by_batch[run.frames_per_call])
     held = [one for one in HELD if "mode" not in one]
     source = SettingsSource(profile="fast", assignments=(*held, "model.batch_size=2-4"))
     tuned = Tuner(
@@ -347,9 +345,8 @@ def test_the_cell_that_is_nearest_to_some_values():
     assert (values["model.batch_size"], values["processing.max_queue_size"]) == (8, 32)
 
 
-def test_the_file_says_why_and_loads_and_the_history_remembers(scripted, clip, tmp_path):
-    source = source_of("performance.auto_tune=true")
-    tuned = Tuner(source, clip, subject="a clip", seconds=0.1).tune()
+def test_the_file_says_why_and_loads_and_the_history_remembers(scripted, plainly_tuned, tmp_path):
+    source, tuned = source_of("performance.auto_tune=true"), plainly_tuned
     when = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
     path = tmp_path / "tuned.yaml"
     write_tuned(path, tuned_text(tuned, source, subject="a clip", when=when))
@@ -395,7 +392,7 @@ def test_a_search_that_was_broken_off_is_not_measured_again(scripted, clip, tmp_
 
 
 def test_mattes_of_large_films_are_thinned(monkeypatch, clip, scripted):
-    monkeypatch.setattr(clip_trials, "_MOST_COMPARED_WIDTH", 32)
+    monkeypatch.setattr(search_time, "_MOST_COMPARED_WIDTH", 32)
     trials = ClipTrials(source_of(), Path(clip), seconds=0.1)
     trials.begin(with_quality=True)
     assert trials._reference[0].shape == (22, 32)

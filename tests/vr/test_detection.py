@@ -13,8 +13,7 @@ from skimage import data
 
 from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Projection, StereoLayout, VideoInfo
-from vitascope.vr.detection import describe_vr
-from vitascope.vr.fisheye_circle import find_circle
+from vitascope.vr.detection import describe_vr, find_circle
 from vitascope.vr.projection import Equirectangular, Fisheye
 
 SBS, TB, MONO = StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM, StereoLayout.MONO

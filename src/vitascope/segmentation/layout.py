@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vitascope.config import VideoSettings
 from vitascope.frames import Plane, Projection, StereoLayout, VideoInfo
-from vitascope.media.reading.keyframes import keyframe_lumas
+from vitascope.media.reading.reader import keyframe_lumas
 from vitascope.vr.detection import VrDescription, describe_vr
 from vitascope.vr.stereo import NO_SIGN, possible_layout
 

@@ -49,11 +49,12 @@ class OutputSet:
         trim: Which part of the input is written.
         vr: What the input is to VR.
         settings: They say what the pictures of some kinds look like.
-        writer: What writes each file; ``VideoWriter`` when omitted.
 
     Raises:
         OutputError: A file cannot be created.
     """
+
+    _writer: type[VideoWriter] = VideoWriter
 
     def __init__(
         self,
@@ -64,7 +65,6 @@ class OutputSet:
         trim: VideoSettings,
         vr: VrDescription,
         settings: OutputSettings,
-        writer: type[VideoWriter] | None = None,
     ) -> None:
         self._kinds = [kind for kind, _ in outputs]
         self._writers: list[VideoWriter] = []
@@ -74,7 +74,7 @@ class OutputSet:
             for (kind, path), encoding in zip(outputs, encodings, strict=True):
                 written = written_info(kind, info, encoding, vr=vr, settings=settings)
                 self._writers.append(
-                    (writer or VideoWriter)(
+                    self._writer(
                         path,
                         info=written,
                         encoding=encoding,

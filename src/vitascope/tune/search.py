@@ -4,6 +4,10 @@ Bayesian optimisation: a model of what was measured says where something better 
 so on (Jones, Schonlau and Welch, Journal of Global Optimization 13, 1998). Limits are models of their own, and a cell
 is worth its expected gain times the chance that it keeps them (Gardner et al., ICML 2014); so is the chance that it
 runs at all, for cells may fail.
+
+The model is a Gaussian process over the cells (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
+chapters 2 and 5). The covariance is a sum over the knobs (each acts by itself) and a product over them (they act on one
+another), each a Matérn 5/2.
 """
 
 from __future__ import annotations
@@ -14,15 +18,15 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vitascope.errors import OutputError, UsageError
-from vitascope.tune.surrogate import Floats, Surrogate, expected_gain, normal_cdf
 
 __all__ = [
     "Cell",
@@ -39,6 +43,150 @@ __all__ = [
     "save_trials",
 ]
 
+_Floats = npt.NDArray[np.float64]
+
+_LENGTHS = (0.2, 0.5, 1.2, 3.0)
+_SHARES_ALONE = (0.3, 0.6, 0.9)
+_NOISES = (1e-3, 1e-2, 6e-2)
+_JITTER = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How the covariance falls off."""
+
+    lengths: tuple[float, ...]
+    """For each knob, the length over which results stay alike; its whole range is 1."""
+    share_alone: float = 0.6
+    """Share of the variance that knobs explain by themselves, 0..1."""
+    noise: float = 1e-2
+    """Variance of a measurement that does not come back, as a share of all."""
+
+
+@dataclass(slots=True)
+class _Fit:
+    inverse: _Floats
+    weights: _Floats
+    mean: float
+    scale: float
+
+
+def _matern(distance: _Floats) -> _Floats:
+    scaled = math.sqrt(5.0) * distance
+    return np.asarray((1 + scaled + scaled**2 / 3) * np.exp(-scaled))
+
+
+class _Surrogate:
+    """Predicts one figure of every cell from those that were measured.
+
+    Args:
+        cells: intp [N, K]: the number of each cell's value in each of K knobs.
+        apart: For each knob float64 [V, V]: how far its V values lie apart, 0..1.
+    """
+
+    def __init__(self, cells: npt.NDArray[np.intp], apart: Sequence[_Floats]) -> None:
+        self._cells = cells
+        self._apart = tuple(apart)
+        self._shape = _Shape((1.2,) * len(self._apart))
+        self._known: list[int] = []
+        self._fit: _Fit | None = None
+
+    def learn(self, rows: Sequence[int], values: Sequence[float], *, reshape: bool) -> None:
+        """Take what was measured.
+
+        Args:
+            rows: Cells; one may come several times.
+            values: Their figures.
+            reshape: Look for the shape that makes the figures most likely; without it the last one stays.
+        """
+        self._known = list(rows)
+        figures = np.asarray(values, np.float64)
+        mean = float(figures.mean())
+        scale = float(figures.std()) or 1.0
+        standard = (figures - mean) / scale
+        if reshape and len(rows) >= 4:
+            self._shape = self._most_likely(standard)
+        covariance = self._covariance(self._shape, self._known)
+        covariance[np.diag_indices_from(covariance)] += self._shape.noise + _JITTER
+        inverse: _Floats = np.asarray(np.linalg.inv(covariance), np.float64)
+        self._fit = _Fit(inverse, np.asarray(inverse @ standard, np.float64), mean, scale)
+
+    def predict(self) -> tuple[_Floats, _Floats]:
+        """Mean and standard deviation of every cell's figure, float64 [N] each."""
+        fit = self._fit
+        assert fit is not None  # it has learnt
+        across = self._covariance(self._shape, None)
+        mean = across @ fit.weights
+        explained = across @ fit.inverse
+        explained *= across
+        variance = 1 - explained.sum(axis=1)
+        return mean * fit.scale + fit.mean, np.sqrt(np.maximum(variance, 1e-12)) * fit.scale
+
+    def _covariance(self, shape: _Shape, rows: Sequence[int] | None) -> _Floats:
+        """Between ``rows`` (all cells when None) and what is known."""
+        left = self._cells if rows is None else self._cells[list(rows)]
+        right = self._cells[self._known]
+        alone: _Floats = np.zeros((len(left), len(right)))
+        together: _Floats = np.ones((len(left), len(right)))
+        near: _Floats = np.empty((len(left), len(right)))
+        # In place from here on: new memory costs more than the sums.
+        for knob, (length, apart) in enumerate(zip(shape.lengths, self._apart, strict=True)):
+            # Values are few, cells are many: the costly function is called for values only.
+            values = _matern(apart / length)[:, right[:, knob]]
+            np.take(values, left[:, knob], axis=0, out=near, mode="clip")
+            alone += near
+            together *= near
+        alone *= shape.share_alone
+        alone /= len(self._apart)
+        together *= 1 - shape.share_alone
+        alone += together
+        return alone
+
+    def _most_likely(self, standard: _Floats) -> _Shape:
+        """One sweep of coordinate ascent on the marginal likelihood, from the shape before."""
+        best, best_score = self._shape, self._likelihood(self._shape, standard)
+
+        def offer(candidate: _Shape) -> None:
+            nonlocal best, best_score
+            score = self._likelihood(candidate, standard)
+            if score > best_score:
+                best, best_score = candidate, score
+
+        for share in _SHARES_ALONE:
+            offer(replace(best, share_alone=share))
+        for noise in _NOISES:
+            offer(replace(best, noise=noise))
+        for knob in range(len(self._apart)):
+            for length in _LENGTHS:
+                offer(replace(best, lengths=(*best.lengths[:knob], length, *best.lengths[knob + 1 :])))
+        return best
+
+    def _likelihood(self, shape: _Shape, standard: _Floats) -> float:
+        covariance = self._covariance(shape, self._known)
+        covariance[np.diag_indices_from(covariance)] += shape.noise + _JITTER
+        try:
+            lower = np.linalg.cholesky(covariance)
+        except np.linalg.LinAlgError:
+            return -math.inf
+        half = np.linalg.solve(lower, standard)
+        return float(-0.5 * half @ half - np.log(np.diag(lower)).sum())
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _normal_cdf(x: _Floats) -> _Floats:
+    """Share of a standard normal distribution below ``x``."""
+    return np.asarray(0.5 * (1 + _erf(x / math.sqrt(2.0))))
+
+
+def _expected_gain(mean: _Floats, deviation: _Floats, best: float) -> _Floats:
+    """Expected improvement over ``best`` (Mockus 1974; Jones, Schonlau and Welch 1998, equation 15)."""
+    ahead = mean - best
+    z = ahead / deviation
+    density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    return np.asarray(ahead * _normal_cdf(z) + deviation * density)
+
 
 Cell = tuple[int, ...]
 """The number of the chosen value of each knob."""
@@ -53,7 +201,7 @@ class Knob:
     """Plain values; when numbers, or marked ordered, neighbours are taken to act alike."""
     ordered: bool = True
 
-    def apart(self) -> Floats:
+    def apart(self) -> _Floats:
         """How far values lie apart, 0..1, float64 [V, V]."""
         count = len(self.values)
         if not self.ordered or count < 2:
@@ -286,8 +434,8 @@ class GridSearch:
                 self.trials.append(Trial(tuple(words["cell"]), measured, words["why"]))
         indices = np.array(self.cells, np.intp)
         apart = [knob.apart() for knob in knobs]
-        self._speed, self._runs = Surrogate(indices, apart), Surrogate(indices, apart)
-        self._figures = {limit.figure: Surrogate(indices, apart) for limit in limits}
+        self._speed, self._runs = _Surrogate(indices, apart), _Surrogate(indices, apart)
+        self._figures = {limit.figure: _Surrogate(indices, apart) for limit in limits}
         self._spread = self._spread_cells(random.Random(seed))
         self._ended, self._next_shape = "", _RESHAPE_EVERY
 
@@ -433,20 +581,20 @@ class GridSearch:
             self._runs.learn(rows, labels, reshape=reshape)
         return ran
 
-    def _predicted(self) -> tuple[Floats, Floats]:
+    def _predicted(self) -> tuple[_Floats, _Floats]:
         self._learnt()
         return self._speed.predict()
 
-    def _chances(self, ran: Sequence[Trial]) -> Floats:
+    def _chances(self, ran: Sequence[Trial]) -> _Floats:
         """Chance of each cell to run and to keep the limits, 0..1."""
-        chance: Floats = np.ones(len(self.cells))
+        chance: _Floats = np.ones(len(self.cells))
         if len(ran) < len(self.trials):
             mean, deviation = self._runs.predict()
-            chance *= normal_cdf(mean / np.maximum(deviation, 0.05))
+            chance *= _normal_cdf(mean / np.maximum(deviation, 0.05))
         for limit in self.limits:
             mean, deviation = self._figures[limit.figure].predict()
             bound = math.log(max(limit.most, 0.0) + max(limit.most, _SMALLEST) * 0.05)
-            chance *= normal_cdf((bound - mean) / np.maximum(deviation, 0.01))
+            chance *= _normal_cdf((bound - mean) / np.maximum(deviation, 0.01))
             for row, keeps in self._decided(limit, ran):
                 chance[row] = chance[row] if keeps else 0.0
         return chance
@@ -488,7 +636,7 @@ class GridSearch:
         worth = chance.copy()
         best = self._best_of(mean)
         if best is not None:
-            worth *= expected_gain(mean, deviation, float(mean[self._number[best]]))
+            worth *= _expected_gain(mean, deviation, float(mean[self._number[best]]))
         for cell in tried:
             worth[self._number[cell]] = -1.0
         row = int(np.argmax(worth))
@@ -546,7 +694,7 @@ class GridSearch:
             )
         ]
 
-    def _best_of(self, mean: Floats) -> Cell | None:
+    def _best_of(self, mean: _Floats) -> Cell | None:
         return max(self._feasible(), key=lambda cell: float(mean[self._number[cell]]), default=None)
 
     def _best(self) -> Cell | None:

@@ -252,9 +252,7 @@ def stereo_map(
     return map_x, map_y
 
 
-def eye_disagreement(
-    alpha: npt.NDArray[np.float32], truth: View, camera: Camera, *, band_samples: int | None = None
-) -> float:
+def eye_disagreement(alpha: npt.NDArray[np.float32], truth: View, camera: Camera) -> float:
     """How far the eyes' mattes are apart along the figures' outlines, once each outline lies over the other.
 
     The mean of the absolute difference between one eye's alpha and the other eye's, read where it shows the same part
@@ -265,13 +263,12 @@ def eye_disagreement(
         alpha: float32 [H, W], 0..1: mattes of both eyes, in place.
         truth: The frame that was matted.
         camera: What made it.
-        band_samples: Samples on either side of the outline that count; a hundredth of an eye's height when omitted.
 
     Returns:
         0..1; NaN where no outline is seen by both eyes.
     """
     parts, eyes = camera.regions, camera.eyes
-    reach = max(round(parts[0].height / 100), 1) if band_samples is None else band_samples
+    reach = max(round(parts[0].height / 100), 1)  # samples on either side of the outline that count
     window = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
     # Outside its outline, too, a figure's matte lies at the figure's depth.
     depths = [
@@ -342,13 +339,13 @@ def person_picture(height: int = 512, *, seed: int = 0) -> npt.NDArray[np.uint8]
     return np.asarray(np.clip(np.rint(picture), 0, 255), np.uint8)
 
 
-def noise_surround(height: int = 1024, *, seed: int = 0) -> npt.NDArray[np.uint8]:
+def noise_surround(height: int = 1024) -> npt.NDArray[np.uint8]:
     """Draw a surround of soft coloured blots with fine texture, without seam or poles.
 
     Returns:
-        uint8 [height, 2 * height, 3]; the same for the same seed.
+        uint8 [height, 2 * height, 3]; the same each time.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     rays = _rays(Equirectangular(360, 180), (height, 2 * height), range(height), 1)
     weights = rays**2 / np.sqrt((rays**4).sum(axis=0))
     rgb = np.zeros((height, 2 * height, 3), np.float32)

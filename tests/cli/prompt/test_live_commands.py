@@ -15,6 +15,7 @@ from vitascope.cli.prompt.console import HELP, CommandConsole
 from vitascope.cli.prompt.job_line import JobLine
 from vitascope.cli.prompt.live import LiveRun
 from vitascope.errors import InputError, UsageError
+from waiting import eventually
 
 
 class FakeSession:
@@ -78,35 +79,28 @@ def prompt(monkeypatch, tmp_path):
     assert not run.is_running
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 def test_from_animate_to_stop(prompt):
     told = prompt("animate a.jpg -d talk.motion --sink null --sink mjpeg:8890 --duration 9 --record k.motion")
     assert told == "live: a.jpg follows talk.motion\n"
-    wait_until(lambda: prompt.run._session is not None)
+    eventually(lambda: prompt.run._session is not None)
     name, driver, sinks, profile, record, seconds = prompt.animation.given
     assert (name, driver, sinks, profile) == ("a.jpg", "talk.motion", ["null", "mjpeg:8890"], "balanced")
     assert (record.name, seconds) == ("k.motion", 9.0)
     assert prompt("press m+") == "mirror on\nstrength 1.10\n"
     prompt("restart")
-    wait_until(lambda: prompt.animation.restarts == 1)
+    eventually(lambda: prompt.animation.restarts == 1)
     with pytest.raises(UsageError, match="runs already"):
         prompt("animate a.jpg -d talk.motion --sink null")
     prompt("stop live")
     assert prompt.run.wait(timeout_seconds=5)
     assert prompt.ended == ["live: stopped"]
     prompt("animate a.jpg -d 0 --sink null")  # and once more
-    wait_until(lambda: prompt.animation.given[1] == "0")
+    eventually(lambda: prompt.animation.given[1] == "0")
 
 
 def test_the_key_q_ends_it(prompt):
     prompt("animate a.jpg -d talk.motion --sink null")
-    wait_until(lambda: prompt.run._session is not None)
+    eventually(lambda: prompt.run._session is not None)
     prompt("press q")
     assert prompt.run.wait(timeout_seconds=5)
 
@@ -114,7 +108,7 @@ def test_the_key_q_ends_it(prompt):
 def test_one_that_is_stopped_while_it_opens(prompt):
     prompt.animation.may_open.clear()
     prompt("animate a.jpg -d talk.motion --sink null")
-    wait_until(lambda: prompt.animation.given is not None)
+    eventually(lambda: prompt.animation.given is not None)
     with pytest.raises(UsageError, match="not open yet"):
         prompt("press m")
     prompt("stop live")

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watched_runs import PATIENCE_SECONDS, BoomError, ClosingSource, batches, eventually, our_threads, watched
+from watched_runs import BoomError, ClosingSource, batches, our_threads, watched
 
 from vitascope.errors import PipelineError
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source, Stage, Together
+from waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 

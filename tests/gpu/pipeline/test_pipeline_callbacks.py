@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from watched_runs import PATIENCE_SECONDS, BoomError, ClosingSource, watched
+from watched_runs import BoomError, ClosingSource, watched
 
 from vitascope.errors import PipelineError
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pytest
-from watched_runs import PATIENCE_SECONDS, BoomError, ClosingSource, eventually, our_threads, watched
+from watched_runs import BoomError, ClosingSource, our_threads, watched
 
 from vitascope.errors import InputError, PipelineError, VitascopeError
 from vitascope.gpu.pipeline.pipeline import Pipeline, describe_item
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Group, Map, Sink, Source
+from waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from watched_runs import PATIENCE_SECONDS, BoomError, batches, eventually, watched
+from watched_runs import BoomError, batches, watched
 
 from vitascope.errors import PipelineError
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
+from waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from watched_runs import ONE, PATIENCE_SECONDS, BoomError, eventually, watched
+from watched_runs import ONE, BoomError, watched
 
 from vitascope.errors import PipelineError
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
+from waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 

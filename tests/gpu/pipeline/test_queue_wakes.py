@@ -7,10 +7,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from test_queues import PATIENCE_SECONDS, eventually, make_queue
+from test_queues import make_queue
 
 from vitascope.gpu.pipeline import queues
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
+from waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,16 +12,7 @@ from hypothesis import strategies as st
 
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits, Turnstile, nbytes_of
 from vitascope.gpu.pipeline.report import LatencyHistogram
-
-PATIENCE_SECONDS = 20.0
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until another thread has made the condition true; fail after a generous time."""
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < give_up_at, "never became true"
-        time.sleep(0.001)
+from waiting import PATIENCE_SECONDS, eventually
 
 
 def make_queue(*, items: int = 8, nbytes: int | None = None, overflow: str = "wait") -> BoundedQueue[int]:

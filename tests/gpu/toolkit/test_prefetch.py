@@ -8,10 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watched_runs import BoomError, ClosingSource, eventually, our_threads, watched
+from watched_runs import BoomError, ClosingSource, our_threads, watched
 
 from vitascope.errors import DeviceError, PipelineError
 from vitascope.gpu import PrefetchDataLoader
+from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 

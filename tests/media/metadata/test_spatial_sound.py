@@ -13,11 +13,10 @@ import pytest
 from vitascope.media.metadata.mp4_boxes import Box, full_box, read_moov, rewrite_moov, sample_entry
 from vitascope.media.metadata.spatial_sound import read_spatial_sound, write_spatial_sound
 from vitascope.media.reading.reader import open_video, probe
-from vitascope.media.writing.container_metadata import ContainerMetadata
 from vitascope.media.writing.encoder_setup import PictureSetup
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.stream_copy import CarriedStream
-from vitascope.media.writing.writer import VideoWriter
+from vitascope.media.writing.writer import ContainerMetadata, VideoWriter
 
 # Google's Spatial Audio RFC: version, type, order, channel ordering, normalisation, channels, their numbers.
 SA3D = full_box(b"SA3D", b"").to_bytes()[:8].replace(

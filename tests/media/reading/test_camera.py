@@ -12,6 +12,7 @@ import pytest
 
 from vitascope.errors import InputError
 from vitascope.media.reading.camera import Camera, Capture, open_capture
+from waiting import PATIENCE_SECONDS, eventually
 
 
 class ScriptedCapture:
@@ -45,10 +46,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 def wait_for_count(camera: Camera, count: int) -> None:
-    deadline = time.monotonic() + 5
-    while camera.captured_count < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    eventually(lambda: camera.captured_count >= count)
 
 
 def test_the_newest_picture_wins() -> None:
@@ -57,13 +55,13 @@ def test_the_newest_picture_wins() -> None:
         capture.give(1, 2, 3)
         wait_for_count(camera, 3)
         before = time.monotonic()
-        picture = camera.take(timeout_seconds=5)
+        picture = camera.take(timeout_seconds=PATIENCE_SECONDS)
         assert picture is not None
         assert (int(picture.rgb[0, 0, 0]), picture.index) == (3, 2)
         assert before - 5 < picture.captured_seconds <= before
         assert camera.take(timeout_seconds=0.01) is None
         capture.give(4, None)
-        following = camera.take(timeout_seconds=5)
+        following = camera.take(timeout_seconds=PATIENCE_SECONDS)
         assert following is not None and following.index == 3
         assert not following.is_first
     assert capture.is_closed
@@ -82,11 +80,11 @@ def test_an_unplugged_camera_is_found_again() -> None:
 
     with Camera(open_one, on_state=states.append, retry_seconds=0.01) as camera:
         captures[0].give(1)
-        first = camera.take(timeout_seconds=5)
+        first = camera.take(timeout_seconds=PATIENCE_SECONDS)
         assert first is not None and first.is_first
         captures[0].give(None)
         captures[1].give(9)
-        again = camera.take(timeout_seconds=5)
+        again = camera.take(timeout_seconds=PATIENCE_SECONDS)
         assert again is not None and again.is_first and again.index == 1
         assert camera.state == "connected"
         captures[1].give(None)
@@ -102,17 +100,14 @@ def test_a_camera_that_hangs_is_told_once_until_it_gives_again(monkeypatch: pyte
         assert camera.take(timeout_seconds=0.1) is None
         assert states == [], "it was never there"
         capture.give(1)
-        assert camera.take(timeout_seconds=5) is not None
+        assert camera.take(timeout_seconds=PATIENCE_SECONDS) is not None
         for _ in range(3):
             assert camera.take(timeout_seconds=0.1) is None
         assert states == ["connected", "silent"]
         capture.give(2)
-        assert camera.take(timeout_seconds=5) is not None
+        assert camera.take(timeout_seconds=PATIENCE_SECONDS) is not None
         wait_for_count(camera, 2)
-        deadline = time.monotonic() + 5
-        while states != ["connected", "silent", "connected"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        eventually(lambda: states == ["connected", "silent", "connected"])
         monkeypatch.undo()
         capture.give(None)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 from live_pictures import MADE
 
 from vitascope.errors import OutputError
 from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 
-__all__ = ["ScriptedSink", "wait_until"]
+__all__ = ["ScriptedSink"]
 
 
 class ScriptedSink:
@@ -53,11 +51,3 @@ class ScriptedSink:
     def close(self) -> None:
         self.closed += 1
         self._pass("close")
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait at most five seconds."""
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)

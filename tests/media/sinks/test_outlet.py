@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 from live_pictures import MADE, make_picture
-from scripted_sink import ScriptedSink, wait_until
+from scripted_sink import ScriptedSink
 
 from vitascope.errors import OutputError
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import NullSink
+from waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def test_a_slow_sink_gets_the_newest_picture() -> None:
         for index in range(1, 6):
             outlet.offer(make_picture(index))
         sink.may_take.set()
-        wait_until(lambda: len(sink.taken) == 2)
+        eventually(lambda: len(sink.taken) == 2)
     assert sink.taken == [0, 5]
     report = outlet.report()
     assert (report.sent, report.dropped, report.state, report.error) == (2, 4, "closed", None)
@@ -58,14 +59,14 @@ def test_a_sink_that_has_more_to_do_does_it_between_pictures() -> None:
 
     sink = Window()
     with SinkOutlet(sink, MADE) as outlet:
-        wait_until(lambda: sink.attended >= 2)
+        eventually(lambda: sink.attended >= 2)
         outlet.offer(make_picture(3))
-        wait_until(lambda: sink.taken == [3])
+        eventually(lambda: sink.taken == [3])
         before = sink.attended
-        wait_until(lambda: sink.attended > before)
+        eventually(lambda: sink.attended > before)
     assert sink.closed == 1
     with SinkOutlet(Window(fails_in="attend"), MADE) as outlet:
-        wait_until(lambda: outlet.has_failed)
+        eventually(lambda: outlet.has_failed)
 
 
 def test_what_waits_is_sent_before_closing() -> None:
@@ -84,9 +85,9 @@ def test_a_failure_is_told_and_kept(where: str) -> None:
     outlet.start()
     outlet.offer(make_picture())
     if where == "close":
-        wait_until(lambda: sink.taken == [0])
+        eventually(lambda: sink.taken == [0])
     else:
-        wait_until(lambda: outlet.report().state == "failed")
+        eventually(lambda: outlet.report().state == "failed")
     outlet.close()
     assert told == [sink.error] == [outlet.error]
     assert outlet.report().state == "failed"
@@ -100,7 +101,7 @@ def test_what_a_library_raises_becomes_one_line_of_ours() -> None:
     outlet = SinkOutlet(sink, MADE)
     outlet.start()
     outlet.offer(make_picture())
-    wait_until(lambda: outlet.report().state == "failed")
+    eventually(lambda: outlet.report().state == "failed")
     outlet.close()
     assert isinstance(outlet.error, OutputError)
     assert outlet.report().error == "scripted failed: two lines"
@@ -111,12 +112,12 @@ def test_a_failed_sink_can_be_started_again_beside_one_that_goes_on() -> None:
     with SinkOutlet(failing, MADE) as first, SinkOutlet(steady, MADE) as second:
         for outlet in (first, second):
             outlet.offer(make_picture(1))
-        wait_until(lambda: first.report().state == "failed" and steady.taken == [1])
+        eventually(lambda: first.report().state == "failed" and steady.taken == [1])
         failing.fails_in = ""
         first.start()
         for outlet in (first, second):
             outlet.offer(make_picture(2))
-        wait_until(lambda: failing.taken == [2] and steady.taken == [1, 2])
+        eventually(lambda: failing.taken == [2] and steady.taken == [1, 2])
         assert first.report().error is None
         assert first.report().state == "running"
 
@@ -131,7 +132,7 @@ def test_a_sink_that_hangs_is_left_behind() -> None:
     with pytest.raises(OutputError, match=r"did not finish within 0\.05 seconds"):
         outlet.close(timeout_seconds=0.05)
     sink.may_take.set()
-    wait_until(lambda: sink.closed == 1)
+    eventually(lambda: sink.closed == 1)
 
 
 def test_closing_twice_and_before_starting_does_nothing() -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import av
 import pytest
 from live_pictures import MADE, make_picture
-from scripted_sink import ScriptedSink, wait_until
+from scripted_sink import ScriptedSink
 
 from vitascope.errors import OutputError
 from vitascope.media.sinks.file import FileSink
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets
 from vitascope.media.sinks.sink import LivePicture
+from waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +35,13 @@ def test_a_sink_that_fails_once_is_restarted_beside_one_that_goes_on(threaded: b
         assert not first.restart()  # it has not failed
         for outlet in (first, second):
             outlet.offer(make_picture(1))
-        wait_until(lambda: first.has_failed and steady.taken == [1])
+        eventually(lambda: first.has_failed and steady.taken == [1])
         failing.fails_in = ""
         assert first.restart()
         first.wait_open()
         for outlet in (first, second):
             outlet.offer(make_picture(2))
-        wait_until(lambda: failing.taken == [2] and steady.taken == [1, 2])
+        eventually(lambda: failing.taken == [2] and steady.taken == [1, 2])
         report = first.report()
     assert (report.state, report.sent, report.error, report.restarts) == ("running", 1, None, 1)
     assert report.earlier_error == "the cable was pulled"
@@ -53,11 +54,11 @@ def test_a_restart_that_fails_again_is_told_and_can_be_repeated() -> None:
     sink = ScriptedSink(fails_in="send")
     with SinkOutlet(sink, MADE) as outlet:
         outlet.offer(make_picture())
-        wait_until(lambda: outlet.has_failed)
+        eventually(lambda: outlet.has_failed)
         sink.fails_in = "open"
         sink.error = OutputError("it is not there")
         assert outlet.restart()
-        wait_until(lambda: outlet.has_failed)
+        eventually(lambda: outlet.has_failed)
         report = outlet.report()
         assert (report.error, report.earlier_error) == ("it is not there", "the cable was pulled")
         assert report.failure == "scripted: it is not there"
@@ -79,12 +80,12 @@ def test_a_sink_that_still_hangs_is_not_opened_a_second_time(monkeypatch: pytest
         began = time.monotonic()
         assert outlet.restart()
         assert time.monotonic() - began < 10, "nobody waits for a restart"
-        wait_until(lambda: outlet.has_failed)
+        eventually(lambda: outlet.has_failed)
         assert outlet.report().error == "scripted still hangs; it cannot be started again"
     assert sink.opened == 1
     sink.hangs_in = sink.fails_in = ""
     sink.may_go_on.set()
-    wait_until(lambda: not any(t.name == "vitascope-sink-scripted" for t in threading.enumerate()))
+    eventually(lambda: not any(t.name == "vitascope-sink-scripted" for t in threading.enumerate()))
     assert outlet.restart()
     outlet.wait_open()
     outlet.close()
@@ -112,7 +113,7 @@ def test_what_is_no_exception_is_a_failure_too(where: str) -> None:
     sink = ScriptedSink(fails_in=where, error=SystemExit("a library wanted to leave"))
     with SinkOutlet(sink, MADE) as outlet:
         outlet.offer(make_picture())
-        wait_until(lambda: outlet.has_failed)
+        eventually(lambda: outlet.has_failed)
     assert outlet.report().error == outlet.report().failure == "scripted failed: a library wanted to leave"
     assert sink.closed == 1
 
@@ -139,8 +140,8 @@ def test_several_that_hang_are_left_behind_in_the_time_of_one(where: str) -> Non
         assert outlet.report().error == "scripted did not finish within 0.3 seconds"
     for sink in hanging:
         sink.may_go_on.set()
-    wait_until(lambda: all(sink.closed == 1 for sink in hanging))
-    wait_until(lambda: not any(t.name == "vitascope-sink-scripted" for t in threading.enumerate()))
+    eventually(lambda: all(sink.closed == 1 for sink in hanging))
+    eventually(lambda: not any(t.name == "vitascope-sink-scripted" for t in threading.enumerate()))
     assert outlets[0].report().state == "failed", "what came too late does not count"
 
 
@@ -191,14 +192,14 @@ def test_a_file_that_is_begun_again_keeps_what_was_written(tmp_path: Path) -> No
     outlet = SinkOutlet(sink, MADE)
     with outlet:
         outlet.offer(make_picture(0))
-        wait_until(lambda: outlet.report().sent == 1)
+        eventually(lambda: outlet.report().sent == 1)
         outlet.offer(make_picture(7))
-        wait_until(lambda: outlet.has_failed)
+        eventually(lambda: outlet.has_failed)
         assert outlet.restart()
         outlet.wait_open()
         assert sink.name == f"file:{tmp_path / 'out-3.mp4'}"
         outlet.offer(make_picture(1))
-        wait_until(lambda: outlet.report().sent == 1)
+        eventually(lambda: outlet.report().sent == 1)
     for name in ("out.mp4", "out-3.mp4"):
         with av.open(str(tmp_path / name)) as container:
             assert sum(1 for _ in container.decode(video=0)) == 1

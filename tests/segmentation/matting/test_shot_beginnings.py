@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lever_network import frame_of
 from vitascope.segmentation.matting.batch import Batch
-from vitascope.segmentation.matting.shot_beginnings import ShotBeginnings
+from vitascope.segmentation.matting.shot_windows import ShotBeginnings
 
 FRAME = frame_of([])
 

@@ -8,12 +8,14 @@ import shutil
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import av
 import numpy as np
 import pytest
 from swaying_clip import packets, swaying_clip
 
+from brightness_file import brightness_settings
 from clips import write_clip
 from vitascope.cli.app import main
 from vitascope.config import load_settings
@@ -42,8 +44,9 @@ FLAGS = {
     "processing.overlap_frames": 8,
     "edges.temporal_smoothing": 0.5,
     "gpu.device": "cpu",
+    **brightness_settings(),
 }
-FRAMES = 96
+FRAMES = 72
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +55,17 @@ def clip(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def by_processes(clip, tmp_path_factory):
+def two():
+    """Two processes of this machine."""
+    with Segmenter(profile="fast", settings=FLAGS | {"processing.use_multiprocessing": True}) as segmenter:
+        yield segmenter
+
+
+@pytest.fixture(scope="module")
+def by_processes(clip, two, tmp_path_factory):
     """What two processes of this machine make."""
     out = tmp_path_factory.mktemp("processes") / "o.mp4"
-    with Segmenter(profile="fast", settings=FLAGS | {"processing.use_multiprocessing": True}) as segmenter:
-        segmenter.write(clip, [("key", out)])
+    two.write(clip, [("key", out)])
     return packets(out)
 
 
@@ -80,15 +89,50 @@ def shared(nodes, **flags):
     return Segmenter(profile="fast", settings=FLAGS | {"processing.cluster": nodes.address} | flags)
 
 
-def test_three_nodes_make_what_two_processes_make(clip, nodes, by_processes, tmp_path):
-    with shared(nodes) as segmenter:
-        report = segmenter.write(clip, [("key", tmp_path / "o.mp4")])
-        segmenter.write(clip, [("key", tmp_path / "again.mp4")])
-    assert "3 of 3 processes" in report.device
-    assert report.frame_count == FRAMES
-    assert packets(tmp_path / "o.mp4") == packets(tmp_path / "again.mp4") == by_processes
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.mp4", "o.mp4"]
-    assert not ray.is_initialized()
+class TestOneCrew:
+    """Somebody on each of three nodes, from video to video."""
+
+    @pytest.fixture(scope="class")
+    def three(self, nodes):
+        with shared(nodes) as segmenter:
+            yield segmenter
+        assert not ray.is_initialized()
+
+    def test_three_nodes_make_what_two_processes_make(self, clip, three, by_processes, tmp_path):
+        report = three.write(clip, [("key", tmp_path / "o.mp4")])
+        three.write(clip, [("key", tmp_path / "again.mp4")])
+        assert "3 of 3 processes" in report.device
+        assert report.frame_count == FRAMES
+        assert packets(tmp_path / "o.mp4") == packets(tmp_path / "again.mp4") == by_processes
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["again.mp4", "o.mp4"]
+
+    def test_a_second_run_that_wants_the_same_output_is_refused(self, clip, two, three, tmp_path):
+        out, refused = tmp_path / "o.mp4", []
+
+        def second(started):
+            del started
+            with pytest.raises(OutputError, match="it is being written already") as caught:
+                three.write(clip, [("key", out)])
+            refused.append(str(caught.value))
+
+        two.write(clip, [("key", out)], on_start=second)
+        assert refused
+        assert "\n" not in refused[0]
+
+    def test_a_process_of_a_node_that_is_killed_is_started_anew(self, clip, three, by_processes, tmp_path):
+        makers = three._runner._makers
+
+        def process_of(seat):
+            return ray.get(seat.actor.__ray_call__.remote(lambda _: os.getpid()))
+
+        seat = makers._seats[0]
+        victim = process_of(seat)
+        three.write(clip, [("key", tmp_path / "o.mp4")], on_start=lambda _: os.kill(victim, signal.SIGKILL))
+        assert packets(tmp_path / "o.mp4") == by_processes
+        os.kill(process_of(makers._seats[1]), signal.SIGKILL)  # which is idle
+        report = three.write(clip, [("key", tmp_path / "again.mp4")])
+        assert "3 of 3 processes" in report.device
+        assert process_of(seat) != victim
 
 
 def test_nodes_keep_the_people_whom_this_machine_found(clip, nodes, tmp_path, monkeypatch):
@@ -140,80 +184,70 @@ def alive_nodes():
     return sum(node["Alive"] for node in ray.nodes())
 
 
-@pytest.mark.parametrize("finished", [0, 3, 6])
-def test_a_node_that_is_lost_costs_its_stretch(clip, nodes, by_processes, tmp_path, finished):
-    """One more joins first, which then is killed: in each third of the film."""
-    lost = nodes.add_node(num_cpus=1)
+def test_a_node_that_is_lost_costs_its_stretch(clip, nodes, by_processes, tmp_path):
+    """Three more join first, which then are killed: one in each third of a video."""
+    spare = [nodes.add_node(num_cpus=1) for _ in range(3)]
     nodes.wait_for_nodes()
-    folder = tmp_path / ".o.mp4.stretches"
-    is_lost = threading.Event()
+    threads = []
 
-    def lose(started):
-        def when_some_are_there():
+    def losing(node, finished, folder):
+        """What loses a node as soon as so many stretches are made, and whether it did."""
+        is_lost = threading.Event()
+
+        def lose():
             while len(list(folder.glob("*.stretch"))) < finished and folder.exists():
                 time.sleep(0.005)
-            nodes.remove_node(lost, allow_graceful=False)
+            nodes.remove_node(node, allow_graceful=False)
             is_lost.set()
 
-        threading.Thread(target=when_some_are_there).start()
+        threads.append(threading.Thread(target=lose))
+        return lambda _: threads[-1].start(), is_lost
 
     with shared(nodes) as segmenter:
-        assert len(segmenter._runner._makers) == 4
-        alive = alive_nodes()
-        report = segmenter.write(clip, [("key", tmp_path / "o.mp4")], on_start=lose)
-        assert is_lost.wait(PATIENCE_SECONDS)
-        # Ray itself may take seconds to know.
-        ends_at = time.monotonic() + PATIENCE_SECONDS
-        while alive_nodes() == alive and time.monotonic() < ends_at:
-            time.sleep(0.1)
+        for node, finished in zip(spare, (0, 2, 4), strict=True):
+            out = tmp_path / f"{finished}.mp4"
+            lose, is_lost = losing(node, finished, tmp_path / f".{out.name}.stretches")
+            alive = alive_nodes()
+            report = segmenter.write(clip, [("key", out)], on_start=lose)
+            assert is_lost.wait(PATIENCE_SECONDS)
+            # Ray itself may take seconds to know.
+            ends_at = time.monotonic() + PATIENCE_SECONDS
+            while alive_nodes() == alive and time.monotonic() < ends_at:
+                time.sleep(0.1)
+            assert report.frame_count == FRAMES
+            assert packets(out) == by_processes
         again = segmenter.write(clip, [("key", tmp_path / "again.mp4")])
+    for thread in threads:
+        thread.join()
     assert "3 of 3 processes" in again.device
     assert packets(tmp_path / "again.mp4") == by_processes
-    assert report.frame_count == FRAMES
-    assert packets(tmp_path / "o.mp4") == by_processes
-
-
-def test_a_process_of_a_node_that_is_killed_is_started_anew(clip, nodes, by_processes, tmp_path):
-    with shared(nodes) as segmenter:
-        seat = segmenter._runner._makers._seats[0]
-        victim = ray.get(seat.actor.__ray_call__.remote(lambda _: os.getpid()))
-        segmenter.write(
-            clip, [("key", tmp_path / "o.mp4")], on_start=lambda _: os.kill(victim, signal.SIGKILL)
-        )
-        assert packets(tmp_path / "o.mp4") == by_processes
-        idle = ray.get(segmenter._runner._makers._seats[1].actor.__ray_call__.remote(lambda _: os.getpid()))
-        os.kill(idle, signal.SIGKILL)
-        report = segmenter.write(clip, [("key", tmp_path / "again.mp4")])
-        assert "3 of 3 processes" in report.device
-        assert ray.get(seat.actor.__ray_call__.remote(lambda _: os.getpid())) != victim
 
 
 def test_what_a_node_does_not_see_is_said_before_the_first_stretch(clip, nodes, tmp_path, monkeypatch):
-    honest = cluster_module._Actor
+    class Blind(cluster_module._Actor):
+        """Sees less than it should, when told so: the folders of one machine are all the same here."""
 
-    def sees(replaced):
-        """A node that sees less than it should: the folders of one machine are all the same here."""
+        unseen = None
 
-        class Blind(honest):
-            def sees(self, sign, video):
-                seen = super().sees(sign, video)
-                return cluster_module._Seen(
-                    **{name: getattr(seen, name) for name in seen.__slots__} | replaced
-                )
+        def sees(self, sign, video):
+            return replace(super().sees(sign, video), **(self.unseen or {}))
 
-        return Blind
-
+    monkeypatch.setattr(cluster_module, "_Actor", Blind)
     cases = [
         ({"sign": None, "answer": None}, OutputError, "does not see this folder"),
         ({"answer": None, "why_not": "Read-only file system"}, OutputError, "may not write there: Read-only"),
         ({"fingerprint": None}, InputError, "does not see this video"),
     ]
-    for replaced, kind, words in cases:
-        monkeypatch.setattr(cluster_module, "_Actor", sees(replaced))
-        with shared(nodes) as segmenter, pytest.raises(kind, match=rf"node [\d.]+ \(\w+\) {words}") as caught:
-            segmenter.write(clip, [("key", tmp_path / "o.mp4")])
-        assert "\n" not in str(caught.value)
-        assert list(tmp_path.iterdir()) == []
+    with shared(nodes) as segmenter:
+        for unseen, kind, words in cases:
+            for seat in segmenter._runner._makers._seats:
+                ray.get(
+                    seat.actor.__ray_call__.remote(lambda self, told: setattr(self, "unseen", told), unseen)
+                )
+            with pytest.raises(kind, match=rf"node [\d.]+ \(\w+\) {words}") as caught:
+                segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+            assert "\n" not in str(caught.value)
+            assert list(tmp_path.iterdir()) == []
 
 
 def test_who_cannot_open_its_network_is_left_out(clip, nodes, by_processes, tmp_path, monkeypatch):
@@ -247,7 +281,8 @@ def test_status_tells_nodes_and_films(clip, nodes, tmp_path, capsys):
         said.append(capsys.readouterr().out)
 
     # Long enough to be asked about.
-    with shared(nodes, **{"processing.overlap_frames": 90}) as segmenter:
+    slow = {"processing.overlap_frames": 90, "model.name": "selfie", "model.kind": None}
+    with shared(nodes, **slow) as segmenter:
         segmenter.write(clip, [("key", tmp_path / "o.mp4")], on_start=ask)
     answer = json.loads(said[0])
     assert [node["cores"] for node in answer["nodes"]] == [1, 1, 1]
@@ -287,8 +322,6 @@ FACTS = MakerFacts("rvm", "auto", None, "ort 1 (CPU, 4 threads)", (), True, "cpu
     ],
 )
 def test_nodes_whose_answers_would_differ_are_named(changes, words):
-    from dataclasses import replace
-
     facts = [("one", FACTS), ("two", replace(FACTS, **changes))]
     if words is None:
         cluster_module._refuse_differences(facts)
@@ -299,8 +332,6 @@ def test_nodes_whose_answers_would_differ_are_named(changes, words):
 
 @pytest.mark.parametrize(("engines", "odd"), [("aab", {2}), ("ab", set()), ("aaaa", set()), ("baba", set())])
 def test_who_has_another_engine_than_most_is_left_out(engines, odd):
-    from dataclasses import replace
-
     facts = [replace(FACTS, engine_name=engine) for engine in engines]
     assert cluster_module._with_another_engine(facts) == odd
 
@@ -308,8 +339,6 @@ def test_who_has_another_engine_than_most_is_left_out(engines, odd):
 def test_a_node_whose_engine_failed_its_check_is_named_and_left_out(
     clip, nodes, by_processes, tmp_path, monkeypatch
 ):
-    from dataclasses import replace
-
     with cluster_at(nodes.address) as connected:
         odd = cluster_module.nodes_of(connected)[0]
     odd_id = odd.node_id
@@ -330,7 +359,7 @@ def test_a_node_whose_engine_failed_its_check_is_named_and_left_out(
     assert note == f"{odd.label} was left out: {expected}"
 
 
-def test_a_folder_is_a_queue_that_survives_a_lost_node(clip, nodes, by_processes, tmp_path, capsys):
+def test_a_folder_is_a_queue_that_survives_a_lost_node(clip, nodes, two, by_processes, tmp_path, capsys):
     """A long video and short ones; a node is lost meanwhile, and another run wants the same output."""
     folder = tmp_path / "in"
     folder.mkdir()
@@ -360,29 +389,9 @@ def test_a_folder_is_a_queue_that_survives_a_lost_node(clip, nodes, by_processes
     assert packets(tmp_path / "cut" / "long.mp4") == by_processes
     told = [event for event in events if event["event"] == "progress"]
     assert all((event["videos"], event["input"]) == (7, "7 videos") for event in told)
-    flags = FLAGS | {"processing.use_multiprocessing": True}
-    with Segmenter(profile="fast", settings=flags) as segmenter:
-        segmenter.write(folder / "short3.mp4", [("key", tmp_path / "alone.mp4")])
+    two.write(folder / "short3.mp4", [("key", tmp_path / "alone.mp4")])
     assert packets(tmp_path / "alone.mp4") == packets(tmp_path / "cut" / "short3.mp4")
     assert not list((tmp_path / "cut").glob(".*"))
-
-
-def test_a_second_run_that_wants_the_same_output_is_refused(clip, nodes, tmp_path):
-    out, refused = tmp_path / "o.mp4", []
-
-    def second(started):
-        del started
-        with (
-            shared(nodes) as other,
-            pytest.raises(OutputError, match="it is being written already") as caught,
-        ):
-            other.write(clip, [("key", out)])
-        refused.append(str(caught.value))
-
-    with Segmenter(profile="fast", settings=FLAGS | {"processing.use_multiprocessing": True}) as first:
-        first.write(clip, [("key", out)], on_start=second)
-    assert refused
-    assert "\n" not in refused[0]
 
 
 def test_paths_mean_the_same_elsewhere(tmp_path, monkeypatch):

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from swaying_clip import packets, swaying_clip
 
+from brightness_file import brightness_settings
 from vitascope.errors import OutputError
 from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.processes import plan as crew_plan
@@ -26,6 +28,7 @@ FLAGS = {
     "processing.overlap_frames": 8,
     "edges.temporal_smoothing": 0.5,
     "gpu.device": "cpu",
+    **brightness_settings(),
 }
 SCRIPT = """
 import sys
@@ -40,22 +43,37 @@ def clip(tmp_path_factory):
     return swaying_clip(tmp_path_factory.mktemp("resume"), frame_count=72)
 
 
-def segmenter_of(processes, monkeypatch):
-    monkeypatch.setattr(crew_plan, "available_cores", lambda: 4 * processes)
-    return Segmenter(profile="fast", settings=FLAGS | {"processing.num_threads": 4})
+@contextmanager
+def segmenter_of(processes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crew_plan, "available_cores", lambda: 4 * processes)
+        segmenter = Segmenter(profile="fast", settings=FLAGS | {"processing.num_threads": 4})
+    with segmenter:
+        yield segmenter
 
 
 @pytest.fixture(scope="module")
-def undisturbed(clip, tmp_path_factory):
+def two():
+    with segmenter_of(2) as segmenter:
+        yield segmenter
+
+
+@pytest.fixture(scope="module")
+def three():
+    with segmenter_of(3) as segmenter:
+        yield segmenter
+
+
+@pytest.fixture(scope="module")
+def undisturbed(clip, two, tmp_path_factory):
     out = tmp_path_factory.mktemp("undisturbed") / "o.mp4"
-    with Segmenter(profile="fast", settings=FLAGS) as segmenter:
-        report = segmenter.write(clip, [("key", out)])
+    report = two.write(clip, [("key", out)])
     assert report.frame_count == 72
     return packets(out)
 
 
-def test_the_same_packets_however_many_there_are(clip, undisturbed, tmp_path, monkeypatch):
-    with segmenter_of(4, monkeypatch) as segmenter:
+def test_the_same_packets_however_many_there_are(clip, undisturbed, tmp_path):
+    with segmenter_of(4) as segmenter:
         report = segmenter.write(clip, [("key", tmp_path / "o.mp4")])
     assert "4 of 4 processes" in report.device
     assert packets(tmp_path / "o.mp4") == undisturbed
@@ -63,7 +81,7 @@ def test_the_same_packets_however_many_there_are(clip, undisturbed, tmp_path, mo
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="Linux says whose children processes are")
 @pytest.mark.parametrize("finished", [1, 4])
-def test_a_driver_that_is_killed(clip, undisturbed, tmp_path, finished, monkeypatch):
+def test_a_driver_that_is_killed(clip, undisturbed, three, tmp_path, finished):
     out, folder = tmp_path / "o.mp4", tmp_path / ".o.mp4.stretches"
     script = SCRIPT.replace("{FLAGS}", repr(FLAGS))
     with subprocess.Popen([sys.executable, "-c", script, str(clip), str(out)]) as driver:
@@ -83,8 +101,7 @@ def test_a_driver_that_is_killed(clip, undisturbed, tmp_path, finished, monkeypa
         assert time.monotonic() < deadline
         time.sleep(0.01)
     there = len(list(folder.glob("*.stretch")))
-    with segmenter_of(3, monkeypatch) as segmenter:
-        report = segmenter.write(clip, [("key", out)], resume=True)
+    report = three.write(clip, [("key", out)], resume=True)
     assert packets(out) == undisturbed
     assert any(note.startswith(f"{6 - there} of 6 stretches w") for note in report.notes)
     assert [path.name for path in tmp_path.iterdir()] == ["o.mp4"]
@@ -102,7 +119,9 @@ def is_running(pid):
     return True
 
 
-def test_ctrl_c_keeps_what_is_joined_and_what_can_be_gone_on_from(clip, undisturbed, tmp_path, monkeypatch):
+def test_ctrl_c_keeps_what_is_joined_and_what_can_be_gone_on_from(
+    clip, undisturbed, two, tmp_path, monkeypatch
+):
     files = SharedFilm.files
 
     def three_files(film):
@@ -113,45 +132,42 @@ def test_ctrl_c_keeps_what_is_joined_and_what_can_be_gone_on_from(clip, undistur
             yield file
 
     out = tmp_path / "o.mp4"
-    with segmenter_of(2, monkeypatch) as segmenter:
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as caught:
-            patch.setattr(SharedFilm, "files", three_files)
-            segmenter.write(clip, [("key", out)])
-        assert "kept what was written" in str(caught.value)
-        assert "--resume goes on from" in str(caught.value)
-        kept = [packet for packet in packets(tmp_path / "o.mp4.part") if packet[0] == 0]
-        assert [packet[3] for packet in kept] == [p[3] for p in undisturbed if p[0] == 0][: len(kept)]
-        assert len(kept) >= 30
-        segmenter.write(clip, [("key", out)], resume=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as caught:
+        patch.setattr(SharedFilm, "files", three_files)
+        two.write(clip, [("key", out)])
+    assert "kept what was written" in str(caught.value)
+    assert "--resume goes on from" in str(caught.value)
+    kept = [packet for packet in packets(tmp_path / "o.mp4.part") if packet[0] == 0]
+    assert [packet[3] for packet in kept] == [p[3] for p in undisturbed if p[0] == 0][: len(kept)]
+    assert len(kept) >= 30
+    two.write(clip, [("key", out)], resume=True)
     assert packets(out) == undisturbed
 
 
-def test_other_settings_begin_anew(clip, tmp_path, monkeypatch):
+def test_other_settings_begin_anew(clip, two, tmp_path, monkeypatch):
     def fail(_):
         raise OutputError("the disk is full")
 
     out = tmp_path / "o.mp4"
     with (
-        segmenter_of(2, monkeypatch) as segmenter,
         monkeypatch.context() as patch,
         pytest.raises(OutputError, match="full; --resume goes on from 6"),
     ):
         patch.setattr(film_joiner, "finish_files", fail)
-        segmenter.write(clip, [("key", out)])
+        two.write(clip, [("key", out)])
     flags = FLAGS | {"edges.feather_px": 1.0}
     with Segmenter(profile="fast", settings=flags) as segmenter:
         report = segmenter.write(clip, [("key", out)], resume=True)
     assert not any("earlier run" in note for note in report.notes)
 
 
-def test_a_second_run_with_the_same_output_is_refused(clip, tmp_path, monkeypatch):
+def test_a_second_run_with_the_same_output_is_refused(clip, two, three, tmp_path):
     out = tmp_path / "o.mp4"
 
     def second(started):
         del started
         with pytest.raises(OutputError, match="it is being written already"):
-            other.write(clip, [("key", out)], resume=True)
+            three.write(clip, [("key", out)], resume=True)
 
-    with segmenter_of(2, monkeypatch) as first, segmenter_of(2, monkeypatch) as other:
-        assert first.write(clip, [("key", out)], on_start=second).frame_count == 72
+    assert two.write(clip, [("key", out)], on_start=second).frame_count == 72
     assert [path.name for path in tmp_path.iterdir()] == ["o.mp4"]

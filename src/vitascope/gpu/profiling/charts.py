@@ -124,6 +124,7 @@ def color_of(names: Sequence[str], name: str) -> str:
 
 
 _MOST_BARS = 20
+_MOST_LETTERS = 30
 _MOST_BOXES = 8000
 """Boxes of a timeline; a page with more is slow to open."""
 _TIPPED_SHARE = 0.002
@@ -276,6 +277,6 @@ def _color_by_name(name: str) -> str:
     return PALETTE[zlib.crc32(name.encode()) % len(PALETTE)]
 
 
-def _clip(text: str, most: int = 30) -> str:
+def _clip(text: str) -> str:
     """The text's end, with dots for what does not fit."""
-    return text if len(text) <= most else "..." + text[3 - most :]
+    return text if len(text) <= _MOST_LETTERS else "..." + text[3 - _MOST_LETTERS :]

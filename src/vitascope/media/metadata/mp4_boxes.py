@@ -113,9 +113,9 @@ class FileBox:
         return self.offset + self.size
 
 
-def full_box(kind: bytes, payload: bytes, *, version: int = 0, flags: int = 0) -> Box:
-    """A box that starts with a version and 24 flag bits."""
-    return Box(kind, struct.pack(">I", version << 24 | flags) + payload)
+def full_box(kind: bytes, payload: bytes, *, version: int = 0) -> Box:
+    """A box that starts with a version and 24 flag bits, all 0."""
+    return Box(kind, struct.pack(">I", version << 24) + payload)
 
 
 def parse_boxes(
@@ -358,7 +358,7 @@ _SAMPLES_LOOKED_AT = 32
 def shown_share(moov: Box, track_id: int) -> float | None:
     """The share of a track's time that its edit list shows, from 0 to 1; 0 where several edits show parts of it.
 
-    Without an edit list all of it is shown, and with one of length 0 too: fragments follow.
+    ISO/IEC 14496-12, 8.6.6. Without an edit list all of it is shown, and with one of length 0 too: fragments follow.
 
     Args:
         moov: The movie box.

@@ -5,7 +5,7 @@ How sure it looks is a poor witness. The gate therefore takes a *second look*, a
 the matte claims, enlarges and brightens it, and shows that to both selfie networks, twice: once with some
 surroundings, once from closer and mirrored (``views``). Before anybody is confirmed, and whenever that
 leaves a doubt, a person detector gives a *second opinion* of the same two views (``PersonFeatures``). Both are weighed
-in ``presence_classifier``; ``docs/networks.md`` says how well, ``benchmarks/fit_selfie_gate.py`` how it was fitted.
+by ``PresenceClassifier``; ``docs/networks.md`` says how well, ``benchmarks/fit_selfie_gate.py`` how it was fitted.
 
 A second look costs two runs of each selfie network, so a stream takes few: on its first frame, when the matte jumps,
 and then every ``CONFIRMED_INTERVALS`` frames while somebody is there, every ``DOUBTFUL_INTERVALS`` while not; the same
@@ -16,30 +16,69 @@ therefore averaged over looks, an earlier "nobody" (down to ``DOUBT_FLOOR``) inc
 a doubtful one after a second look ``MIN_INTERVAL`` frames later agrees. Until the average is above ``SETTLED_SCORE``,
 looks go on every ``UNSETTLED_INTERVALS`` frames, and the person is lost at ``UNSETTLED_LOST_SCORE``; from then on only
 at ``LOST_SCORE``. The matte fades over ``FADE_FRAMES``, so nothing flickers.
+
+A claim is weighed in two steps, because the second opinion costs four times as much as all the rest::
+
+    quick score = weights . evidence                                           a logistic regression
+    score       = bias[shape of frame] + small network(evidence, features)     one hidden layer
+
+Where the quick score is below ``surely_not`` nobody is there, and who was confirmed before and scores above ``surely``
+is there still. In between, and before anybody is confirmed, the features are asked for, and the slow judge decides:
+above 0 is a person. The numbers are fitted by ``benchmarks/fit_selfie_gate.py`` and lie in ``data/presence_gate.npz``.
+
+The evidence of a claim is what both selfie networks say of two closer views of it.
+
+    of each view    both networks' summaries (32 numbers each: the globally averaged bottleneck that a decoder uses
+                    to decide what matters); the general network's certainty and extent
+    of the claim    certainty, extent, height of its box, how much of the frame's top and sides it touches
+
+    certainty = pixels above .95 / pixels above .05       extent = sqrt(fraction of pixels above .5)
+
+What touches the border is more likely a person partly seen, what is small and unsure more likely nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
 
 import cv2
 import numpy as np
 
 from vitascope.errors import ModelError
+from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.models.network import FloatArray
-from vitascope.models.selfie.presence_classifier import (
-    CLAIM,
-    Claimant,
-    LookAgain,
-    PresenceClassifier,
-    evidence,
-    overlap,
-    shipped_classifier,
-    views,
-)
 
-__all__ = ["AskOpinion", "PresenceGate"]
+__all__ = [
+    "CLAIM",
+    "CLAIMANTS",
+    "EVIDENCE",
+    "EVIDENCE_SIZE",
+    "FEATURE_COUNT",
+    "GATE_PATH",
+    "LOOK_SIZE",
+    "SURE_SCORE",
+    "TRUNK_PATH",
+    "AskOpinion",
+    "Claimant",
+    "Look",
+    "LookAgain",
+    "PersonFeatures",
+    "PresenceClassifier",
+    "PresenceGate",
+    "QuickJudge",
+    "SlowJudge",
+    "candidate_box",
+    "certainty_and_extent",
+    "enlarged",
+    "evidence",
+    "overlap",
+    "shipped_classifier",
+    "views",
+]
 
 AskOpinion = Callable[[Sequence[FloatArray]], FloatArray]
 """Gives the features, float32 [2304], of a candidate's views, float32 [256, 256, 3] each, RGB 0..1."""
@@ -225,3 +264,313 @@ class PresenceGate:
         same = was_present == eye.present and first <= eye.interval <= most and not jumped
         eye.interval = min(2 * eye.interval, most) if same else first
         eye.frames_since_look = 0
+
+
+Claimant = Literal["general", "landscape"]
+"""The network whose matte claims somebody; of a frame, the one that its shape asks for."""
+
+LOOK_SIZE = 256
+"""Side of the square picture that the second look is taken at: the general network's input."""
+
+EVIDENCE = {
+    "general_summary": 32,
+    "landscape_summary": 32,
+    "certainty": 1,
+    "extent": 1,
+    "claim_certainty": 1,
+    "claim_extent": 1,
+    "claim_height": 1,
+    "claim_at_top": 1,
+    "claim_at_sides": 1,
+}
+"""The parts of the evidence, in order, and how many numbers each is."""
+EVIDENCE_SIZE = sum(EVIDENCE.values())
+CLAIM = slice(-5, None)
+"""The measurements of the claim itself in the evidence."""
+
+# The 90th percentile of brightness that a look is lifted to, and the most lift: beyond it noise is lifted.
+_BRIGHT, _MAX_LIFT = 0.8, 6.0
+_BOX_MARGIN, _CLOSE_MARGIN = 1.5, 1.1
+_MIN_BOX_SIDE = 24
+_BORDER = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """Both networks' answers to the same enlarged picture."""
+
+    alpha: FloatArray
+    """float32 [256, 256], 0..1: the general network's matte."""
+    general_summary: FloatArray
+    """float32 [32]: the general network's globally averaged bottleneck."""
+    landscape_summary: FloatArray
+    """float32 [32]: the landscape network's."""
+
+
+LookAgain = Callable[[FloatArray], Look]
+"""Shows one picture, float32 [256, 256, 3], RGB 0..1, to both networks."""
+
+
+def candidate_box(alpha: FloatArray, *, margin: float = _BOX_MARGIN) -> tuple[slice, slice] | None:
+    """Find where the matte claims somebody: the box of 96 % of its mass on each axis, with a margin, inside the frame.
+
+    Args:
+        alpha: float32 [h, w], 0..1.
+        margin: Side of the square that is cut out / longest side of that box.
+
+    Returns:
+        (rows, columns), or None where no pixel is above 0.3.
+    """
+    mass = np.clip(alpha - 0.3, 0, 1)
+    total = float(mass.sum())
+    if total <= 0:
+        return None
+    extents = []
+    for axis in (1, 0):
+        cumulated = np.cumsum(mass.sum(axis=axis)) / total
+        extents.append((int(np.searchsorted(cumulated, 0.02)), int(np.searchsorted(cumulated, 0.98)) + 1))
+    side = max(*(stop - start for start, stop in extents), _MIN_BOX_SIDE) * margin
+    box = []
+    for (start, stop), length in zip(extents, alpha.shape, strict=True):
+        extent = min(side, length)
+        first = min(max((start + stop) / 2 - extent / 2, 0.0), length - extent)
+        box.append(slice(int(first), int(first + extent)))
+    return box[0], box[1]
+
+
+def enlarged(picture: FloatArray, box: tuple[slice, slice]) -> FloatArray:
+    """The second look's picture: the box at 256 x 256, and a dark one lifted so that its bright parts are bright.
+
+    Args:
+        picture: float32 [h, w, 3], RGB 0..1.
+        box: From ``candidate_box``.
+    """
+    cut = cv2.resize(picture[box], (LOOK_SIZE, LOOK_SIZE), interpolation=cv2.INTER_LINEAR)
+    lift = _BRIGHT / max(float(np.percentile(cut[::4, ::4], 90)), 1e-3)
+    return np.asarray(np.clip(cut * np.clip(lift, 1.0, _MAX_LIFT), 0, 1), np.float32)
+
+
+def views(picture: FloatArray, alpha: FloatArray) -> list[FloatArray]:
+    """The two pictures of a second look: with some surroundings, and from closer and mirrored.
+
+    Args:
+        picture: float32 [h, w, 3], RGB 0..1.
+        alpha: float32 [h, w], 0..1.
+
+    Returns:
+        Two of float32 [256, 256, 3], RGB 0..1; none where ``candidate_box`` finds nothing.
+    """
+    box, close = candidate_box(alpha), candidate_box(alpha, margin=_CLOSE_MARGIN)
+    if box is None or close is None:
+        return []
+    return [enlarged(picture, box), np.ascontiguousarray(enlarged(picture, close)[:, ::-1])]
+
+
+def evidence(alpha: FloatArray, looks: Sequence[Look]) -> FloatArray:
+    """Gather the evidence of a claim.
+
+    Args:
+        alpha: float32 [h, w], 0..1: the matte that claims somebody.
+        looks: The networks' answers to its ``views``; at least one.
+
+    Returns:
+        float32 [71], in the order of ``EVIDENCE``; see the top of this file.
+    """
+    seen = [
+        np.concatenate([look.general_summary, look.landscape_summary, certainty_and_extent(look.alpha)])
+        for look in looks
+    ]
+    box, claimed = candidate_box(alpha), alpha > 0.5
+    tall = 0.0 if box is None else (box[0].stop - box[0].start) / len(alpha)
+    at_top = claimed[:_BORDER].mean()
+    at_sides = claimed[:, :_BORDER].mean() + claimed[:, -_BORDER:].mean()
+    claim = (*certainty_and_extent(alpha), tall, at_top, at_sides)
+    return np.concatenate([np.mean(seen, axis=0), claim]).astype(np.float32)
+
+
+def certainty_and_extent(alpha: FloatArray) -> tuple[float, float]:
+    """Measure how sure a matte, float32 [h, w], 0..1, is of its claim, and how much it claims; both 0..1."""
+    floor = 3e-4 * alpha.size  # a few pixels prove nothing
+    certain, possible = np.count_nonzero(alpha > 0.95), np.count_nonzero(alpha > 0.05)
+    return certain / (possible + floor), float(np.sqrt(np.count_nonzero(alpha > 0.5) / alpha.size))
+
+
+def overlap(one: FloatArray, other: FloatArray) -> float:
+    """Intersection over union of two mattes of one shape, 0..1; a few pixels' worth counts as none."""
+    floor = 3e-4 * one.size
+    return float(np.minimum(one, other).sum() / (np.maximum(one, other).sum() + floor))
+
+
+GATE_PATH = Path(__file__).parents[1] / "data" / "presence_gate.npz"
+CLAIMANTS: tuple[Claimant, ...] = ("general", "landscape")
+SURE_SCORE = 4.0
+"""Scores end here on both sides: no single look counts for more, and what the quick score settles counts as much."""
+INPUT_LIMIT = 5.0
+"""Inputs of the small network end here, in standard deviations: what is stranger than that is not more telling."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuickJudge:
+    """A linear classifier of evidence."""
+
+    weights: FloatArray
+    """float32 [71], in the order of ``EVIDENCE``."""
+    surely_not: Mapping[Claimant, float]
+    """For a claim of each network: below it nobody is there."""
+    surely: Mapping[Claimant, float]
+    """Above it a person who was confirmed before is there still."""
+
+    def score(self, found: FloatArray) -> float:
+        """Log-odds of a person, up to a constant.
+
+        Args:
+            found: float32 [71], from ``evidence``.
+        """
+        return float(self.weights @ found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlowJudge:
+    """One hidden layer over evidence and features."""
+
+    centre: FloatArray
+    """float32 [71 + 2304]: subtracted from evidence and features."""
+    scale: FloatArray
+    """float32 [71 + 2304]: what the rest is multiplied by."""
+    hidden: FloatArray
+    """float32 [H, 71 + 2304]."""
+    hidden_bias: FloatArray
+    """float32 [H]."""
+    output: FloatArray
+    """float32 [H]."""
+    bias: Mapping[Claimant, float]
+    """For a claim of each network; such that 0 decides."""
+
+    def score(self, found: FloatArray, features: FloatArray, *, claimant: Claimant) -> float:
+        """Log-odds of a person, shifted so that 0 decides.
+
+        Args:
+            found: float32 [71], from ``evidence``.
+            features: float32 [2304], from ``PersonFeatures``.
+            claimant: The network whose matte is in question.
+        """
+        inputs = np.concatenate([found, features])
+        inputs = np.clip((inputs - self.centre) * self.scale, -INPUT_LIMIT, INPUT_LIMIT)
+        excited = np.maximum(self.hidden @ inputs + self.hidden_bias, 0)
+        return float(self.bias[claimant] + self.output @ excited)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PresenceClassifier:
+    """Both judges, the slow one asked only where it matters."""
+
+    quick: QuickJudge
+    slow: SlowJudge
+
+    def score(
+        self,
+        found: FloatArray,
+        ask_features: Callable[[], FloatArray],
+        *,
+        claimant: Claimant,
+        confirmed: bool,
+    ) -> float:
+        """Score how much speaks for a person, -4..4; 0 decides.
+
+        Args:
+            found: float32 [71], from ``evidence``.
+            ask_features: Gives float32 [2304] of the same views; called at most once, and only where it matters.
+            claimant: The network whose matte is in question.
+            confirmed: Somebody was there at the last look.
+        """
+        quick = self.quick.score(found)
+        if quick < self.quick.surely_not[claimant]:
+            return -SURE_SCORE
+        if confirmed and quick > self.quick.surely[claimant]:
+            return SURE_SCORE
+        score = self.slow.score(found, ask_features(), claimant=claimant)
+        return min(max(score, -SURE_SCORE), SURE_SCORE)
+
+
+@cache
+def shipped_classifier() -> PresenceClassifier:
+    """The classifier that lies beside the networks, in ``data/presence_gate.npz``."""
+    with np.load(GATE_PATH, allow_pickle=False) as stored:
+        arrays = {name: np.asarray(stored[name], np.float32) for name in stored.files if name != "about"}
+
+    def by_claimant(name: str) -> dict[Claimant, float]:
+        return dict(zip(CLAIMANTS, arrays[name].tolist(), strict=True))
+
+    return PresenceClassifier(
+        quick=QuickJudge(
+            weights=arrays["quick_weights"],
+            surely_not=by_claimant("quick_surely_not"),
+            surely=by_claimant("quick_surely"),
+        ),
+        slow=SlowJudge(
+            centre=arrays["centre"],
+            scale=arrays["scale"],
+            hidden=arrays["hidden"],
+            hidden_bias=arrays["hidden_bias"],
+            output=arrays["output"],
+            bias=by_claimant("bias"),
+        ),
+    )
+
+
+TRUNK_PATH = Path(__file__).parents[1] / "data" / "pose_detection_trunk.onnx"
+FEATURE_COUNT = 2304
+"""1152 means, then 1152 maxima."""
+
+_INPUT, _SIDE = "input_1", 224
+
+
+class PersonFeatures:
+    """The presence gate's second opinion: what a person detector sees in a picture.
+
+    The trunk of MediaPipe's pose detector (BlazePose), cut before its heads: 1152 feature maps of 7 x 7, each reduced
+    to its mean and its maximum. The heads would find whole people with faces; the features also tell a torso, a back
+    or legs from a lamp, a tower or a dog, which the selfie networks cannot. 2.1 MB in the wheel, about 10 ms a picture
+    on one core. It is opened when it is first asked: on most streams that is once, on empty ones never. Source:
+    MediaPipe, Apache-2.0; provenance lies in ``data/NOTICE``.
+
+    Args:
+        path: The network; the one that ships when None.
+        threads: Threads inside one operator; 0 uses every core.
+    """
+
+    def __init__(self, path: Path | None = None, *, threads: int = 0) -> None:
+        self._path, self._threads = TRUNK_PATH if path is None else path, threads
+        self._engine: OnnxRuntimeEngine | None = None
+        self._closed = False
+
+    def of(self, views: Sequence[FloatArray]) -> FloatArray:
+        """Features of one candidate: the mean over its views.
+
+        Args:
+            views: float32 [h, w, 3] each, RGB 0..1; at least one.
+
+        Returns:
+            float32 [2304]; 0..6, as the trunk ends in a clipped rectifier.
+
+        Raises:
+            ModelError: It was closed.
+            EngineError: The engine cannot load the network.
+        """
+        if self._closed:
+            raise ModelError("selfie: the network was closed")
+        if self._engine is None:
+            self._engine = OnnxRuntimeEngine(self._path, threads=self._threads)
+        pictures = np.stack(
+            [cv2.resize(view, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA) for view in views]
+        )
+        found = self._engine.run({_INPUT: np.asarray(pictures * 2 - 1, np.float32)}, ["mean", "max"])
+        features = np.concatenate([found["mean"], found["max"]], axis=1)
+        return np.asarray(features.mean(axis=0), np.float32)
+
+    def close(self) -> None:
+        """Free the engine; harmless when called again."""
+        self._closed = True
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None

@@ -25,11 +25,11 @@ from vitascope.models.network import (
     StatelessState,
     join_pictures,
 )
-from vitascope.models.selfie.presence import PresenceGate
-from vitascope.models.selfie.presence_classifier import (
+from vitascope.models.selfie.presence import (
     Claimant,
     Look,
     PersonFeatures,
+    PresenceGate,
     certainty_and_extent,
     overlap,
 )

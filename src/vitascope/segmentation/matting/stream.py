@@ -35,8 +35,7 @@ from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
-from vitascope.segmentation.matting.shot_beginnings import ShotBeginnings
-from vitascope.segmentation.matting.shot_windows import ShotWindows
+from vitascope.segmentation.matting.shot_windows import ShotBeginnings, ShotWindows
 from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.vr.projection import Equirectangular, Lens

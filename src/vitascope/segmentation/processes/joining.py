@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import cast
 
-from vitascope.config import OutputKind, OutputSettings, VideoSettings
 from vitascope.gpu.pipeline.queues import QueueReport
 from vitascope.gpu.pipeline.report import Latency, PipelineReport, StageReport
 from vitascope.gpu.profiling.pace import find_bottleneck
-from vitascope.media.reading.reader import VideoReader
-from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.segment_encoder import JoiningWriter
 from vitascope.segmentation.processes.stretch_file import Encoded
 from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.writing import OutputSet
-from vitascope.vr.detection import VrDescription
 
 __all__ = ["JoinedOutputSet", "join_gpu_reports", "join_pipeline_reports"]
 
@@ -132,39 +127,9 @@ def _join_latencies(parts: Sequence[Latency], *, count: int | None = None) -> La
 
 
 class JoinedOutputSet(OutputSet):
-    """An ``OutputSet`` that takes packets instead of pictures.
+    """An ``OutputSet`` that takes packets instead of pictures."""
 
-    Args:
-        reader: The input.
-        outputs: Kind and path of each.
-        encodings: How each is encoded, in the same order.
-        trim: Which part of the input is written.
-        vr: As of ``OutputSet``.
-        settings: As of ``OutputSet``.
-
-    Raises:
-        OutputError: A file cannot be created.
-    """
-
-    def __init__(
-        self,
-        reader: VideoReader,
-        outputs: Sequence[tuple[OutputKind, Path]],
-        encodings: Sequence[Encoding],
-        *,
-        trim: VideoSettings,
-        vr: VrDescription,
-        settings: OutputSettings,
-    ) -> None:
-        super().__init__(
-            reader,
-            outputs,
-            encodings,
-            trim=trim,
-            vr=vr,
-            settings=settings,
-            writer=JoiningWriter,
-        )
+    _writer = JoiningWriter
 
     def write_encoded(self, encoded: Encoded) -> None:
         """Write what the encoders of a stretch gave out into every file.

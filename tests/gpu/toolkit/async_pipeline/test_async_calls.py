@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from watched_runs import eventually, watched
+from watched_runs import watched
 
 from fake_cupy import FakeArray, fake_cupy
 from vitascope.device import Device
@@ -16,6 +16,7 @@ from vitascope.errors import ConfigError, EngineError, PipelineError
 from vitascope.gpu import AsyncPipeline
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 from vitascope.gpu.toolkit.async_pipeline.async_pipeline import Call, Job, settle_on_gpu
+from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from concurrent.futures import Future
 
 import numpy as np
+from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched_runs import watched
 
 from vitascope.errors import BatchingError
 from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest, PriorityBatcher, StreamBatcher
+from vitascope.gpu.toolkit.batching.batcher import Answers, BatchTally, ComputedPart
 from vitascope.gpu.toolkit.batching.requests import PriorityLevel
+from vitascope.gpu.toolkit.batching.waiting import Waiting
 
 
 class BoomError(Exception):
@@ -136,3 +140,27 @@ def test_every_request_gets_its_own_answer_once_and_streams_keep_their_order(
     stats = batcher.stats()
     assert stats.submitted == len(futures) == stats.completed + stats.failed + stats.expired
     assert stats.waiting == stats.running == 0
+
+
+class GivenUpInTheLastMoment(Future):
+    """Answered by somebody else between the look whether it is and the answer."""
+
+    def set_result(self, result):
+        super().set_exception(TimeoutError("the batcher stopped"))
+        super().set_result(result)
+
+
+def test_a_request_is_counted_once_when_stop_comes_between():
+    tally = BatchTally()
+    answers = Answers(tally, FakeClock())
+    plain, raced = Future(), GivenUpInTheLastMoment()
+    entries = [
+        Waiting(InferenceRequest(0, request_id=number), "kind", number, 0.0, future)
+        for number, future in enumerate((plain, raced))
+    ]
+    answers.give(ComputedPart(entries, [1, 2], 2), began=0.0, ended=1.0)
+    tally.count(failed=1)  # as whoever gave it up does
+    assert plain.result().data == 1
+    assert isinstance(raced.exception(), TimeoutError)
+    stats = tally.stats(waiting=0, running=0)
+    assert (stats.completed, stats.failed) == (1, 1)

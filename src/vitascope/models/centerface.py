@@ -20,6 +20,8 @@ from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 __all__ = ["CenterFace", "Face"]
 
 _STRIDE, _MULTIPLE = 4, 32
+_LEAST_SCORE = 0.5
+"""From which a peak of the heat map is a face."""
 _OVERLAP = 0.3
 
 
@@ -40,14 +42,13 @@ class CenterFace:
     Args:
         path: ``centerface.onnx``.
         threads: Of the engine; 0 uses every core.
-        least_score: From which a peak is a face.
 
     Raises:
         ModelError: The file is not that network.
         EngineError: The engine cannot load it.
     """
 
-    def __init__(self, path: Path, *, threads: int = 0, least_score: float = 0.5) -> None:
+    def __init__(self, path: Path, *, threads: int = 0) -> None:
         try:
             network = onnx.load(str(path))
         except Exception as error:  # protobuf has errors of its own
@@ -59,7 +60,6 @@ class CenterFace:
                 shape[2].dim_param, shape[3].dim_param = f"{value.name}_rows", f"{value.name}_columns"
         del network.graph.value_info[:]
         self._engine = OnnxRuntimeEngine(network.SerializeToString(), threads=threads, label="centerface")
-        self._least_score = least_score
 
     def close(self) -> None:
         """Free the engine."""
@@ -77,7 +77,7 @@ class CenterFace:
         picture[0, :, :height, :width] = rgb.transpose(2, 0, 1)
         found = self._engine.run({"input.1": picture})
         heat, scale, shift = (np.asarray(found[name])[0] for name in ("537", "538", "539"))
-        peaks = np.argwhere(heat[0] >= self._least_score)
+        peaks = np.argwhere(heat[0] >= _LEAST_SCORE)
         boxes: list[tuple[float, float, float, float]] = []
         scores: list[float] = []
         for row, column in peaks:
@@ -86,6 +86,6 @@ class CenterFace:
             top, left = middle - size / 2
             boxes.append((float(left), float(top), float(size[1]), float(size[0])))
             scores.append(float(heat[0, row, column]))
-        kept = cv2.dnn.NMSBoxes(boxes, scores, self._least_score, _OVERLAP) if boxes else []
+        kept = cv2.dnn.NMSBoxes(boxes, scores, _LEAST_SCORE, _OVERLAP) if boxes else []
         faces = [Face._make((*boxes[at], scores[at])) for at in np.asarray(kept, int).ravel()]
         return sorted(faces, key=lambda face: -face.score)

@@ -1,1 +1,0 @@
-"""CenterFace: faces of any size."""
