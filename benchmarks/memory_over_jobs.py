@@ -11,7 +11,8 @@ does.
 - ``animate``: ``vitascope.animate`` 10 times, against once.
 - ``bench``: ``vitascope bench run --quick``, against its largest size alone.
 - ``optimize``: 15 trials of the same settings as ``vitascope optimize`` makes them, against one.
-- ``gpu``: the loop on a GPU, 200 times; the memory is the GPU's, in use by any process. Asked for by name.
+- ``gpu``: the loop on a GPU, 200 times; the memory is the GPU's, in use by any process. Asked for by name, as are
+- ``gpu-animate`` and ``gpu-optimize``: 30 and 15 of them on a GPU; what is in use after the last, against the first.
 
 Prediction: a finished job leaves its network alone, so every ratio is 1 but for a few per cent of free memory.
 
@@ -69,6 +70,40 @@ trials = ClipTrials(SettingsSource(profile=sys.argv[2]), Path(sys.argv[1]), seco
 for _ in range(int(sys.argv[3])):
     assert trials.measure({}).failure is None
 """
+
+GPU_USED = """
+def used_mb():
+    import cupy
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return (total - free) / 2**20
+"""
+GPU_ANIMATE = (
+    GPU_USED
+    + """
+import sys, vitascope
+used = []
+for _ in range(int(sys.argv[4])):
+    vitascope.animate(sys.argv[1], sys.argv[2], sys.argv[3], settings={"gpu.device": "cuda"})
+    used.append(used_mb())
+print(used[0], used[-1])
+"""
+)
+GPU_OPTIMIZE = (
+    GPU_USED
+    + """
+import sys
+from pathlib import Path
+from vitascope.config import SettingsSource
+from vitascope.tune.clip_trials import ClipTrials
+source = SettingsSource(profile=sys.argv[2], flags={"gpu.device": "cuda"})
+trials = ClipTrials(source, Path(sys.argv[1]), seconds=1.0)
+used = []
+for _ in range(int(sys.argv[3])):
+    assert trials.measure({}).failure is None
+    used.append(used_mb())
+print(used[0], used[-1])
+"""
+)
 
 
 def scaled(clip: Path, target: Path, *, width: int, height: int, frames: int) -> Path:
@@ -142,6 +177,28 @@ def gpu(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
     return {"jobs": 200, "film": "1920x1080, 48 frames", **compared([peak(1) for _ in range(3)], peak(200))}
 
 
+def gpu_animate(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
+    """The astronaut on a GPU, again and again."""
+    del clip, profile
+    jobs = 30
+    example = EXAMPLES / "astronaut.jpg", EXAMPLES / "talk.motion", folder / "a.mp4"
+    return {"jobs": jobs, "film": "512x512, the example", **first_and_last(GPU_ANIMATE, *example, jobs)}
+
+
+def gpu_optimize(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
+    """Trials in a row on a GPU."""
+    jobs, film = 15, scaled(clip, folder / "film.mp4", width=1280, height=720, frames=48)
+    return {"jobs": jobs, "film": "1280x720, 48 frames", **first_and_last(GPU_OPTIMIZE, film, profile, jobs)}
+
+
+def first_and_last(program: str, *arguments: Any) -> dict[str, Any]:
+    """What is in use of the GPU after the first and the last of some jobs, as a program prints it."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    first, last = map(float, printed.split()[-2:])
+    return compared([first], last)
+
+
 def animate(clip: Path, folder: Path, profile: str) -> dict[str, Any]:
     """The astronaut, again and again."""
     del clip, profile
@@ -191,6 +248,8 @@ MEASURED = {
     "bench": bench,
     "optimize": optimize,
     "gpu": gpu,
+    "gpu-animate": gpu_animate,
+    "gpu-optimize": gpu_optimize,
 }
 
 
@@ -204,7 +263,7 @@ def main() -> None:
     parser.add_argument("--profile", default="fast")
     options = parser.parse_args()
     kept = json.loads(RESULTS.read_text()) if RESULTS.is_file() else []
-    for name in [options.only] if options.only else [name for name in MEASURED if name != "gpu"]:
+    for name in [options.only] if options.only else [name for name in MEASURED if not name.startswith("gpu")]:
         with tempfile.TemporaryDirectory() as folder:
             figures = MEASURED[name](options.clip, Path(folder), options.profile)
         row = {

@@ -1,11 +1,12 @@
-"""One film on one, two, ... GPUs with ``--gpu-ids``, against one GPU without it; and that the joined film is right.
+"""One film, and a queue of films, on one, two, ... GPUs with ``--gpu-ids``, against one GPU; and that all is right.
 
 Films are those of ``segment_cuda.py``. Before anything is timed, a film's mask from several GPUs is compared with the
 one from one GPU, frame by frame, and the frame count of every file that was written is checked.
 
 Prediction: with N GPUs the rate is N times that of one, less the warm-up (192 frames of each process but the first) and
 what joining costs (reading packets from a pipe and muxing them: one thread, some 10 us a frame). The processor's
-encoder is shared by all: key-colour video gains only while cores are left.
+encoder is shared by all: key-colour video gains only while cores are left. Films of a queue are cut whole, each on one
+GPU, and neither warm-up nor joining is paid: N times, less what the last film waits for.
 
 Usage: python benchmarks/several_gpus_cuda.py [--only 4K] [--share 0.5] [--out ROWS.json]
 """
@@ -16,6 +17,7 @@ import argparse
 import json
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,11 +29,16 @@ import numpy as np
 from row_stamp import gpu_stamp, write_rows
 from segment_cuda import RATE, SIZES, count_frames, make_film
 from vitascope.device import available_cores
+from vitascope.segmentation.batch import plan_batch, segment_all
 from vitascope.segmentation.segmenter import Segmenter
 
-FRAMES = {"1080p": 12_000, "4K": 6000, "8K": 2400}
-WARM_FRAMES = 400  # for each GPU: a shorter film is not shared, and leaves networks cold
+FRAMES = {"1080p": 12_000, "4K": 12_000, "8K": 2400}
+WARM_FRAMES = 600  # for each GPU: a shorter film is not shared, and leaves networks cold
+MOST_WARMINGS = 10
 LARGEST_MEAN_DIFFERENCE = 2.0
+QUEUE = 16
+"""Films of a queue."""
+QUEUE_FRAMES = 600
 MASK = {"output.preset": "ultrafast", "output.mask_max_width": 2048}
 SETTINGS = {"model.name": "rvm", "model.input_size": 512, **MASK}
 
@@ -39,12 +46,16 @@ SETTINGS = {"model.name": "rvm", "model.input_size": 512, **MASK}
 def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
     """One film on some GPUs, with warm networks."""
     with Segmenter(settings=SETTINGS | {"gpu.device_ids": ids}) as segmenter:
-        warmed = segmenter.write(warm, [("mask", out)])
+        # The first process may have cut all of it before the others had started.
+        for _ in range(MOST_WARMINGS):
+            warm_processes = processes_of(segmenter.write(warm, [("mask", out)]).device)
+            if warm_processes == len(ids.split(",")):
+                break
         report = segmenter.write(film, [("mask", out)])
     written, expected = count_frames(out), count_frames(film)
     if not written == expected == report.frame_count:
         raise SystemExit(f"{film}: {expected} frames in, {written} out")
-    processes, warm_processes = processes_of(report.device), processes_of(warmed.device)
+    processes = processes_of(report.device)
     if warm_processes < processes:
         raise SystemExit(f"{warm}: {warm_processes} processes were warmed, {processes} worked on {film}")
     return {
@@ -58,6 +69,32 @@ def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
         "decoder": report.decoder,
         "cores_busy": round(report.pipeline.cores_busy, 1),
         "stage_load": {stage.name: round(stage.load, 3) for stage in report.pipeline.stages},
+    }
+
+
+def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
+    """A queue of copies of a film on some GPUs, with warm networks."""
+    settings = SETTINGS | {"gpu.device_ids": ids, "output.kinds": ["mask"]}
+    videos = [folder / f"queued {number:02}.mp4" for number in range(QUEUE)]
+    for video in videos:
+        video.unlink(missing_ok=True)
+        video.hardlink_to(film)
+    with Segmenter(settings=settings) as segmenter:
+        for queue in (videos[: QUEUE // 2], videos):  # the first one warms
+            began = time.perf_counter()
+            planned = plan_batch(queue, folder / "cut", segmenter.settings)
+            for outcome in segment_all(segmenter, planned):
+                if outcome.error is not None or outcome.report is None:
+                    raise SystemExit(f"{outcome.planned.video}: {outcome.error}")
+            wall = time.perf_counter() - began
+    frames = sum(count_frames(output) for plan in planned for _, output in plan.outputs)
+    if frames != QUEUE * count_frames(film):
+        raise SystemExit(f"{frames} frames of {QUEUE} films of {count_frames(film)}")
+    return {
+        "gpus": len(ids.split(",")),
+        "fps": round(frames / wall, 1),
+        "wall_seconds": round(wall, 2),
+        "frames": frames,
     }
 
 
@@ -99,6 +136,18 @@ def rows(folder: Path, names: list[str], share: float) -> Iterator[dict[str, Any
                 **row,
                 "ratio_to_one": round(row["fps"] / first["fps"], 3),
                 "worst_mean_difference": round(worst, 3),
+                "cores": available_cores(),
+                "film_rate": RATE,
+            }
+        short = make_film(folder, f"{name} queued", SIZES[name], QUEUE_FRAMES)
+        alone: dict[str, Any] = {}
+        for gpus in counts:
+            row = run_queue(short, folder, ",".join(map(str, range(gpus))))
+            alone = alone or row
+            yield {
+                "claim": f"{QUEUE} files to masks {name}, {gpus} GPU{'s' if gpus > 1 else ''}",
+                **row,
+                "ratio_to_one": round(row["fps"] / alone["fps"], 3),
                 "cores": available_cores(),
                 "film_rate": RATE,
             }

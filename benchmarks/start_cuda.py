@@ -6,7 +6,7 @@ engine; the others find what it kept, and are the claim. Every output's frames a
 Prediction for one H200: interpreter and imports 1.2 s, CuPy and CUDA 0.8 s, the rest 0.5 s. With PyTorch's network its
 import (3 to 4 s), its own start of CUDA and the recording of graphs come on top.
 
-Usage: python benchmarks/start_cuda.py [--runs 7] [OUT.json]
+Usage: python benchmarks/start_cuda.py --home DIR [--runs 7] [--backend auto] [OUT.json]
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def main() -> None:
     )
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--backend", choices=BACKENDS, action="append", help="only this one; repeatable")
     parser.add_argument(
         "--home", type=Path, required=True, help="a folder with models/; engines/ in it is made anew"
     )
@@ -74,10 +75,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         clip, out = Path(folder, "clip.mp4"), Path(folder, "out.mp4")
         make_clip(clip)
-        first = {backend: seconds_of_a_run(clip, out, backend, options.home) for backend in BACKENDS}
-        runs: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
+        backends = options.backend or BACKENDS
+        first = {backend: seconds_of_a_run(clip, out, backend, options.home) for backend in backends}
+        runs: dict[str, list[float]] = {backend: [] for backend in backends}
         for _ in range(options.runs):  # in turns
-            for backend in BACKENDS:
+            for backend in backends:
                 runs[backend].append(seconds_of_a_run(clip, out, backend, options.home))
     for backend, taken in runs.items():
         rows.append(

@@ -46,7 +46,7 @@ class GpuSettings(Section):
     )
     decoder_sessions: Literal["auto"] | Annotated[int, Ge(1), Le(16)] = setting(
         "auto",
-        "Hardware decoders that share one video; auto takes 4 above 4K where memory allows, else 1.",
+        "Hardware decoders that share one video; auto takes 3 at 4K and 4 above it where memory allows, else 1.",
     )
     encoder: Literal["cpu", "nvenc", "auto"] = setting(
         "auto",

@@ -3,17 +3,23 @@
 CUDA graphs are recorded one at a time, and while one is, nothing makes a whole device wait.
 
 ``cudaDeviceSynchronize`` from any thread of the process breaks a recording, in every capture mode (CUDA Runtime API,
-"Graph Management": such calls are not permitted during stream capture).
+"Graph Management": such calls are not permitted during stream capture). So do calls that free memory or events from the
+thread that records, which the garbage collector makes where it likes.
 """
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["RECORDING", "on_cuda_stream"]
+__all__ = ["RECORDING", "on_cuda_stream", "recorded"]
+
+T = TypeVar("T")
+
+_MOST_TRIES = 8
 
 RECORDING = threading.RLock()
 """Held while a graph is recorded, and around our own waits for a whole device."""
@@ -40,3 +46,40 @@ def on_cuda_stream(stream: Any) -> Iterator[Any]:
         yield stream
     finally:
         before.use()
+
+
+def recorded(record: Callable[[], T]) -> T:
+    """Record a graph; again where somebody else made the device wait meanwhile.
+
+    Decoders of FFmpeg do so as they open and close, on threads of their own that know no turns.
+
+    Args:
+        record: Records on a stream that it makes, and gives the graph. It raises what CuPy or PyTorch raise, and leaves
+            nothing that is still being recorded.
+
+    Returns:
+        What ``record`` gives.
+
+    Raises:
+        Exception: Of ``record``: no broken recording, or one that was broken again and again.
+    """
+    with RECORDING, _without_garbage_collection():
+        for _ in range(_MOST_TRIES - 1):
+            try:
+                return record()
+            except Exception as error:
+                # cudaErrorStreamCaptureInvalidated, in the words of CuPy and of PyTorch.
+                if "previous error during capture" not in str(error):
+                    raise
+        return record()
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

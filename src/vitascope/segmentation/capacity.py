@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from vitascope.config import LoadedSettings, Settings
 from vitascope.device import Device, available_cores, select_device
 from vitascope.frames import VideoInfo
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.media.reading.reader import probe
+from vitascope.media.reading.reader import read_headers
 
 if TYPE_CHECKING:
     from vitascope.gpu.streams import JobStreams
@@ -28,10 +29,9 @@ __all__ = [
 
 _FRAMES_PER_CALL, _LEAST_FOR_THROUGHPUT = 16, 8
 _MEMORY_SHARE_OF_BATCH = 0.05
-# One hardware decoder is slower than everything behind it above 4K. Each session keeps a group of pictures waiting.
-_SESSIONS_ABOVE_4K = 4
-_SAMPLES_OF_4K = 4096 * 2304
-_MEMORY_FOR_SESSIONS = 22 << 30
+# One hardware decoder is slower than everything behind it from 4K on. Each session keeps a group of pictures waiting.
+# More samples than these, how many sessions, and how much of the GPU's memory must be allowed.
+_SESSIONS = ((4096 * 2304, 4, 22 << 30), (2560 * 1600, 3, 8 << 30))
 
 
 def open_streams(device: Device, settings: Settings) -> JobStreams | None:
@@ -75,10 +75,13 @@ def decoder_sessions(settings: Settings, video: Path, *, streams: JobStreams | N
         return 1
     if wanted != "auto":
         return wanted
-    if settings.performance.mode == "latency" or streams.allowed_bytes() < _MEMORY_FOR_SESSIONS:
+    size = read_headers(video).size
+    if settings.performance.mode == "latency" or size is None:  # images are no work for a hardware decoder
         return 1
-    info = probe(video)
-    return _SESSIONS_ABOVE_4K if info.width * info.height > _SAMPLES_OF_4K else 1
+    for samples, count, memory in _SESSIONS:
+        if prod(size) > samples:
+            return count if streams.allowed_bytes() >= memory else 1
+    return 1
 
 
 @dataclass(frozen=True, slots=True)

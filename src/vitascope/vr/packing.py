@@ -25,8 +25,8 @@ from vitascope.frames import Frame, Plane, VideoInfo
 from vitascope.gpu.kernels.color import alpha_peak
 from vitascope.gpu.kernels.cuda_module import current_device, is_on_gpu
 from vitascope.gpu.kernels.paint_alpha import PaintedColor, PaintedPart, paint_alpha
-from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.kernels.remap import remap, remap_stack
+from vitascope.gpu.kernels.region import Region, cut
+from vitascope.gpu.kernels.remap import remap_eyes, remap_stack
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.vr.projection import (
     OUTSIDE,
@@ -222,7 +222,7 @@ class AlphaPacker:
         self._side = packed_size(regions)[0] if side is None else side
         # Made now: frames are packed by several threads.
         self._target = Fisheye(self._fov_degrees)
-        self._frame_maps = self._made_frame_maps()
+        self._alike, self._frame_maps = self._made_frame_maps()
         self._tile_maps = self._made_tile_maps()
         self._uploaded: dict[tuple[int, int], Any] = {}
 
@@ -237,8 +237,8 @@ class AlphaPacker:
             A frame of the same format, colour and moment, of ``packed_size``.
         """
         maps = _on_device(self._frame_maps, frame.planes[0], self._uploaded)
-        picture = remap(frame, *maps, border="constant")
-        assert isinstance(picture, Frame)
+        eyes = [cut(frame, region) for region in self._alike] or [frame]
+        picture = remap_eyes(eyes, *maps, border="constant")
         pack_discs(picture, self.tiles(alpha), color=self._color)
         return picture
 
@@ -271,22 +271,33 @@ class AlphaPacker:
             made.append(remap_stack(small[eyes, 0], map_x, map_y, weight=shown))
         return made[0] if len(made) == 1 else arrays.concatenate(made)
 
-    def _made_frame_maps(self) -> tuple[npt.NDArray[np.float32], ...]:
-        """For each sample of the picture the frame's sample to read."""
-        side = self._side
+    def _made_frame_maps(self) -> tuple[tuple[Region, ...], tuple[npt.NDArray[np.float32], ...]]:
+        """The eyes that are read by the same maps, none where the frame is read as one; and those maps."""
+        side, (first, second) = self._side, self._regions
+        square, beside = Region(0, 0, side, side), Region(side, 0, side, side)
+        # A seam at an odd place cuts a chroma sample.
+        edges = (first.x, first.y, *first.size, second.x, second.y, *second.size)
+        if (
+            self._lenses[0] == self._lenses[1]
+            and first.size == second.size
+            and not any(at % 2 for at in edges)
+        ):
+            alike, regions, places = self._regions, [Region(0, 0, *reversed(first.size))], [square]
+        else:
+            alike, regions, places = (), list(self._regions), [square, beside]
         made = frame_maps(
-            self._lenses,
+            self._lenses[: len(regions)],
             self._target,
-            self._regions,
-            [Region(0, 0, side, side), Region(side, 0, side, side)],
+            regions,
+            places,
             frame_size=(
-                max(region.y + region.height for region in self._regions),
-                max(region.x + region.width for region in self._regions),
+                max(region.y + region.height for region in regions),
+                max(region.x + region.width for region in regions),
             ),
-            made_size=(side, 2 * side),
+            made_size=(side, side * len(places)),
             margin=1,
         )
-        return tuple(made)
+        return alike, tuple(made)
 
     def _made_tile_maps(self) -> list[tuple[slice, tuple[npt.NDArray[np.float32], ...]]]:
         """For the eyes of a lens the samples to read for each of a disc, and 0 where it shows nothing, otherwise 1."""

@@ -5,7 +5,8 @@ import pytest
 
 from pictures import ODD_SIZES, random_frame, solid_frame, strided
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
-from vitascope.gpu.kernels.remap import map_shape, remap, remap_stack
+from vitascope.gpu.kernels.region import Region, cut
+from vitascope.gpu.kernels.remap import map_shape, remap, remap_eyes, remap_stack
 
 
 def identity(size):
@@ -151,3 +152,32 @@ def test_what_does_not_fit_is_refused(change, complaint):
     arguments |= {"map_y": np.zeros((4, 4), np.float32), **change}
     with pytest.raises(ValueError, match=complaint):
         remap(**arguments)
+
+
+@pytest.mark.parametrize("name", ["yuv420p", "nv12", "p010le", "yuv444p"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_eyes_are_read_by_the_same_maps(name, count):
+    frame = random_frame(PIXEL_FORMATS[name], (20, 48))
+    eyes = [cut(frame, Region(24 * number, 0, 24, 20)) for number in range(count)]
+    y, x = np.mgrid[0:14, 0:30].astype(np.float32)
+    x, y = x * 0.75 - 2, y * 1.5 - 1
+    made = remap_eyes(eyes, x, y, border="constant")
+    assert (made.height, made.width) == (14, 30 * count)
+    for number, eye in enumerate(eyes):
+        alone = remap(eye, x, y, border="constant")
+        shown = cut(made, Region(30 * number, 0, 30, 14))
+        for ours, wanted in zip(shown.planes, alone.planes, strict=True):
+            np.testing.assert_array_equal(ours, wanted)
+
+
+def test_eyes_that_differ_are_refused():
+    frame = random_frame(PIXEL_FORMATS["nv12"], (8, 16))
+    place = np.zeros((8, 8), np.float32)
+    for eyes, maps in (
+        ([], place),
+        ([frame, cut(frame, Region(0, 0, 8, 8))], place),
+        ([frame] * 3, place),
+        ([frame] * 2, place[:, :7]),
+    ):
+        with pytest.raises(ValueError, match="one or two alike"):
+            remap_eyes(eyes, maps, maps)

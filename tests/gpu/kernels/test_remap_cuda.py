@@ -9,7 +9,8 @@ from cuda_twins import frame_on_cpu, frame_on_gpu, plane_on_gpu
 from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
 from pictures import random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
-from vitascope.gpu.kernels.remap import map_shape, remap, remap_stack
+from vitascope.gpu.kernels.region import Region, cut
+from vitascope.gpu.kernels.remap import map_shape, remap, remap_eyes, remap_stack
 
 SHAPES = [(1, 1), (1, 7), (5, 1), (17, 31), (64, 48, 1), (33, 66, 2), (40, 30, 3), (21, 35, 4)]
 
@@ -75,6 +76,26 @@ def test_a_frame_agrees_with_the_reference(name, location, border, pad):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("name", ["nv12", "p010le"])
+@pytest.mark.parametrize("size", [(1, 2), (17, 30), (40, 64)])
+def test_eyes_are_read_by_the_same_maps(name, size):
+    frame = random_frame(PIXEL_FORMATS[name], (34, 64))
+    regions = [Region(0, 0, 32, 34), Region(32, 0, 32, 34)]
+    y, x = np.mgrid[0 : size[0], 0 : size[1]].astype(np.float32)
+    x, y = x * 0.5 - 3 + y / 4, y * 1.5 - 2
+    expected = remap_eyes([cut(frame, region) for region in regions], x, y, border="constant")
+    on_gpu = frame_on_gpu(frame)
+    eyes = [cut(on_gpu, region) for region in regions]
+    actual = frame_on_cpu(remap_eyes(eyes, plane_on_gpu(x), plane_on_gpu(y), border="constant"))
+    word = 1 << frame.format.sample_shift
+    for made, plane in zip(actual.planes, expected.planes, strict=True):
+        assert np.abs(made.astype(int) - plane).max() <= word
+    one = frame_on_cpu(remap_eyes(eyes[1:], plane_on_gpu(x), plane_on_gpu(y), border="constant"))
+    for made, both in zip(one.planes, actual.planes, strict=True):
+        np.testing.assert_array_equal(made, both[:, made.shape[1] :])
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize("scale", [2, 3, 8])
 @pytest.mark.parametrize("size", [(1, 1), (17, 31), (100, 130)])
 def test_coarse_maps_are_read_alike(scale, size):
@@ -132,6 +153,18 @@ def test_a_stack_agrees_with_opencv(dtype, count, size, weighs, adds):
 
 
 @pytest.mark.cuda
+def test_planes_of_a_stack_may_lie_apart():
+    import cupy
+
+    planes = noise((5, 4, 17, 31), np.float32)
+    map_x, map_y = maps((23, 37), (17, 31), parts=32)
+    on_gpu = cupy.asarray(planes)
+    for apart, there in ((planes[:, -1], on_gpu[:, -1]), (planes[::-2, 1], on_gpu[::-2, 1])):
+        got = remap_stack(there, plane_on_gpu(map_x), plane_on_gpu(map_y)).get()
+        np.testing.assert_allclose(got, remap_stack(apart, map_x, map_y), atol=1e-4)
+
+
+@pytest.mark.cuda
 def test_planar_frames_are_refused_on_the_gpu():
     frame = frame_on_gpu(random_frame(PIXEL_FORMATS["yuv420p"], (8, 8)))
     place = plane_on_gpu(np.zeros((8, 8), np.float32))
@@ -143,11 +176,11 @@ def test_planar_frames_are_refused_on_the_gpu():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
     several = variants(
-        "SAMPLE PEAK STEP CHANNELS INTERPOLATION REPLICATE COARSE PAIRS",
-        ("unsigned char", 255, 1, 1, 0, 1, 0, 0),
-        ("unsigned char", 255, 1, 2, 1, 1, 1, 1),
-        ("unsigned short", 1023, 64, 2, 1, 0, 0, 1),
-        ("float", 0, 1, 4, 2, 1, 1, 0),
-        ("__half", 0, 1, 3, 2, 0, 0, 0),
+        "SAMPLE PEAK STEP CHANNELS INTERPOLATION REPLICATE COARSE PAIRS FRAMES",
+        ("unsigned char", 255, 1, 1, 0, 1, 0, 0, 1),
+        ("unsigned char", 255, 1, 2, 1, 1, 1, 1, 2),
+        ("unsigned short", 1023, 64, 2, 1, 0, 0, 1, 2),
+        ("float", 0, 1, 4, 2, 1, 1, 0, 1),
+        ("__half", 0, 1, 3, 2, 0, 0, 0, 1),
     )
-    assert_compiles(tmp_path, "remap.cu", architecture, ["remap", "remap_frame", "remap_stack"], several)
+    assert_compiles(tmp_path, "remap.cu", architecture, ["remap", "remap_frames", "remap_stack"], several)

@@ -10,8 +10,9 @@ import av
 import pytest
 
 from clips import write_clip
+from vitascope.errors import CorruptInputError
 from vitascope.frames import PIXEL_FORMATS, Projection, StereoLayout
-from vitascope.media.reading.reader import open_video, probe
+from vitascope.media.reading.reader import open_video, probe, read_headers
 
 
 def patch_display_matrix(path: Path, matrix: tuple[int, ...]) -> None:
@@ -65,6 +66,23 @@ def test_probe_says_what_the_reader_says(tmp_path: Path, suffix: str) -> None:
     assert info.duration_seconds == pytest.approx(1, abs=0.05)
     assert info.format is frames[0].format
     assert info.color == frames[0].color
+    headers = read_headers(path)
+    assert headers.size == (info.height, info.width)
+    assert headers.frame_count_estimate == info.frame_count_estimate
+    assert headers.duration_seconds == info.duration_seconds
+
+
+def test_headers_are_read_of_a_video_without_a_whole_picture(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "a.mp4", frame_count=24)
+    data = bytearray(path.read_bytes())
+    begin = data.index(b"mdat") + 4
+    data[begin : begin + int.from_bytes(data[begin - 8 : begin - 4], "big") - 8] = bytes(
+        int.from_bytes(data[begin - 8 : begin - 4], "big") - 8
+    )
+    path.write_bytes(data)
+    with pytest.raises(CorruptInputError):
+        probe(path)
+    assert read_headers(path).frame_count_estimate == 24
 
 
 @pytest.mark.parametrize(

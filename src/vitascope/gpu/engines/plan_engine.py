@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from vitascope.errors import EngineError, VitascopeError
 from vitascope.file_lock import write_atomically
-from vitascope.gpu.current_stream import RECORDING, on_cuda_stream
+from vitascope.gpu.current_stream import RECORDING, on_cuda_stream, recorded
 from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
 from vitascope.gpu.engines.launch_plan import Argument, ArrayPlace, LaunchPlan
 from vitascope.gpu.engines.triton_compiler import CompiledKernel, TritonKernel, compile_kernels
@@ -305,20 +305,22 @@ class _ReadyPlan:
             kind, number = argument
             return np.int32(number) if kind == "int32" else np.uint64(begins[kind] + number)
 
-        stream = cupy.cuda.Stream(non_blocking=True)
-        thread_local = cupy.cuda.runtime.streamCaptureModeThreadLocal
-        with RECORDING, on_cuda_stream(stream):
-            stream.begin_capture(thread_local)
-            try:
-                for launch in plan.launches:
-                    kernel, function = plan.kernels[launch.kernel], functions[launch.kernel]
-                    arguments = (*map(value, launch.arguments), *[np.uint64(0)] * kernel.null_pointers)
-                    function(launch.grid, (kernel.threads,), arguments, shared_mem=kernel.shared_bytes)
-            except BaseException:
-                with suppress(Exception):  # until the recording ends, this thread may not even allocate
-                    stream.end_capture()
-                raise
-            self._graph = stream.end_capture()
+        def record() -> tuple[Any, Any]:
+            stream = cupy.cuda.Stream(non_blocking=True)
+            with on_cuda_stream(stream):
+                stream.begin_capture(cupy.cuda.runtime.streamCaptureModeThreadLocal)
+                try:
+                    for launch in plan.launches:
+                        kernel, function = plan.kernels[launch.kernel], functions[launch.kernel]
+                        arguments = (*map(value, launch.arguments), *[np.uint64(0)] * kernel.null_pointers)
+                        function(launch.grid, (kernel.threads,), arguments, shared_mem=kernel.shared_bytes)
+                except BaseException:
+                    with suppress(Exception):  # until the recording ends, this thread may not even allocate
+                        stream.end_capture()
+                    raise
+                return stream.end_capture(), stream
+
+        self._graph, stream = recorded(record)
         self._keep: tuple[Any, ...] = functions, weights, stream
 
     def __call__(self, inputs: Mapping[str, Any], stream: Any) -> dict[str, Any]:

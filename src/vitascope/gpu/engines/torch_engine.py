@@ -42,7 +42,7 @@ from torch import Tensor, nn
 
 from vitascope.errors import EngineError, VitascopeError
 from vitascope.file_lock import write_atomically
-from vitascope.gpu.current_stream import RECORDING
+from vitascope.gpu.current_stream import RECORDING, recorded
 from vitascope.gpu.engines.engine import EngineSpec, TensorSpec
 from vitascope.gpu.engines.gpu_arrays import failure, import_cupy, require_gpu_inputs, wanted_outputs
 
@@ -213,13 +213,18 @@ class CapturedCall:
         make: Any = torch.cuda.Stream  # untyped in torch
         side = make(device)
         side.wait_stream(torch.cuda.current_stream(device))
-        self._graph: torch.cuda.CUDAGraph | None = torch.cuda.CUDAGraph()
+
+        def record() -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                return graph, tuple(call(*self._inputs))
+
+        self._graph: torch.cuda.CUDAGraph | None
         with torch.cuda.stream(side):
             for _ in range(_WARM_UPS):
                 call(*self._inputs)
             side.synchronize()
-            with RECORDING, torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
-                self._outputs = tuple(call(*self._inputs))
+            self._graph, self._outputs = recorded(record)
         self._taken, self._given = same_dtypes(self._inputs), same_dtypes(self._outputs)
         torch.cuda.current_stream(device).wait_stream(side)
 

@@ -30,8 +30,8 @@ struct Job {
     long long alpha_picture_pitch;                                  // from alpha to alpha
     double chroma_start[2], chroma_slope[2];                        // codes of U and V: start + slope * alpha
     float red[2];                                                   // red = red[0] * V + red[1] where luma is black
-    float black, luma_slope;
-    int height, width, word, peak;  // word: distance of codes in their words; peak: the largest code
+    float black, luma_slope;                                        // codes of luma for red: black + slope * red
+    int height, width, word, least, peak;  // word: distance of codes in their words; codes are least to peak
     Part parts[8];
 };
 
@@ -45,17 +45,22 @@ __device__ __forceinline__ float alpha_at(const Job& job, const Part& part, int 
     return says ? alpha : -1.f;
 }
 
-// The largest alpha that shares a chroma site; below 0 where none does.
-__device__ __forceinline__ float largest_at(const Job& job, const Part& part, int row, int column) {
-    float most = -1.f;
+// The alphas of the four samples that share a chroma site, and the largest of them; below 0 where they say nothing.
+struct Site {
+    float alpha[2][2], most;
+};
+
+__device__ __forceinline__ Site site_at(const Job& job, const Part& part, int row, int column) {
+    Site site;
 #pragma unroll
-    for (int at = 0; at < 4; ++at) most = fmaxf(most, alpha_at(job, part, 2 * row + at / 2, 2 * column + at % 2));
-    return most;
+    for (int at = 0; at < 4; ++at) site.alpha[at / 2][at % 2] = alpha_at(job, part, 2 * row + at / 2, 2 * column + at % 2);
+    site.most = fmaxf(fmaxf(site.alpha[0][0], site.alpha[0][1]), fmaxf(site.alpha[1][0], site.alpha[1][1]));
+    return site;
 }
 
 template <int CHANNEL>
 __device__ __forceinline__ sample_t chroma_code(const Job& job, float alpha) {
-    const double exact = (job.chroma_start[CHANNEL] + job.chroma_slope[CHANNEL] * static_cast<double>(alpha)) / job.word;
+    const double exact = job.chroma_start[CHANNEL] + job.chroma_slope[CHANNEL] * static_cast<double>(alpha);
     const double rounded = CHANNEL ? ceil(exact) : floor(exact);
     return static_cast<sample_t>(fmin(fmax(rounded, 0.0), static_cast<double>(job.peak)) * job.word);
 }
@@ -68,32 +73,42 @@ __device__ __forceinline__ float between_sites(const float* v, int odd) {
 #endif
 }
 
-// A thread makes a chroma site and its four luma samples.
+// V as a reader finds it at a chroma site.
+__device__ __forceinline__ float read_v(const Job& job, float most, int row, int column) {
+    return static_cast<float>(most < 0.f ? job.chroma[row * job.chroma_pitch + 2 * column + 1] : chroma_code<1>(job, most));
+}
+
+// A thread makes a chroma site and its four luma samples; the first ones also look at what surrounds the block.
 // grid: (columns of sites / COLUMNS, rows / ROWS, parts)
 extern "C" __global__ void __launch_bounds__(COLUMNS* ROWS) paint_alpha(const __grid_constant__ Job job) {
+    constexpr int AROUND = 2 * (COLUMNS + 2) + 2 * ROWS;
+    static_assert(AROUND <= COLUMNS * ROWS, "a thread looks at one site around the block");
     __shared__ float v[ROWS + 2][COLUMNS + 2];
     const Part& part = job.parts[blockIdx.z];
     const int first_column = part.x / 2 + blockIdx.x * COLUMNS, first_row = part.y / 2 + blockIdx.y * ROWS;
     const int last_column = job.width / 2 - 1, last_row = job.height / 2 - 1;
-    for (int at = threadIdx.y * COLUMNS + threadIdx.x; at < (ROWS + 2) * (COLUMNS + 2); at += COLUMNS * ROWS) {
-        const int down = at / (COLUMNS + 2), across = at % (COLUMNS + 2);
-        const int row = min(max(first_row - 1 + down, 0), last_row), column = min(max(first_column - 1 + across, 0), last_column);
-        const float most = largest_at(job, part, row, column);
-        v[down][across] = static_cast<float>(most < 0.f ? job.chroma[row * job.chroma_pitch + 2 * column + 1] : chroma_code<1>(job, most));
+    const auto within = [](int at, int last) { return min(max(at, 0), last); };
+    const int column = first_column + threadIdx.x, row = first_row + threadIdx.y;
+    const int near_column = within(column, last_column), near_row = within(row, last_row);
+    const Site site = site_at(job, part, near_row, near_column);
+    v[threadIdx.y + 1][threadIdx.x + 1] = read_v(job, site.most, near_row, near_column);
+    if (const int at = threadIdx.y * COLUMNS + threadIdx.x; at < AROUND) {
+        const bool in_row = at < 2 * (COLUMNS + 2);  // above or below, otherwise left or right
+        const int beside = at - 2 * (COLUMNS + 2);
+        const int down = in_row ? at / (COLUMNS + 2) * (ROWS + 1) : beside / 2 + 1;
+        const int across = in_row ? at % (COLUMNS + 2) : beside % 2 * (COLUMNS + 1);
+        const int y = within(first_row - 1 + down, last_row), x = within(first_column - 1 + across, last_column);
+        v[down][across] = read_v(job, site_at(job, part, y, x).most, y, x);
     }
     __syncthreads();
-    const int column = first_column + threadIdx.x, row = first_row + threadIdx.y;
-    if (column > last_column || row > last_row) return;
-    const float most = largest_at(job, part, row, column);
-    if (most < 0.f) return;
-    sample_t* site = job.chroma + row * job.chroma_pitch + 2 * column;
-    site[0] = chroma_code<0>(job, most);
-    site[1] = chroma_code<1>(job, most);
-    const int least = static_cast<int>(job.black) / job.word;
+    if (column > last_column || row > last_row || site.most < 0.f) return;
+    sample_t* chroma = job.chroma + row * job.chroma_pitch + 2 * column;
+    chroma[0] = chroma_code<0>(job, site.most);
+    chroma[1] = chroma_code<1>(job, site.most);
 #pragma unroll
     for (int at = 0; at < 4; ++at) {
         const int odd_row = at / 2, odd_column = at % 2, y = 2 * row + odd_row, x = 2 * column + odd_column;
-        const float alpha = alpha_at(job, part, y, x);
+        const float alpha = site.alpha[odd_row][odd_column];
         if (alpha < 0.f) continue;
         const float* own = &v[threadIdx.y + 1][threadIdx.x + 1];
         const float in_row = between_sites(own, odd_column);
@@ -103,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(COLUMNS* ROWS) paint_alpha(const __
         const float code = 0.75f * in_row + 0.25f * between_sites(odd_row ? own + COLUMNS + 2 : own - COLUMNS - 2, odd_column);
 #endif
         const float red = __saturatef(fmaf(job.red[0], code, job.red[1]));
-        const float exact = fmaf(alpha - red, job.luma_slope, job.black) / job.word;
-        job.luma[y * job.luma_pitch + x] = static_cast<sample_t>(min(max(__float2int_rn(exact), least), job.peak) * job.word);
+        const float exact = fmaf(alpha - red, job.luma_slope, job.black);
+        job.luma[y * job.luma_pitch + x] = static_cast<sample_t>(min(max(__float2int_rn(exact), job.least), job.peak) * job.word);
     }
 }

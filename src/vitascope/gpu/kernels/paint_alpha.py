@@ -51,6 +51,7 @@ _JOB = np.dtype(
         ("height", np.int32),
         ("width", np.int32),
         ("word", np.int32),
+        ("least", np.int32),
         ("peak", np.int32),
         ("parts", _PART, (_MOST_PARTS,)),
     ],
@@ -165,13 +166,14 @@ def _launch(
         row_pitch(array.shape, array.strides, itemsize=array.dtype.itemsize) for array in arrays
     ]
     job["alpha_picture_pitch"] = alpha.strides[0] // alpha.dtype.itemsize
-    job["chroma_start"] = start[1:]
-    job["chroma_slope"] = forward[1:, 0] if color == "red" else 0.0
+    word = 1 << fmt.sample_shift
+    job["chroma_start"] = start[1:] / word  # exact: a power of two
+    job["chroma_slope"] = forward[1:, 0] / word if color == "red" else 0.0
     # Where luma is black; U says nothing of red, but for rounding.
     job["red"] = matrix[0, 2], bias[0] + matrix[0, 0] * black + matrix[0, 1] * start[1]
-    job["black"], job["luma_slope"] = black, forward[0].sum()
+    job["black"], job["luma_slope"] = black / word, forward[0].sum() / word
     job["height"], job["width"] = frame.height, frame.width
-    job["word"], job["peak"] = 1 << fmt.sample_shift, (1 << fmt.bit_depth) - 1
+    job["word"], job["least"], job["peak"] = word, black // word, (1 << fmt.bit_depth) - 1
     for index, part in enumerate(parts):
         source, target = part.source, part.target
         numbers = part.number, source.x, source.y, target.x, target.y, target.width, target.height

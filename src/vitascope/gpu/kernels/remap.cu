@@ -26,6 +26,9 @@
 #ifndef PAIRS          // 1 when every row of the maps begins on 8 bytes and has an even number of samples
 #define PAIRS 0
 #endif
+#ifndef FRAMES         // frames that are read by the same maps, 1 or 2
+#define FRAMES 1
+#endif
 #ifndef COARSE         // 1 when maps are read between their samples
 #define COARSE 0
 #endif
@@ -72,19 +75,22 @@ struct Tap {
     bool inside;
 };
 
+// INSIDE: all taps are known to be, and nothing is asked.
+template <bool INSIDE>
 __device__ __forceinline__ Tap tap_at(int index, int length) {
+    if (INSIDE) return {index, true};
     const int at = min(max(index, 0), length - 1);
     return {at, REPLICATE || at == index};
 }
 
 // A plane has fewer than 2^31 samples, so that offsets are ints.
-template <int COUNT>
+template <int COUNT, bool INSIDE>
 __device__ __forceinline__ void add(Pixel<COUNT>& sum, const Plane& plane, const Tap y, const Tap x, float weight) {
     const sample_t* source = plane.data + static_cast<unsigned>(y.at * static_cast<int>(plane.pitch) + x.at * COUNT);
 #pragma unroll
     for (int c = 0; c < COUNT; ++c) {
         float value = static_cast<float>(source[c]);
-        if (!REPLICATE && !(y.inside && x.inside)) value = plane.constant[c];
+        if (!INSIDE && !REPLICATE && !(y.inside && x.inside)) value = plane.constant[c];
         sum.channel[c] = fmaf(weight, value, sum.channel[c]);
     }
 }
@@ -140,20 +146,27 @@ __device__ __forceinline__ Place place_of(const Job& job, int oy, int ox) {
     return scaled(place, job.y, job.x);
 }
 
-template <int COUNT>
+// Whether all taps around a place are inside.
+__device__ __forceinline__ bool is_inside(const Plane& plane, const Place place) {
+    constexpr float BEFORE = INTERPOLATION == 2 ? 1.f : 0.f, AFTER = INTERPOLATION == 2 ? 2.f : 1.f;
+    return place.y >= BEFORE && place.y < plane.height - AFTER && place.x >= BEFORE && place.x < plane.width - AFTER;
+}
+
+template <int COUNT, bool INSIDE>
 __device__ __forceinline__ Pixel<COUNT> read_at(const Plane& plane, const Place place) {
     Pixel<COUNT> sum = {};
+    const auto row = [&](int index) { return tap_at<INSIDE>(index, plane.height); };
+    const auto column = [&](int index) { return tap_at<INSIDE>(index, plane.width); };
 #if INTERPOLATION == 0
-    add(sum, plane, tap_at(__float2int_rn(place.y), plane.height), tap_at(__float2int_rn(place.x), plane.width), 1.f);
+    add<COUNT, INSIDE>(sum, plane, row(__float2int_rn(place.y)), column(__float2int_rn(place.x)), 1.f);
 #elif INTERPOLATION == 1
     const float floor_y = floorf(place.y), floor_x = floorf(place.x), down = place.y - floor_y, right = place.x - floor_x;
     const int y0 = static_cast<int>(floor_y), x0 = static_cast<int>(floor_x);
-    const Tap above = tap_at(y0, plane.height), below = tap_at(y0 + 1, plane.height);
-    const Tap before = tap_at(x0, plane.width), after = tap_at(x0 + 1, plane.width);
-    add(sum, plane, above, before, (1.f - down) * (1.f - right));
-    add(sum, plane, above, after, (1.f - down) * right);
-    add(sum, plane, below, before, down * (1.f - right));
-    add(sum, plane, below, after, down * right);
+    const Tap above = row(y0), below = row(y0 + 1), before = column(x0), after = column(x0 + 1);
+    add<COUNT, INSIDE>(sum, plane, above, before, (1.f - down) * (1.f - right));
+    add<COUNT, INSIDE>(sum, plane, above, after, (1.f - down) * right);
+    add<COUNT, INSIDE>(sum, plane, below, before, down * (1.f - right));
+    add<COUNT, INSIDE>(sum, plane, below, after, down * right);
 #else
     const float floor_y = floorf(place.y), floor_x = floorf(place.x);
     const int y0 = static_cast<int>(floor_y), x0 = static_cast<int>(floor_x);
@@ -164,7 +177,7 @@ __device__ __forceinline__ Pixel<COUNT> read_at(const Plane& plane, const Place 
     for (int j = 0; j < 4; ++j)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            add(sum, plane, tap_at(y0 - 1 + j, plane.height), tap_at(x0 - 1 + i, plane.width), rows[j] * columns[i]);
+            add<COUNT, INSIDE>(sum, plane, row(y0 - 1 + j), column(x0 - 1 + i), rows[j] * columns[i]);
 #endif
     return sum;
 }
@@ -178,9 +191,10 @@ __device__ __forceinline__ sample_t sample_of(float value) {
 }
 
 struct Stack {
-    const sample_t* planes;              // [count, height, width], dense
+    const sample_t* planes;              // [count, height, width], each dense
     const float *map_x, *map_y, *weight;  // [out_height, out_width], dense; no weight is 1
     sample_t* out;                       // [count, out_height, out_width], dense
+    long long pitch;                     // samples from plane to plane
     int count, height, width, out_height, out_width, adds;
 };
 
@@ -197,6 +211,11 @@ extern "C" __global__ void __launch_bounds__(256) remap_stack(const __grid_const
     const float weight = job.weight ? job.weight[at] : 1.f;
     const sample_t* source = job.planes;
     sample_t* target = job.out + at;
+    const long long stride = static_cast<long long>(job.out_height) * job.out_width;
+    if (weight == 0.f) {  // nothing is read where it counts nothing
+        for (int plane = 0; plane < job.count && !job.adds; ++plane) target[plane * stride] = static_cast<sample_t>(0.f);
+        return;
+    }
     for (int plane = 0; plane < job.count; ++plane) {
         const float left = fmaf(down, static_cast<float>(source[below + before]) - static_cast<float>(source[above + before]),
                                 static_cast<float>(source[above + before]));
@@ -204,8 +223,8 @@ extern "C" __global__ void __launch_bounds__(256) remap_stack(const __grid_const
                                  static_cast<float>(source[above + after]));
         const float value = weight * fmaf(right, there - left, left);
         *target = static_cast<sample_t>(job.adds ? value + static_cast<float>(*target) : value);
-        source += static_cast<long long>(job.height) * job.width;
-        target += static_cast<long long>(job.out_height) * job.out_width;
+        source += job.pitch;
+        target += stride;
     }
 }
 
@@ -224,7 +243,7 @@ extern "C" __global__ void __launch_bounds__(256) remap(const __grid_constant__ 
         const int oy = (blockIdx.y * ROWS + step) * blockDim.y + threadIdx.y;
         if (oy >= job.out_height) return;
         write(job.out + (static_cast<long long>(oy) * job.out_width + ox) * CHANNELS,
-              read_at<CHANNELS>(job.plane, place_of(job, oy, ox)));
+              read_at<CHANNELS, false>(job.plane, place_of(job, oy, ox)));
     }
 }
 
@@ -237,17 +256,35 @@ __device__ __forceinline__ void write_pair(sample_t* target, float first, float 
     *reinterpret_cast<Pair*>(target) = {sample_of(first), sample_of(second)};
 }
 
-struct FrameJob {
-    Plane luma, chroma;
+struct FramesJob {
+    Plane luma[FRAMES], chroma[FRAMES];
     Maps maps;
     sample_t *out_luma, *out_chroma;
-    int out_height, out_width;
-    Axis y, x;  // chroma's: luma samples from the first of a block to its site are the shift
+    int out_height, out_width;  // of each frame's result
+    Axis y, x;                  // chroma's: luma samples from the first of a block to its site are the shift
 };
 
-// NV12 and P010: a thread reads the maps once for a chroma site and its four luma samples.
+// A chroma site and its four luma samples.
+struct Block {
+    Pixel<1> luma[2][2];
+    Pixel<2> chroma;
+};
+
+// All are read, also those beyond the last column or row, so that no read waits for another.
+template <bool INSIDE>
+__device__ __forceinline__ void read_blocks(Block (&blocks)[FRAMES], const FramesJob& job, const Place (&places)[2][2], const Place site) {
+#pragma unroll
+    for (int frame = 0; frame < FRAMES; ++frame) {
+#pragma unroll
+        for (int at = 0; at < 4; ++at) blocks[frame].luma[at / 2][at % 2] = read_at<1, INSIDE>(job.luma[frame], places[at / 2][at % 2]);
+        blocks[frame].chroma = read_at<2, INSIDE>(job.chroma[frame], site);
+    }
+}
+
+// NV12 and P010: a thread reads the maps once for a chroma site and its four luma samples, of all frames. Their results
+// lie side by side.
 // grid: (chroma columns / blockDim.x, chroma rows / blockDim.y)
-extern "C" __global__ void __launch_bounds__(256) remap_frame(const __grid_constant__ FrameJob job) {
+extern "C" __global__ void __launch_bounds__(256) remap_frames(const __grid_constant__ FramesJob job) {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (2 * column >= job.out_width || 2 * row >= job.out_height) return;
     Place places[2][2];
@@ -264,28 +301,38 @@ extern "C" __global__ void __launch_bounds__(256) remap_frame(const __grid_const
         places[j][1] = {map_at(job.maps.y, job.maps.y_pitch, y, next), map_at(job.maps.x, job.maps.x_pitch, y, next)};
 #endif
     }
-    // All are read, also those beyond the last column or row, so that no read waits for another.
-    Pixel<1> luma[2][2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j)
-#pragma unroll
-        for (int i = 0; i < 2; ++i) luma[j][i] = read_at<1>(job.luma, {within_reach(places[j][i].y), within_reach(places[j][i].x)});
     const auto at_site = [&](float Place::*axis) {
         return between(places[0][0].*axis, places[0][1].*axis, places[1][0].*axis, places[1][1].*axis, job.y.shift, job.x.shift);
     };
-    const Place place = scaled({at_site(&Place::y), at_site(&Place::x)}, job.y, job.x);
-    const Pixel<2> chroma = read_at<2>(job.chroma, place);
-    write_pair(job.out_chroma + (static_cast<long long>(row) * ((job.out_width + 1) / 2) + column) * 2, chroma.channel[0], chroma.channel[1]);
+    const Place site = scaled({at_site(&Place::y), at_site(&Place::x)}, job.y, job.x);
+    bool inside = is_inside(job.chroma[0], site);  // frames are of one size
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-        const int y = 2 * row + j;
-        if (y >= job.out_height) return;
-        sample_t* target = job.out_luma + static_cast<long long>(y) * job.out_width + 2 * column;
-        if (job.out_width % 2 == 0) {
-            write_pair(target, luma[j][0].channel[0], luma[j][1].channel[0]);
-        } else {
-            write(target, luma[j][0]);
-            if (2 * column + 1 < job.out_width) write(target + 1, luma[j][1]);
+    for (int at = 0; at < 4; ++at) {
+        Place& place = places[at / 2][at % 2];
+        inside &= is_inside(job.luma[0], place);
+        place = {within_reach(place.y), within_reach(place.x)};
+    }
+    Block blocks[FRAMES];
+    if (inside)
+        read_blocks<true>(blocks, job, places, site);
+    else
+        read_blocks<false>(blocks, job, places, site);
+    const int chroma_width = (job.out_width + 1) / 2;
+#pragma unroll
+    for (int frame = 0; frame < FRAMES; ++frame) {
+        write_pair(job.out_chroma + ((static_cast<long long>(row) * FRAMES + frame) * chroma_width + column) * 2,
+                   blocks[frame].chroma.channel[0], blocks[frame].chroma.channel[1]);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            const int y = 2 * row + j;
+            if (y >= job.out_height) continue;
+            sample_t* target = job.out_luma + (static_cast<long long>(y) * FRAMES + frame) * job.out_width + 2 * column;
+            if (job.out_width % 2 == 0) {
+                write_pair(target, blocks[frame].luma[j][0].channel[0], blocks[frame].luma[j][1].channel[0]);
+            } else {
+                write(target, blocks[frame].luma[j][0]);
+                if (2 * column + 1 < job.out_width) write(target + 1, blocks[frame].luma[j][1]);
+            }
         }
     }
 }

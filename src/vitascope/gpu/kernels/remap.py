@@ -21,7 +21,7 @@ from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.resample import read_bilinear
 
-__all__ = ["Border", "Codes", "Interpolation", "MapRead", "map_shape", "remap", "remap_stack"]
+__all__ = ["Border", "Codes", "Interpolation", "MapRead", "map_shape", "remap", "remap_eyes", "remap_stack"]
 
 
 Interpolation = Literal["nearest", "linear", "cubic"]
@@ -105,29 +105,58 @@ def remap(
     if not isinstance(picture, Frame):
         peak = int(np.iinfo(picture.dtype).max) if picture.dtype.kind == "u" else 0
         return _remap_plane(picture, map_x, map_y, read, Codes(peak), interpolation, border)
-    if is_on_gpu(picture.planes[0]) and not picture.format.semi_planar:
-        raise ValueError(f"the GPU kernel reads NV12 and P010, not {picture.format.name}")
-    if is_on_gpu(picture.planes[0]):
-        from vitascope.gpu.kernels.cuda_module import wait_until_ready
-
-        wait_until_ready(picture)
-    black = [round(code) for code in yuv_from_rgb(picture.color, picture.format)[1]]
-    constants = (
-        [(black[0],), (black[1], black[2])] if picture.format.semi_planar else [(code,) for code in black]
-    )
-    step, peak = 1 << picture.format.sample_shift, (1 << picture.format.bit_depth) - 1
-    codes = [Codes(peak, step, constant) for constant in constants]
-    chroma_read = _chroma_read(picture, read)
     if is_on_gpu(picture.planes[0]) and map_scale == 1:
-        planes: tuple[Plane, ...] = _launch_frame(
-            picture, map_x, map_y, chroma_read, codes, size, interpolation, border
-        )
-    else:
-        planes = tuple(
-            _remap_plane(plane, map_x, map_y, chroma_read if slot else read, code, interpolation, border)
-            for slot, (plane, code) in enumerate(zip(picture.planes, codes, strict=True))
-        )
+        return _launch_frames([picture], map_x, map_y, read, interpolation, border)
+    _refuse_planar_on_gpu(picture)
+    chroma_read, codes = _chroma_read(picture, read), _codes(picture)
+    planes = tuple(
+        _remap_plane(plane, map_x, map_y, chroma_read if slot else read, code, interpolation, border)
+        for slot, (plane, code) in enumerate(zip(picture.planes, codes, strict=True))
+    )
     return replace(picture, planes=planes, ready=None)
+
+
+def remap_eyes(
+    eyes: Sequence[Frame],
+    map_x: npt.NDArray[np.float32],
+    map_y: npt.NDArray[np.float32],
+    *,
+    interpolation: Interpolation = "linear",
+    border: Border = "replicate",
+) -> Frame:
+    """Read the eyes of a frame by the same maps, into one frame that shows them side by side.
+
+    Runs where the eyes are: OpenCV on the CPU; CuPy in one CUDA kernel on the current stream (behind ``ready`` of the
+    first), which reads the maps once for both.
+
+    Args:
+        eyes: One or two frames of one size, format and colour; on the GPU NV12 or P010.
+        map_x: float32 [h, w], columns of an eye's luma to read, on the eyes' device. ``w`` is even where there are two.
+        map_y: float32 [h, w], rows.
+        interpolation: As in ``remap``.
+        border: As in ``remap``, of each eye.
+
+    Returns:
+        A frame of the first's format, colour and moment, ``w`` samples wide for each eye.
+
+    Raises:
+        ValueError: Shapes, dtypes or sizes do not fit, or frames on the GPU are not semi-planar.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    size = _checked_size(map_x, map_y, 1, None)
+    alike = {(eye.format.name, eye.color, eye.height, eye.width) for eye in eyes}
+    if not 1 <= len(eyes) <= 2 or len(alike) != 1 or (len(eyes) == 2 and size[1] % 2):
+        raise ValueError(
+            f"{len(eyes)} eyes of {len(alike)} kinds, maps {size}: expected one or two alike, and even maps for two"
+        )
+    first = eyes[0]
+    if is_on_gpu(first.planes[0]):
+        return _launch_frames(
+            eyes, map_x, map_y, MapRead(size, (1.0, 1.0), (0.0, 0.0)), interpolation, border
+        )
+    made = [remap(eye, map_x, map_y, interpolation=interpolation, border=border) for eye in eyes]
+    planes = zip(*(eye.planes for eye in made), strict=True)
+    return replace(first, planes=tuple(np.concatenate(eye, axis=1) for eye in planes), ready=None)
 
 
 def remap_stack(
@@ -197,6 +226,21 @@ def _checked_size(map_x: Any, map_y: Any, map_scale: int, size: tuple[int, int] 
     if map_x.shape[0] < needed[0] or map_x.shape[1] < needed[1] or min(size) < 1:
         raise ValueError(f"maps are {map_x.shape}, a result of {size} at scale {map_scale} needs {needed}")
     return size
+
+
+def _refuse_planar_on_gpu(frame: Frame) -> None:
+    if is_on_gpu(frame.planes[0]) and not frame.format.semi_planar:
+        raise ValueError(f"the GPU kernel reads NV12 and P010, not {frame.format.name}")
+
+
+def _codes(frame: Frame) -> list[Codes]:
+    """What each plane's samples may be, with black outside."""
+    black = [round(code) for code in yuv_from_rgb(frame.color, frame.format)[1]]
+    constants = (
+        [(black[0],), (black[1], black[2])] if frame.format.semi_planar else [(code,) for code in black]
+    )
+    step, peak = 1 << frame.format.sample_shift, (1 << frame.format.bit_depth) - 1
+    return [Codes(peak, step, constant) for constant in constants]
 
 
 def _chroma_read(frame: Frame, luma: MapRead) -> MapRead:
@@ -302,17 +346,21 @@ _JOB = np.dtype(
     ],
     align=True,
 )
-_FRAME = np.dtype(
-    [
-        ("planes", _PLANE, 2),
+
+
+def _frames_job(count: int) -> np.dtype[Any]:
+    """The job of so many frames."""
+    fields = [
+        ("planes", _PLANE, (2, count)),
         ("maps", _MAPS),
         ("out", "u8", 2),
         ("out_size", "i4", 2),
         ("y", _AXIS),
         ("x", _AXIS),
-    ],
-    align=True,
-)
+    ]
+    return np.dtype(fields, align=True)
+
+
 _SAMPLES = {"uint8": "unsigned char", "uint16": "unsigned short", "float16": "__half", "float32": "float"}
 _KERNEL_INTERPOLATIONS = {"nearest": 0, "linear": 1, "cubic": 2}
 
@@ -366,37 +414,53 @@ def _launch_remap(
     return out
 
 
-def _launch_frame(
-    frame: Frame,
+def _launch_frames(
+    frames: Sequence[Frame],
     map_x: Any,
     map_y: Any,
-    chroma_read: MapRead,
-    codes: Sequence[Codes],
-    size: tuple[int, int],
+    read: MapRead,
     interpolation: Interpolation,
     border: Border,
-) -> tuple[Any, Any]:
-    """Both planes of a semi-planar frame, whose maps are as fine as its luma."""
+) -> Frame:
+    """Both planes of semi-planar frames, whose maps are as fine as their luma, side by side."""
     import cupy
 
-    luma, chroma, map_x, map_y = (_with_dense_rows(array) for array in (*frame.planes, map_x, map_y))
-    out = cupy.empty(size, luma.dtype), cupy.empty((*chroma_read.size, 2), chroma.dtype)
-    job = np.zeros(1, _FRAME)
-    for slot, (plane, code) in enumerate(zip((luma, chroma), codes, strict=True)):
-        _describe_plane(job["planes"][0, slot], plane, code)
+    from vitascope.gpu.kernels.cuda_module import wait_until_ready
+
+    first, count = frames[0], len(frames)
+    _refuse_planar_on_gpu(first)
+    wait_until_ready(first)
+    codes, chroma_read = _codes(first), _chroma_read(first, read)
+    map_x, map_y = map(_with_dense_rows, (map_x, map_y))
+    (height, width), (chroma_height, chroma_width) = read.size, chroma_read.size
+    out = (
+        cupy.empty((height, count * width), first.format.dtype),
+        cupy.empty((chroma_height, count * chroma_width, 2), first.format.dtype),
+    )
+    job = np.zeros(1, _frames_job(count))
+    for number, frame in enumerate(frames):
+        for slot, (plane, code) in enumerate(zip(frame.planes, codes, strict=True)):
+            _describe_plane(job["planes"][0, slot, number], _with_dense_rows(plane), code)
     _describe_maps(job["maps"][0], map_x, map_y)
-    job["out"], job["out_size"] = [plane.data.ptr for plane in out], size
+    job["out"], job["out_size"] = [plane.data.ptr for plane in out], read.size
     _describe_axes(job, chroma_read)
     in_pairs = map_x.shape[1] % 2 == 0 and not any(
         places.data.ptr % 8 or places.strides[0] % 8 for places in (map_x, map_y)
     )
     kernel = cuda_kernel(
-        "remap.cu", "remap_frame", PAIRS=int(in_pairs), **_defines(luma, codes[0], interpolation, border)
+        "remap.cu",
+        "remap_frames",
+        PAIRS=int(in_pairs),
+        FRAMES=count,
+        **_defines(out[0], codes[0], interpolation, border),
     )
-    height, width = chroma_read.size
     with nvtx_range("remap"):
-        kernel((math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1])), _BLOCK, (by_value(job),))
-    return out
+        kernel(
+            (math.ceil(chroma_width / _BLOCK[0]), math.ceil(chroma_height / _BLOCK[1])),
+            _BLOCK,
+            (by_value(job),),
+        )
+    return replace(first, planes=out, ready=None)
 
 
 def _describe_plane(target: Any, plane: Any, codes: Codes) -> None:
@@ -440,6 +504,7 @@ _STACK = np.dtype(
         ("map_y", "u8"),
         ("weight", "u8"),
         ("out", "u8"),
+        ("pitch", "i8"),
         ("count", "i4"),
         ("height", "i4"),
         ("width", "i4"),
@@ -455,11 +520,14 @@ def _launch_stack(planes: Any, map_x: Any, map_y: Any, *, weight: Any, add_to: A
     import cupy
 
     out = cupy.empty((len(planes), *map_x.shape), planes.dtype) if add_to is None else add_to
-    planes, map_x, map_y = map(cupy.ascontiguousarray, (planes, map_x, map_y))
+    map_x, map_y = map(cupy.ascontiguousarray, (map_x, map_y))
+    if not planes[0].flags.c_contiguous or planes.strides[0] % planes.dtype.itemsize:
+        planes = cupy.ascontiguousarray(planes)
     weight = None if weight is None else cupy.ascontiguousarray(weight)
     job = np.zeros(1, _STACK)
     for name, array in (("planes", planes), ("map_x", map_x), ("map_y", map_y), ("out", out)):
         job[name] = array.data.ptr
+    job["pitch"] = planes.strides[0] // planes.dtype.itemsize
     job["weight"] = 0 if weight is None else weight.data.ptr
     job["count"], job["height"], job["width"] = planes.shape
     job["out_height"], job["out_width"] = map_x.shape

@@ -531,6 +531,7 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
         average_frame_rate=rate,
         frame_count_estimate=count,
         duration_seconds=duration,
+        size=(height, width) if (height := stream.height) and (width := stream.width) else None,
         sample_aspect_ratio=fraction_or_none(stream.sample_aspect_ratio) or Fraction(1),
         hidden_count=hidden_count,
         interlaced=stream.codec_context.field_order in _FIELD_ORDERS_INTERLACED,

@@ -44,6 +44,7 @@ __all__ = [
     "keyframe_lumas",
     "open_video",
     "probe",
+    "read_headers",
 ]
 
 DEFAULT_IMAGE_FRAME_RATE = Fraction(25)
@@ -119,6 +120,25 @@ def open_video(
     except BaseException:
         source.close()
         raise
+
+
+def read_headers(path: str | PathLike[str]) -> SourceFacts:
+    """Describe a video by its headers alone; no picture is decoded, which takes a fifth of a second at 4K.
+
+    Args:
+        path: As in ``probe``.
+
+    Raises:
+        InputError: It cannot be opened or holds no video; the message says why.
+    """
+    source = open_source(
+        path_of(path),
+        image_frame_rate=DEFAULT_IMAGE_FRAME_RATE,
+        decoding=Decoding(threads=1),
+        max_corrupt_frames=0,
+    )
+    source.close()
+    return source.facts
 
 
 def probe(

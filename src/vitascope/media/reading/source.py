@@ -30,6 +30,8 @@ class SourceFacts:
     average_frame_rate: Fraction
     frame_count_estimate: int | None
     duration_seconds: float | None
+    size: tuple[int, int] | None = None
+    """(height, width) in luma samples; None when only a picture tells."""
     sample_aspect_ratio: Fraction = Fraction(1)
     interlaced: bool = False
     chroma_location: ChromaLocation | None = None

@@ -100,11 +100,12 @@ class FisheyeViews:
         """The network's answer about the fisheye pictures as one about the eyes, at the size of their own pictures.
 
         Coefficients of a guided filter are mapped as alpha is: they say how alpha follows the picture at a place, and
-        the place moves.
+        the place moves. Those of a network's foreground, which nothing asks for, are left behind.
         """
-        if estimate.alpha is not None:
+        if estimate.gain is None or estimate.offset is None:
             return MatteEstimate(alpha=self._planes_back(estimate.alpha))
-        return MatteEstimate(gain=self._planes_back(estimate.gain), offset=self._planes_back(estimate.offset))
+        gain, offset = (self._planes_back(planes[:, -1:]) for planes in (estimate.gain, estimate.offset))
+        return MatteEstimate(gain=gain, offset=offset)
 
     def _planes_back(self, planes: Any) -> Any:
         """[E * count, ..., h, w] as float32 [E, ..., h', w']."""

@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from queue import Empty, SimpleQueue
 
 from vitascope.config import VideoSettings
 from vitascope.errors import InputError, VitascopeError, let_go
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 from vitascope.gpu.pipeline.report import Interruptible, PipelineReport
-from vitascope.media.reading.reader import probe
+from vitascope.media.reading.reader import probe, read_headers
 from vitascope.segmentation.film_run import Started
 from vitascope.segmentation.plan import PlannedVideo, wanted_seconds
 from vitascope.segmentation.processes.hands import Hands, Piece, PlaceCounts
@@ -291,11 +292,15 @@ def _weighed(planned: PlannedVideo, trim: VideoSettings) -> _Film:
     Raises:
         InputError: It cannot be opened.
     """
-    info = probe(planned.video)
-    count = info.frame_count_estimate
+    headers = read_headers(planned.video)
+    count = headers.frame_count_estimate
     if count is None:
         return _Film(planned, None, float("inf"))
-    if info.duration_seconds:
-        share = max(wanted_seconds(info.duration_seconds, trim), 0) / info.duration_seconds
+    if headers.duration_seconds:
+        share = max(wanted_seconds(headers.duration_seconds, trim), 0) / headers.duration_seconds
         count = round(count * min(share, 1))
-    return _Film(planned, count, float(count * info.width * info.height))
+    size = headers.size
+    if size is None:  # images, of which one is decoded soon
+        first = probe(planned.video)
+        size = first.height, first.width
+    return _Film(planned, count, float(count * prod(size)))

@@ -1,0 +1,39 @@
+"""How many hardware decoders share a video."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from vitascope.config import Settings
+from vitascope.segmentation import capacity
+from vitascope.segmentation.capacity import decoder_sessions
+
+UHD, ABOVE = (2160, 3840), (3840, 7680)
+
+
+@pytest.mark.parametrize(
+    ("size", "gibibytes", "values", "expected"),
+    [
+        ((1080, 1920), 100, {}, 1),
+        ((1440, 2560), 100, {}, 1),
+        (UHD, 100, {}, 3),
+        (UHD, 7, {}, 1),
+        (ABOVE, 100, {}, 4),
+        (ABOVE, 10, {}, 1),
+        (ABOVE, 7, {}, 1),
+        (None, 100, {}, 1),
+        (ABOVE, 100, {"performance": {"mode": "latency"}}, 1),
+        ((16, 16), 1, {"gpu": {"decoder_sessions": 2}}, 2),
+    ],
+)
+def test_large_videos_get_several_where_memory_allows(monkeypatch, size, gibibytes, values, expected):
+    monkeypatch.setattr(capacity, "read_headers", lambda video: SimpleNamespace(size=size))
+    streams = SimpleNamespace(allowed_bytes=lambda: gibibytes << 30)
+    assert decoder_sessions(Settings(**values), Path("video.mp4"), streams=streams) == expected
+
+
+def test_a_cpu_has_one():
+    assert decoder_sessions(Settings(), Path("video.mp4"), streams=None) == 1
