@@ -19,9 +19,9 @@ _UPPER, _LOWER = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
 _MIDDLE = slice(3, 6)
 _MOST_CM = 1.2
 """Lips are brought nearer, or farther apart, by no more than this."""
-_WIDEST, _NARROWEST = 1.45, 0.62
+_WIDEST, _NARROWEST = 1.6, 0.62
 """Most and least width of a mouth, beside its own at rest."""
-_MOST_WIDER_CM = 1.2
+_MOST_WIDER_CM = 1.6
 _CANONICAL_WIDTH_CM = 5.1
 _SHOWN_APART_CM = (0.1, 0.3)
 """Lips that a portrait shows nearer than the first show nothing between them, from the second on surely."""
