@@ -45,7 +45,7 @@ place between the corners of its eye, in shares of their distance, and the mean 
 
 What lies along the line of the eyes (mouth width, gaze) is read in the picture's plane, without the depth that the
 network guesses. Angles are those of points that expressions move least; MediaPipe's own turn with a jaw that opens."""
-_LEAST = (0.01, 0.01, 0.1, 0.1, 0.1, 0.006, 0.1, 0.1, 0.03, 0.01, 0.005, 2.0, 2.0, 2.0)
+_LEAST = (0.01, 0.01, 0.1, 0.1, 0.1, 0.006, 0.1, 0.1, 0.03, 0.01, 0.01, 2.0, 2.0, 2.0)
 MOVES = dict(zip(READINGS, _LEAST, strict=True))
 """A driver whose reading varies less (standard deviation) does not move: there is only noise to compare. Angles of
 paintings that were turned by known ones are read with errors of 0.6 to 1.6 degrees; weights at rest differ between

@@ -56,10 +56,14 @@ _FOREHEAD_LINES_CM = (-0.35, 0.2, 0.75)
 _INNER_BROWS = (55, 107, 285, 336)
 _CORNER_CM, _CORNER_LIGHT = 0.55, 0.72
 """So near to a mouth's corner what is darker than that share of the lips is the inside."""
+_MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
+"""So near to the opening, what is darker than the second share of the lips, or has less than the third of their colour,
+belongs to it."""
 _LIP_EDGE_CM, _LINE_CM, _LINE_LIGHT = 0.05, 0.12, 0.58
 """Lips begin so far beyond the opening; width of the line in which they meet, and its light."""
-_ENDS_CM, _SHADOW_CM = 0.75, 0.6
-"""Around a corner of the mouth, shadows narrower than the second are filled, out to the first."""
+_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.25, 0.6
+"""Around a place so far (the second) outside of a mouth's corner, shadows narrower than the third are filled, out to
+the first."""
 _GRAIN = 8.0
 """Codes of 255: differences of neighbouring pixels, up to which what fills a shadow keeps them."""
 _DRAWN_TOGETHER = (0.04, 0.25)
@@ -213,13 +217,16 @@ class Creases:
         )
         light = seen.mean(axis=-1)
         edges = landmarks[list(OUTER_UPPER_LIP[3:8] + OUTER_LOWER_LIP[3:8])]
-        of_lips = float(median_at(self._rgb, edges, 0.1 * scale).mean())
+        lip_colour = median_at(self._rgb, edges, 0.1 * scale)
+        of_lips = float(lip_colour.mean())
         to_corner = np.min(
             [np.linalg.norm(patch.places - landmarks[corner], axis=-1) for corner in MOUTH_CORNERS], axis=0
         )
-        filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | (
-            (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * of_lips)
-        )
+        # Landmarks of an open mouth miss lips by some millimetres: beside them, what is dark or grey is the inside.
+        grey = seen.max(axis=-1) - seen.min(axis=-1) < _GREYER * float(np.ptp(lip_colour))
+        inner = (beyond < _MISSED_CM * scale) & ((light < _INSIDE_LIGHT * of_lips) | grey)
+        filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | inner
+        filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * of_lips)
         made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
         shade = 1 - (1 - _LINE_LIGHT) * _bump(within + 2 * beyond, max(_LINE_CM * scale, 0.8))
         lit = np.where(filled[..., None], made * shade[..., None], seen)
@@ -240,9 +247,10 @@ class Creases:
         seen = (patch.of(self._rgb) if met is None else met.rgb).astype(np.float32)
         kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (max(round(_SHADOW_CM * scale), 1) | 1,) * 2)
         closed = cv2.GaussianBlur(cv2.morphologyEx(seen, cv2.MORPH_CLOSE, kernel), (0, 0), 0.15 * scale + 0.5)
-        away = np.min(
-            [np.linalg.norm(patch.places - landmarks[corner], axis=-1) for corner in MOUTH_CORNERS], axis=0
-        )
+        right, left = landmarks[list(MOUTH_CORNERS)]
+        outward = _ENDS_OUTWARD_CM * scale * (left - right) / max(float(np.linalg.norm(left - right)), 1.0)
+        ends = (right - outward, left + outward)
+        away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0)
         at_ends = np.clip(1.5 * (1 - away / (_ENDS_CM * scale)), 0, 1)[..., None]
         grain = np.clip(seen - cv2.GaussianBlur(seen, (0, 0), max(_FINE_CM * scale, 0.5)), -_GRAIN, _GRAIN)
         lit = seen + (np.maximum(closed + grain, seen) - seen) * at_ends

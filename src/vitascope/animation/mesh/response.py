@@ -74,7 +74,7 @@ _MOST_MORE = {
     "eyeBlinkLeft": 0.3,
 }
 """Most strength that is added to what the driver's own movement gives."""
-_MOST_ALTOGETHER = {"jawOpen": 1.15, "mouthPucker": 1.2}
+_MOST_ALTOGETHER = {"jawOpen": 1.15, "mouthPucker": 1.15}
 """Nor is anything added beyond this; a driver's jaw that opened as far as it would was 1.08, and lips that were drawn
 together as far as they would 0.7."""
 _JAW_ADDED_IN_SMILE = 0.85
