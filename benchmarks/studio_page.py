@@ -5,11 +5,12 @@ is asked as the page asks it, over one connection.
 
 - ``first_preview``: a fresh server; from asking what the video is, as the page does when one is chosen, until the first
   matted picture has come. Bar: 2 s.
-- ``scrubbing``: CLIP at 960x540; matted pictures a second while the mouse moves along the timeline, one wish after another,
-  none of them asked for before. Bar: 1.5 on two cores.
+- ``scrubbing``: CLIP at 960x540; matted pictures a second while the mouse moves along the timeline, one wish after
+  another, none of them asked for before. Bar: 1.5 on two cores.
 - ``first_paint``: a browser that was never here; its first contentful paint, and the bytes of the page and its parts.
   Bars: 1 s, 300 kB.
-- ``watching``: a cut with 50 connections that hear its news against the same cut without, in turns. Bar: 3 % of its speed.
+- ``watching``: a cut with 50 connections that hear its news against the same cut without, in turns. Bar: 3 % of its
+  speed.
 - ``second_cut``: ten minutes of CLIP at 320x180; somebody is left out for ten seconds in the middle, and the stretches
   that are made anew are counted. Bar: those that the ten seconds touch, and no other.
 
