@@ -6,6 +6,7 @@ Skipped where no browser is on PATH; ``VITASCOPE_REQUIRE_BROWSER=1`` turns that 
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import numpy as np
@@ -15,7 +16,8 @@ from clips import write_clip
 from headless_browser import Page
 from two_people import two_people
 from vitascope.config.hints import read_hints
-from vitascope.studio import server
+from vitascope.gpu.kernels.shrink import shrink_frame
+from vitascope.studio import proxies, server
 
 DESK, PHONE, NARROW = 1280, 390, 360
 
@@ -372,6 +374,73 @@ def test_a_portrait_is_chosen_moved_and_recorded(page, portrait_studio, films):
     page.until(
         "document.querySelector('#player-dialog').open && document.querySelector('#result').videoWidth > 0"
     )
+    assert faults(page) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "pixel_format", "why"),
+    [
+        ("old.avi", "mpeg4", "yuv420p", "browsers read no avi files"),
+        ("camera.mp4", "libx265", "yuv420p10le", "this browser cannot play it"),
+    ],
+)
+def test_a_video_that_the_browser_cannot_play_is_played_as_a_copy(
+    page, studio, films, name, codec, pixel_format, why
+):
+    write_clip(films / name, codec=codec, pixel_format=pixel_format, frame_count=48, audio="aac")
+    page.show(studio.opened.address.partition("&")[0], width=DESK)
+    page.until("document.querySelectorAll('.card img').length === 2")
+    page.value(
+        f"[...document.querySelectorAll('.card')].find((one) => one.innerText.includes({name!r})).click()"
+    )
+    page.until(f"document.querySelector('#film-name').innerText === {name!r}")
+    page.click("#watch")
+    page.until("document.querySelector('#result').videoWidth === 96", seconds=90)
+    page.until("!document.querySelector('#result').hidden")
+    assert page.text("#result-note") == f"{name}. A smaller copy is shown: {why}."
+    assert page.value("document.querySelector('#result').src.endsWith('/proxy')")
+    page.until("document.querySelector('#result').ended")
+    assert page.value("document.querySelector('#result').duration") == pytest.approx(2, abs=0.1)
+    assert [line for line in faults(page) if "media" not in line] == []
+
+
+def test_how_far_a_copy_is_can_be_seen(page, studio, films, monkeypatch):
+    go_on = threading.Event()
+
+    def slow(frame, **how):
+        if frame.index == 30:
+            go_on.wait(60)
+        return shrink_frame(frame, **how)
+
+    monkeypatch.setattr(proxies, "shrink_frame", slow)
+    monkeypatch.setattr(proxies, "_proxy_size", lambda info: (info.height // 2, info.width // 2))
+    write_clip(films / "old.avi", codec="mpeg4", frame_count=60)
+    page.show(studio.opened.address.partition("&")[0], width=PHONE, is_phone=True)
+    page.until("document.querySelectorAll('.card').length === 2")
+    page.click("#films li:first-child .card")
+    page.until("document.querySelector('#film-name').innerText === 'old.avi'")
+    page.click("#watch")
+    page.until(
+        "document.querySelector('#result-note').innerText.includes('A copy that plays is being made, once')"
+    )
+    page.until("!document.querySelector('#result-meter').hidden && document.querySelector('#result').hidden")
+    page.until("Number(document.querySelector('#result-meter').getAttribute('aria-valuenow')) > 1")
+    assert page.value("document.documentElement.scrollWidth") <= PHONE
+    go_on.set()
+    page.until("document.querySelector('#result').videoWidth === 48")
+    assert page.value("document.querySelector('#result-meter').hidden")
+
+
+def test_a_video_that_the_browser_plays_is_played_itself_from_where_one_is(page, studio):
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    page.press("End")
+    page.until("document.querySelector('#clock').innerText.startsWith('0:00.79')")
+    page.click("#watch")
+    page.until("document.querySelector('#result').videoWidth === 96")
+    assert page.value("document.querySelector('#result').src.endsWith('/media')")
+    page.until("document.querySelector('#result').currentTime > 0.7")
+    assert page.text("#result-note") == "wedding.mp4"
     assert faults(page) == []
 
 

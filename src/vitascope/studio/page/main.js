@@ -10,6 +10,7 @@ import { Stage, thumbnail } from "./stage.js";
 import { Timeline } from "./timeline.js";
 import { Brush, Edges } from "./touchup.js";
 import { Uploads } from "./uploads.js";
+import { Watching } from "./watching.js";
 
 const VIEWS = [
   { value: "source", label: "Source" }, { value: "mask", label: "Matte" }, { value: "key", label: "Green screen" },
@@ -25,6 +26,7 @@ class Editor {
     this.corrections = new Corrections({ id: "" }, () => {}, () => {});
     this.stage = new Stage(() => this.#asked(), { onpaint: (stroke) => this.brush.paint(stroke).catch((problem) => toast(problem.message)), onpick: (point) => this.people.pick(point).catch((problem) => toast(problem.message)), onlook: (look) => { this.look = look; this.stage.refresh(); }, onshown: (shown) => this.#shown(shown) });
     this.timeline = new Timeline((seconds) => { this.pause(); this.seek(seconds); });
+    this.watching = new Watching();
     this.people = new People(this); this.brush = new Brush(this); this.edges = new Edges(this); this.jobs = new Jobs(this); this.portraits = new Portraits();
     this.#wire();
   }
@@ -289,6 +291,7 @@ class Editor {
     $("beside-view").addEventListener("change", () => { this.beside = $("beside-view").value; this.#choices(); this.stage.refresh(); });
     $("background").addEventListener("change", () => this.stage.refresh());
     $("look").addEventListener("click", () => this.#lookAround(!this.look));
+    $("watch").addEventListener("click", () => { this.pause(); this.watching.open(`/api/films/${this.film.id}`, this.film.name, this.seconds); });
     $("help").addEventListener("click", () => $("help-dialog").showModal());
     $("theme").addEventListener("click", () => theme(isDark() ? "light" : "dark"));
     for (const name of TABS) $(`tab-${name}`).addEventListener("click", () => this.goTo(name));
