@@ -23,7 +23,7 @@ PAGE = Path(vitascope.__file__).parent / "studio" / "page"
 
 
 def test_nobody_comes_in_without_the_address(studio):
-    for path in ("/", "/api/films", "/api/jobs", "/page/main.js"):
+    for path in ("/", "/headset", "/api/films", "/api/jobs", "/page/main.js"):
         assert studio.ask("GET", path, without=["Cookie"]).status == 401
         for wrong in ("", "x", studio.token[:-1], studio.token + "a", studio.token.swapcase()):
             assert studio.get(path, Cookie=f"vitascope-studio-{studio.port}={wrong}").status == 401
@@ -95,7 +95,7 @@ def test_the_page_may_load_and_run_nothing_but_itself(studio):
     assert policy["script-src"] == policy["style-src"] == "'self'"
     assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
     assert "unsafe" not in answer.headers["Content-Security-Policy"]
-    for path in ("/", "/page/main.js", "/api/films", "/nowhere"):
+    for path in ("/", "/headset", "/page/main.js", "/api/films", "/nowhere"):
         headers = studio.get(path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
@@ -105,8 +105,9 @@ def test_the_page_may_load_and_run_nothing_but_itself(studio):
 
 
 def test_the_page_has_no_script_style_or_address_of_another_place():
-    html = (PAGE / "index.html").read_text()
-    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]+src=)", html)
+    for html in PAGE.glob("*.html"):
+        found = re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]+src=)", html.read_text())
+        assert not found, html
     for file in PAGE.iterdir():
         text = file.read_text()
         places = set(re.findall(r"https?://[^\s\"'`)]+", text)) - {"http://www.w3.org/2000/svg"}

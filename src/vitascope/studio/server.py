@@ -148,7 +148,7 @@ class Studio:
         ]
         routes.append(WebSocketRoute("/api/news", self._listen))
         if with_page:
-            routes += [Route("/", self._page), Route("/page/{name}", self._page)]
+            routes += [Route(path, self._page) for path in ("/", "/headset", "/page/{name}")]
         inner = Starlette(routes=routes, lifespan=self._lifespan)
         return Guard(inner, token=token, port=port, names=names)
 
@@ -176,7 +176,8 @@ class Studio:
     # The page
 
     async def _page(self, request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
+        start = "headset.html" if request.url.path == "/headset" else "index.html"
+        name = request.path_params.get("name", start)
         page = files("vitascope") / "studio" / "page" / name
         kind = _PAGE_TYPES.get(Path(name).suffix)
         # The router lets no slash into a name, so this is a file of that folder or none.
