@@ -201,7 +201,7 @@ def first_paint(clip: Path, folder: Path, profile: str, rounds: int) -> dict[str
 
 def watching(clip: Path, folder: Path, profile: str, rounds: int) -> dict[str, Any]:
     """A cut with and without connections that hear its news."""
-    frames = 480
+    frames = 240
     film_path = scaled(clip, folder / "film.mp4", width=960, height=540, frames=frames)
     home = folder / "home"
     ratios, heard = [], []

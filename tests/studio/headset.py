@@ -106,7 +106,7 @@ class HeadsetPage(StudioPage):
 
 
 def rotation(*, yaw: float = 0.0, pitch: float = 0.0) -> npt.NDArray[np.float64]:
-    """Of somebody who looks so many degrees to the right and up: float64 [3, 3], with y up and z backwards (WebXR)."""
+    """The rotation of who looks so many degrees to the right and up: float64 [3, 3], y up and z backwards (WebXR)."""
     a, b = -np.radians(yaw), np.radians(pitch)
     about_y = np.array([[np.cos(a), 0, np.sin(a)], [0, 1, 0], [-np.sin(a), 0, np.cos(a)]])
     about_x = np.array([[1, 0, 0], [0, np.cos(b), -np.sin(b)], [0, np.sin(b), np.cos(b)]])

@@ -162,11 +162,82 @@ def test_an_error_made_by_hand_is_shown_with_its_line(page, studio, films):
     page.until("document.querySelector('#edge-sliders output').innerText === '+3 px'")
 
 
-def test_a_lost_connection_is_told(page, studio):
+LOST = "document.querySelector('#link').innerText.includes('connection to Vitascope is lost')"
+THERE = "document.querySelector('#link').hidden"
+
+
+def test_a_lost_connection_is_told_and_the_page_comes_back_by_itself(page, serving, studio, films):
+    film = studio.film()
+    studio.job(studio.order(film, task="people"))
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    page.until("document.querySelectorAll('.person').length === 2")
+    assert page.value(THERE)
+    studio.end()
+    page.until(LOST)
+    # What is changed meanwhile is kept by the page, and saved once it can be.
+    page.click('[data-person="1"]')
+    page.until("document.querySelector('#saved').innerText === 'Not saved'")
+    assert not (films / "wedding.hints.yaml").exists()
+    again = serving(films, port=studio.port)
+    page.until(THERE)
+    page.until("document.querySelector('#saved').innerText === 'Saved in wedding.hints.yaml'")
+    assert page.value("document.querySelector('#banner').hidden")
+    assert read_hints(films / "wedding.hints.yaml").people[0].exclude == (1,)
+    page.press("2")
+    page.until_color(20 / 96, 0.6, BLACK)
+    page.until_color(76 / 96, 0.6, WHITE)
+    # News come, too.
+    again.job(again.order(film, task="cut", kind="mask"))
+    page.click("#tab-cut")
+    page.until("document.querySelectorAll('.job [data-does^=play]').length === 1")
+
+
+def test_what_another_window_wrote_while_the_connection_was_lost_is_told(page, serving, studio, films):
     page.show(studio.opened.address, width=DESK)
     page.until_color(0.5, 0.1, KEY)
     studio.end()
-    page.until("document.querySelector('#banner').innerText.includes('connection to Vitascope is lost')")
+    page.until(LOST)
+    (films / "wedding.hints.yaml").write_text("edges:\n  grow_px: 3\n")
+    serving(films, port=studio.port)
+    page.until("document.querySelector('#banner').innerText.includes('changed in another window')")
+    page.click("#banner button:nth-of-type(1)")  # take that
+    page.click("#tab-edges")
+    page.until("document.querySelector('#edge-sliders output').innerText === '+3 px'")
+
+
+def test_a_browser_that_is_not_known_any_more_is_told_what_to_do(page, serving, studio, films, home):
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    studio.end()
+    page.until(LOST)
+    (home / "studio" / "cookie.key").unlink()
+    again = serving(films, port=studio.port)
+    page.until(
+        "document.querySelector('#link').innerText.includes('Open the address that the terminal shows')"
+    )
+    page.show(again.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    assert page.value(THERE)
+
+
+def test_a_result_that_plays_goes_on_after_the_connection_was_lost(page, serving, studio, films):
+    noise = np.random.default_rng(1).integers(0, 255, (30, 180, 320, 3), np.uint8)
+    write_clip(films / "long.mp4", width=320, height=180, frame_count=2400, paint=lambda n: noise[n % 30])
+    page.show(studio.opened.address.partition("&")[0], width=DESK)
+    page.until("document.querySelectorAll('.card').length === 2")
+    page.click("#films li:first-child .card")
+    page.until("document.querySelector('#film-name').innerText === 'long.mp4'")
+    page.click("#watch")
+    page.until("document.querySelector('#result').currentTime > 0.2")
+    studio.end()
+    page.value("document.querySelector('#result').currentTime = 90")
+    page.until("document.querySelector('#result-note').innerText.includes('connection to Vitascope is lost')")
+    serving(films, port=studio.port)
+    page.until("document.querySelector('#result-note').innerText === 'long.mp4'")
+    page.until(
+        "document.querySelector('#result').currentTime > 90 && document.querySelector('#result').readyState > 2"
+    )
 
 
 def test_a_page_of_another_version_says_so(page, studio, monkeypatch):

@@ -39,6 +39,7 @@ from vitascope.studio.corrections import (
     write_corrections,
 )
 from vitascope.studio.cuts import CutFinder
+from vitascope.studio.entrance import Entrance, cookie_key
 from vitascope.studio.guard import UPLOAD, Guard
 from vitascope.studio.library import Library, ListedFile, film_id
 from vitascope.studio.openapi import openapi
@@ -100,6 +101,7 @@ class Studio:
         self._uploads = 0
         settings = source.load().settings
         self._wanted, self._key_color = settings.video, settings.output.key_color
+        self._home = home
         self.queue = Queue(
             home / "queue.json", source, store=store, may_use=library.holds, on_news=self._news.set
         )
@@ -150,7 +152,8 @@ class Studio:
         if with_page:
             routes += [Route(path, self._page) for path in ("/", "/headset", "/page/{name}")]
         inner = Starlette(routes=routes, lifespan=self._lifespan)
-        return Guard(inner, token=token, port=port, names=names)
+        entrance = Entrance(cookie_key(self._home / "cookie.key"), port=port)
+        return Guard(inner, token=token, entrance=entrance, names=names)
 
     def close(self) -> None:
         """Stop jobs, which begin anew at the next start, and free the network."""

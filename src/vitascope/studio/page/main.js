@@ -122,6 +122,16 @@ class Editor {
     this.#marks(); this.people.show(); this.jobs.stretches();
   }
 
+  // The server is there again, perhaps another one than before.
+  async again() {
+    if (!$("library").hidden) return this.list();
+    if (!this.film) return;
+    if (await this.corrections.catchUp()) this.#clash();
+    this.stage.shownKey = null; this.stage.refresh();
+    await Promise.all([this.people.read(), this.readCuts()]);
+    this.#marks();
+  }
+
   seek(seconds) {
     this.seconds = Math.min(Math.max(seconds, 0), this.last);
     this.moved();
@@ -250,8 +260,10 @@ class Editor {
   #saved({ saved, problem, clash }) {
     $("saved").classList.toggle("bad", !saved);
     $("saved").textContent = saved ? `Saved in ${this.film.hints}` : "Not saved";
-    if (clash) this.#clash();
-    else if (problem) banner(`Not saved: ${problem.message}`, ["Try again", () => { banner(null); this.corrections.insist().catch((again) => toast(again.message)); }]);
+    if (saved) { if (this.isSaveFault) banner(null); this.isSaveFault = false; return; }
+    if (clash) { this.#clash(); return; }
+    this.isSaveFault = true;
+    banner(`Not saved: ${problem.message}`, ["Try again", () => { banner(null); this.corrections.insist().catch((again) => toast(again.message)); }]);
   }
 
   #clash() {
@@ -335,11 +347,17 @@ function theme(name) { if (name) document.documentElement.dataset.theme = name; 
 
 theme(memory.get("theme", null));
 const editor = new Editor();
-let wasLinked = true;
-listen((message) => editor.news(message), (linked) => {
-  if (!linked && wasLinked) banner("The connection to Vitascope is lost. The page comes back by itself once it runs again.");
-  if (linked && !wasLinked) { banner(null); toast("Connected again."); editor.stage.shownKey = null; editor.stage.refresh(); }
-  wasLinked = linked;
+let link = "there";
+const LINKS = {
+  lost: "The connection to Vitascope is lost. The page comes back by itself once it runs again.",
+  refused: "Vitascope runs again, and does not know this browser any more. Open the address that the terminal shows now.",
+};
+listen((message) => editor.news(message), (state) => {
+  if (state === link) return;
+  const was = link;
+  link = state;
+  $("link").hidden = state === "there"; $("link").textContent = LINKS[state] ?? "";
+  if (state === "there" && was !== "there") { toast("Connected again."); editor.again().catch((problem) => toast(problem.message)); }
 });
 new Uploads((name) => { toast(`${name} is in your folder.`); if (!$("library").hidden) editor.list(); });
 const id = new URLSearchParams(location.search).get("film");

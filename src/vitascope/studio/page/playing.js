@@ -3,6 +3,7 @@
 import { get, send } from "./api.js";
 
 const ASK_AGAIN_MS = 500;
+const LOST = "The connection to Vitascope is lost; this goes on by itself.";
 
 export class Playing {
   // `tell({ text, share, failed })` says what is going on: text is empty while the file itself plays; share is 0 to 1
@@ -41,8 +42,22 @@ export class Playing {
 
   #failed() {
     this.seconds = this.video.currentTime || this.seconds;
+    if (this.video.error?.code === MediaError.MEDIA_ERR_NETWORK) { this.#wait(this.video.getAttribute("src")); return; }
     if (this.isCopy) { this.tell({ text: "This browser cannot play it, nor a copy in H.264. Download it instead.", share: null, failed: true }); return; }
     this.#copy("this browser cannot play it");
+  }
+
+  // The server has gone: play on once it is there again.
+  async #wait(address) {
+    const turn = this.turn;
+    this.tell({ text: LOST, share: null });
+    for (let isThere = false; !isThere;) {
+      await new Promise((resolve) => { setTimeout(resolve, 4 * ASK_AGAIN_MS); });
+      try { await get(`${this.base}/playing`); isThere = true; } catch { /* not yet */ }
+      if (turn !== this.turn) return;
+    }
+    this.tell({ text: "", share: null });
+    this.#show(address);
   }
 
   async #copy(why) {
@@ -57,7 +72,7 @@ export class Playing {
       if (turn !== this.turn) return;
       if (copy?.state === "failed") { this.tell({ text: copy.error, share: null, failed: true }); return; }
       if (copy?.state === "done") break;
-      this.tell({ text: `A copy that plays is being made, once: ${why}.`, share: copy?.share ?? 0 });
+      this.tell({ text: copy === null ? LOST : `A copy that plays is being made, once: ${why}.`, share: copy?.share ?? 0 });
       await new Promise((resolve) => { setTimeout(resolve, ASK_AGAIN_MS); });
       if (turn !== this.turn) return;
     }
