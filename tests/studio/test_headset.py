@@ -224,7 +224,7 @@ def test_a_copy_of_half_the_size_is_unpacked_as_well(page, studio, films, monkey
     monkeypatch.setattr(proxies, "_VR_SIDE", SIDE)
     path = write_packed(films / NAME.replace("webm", "mkv"))
     opened(page, studio, path.name)
-    page.until("document.querySelector('#note-text').innerText.startsWith('A smaller copy is shown')")
+    page.until("document.querySelector('#copy').innerText.startsWith('A smaller copy is shown')")
     assert page.value("document.querySelector('#video').videoWidth") == SIDE
     shown = page.pixels()
     rays = rays_of(shown.shape[:2], half_width=np.tan(np.radians(40)), turn=rotation())

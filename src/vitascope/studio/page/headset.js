@@ -81,8 +81,11 @@ class HeadsetPage {
     $("play").setAttribute("aria-label", video.paused ? "Play" : "Pause");
   }
 
-  #tell({ text, share }) {
-    $("note").hidden = !text;
+  // What keeps the picture away stands before it; that it is a copy's, below it.
+  #tell({ text, share, failed }) {
+    const isAway = share !== null || Boolean(failed) || (text && !this.video.getAttribute("src"));
+    $("copy").textContent = isAway ? "" : text;
+    $("note").hidden = !isAway;
     $("note-text").textContent = text;
     $("note-meter").hidden = share === null;
     $("note-meter").style.setProperty("--share", `${(share ?? 0) * 100}%`);

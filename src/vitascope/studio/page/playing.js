@@ -76,7 +76,7 @@ export class Playing {
       await new Promise((resolve) => { setTimeout(resolve, ASK_AGAIN_MS); });
       if (turn !== this.turn) return;
     }
-    this.tell({ text: `A smaller copy is shown: ${why}.`, share: null });
     this.#show(`${this.base}/proxy`);
+    this.tell({ text: `A smaller copy is shown: ${why}.`, share: null });
   }
 }
