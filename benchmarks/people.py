@@ -95,6 +95,8 @@ class Clip:
     """[T, H, W, 3]."""
     alphas: Bytes
     """[T, N, H, W]: what is seen of each."""
+    shot_frames: int
+    """Frames of each of its shots."""
 
 
 def figures(clips: list[Path]) -> Cast:
@@ -133,7 +135,7 @@ def crossing(cast: Cast, pair: Crossing, folder: Path, *, frames: int = _FRAMES)
         frames=frames,
         order=lambda t: (0, 1) if 1 / 3 < t < 2 / 3 else (1, 0),
     )
-    return _written(" and ".join(pair.names), rgb, alphas, folder)
+    return _written(" and ".join(pair.names), rgb, alphas, folder, shot_frames=frames)
 
 
 def spliced(cast: Cast, names: tuple[str, ...], folder: Path, *, seed: int = 5) -> Clip:
@@ -157,13 +159,15 @@ def spliced(cast: Cast, names: tuple[str, ...], folder: Path, *, seed: int = 5) 
         shots.append(np.clip(rgb * random.uniform(0.8, 1.2), 0, 255).astype(np.uint8))
         truths.append(np.zeros((_SHOT_FRAMES, 3, *_SIZE), np.uint8))
         truths[-1][:, there] = seen
-    return _written(", ".join(names), np.concatenate(shots), np.concatenate(truths), folder)
+    return _written(
+        ", ".join(names), np.concatenate(shots), np.concatenate(truths), folder, shot_frames=_SHOT_FRAMES
+    )
 
 
-def _written(name: str, rgb: Bytes, alphas: Bytes, folder: Path) -> Clip:
+def _written(name: str, rgb: Bytes, alphas: Bytes, folder: Path, *, shot_frames: int) -> Clip:
     path = folder / f"{name.replace(' ', '_').replace(',', '')}.mp4"
     write_film(Film("people", name, rgb, alphas[:, 0]), path)
-    return Clip(name, path, rgb, alphas)
+    return Clip(name, path, rgb, alphas, shot_frames)
 
 
 def looked_at(clip: Clip) -> tuple[PeopleTable, Bytes]:
@@ -172,7 +176,7 @@ def looked_at(clip: Clip) -> tuple[PeopleTable, Bytes]:
     ticks = table.facts.time_base[1] // (_RATE * table.facts.time_base[0])
     owners = []
     for n in range(len(clip.rgb)):
-        labels = table.labels_at(n * ticks)
+        labels = table.labels_at(n * ticks, since=n // clip.shot_frames * clip.shot_frames * ticks)
         assert labels is not None
         owners.append(cv2.resize(labels[0], clip.rgb.shape[2:0:-1], interpolation=cv2.INTER_NEAREST))
     return table, np.stack(owners)
@@ -233,19 +237,22 @@ def measured_splice(clip: Clip) -> dict[str, Any]:
     """The row of spliced shots: in how many the name of a person is the right one."""
     table, owners = looked_at(clip)
     names, given = names_of(clip, owners)
-    right = seen = 0
+    right = seen = missed = 0
     for shot in range(_SHOTS):
         part = given[shot * _SHOT_FRAMES : (shot + 1) * _SHOT_FRAMES]
         for name, own in zip(names, part.T, strict=True):
             if own.any():
                 seen += 1
                 right += int(np.bincount(own[own > 0]).argmax()) == name and names.count(name) == 1
+        there = (clip.alphas[shot * _SHOT_FRAMES : (shot + 1) * _SHOT_FRAMES] > 127).sum(axis=(2, 3)) > 50
+        missed += int((there.any(axis=0) & ~part.any(axis=0)).sum())
     return {
         "claim": "people known again",
         "clip": clip.name,
         "shots": _SHOTS,
         "shots_found": len(table.facts.shots),
         "presences": seen,
+        "presences_without_matte": missed,
         "right": right,
         "right_percent": round(100 * right / seen, 1),
         "people_found": len(table.people),
