@@ -31,6 +31,7 @@ from vitascope.media.libav import describe_av_error, fraction_or_none, open_inpu
 from vitascope.media.metadata.color_tags import read_chroma_location
 from vitascope.media.reading.damage import (
     ONE_PICTURE_A_PACKET,
+    BrokenGroups,
     DamageCounter,
     DataGaps,
     MissingPictures,
@@ -427,6 +428,7 @@ class ContainerSource:
             from_start=self._from_start and container.format.name != "mpegts",
             may_begin_late=container.format.name == "mpegts",
         )
+        groups = BrokenGroups()
         shortest_picture = _LONGEST_EMPTY_BYTES if self.facts.codec == "mpeg4" else 0
         gaps = DataGaps(frame_rate=self.facts.average_frame_rate, time_base=self.facts.time_base)
         failure: Exception | None = None
@@ -456,9 +458,10 @@ class ContainerSource:
                     continue
                 if packet.size > shortest_picture:
                     missing.sent(packet)
-            yield from self._pictures_of(packet, progress, missing)
+                groups.sent(packet)
+            yield from self._pictures_of(packet, progress, missing, groups)
         if failure is not None:
-            yield from self._pictures_of(None, progress, missing)
+            yield from self._pictures_of(None, progress, missing, groups)
         check_end(self._video, progress, self.damage, failure=failure, missing=missing)
 
     def _is_exact(self) -> bool:
@@ -481,7 +484,11 @@ class ContainerSource:
         return not self._holds
 
     def _pictures_of(
-        self, packet: Packet[VideoStream] | None, progress: ReadingProgress, missing: MissingPictures
+        self,
+        packet: Packet[VideoStream] | None,
+        progress: ReadingProgress,
+        missing: MissingPictures,
+        groups: BrokenGroups,
     ) -> Iterator[av.VideoFrame]:
         try:
             pictures = self._video.decode(packet)
@@ -494,8 +501,11 @@ class ContainerSource:
         for picture in pictures:
             if lost := missing.before(picture):
                 self.damage.add(missing.cause, count=lost)
-            if picture.is_corrupt:
+            refers_to_damage = groups.hold(picture) and missing.is_exact
+            if picture.is_corrupt or refers_to_damage:
                 progress.keyframe_seen |= picture.key_frame  # of which the packet may not know
+                if refers_to_damage:
+                    progress.passed(picture.pts, picture.duration)
                 self._skip(progress, None)
                 continue
             progress.shown(picture.pts, picture.duration)

@@ -229,6 +229,10 @@ class ReadingProgress:
     def shown(self, pts: int | None, duration: int) -> None:
         """Count a picture."""
         self.pictures += 1
+        self.passed(pts, duration)
+
+    def passed(self, pts: int | None, duration: int) -> None:
+        """Note how far the pictures reach, with one that is whole and not shown."""
         if pts is not None:
             self.end_pts = max(self.end_pts or pts, pts + duration)
 
@@ -328,6 +332,41 @@ class MissingPictures:
 
     def _give_up(self) -> None:
         self.is_exact, self._awaited = False, []
+
+
+class BrokenGroups:
+    """Knows the pictures that refer to a keyframe which is damaged or lost: they show it, and no decoder says so.
+
+    They are told by their times, in the order in which they are shown.
+    """
+
+    def __init__(self) -> None:
+        self._keyframes: list[int] = []
+        self._passed: set[int] = set()
+        self._is_broken = False
+        self._has_begun = False
+        """A keyframe came whole: what precedes it may begin in the middle of a group."""
+
+    def sent(self, packet: Packet[VideoStream]) -> None:
+        """A packet goes to the decoder."""
+        if packet.is_keyframe and packet.pts is not None and not packet.is_discard:
+            heappush(self._keyframes, packet.pts)
+
+    def hold(self, picture: av.VideoFrame) -> bool:
+        """A picture came out: True when its keyframe did not, or not whole. Behind damage some come out of order."""
+        pts = picture.pts
+        if pts is None:
+            return False
+        while self._keyframes and self._keyframes[0] < pts:
+            self._passed.add(heappop(self._keyframes))
+            self._is_broken = self._has_begun
+        if self._keyframes and self._keyframes[0] == pts:
+            self._passed.add(heappop(self._keyframes))
+        if pts in self._passed:
+            self._passed.clear()
+            self._has_begun |= not picture.is_corrupt
+            self._is_broken = self._has_begun and picture.is_corrupt
+        return self._is_broken
 
 
 class DataGaps:
