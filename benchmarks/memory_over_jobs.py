@@ -31,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from fractions import Fraction
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -115,7 +116,7 @@ def scaled(clip: Path, target: Path, *, width: int, height: int, frames: int) ->
             if number == frames:
                 break
             picture = frame.reformat(width, height, "yuv420p")
-            picture.pts = None
+            picture.pts, picture.time_base = number, Fraction(1, 24)
             made.mux(stream.encode(picture))
         made.mux(stream.encode())
     return target

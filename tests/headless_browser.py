@@ -20,6 +20,7 @@ from typing import Any, Self
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SECONDS = 60.0
 """A busy machine takes half of it to start."""
+_SOFTWARE_3D = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
 _LAUNCHER = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(word), fcntl.F_DUPFD, 10) for word in sys.argv[1:3]]
@@ -36,13 +37,20 @@ def find_browser() -> str | None:
 
 
 class Page:
-    """One page of one browser, closed with the ``with`` block."""
+    """One page of one browser, closed with the ``with`` block.
 
-    def __init__(self, program: str, profile: Path) -> None:
+    Args:
+        program: The browser.
+        profile: A folder that it may fill.
+        draws_3d: Have WebGL, computed on the CPU.
+    """
+
+    def __init__(self, program: str, profile: Path, *, draws_3d: bool = False) -> None:
         read_here, write_there = os.pipe()
         read_there, write_here = os.pipe()
         words = [
-            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+            program, "--headless", "--no-sandbox", "--disable-dev-shm-usage", "--no-first-run",
+            *(_SOFTWARE_3D if draws_3d else ["--disable-gpu"]),
             f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank",
         ]  # fmt: skip
         self._process = subprocess.Popen(
@@ -119,6 +127,10 @@ class Page:
         until = time.monotonic() + _SECONDS
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next(until, f"loading {address}"))
+
+    def run_before(self, script: str) -> None:
+        """Have a script run in every page that is opened, before the page's own, whatever policy that has."""
+        self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression gives on the page."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitascope.animation.canonical_mesh import CHIN, EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, LEFT_BROW
-from vitascope.animation.expression import ExpressionBasis, eyes_of
+from vitascope.animation.expression import ExpressionBasis, eyes_of, lids_with_gaze
 from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES
 from vitascope.animation.motion import Mirror
 
@@ -103,3 +103,10 @@ def test_mirroring_twice_changes_nothing(mesh, basis):
     assert np.allclose(twice.rotation, motion.rotation) and np.allclose(
         twice.vertices, motion.vertices, atol=0.05
     )
+
+
+def test_lids_go_with_a_look_down_and_up():
+    down, up = (lids_with_gaze(np.full((2, 2), [0.1, y], np.float32)) for y in (0.1, -0.1))
+    assert down == pytest.approx([0.4, 0.4])
+    assert up == pytest.approx([-0.2, -0.2])
+    assert not lids_with_gaze(np.array([[0.2, 0], [-0.2, 0]], np.float32)).any()

@@ -141,7 +141,7 @@ def test_eyes_that_always_look_aside_rest_at_the_camera(mesh, posed, yaw):
         .mean()
         for aside in (-0.5, 0.5)
     }
-    at_the_camera = -0.35 * np.sin(np.radians(yaw))
+    at_the_camera = -0.25 * np.sin(np.radians(yaw))
     assert looks[-0.5] == pytest.approx(at_the_camera, abs=0.02)
     assert looks[0.5] == pytest.approx(at_the_camera, abs=0.02)
 

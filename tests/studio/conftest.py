@@ -39,14 +39,24 @@ class Client:
         self.opened, self.port = opened, opened.listening.getsockname()[1]
         self.token = opened.address.partition("token=")[2].partition("&")[0]
         self.host = f"127.0.0.1:{self.port}"
+        self._cookie = None
+
+    @property
+    def cookie(self):
+        """What the address is exchanged for, as a browser sends it: ``name=value``."""
+        if self._cookie is None:
+            entered = self.ask("GET", f"/?token={self.token}", Cookie="")
+            self._cookie = entered.headers["Set-Cookie"].partition(";")[0]
+        return self._cookie
 
     def ask(self, method, path, body=None, *, without=(), **headers):
         own = {
             "Host": self.host,
-            "Cookie": f"vitascope-studio-{self.port}={self.token}",
             "Origin": f"http://{self.host}",
             "Sec-Fetch-Site": "same-origin",
         }
+        if "Cookie" not in {*headers, *without}:
+            own["Cookie"] = self.cookie
         own.update({name.replace("_", "-"): value for name, value in headers.items()})
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -150,9 +160,9 @@ def serving(home):
 
     running = []
 
-    def start(*named: Path, settings=("gpu.device=cpu",), **how):
+    def start(*named: Path, settings=("gpu.device=cpu",), port=0, **how):
         opened = open_studio(
-            named, SettingsSource(assignments=settings), home=home, host="127.0.0.1", port=0, **how
+            named, SettingsSource(assignments=settings), home=home, host="127.0.0.1", port=port, **how
         )
         thread = threading.Thread(target=opened.run, name="studio")
         thread.start()

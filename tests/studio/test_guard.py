@@ -17,16 +17,21 @@ from websockets.sync.client import connect
 import vitascope
 from clips import write_clip
 from vitascope.studio import uploads
+from vitascope.studio.entrance import COOKIE_SECONDS, cookie_key
 from vitascope.studio.guard import MOST_BODY_BYTES
 
 PAGE = Path(vitascope.__file__).parent / "studio" / "page"
 
 
 def test_nobody_comes_in_without_the_address(studio):
-    for path in ("/", "/api/films", "/api/jobs", "/page/main.js"):
+    for path in ("/", "/headset", "/api/films", "/api/jobs", "/page/main.js"):
         assert studio.ask("GET", path, without=["Cookie"]).status == 401
-        for wrong in ("", "x", studio.token[:-1], studio.token + "a", studio.token.swapcase()):
-            assert studio.get(path, Cookie=f"vitascope-studio-{studio.port}={wrong}").status == 401
+        name, _, value = studio.cookie.partition("=")
+        given_at, _, signature = value.partition(".")
+        later, swapped = f"{int(given_at) + 1}.{signature}", f"{given_at}.{signature.upper()}"
+        for wrong in ("", "x", ".", value[:-1], value + "a", later, swapped, f".{signature}", studio.token):
+            assert studio.get(path, Cookie=f"{name}={wrong}").status == 401
+        assert studio.get(path, Cookie=f"vitascope-studio-1={value}").status == 401
     assert studio.get("/?token=guessed", Cookie="").status == 401
 
 
@@ -41,6 +46,39 @@ def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(stud
     cookie = answer.headers["Set-Cookie"]
     assert re.search(r"HttpOnly", cookie, re.I)
     assert re.search(r"SameSite=strict", cookie, re.I)
+
+
+def test_a_browser_that_was_let_in_stays_in_over_a_restart_but_no_other(serving, films):
+    first = serving(films)
+    port, cookie, token = first.port, first.cookie, first.token
+    assert Path(first.opened.studio.queue._path).with_name("cookie.key").stat().st_mode & 0o777 == 0o600
+    first.end()
+    again = serving(films, port=port)
+    assert again.ask("GET", "/api/films", Cookie=cookie).status == 200
+    # The address of the first start is worth nothing any more, nor is a cookie of another home.
+    assert again.ask("GET", f"/?token={token}", without=["Cookie"]).status == 401
+    again.end()
+    (again.opened.studio.queue._path.with_name("cookie.key")).unlink()
+    assert serving(films, port=port).ask("GET", "/api/films", Cookie=cookie).status == 401
+
+
+def test_a_cookie_ends_after_a_week(studio, monkeypatch):
+    assert f"Max-Age={COOKIE_SECONDS}" in studio.get(f"/?token={studio.token}").headers["Set-Cookie"]
+    now = time.time()
+    for seconds, status in ((COOKIE_SECONDS - 60, 200), (COOKIE_SECONDS + 60, 401), (-60, 401)):
+        with monkeypatch.context() as patch:
+            patch.setattr("vitascope.studio.entrance.time.time", lambda at=now + seconds: at)
+            assert studio.get("/api/studio").status == status, seconds
+
+
+@pytest.mark.parametrize("kept", [b"", b"short", b"x" * 33])
+def test_a_key_that_is_none_is_made_anew(tmp_path, kept):
+    path = tmp_path / "home" / "cookie.key"
+    path.parent.mkdir()
+    path.write_bytes(kept)
+    key = cookie_key(path)
+    assert (len(key), key) == (32, cookie_key(path))
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "a.b"])
@@ -75,7 +113,7 @@ def test_another_site_loads_no_picture_and_no_script(studio, site):
 def test_another_site_hears_no_news(studio):
     address, cookie = (
         f"ws://127.0.0.1:{studio.port}/api/news",
-        f"vitascope-studio-{studio.port}={studio.token}",
+        studio.cookie,
     )
     for headers, origin in (
         ({"Cookie": cookie}, "http://evil.example"),
@@ -95,7 +133,7 @@ def test_the_page_may_load_and_run_nothing_but_itself(studio):
     assert policy["script-src"] == policy["style-src"] == "'self'"
     assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
     assert "unsafe" not in answer.headers["Content-Security-Policy"]
-    for path in ("/", "/page/main.js", "/api/films", "/nowhere"):
+    for path in ("/", "/headset", "/page/main.js", "/api/films", "/nowhere"):
         headers = studio.get(path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
@@ -105,8 +143,9 @@ def test_the_page_may_load_and_run_nothing_but_itself(studio):
 
 
 def test_the_page_has_no_script_style_or_address_of_another_place():
-    html = (PAGE / "index.html").read_text()
-    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]+src=)", html)
+    for html in PAGE.glob("*.html"):
+        found = re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]+src=)", html.read_text())
+        assert not found, html
     for file in PAGE.iterdir():
         text = file.read_text()
         places = set(re.findall(r"https?://[^\s\"'`)]+", text)) - {"http://www.w3.org/2000/svg"}
@@ -186,7 +225,7 @@ def test_what_is_sent_is_bounded(studio):
     for name, value in {
         "Host": studio.host,
         "Origin": f"http://{studio.host}",
-        "Cookie": f"vitascope-studio-{studio.port}={studio.token}",
+        "Cookie": studio.cookie,
         "Transfer-Encoding": "chunked",
     }.items():
         connection.putheader(name, value)
@@ -292,7 +331,7 @@ def test_an_upload_that_is_too_long_breaks_off_or_comes_from_elsewhere_leaves_no
     connection.putrequest("POST", "/api/films?name=x.mp4", skip_host=True)
     for name, value in {
         "Host": studio.host,
-        "Cookie": f"vitascope-studio-{studio.port}={studio.token}",
+        "Cookie": studio.cookie,
         "Origin": f"http://{studio.host}",
         "Content-Length": "100000",
     }.items():

@@ -6,81 +6,19 @@ Skipped where no browser is on PATH; ``VITASCOPE_REQUIRE_BROWSER=1`` turns that 
 from __future__ import annotations
 
 import os
-import time
+import threading
 
 import numpy as np
 import pytest
+from driven_page import StudioPage, faults
 
 from clips import write_clip
-from headless_browser import Page
 from two_people import two_people
 from vitascope.config.hints import read_hints
-from vitascope.studio import server
+from vitascope.gpu.kernels.shrink import shrink_frame
+from vitascope.studio import proxies, server
 
 DESK, PHONE, NARROW = 1280, 390, 360
-
-
-class StudioPage(Page):
-    """A browser at a studio."""
-
-    def until(self, expression, seconds=60):
-        """What an expression gives, once that is true."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if found := self.value(expression):
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"{expression}\n{self.value('document.body.innerText')}\n{self.complaints()}")
-
-    def text(self, selector):
-        return self.value(f"document.querySelector({selector!r})?.innerText ?? ''")
-
-    def click(self, selector, x=0.5, y=0.5):
-        self.drag(selector, [(x, y)])
-
-    def drag(self, selector, points):
-        """Press the mouse at a place of an element, as shares of its size, move, and let go."""
-        self.until(f"document.querySelector({selector!r}) !== null")
-        box = self.value(
-            f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'nearest'}}); "
-            "const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"
-        )
-        places = [(box[0] + x * box[2], box[1] + y * box[3]) for x, y in points]
-        mouse = {"button": "left", "clickCount": 1}
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=places[0][0], y=places[0][1])
-        self.call("Input.dispatchMouseEvent", type="mousePressed", x=places[0][0], y=places[0][1], **mouse)
-        for x, y in places[1:]:
-            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, button="left", buttons=1)
-        self.call("Input.dispatchMouseEvent", type="mouseReleased", x=places[-1][0], y=places[-1][1], **mouse)
-
-    def press(self, key, shift=False):
-        fields = {"key": key, "modifiers": 8 if shift else 0}
-        if len(key) == 1:
-            fields["text"] = key
-        self.call("Input.dispatchKeyEvent", type="keyDown", **fields)
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
-
-    def color(self, x, y):
-        """RGB of the picture at a place, as shares of its size."""
-        return self.value(
-            "(() => { const image = document.querySelector('#shown'); const c = document.createElement('canvas'); "
-            "c.width = image.naturalWidth; c.height = image.naturalHeight; const p = c.getContext('2d'); "
-            f"p.drawImage(image, 0, 0); return [...p.getImageData(Math.floor({x} * c.width), "
-            f"Math.floor({y} * c.height), 1, 1).data].slice(0, 3); }})()"
-        )
-
-    def until_color(self, x, y, rgb, seconds=60):
-        end = time.monotonic() + seconds
-        found = None
-        while time.monotonic() < end:
-            if self.value("document.querySelector('#shown').naturalWidth > 0"):
-                found = self.color(x, y)
-                if np.abs(np.array(found) - rgb).max() < 60:
-                    return
-            time.sleep(0.05)
-        raise AssertionError(
-            f"{found}, not {rgb}; {self.value('document.body.innerText')}; {self.complaints()}"
-        )
 
 
 KEY, BLACK, WHITE = (120, 255, 155), (0, 0, 0), (255, 255, 255)
@@ -90,11 +28,6 @@ KEY, BLACK, WHITE = (120, 255, 155), (0, 0, 0), (255, 255, 255)
 def page(browser_program, tmp_path):
     with StudioPage(browser_program, tmp_path / "profile") as opened:
         yield opened
-
-
-def faults(page):
-    """What the console says, but for answers that the page tells its user itself."""
-    return [line for line in page.complaints() if "the server responded with a status of" not in line]
 
 
 def test_from_a_film_to_its_cut(page, studio, films):
@@ -229,11 +162,82 @@ def test_an_error_made_by_hand_is_shown_with_its_line(page, studio, films):
     page.until("document.querySelector('#edge-sliders output').innerText === '+3 px'")
 
 
-def test_a_lost_connection_is_told(page, studio):
+LOST = "document.querySelector('#link').innerText.includes('connection to Vitascope is lost')"
+THERE = "document.querySelector('#link').hidden"
+
+
+def test_a_lost_connection_is_told_and_the_page_comes_back_by_itself(page, serving, studio, films):
+    film = studio.film()
+    studio.job(studio.order(film, task="people"))
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    page.until("document.querySelectorAll('.person').length === 2")
+    assert page.value(THERE)
+    studio.end()
+    page.until(LOST)
+    # What is changed meanwhile is kept by the page, and saved once it can be.
+    page.click('[data-person="1"]')
+    page.until("document.querySelector('#saved').innerText === 'Not saved'")
+    assert not (films / "wedding.hints.yaml").exists()
+    again = serving(films, port=studio.port)
+    page.until(THERE)
+    page.until("document.querySelector('#saved').innerText === 'Saved in wedding.hints.yaml'")
+    assert page.value("document.querySelector('#banner').hidden")
+    assert read_hints(films / "wedding.hints.yaml").people[0].exclude == (1,)
+    page.press("2")
+    page.until_color(20 / 96, 0.6, BLACK)
+    page.until_color(76 / 96, 0.6, WHITE)
+    # News come, too.
+    again.job(again.order(film, task="cut", kind="mask"))
+    page.click("#tab-cut")
+    page.until("document.querySelectorAll('.job [data-does^=play]').length === 1")
+
+
+def test_what_another_window_wrote_while_the_connection_was_lost_is_told(page, serving, studio, films):
     page.show(studio.opened.address, width=DESK)
     page.until_color(0.5, 0.1, KEY)
     studio.end()
-    page.until("document.querySelector('#banner').innerText.includes('connection to Vitascope is lost')")
+    page.until(LOST)
+    (films / "wedding.hints.yaml").write_text("edges:\n  grow_px: 3\n")
+    serving(films, port=studio.port)
+    page.until("document.querySelector('#banner').innerText.includes('changed in another window')")
+    page.click("#banner button:nth-of-type(1)")  # take that
+    page.click("#tab-edges")
+    page.until("document.querySelector('#edge-sliders output').innerText === '+3 px'")
+
+
+def test_a_browser_that_is_not_known_any_more_is_told_what_to_do(page, serving, studio, films, home):
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    studio.end()
+    page.until(LOST)
+    (home / "studio" / "cookie.key").unlink()
+    again = serving(films, port=studio.port)
+    page.until(
+        "document.querySelector('#link').innerText.includes('Open the address that the terminal shows')"
+    )
+    page.show(again.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    assert page.value(THERE)
+
+
+def test_a_result_that_plays_goes_on_after_the_connection_was_lost(page, serving, studio, films):
+    noise = np.random.default_rng(1).integers(0, 255, (30, 180, 320, 3), np.uint8)
+    write_clip(films / "long.mp4", width=320, height=180, frame_count=2400, paint=lambda n: noise[n % 30])
+    page.show(studio.opened.address.partition("&")[0], width=DESK)
+    page.until("document.querySelectorAll('.card').length === 2")
+    page.click("#films li:first-child .card")
+    page.until("document.querySelector('#film-name').innerText === 'long.mp4'")
+    page.click("#watch")
+    page.until("document.querySelector('#result').currentTime > 0.2")
+    studio.end()
+    page.value("document.querySelector('#result').currentTime = 90")
+    page.until("document.querySelector('#result-note').innerText.includes('connection to Vitascope is lost')")
+    serving(films, port=studio.port)
+    page.until("document.querySelector('#result-note').innerText === 'long.mp4'")
+    page.until(
+        "document.querySelector('#result').currentTime > 90 && document.querySelector('#result').readyState > 2"
+    )
 
 
 def test_a_page_of_another_version_says_so(page, studio, monkeypatch):
@@ -372,6 +376,73 @@ def test_a_portrait_is_chosen_moved_and_recorded(page, portrait_studio, films):
     page.until(
         "document.querySelector('#player-dialog').open && document.querySelector('#result').videoWidth > 0"
     )
+    assert faults(page) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "pixel_format", "why"),
+    [
+        ("old.avi", "mpeg4", "yuv420p", "browsers read no avi files"),
+        ("camera.mp4", "libx265", "yuv420p10le", "this browser cannot play it"),
+    ],
+)
+def test_a_video_that_the_browser_cannot_play_is_played_as_a_copy(
+    page, studio, films, name, codec, pixel_format, why
+):
+    write_clip(films / name, codec=codec, pixel_format=pixel_format, frame_count=48, audio="aac")
+    page.show(studio.opened.address.partition("&")[0], width=DESK)
+    page.until("document.querySelectorAll('.card img').length === 2")
+    page.value(
+        f"[...document.querySelectorAll('.card')].find((one) => one.innerText.includes({name!r})).click()"
+    )
+    page.until(f"document.querySelector('#film-name').innerText === {name!r}")
+    page.click("#watch")
+    page.until("document.querySelector('#result').videoWidth === 96", seconds=90)
+    page.until("!document.querySelector('#result').hidden")
+    assert page.text("#result-note") == f"{name}. A smaller copy is shown: {why}."
+    assert page.value("document.querySelector('#result').src.endsWith('/proxy')")
+    page.until("document.querySelector('#result').ended")
+    assert page.value("document.querySelector('#result').duration") == pytest.approx(2, abs=0.1)
+    assert [line for line in faults(page) if "media" not in line] == []
+
+
+def test_how_far_a_copy_is_can_be_seen(page, studio, films, monkeypatch):
+    go_on = threading.Event()
+
+    def slow(frame, **how):
+        if frame.index == 30:
+            go_on.wait(60)
+        return shrink_frame(frame, **how)
+
+    monkeypatch.setattr(proxies, "shrink_frame", slow)
+    monkeypatch.setattr(proxies, "_proxy_size", lambda info: (info.height // 2, info.width // 2))
+    write_clip(films / "old.avi", codec="mpeg4", frame_count=60)
+    page.show(studio.opened.address.partition("&")[0], width=PHONE, is_phone=True)
+    page.until("document.querySelectorAll('.card').length === 2")
+    page.click("#films li:first-child .card")
+    page.until("document.querySelector('#film-name').innerText === 'old.avi'")
+    page.click("#watch")
+    page.until(
+        "document.querySelector('#result-note').innerText.includes('A copy that plays is being made, once')"
+    )
+    page.until("!document.querySelector('#result-meter').hidden && document.querySelector('#result').hidden")
+    page.until("Number(document.querySelector('#result-meter').getAttribute('aria-valuenow')) > 1")
+    assert page.value("document.documentElement.scrollWidth") <= PHONE
+    go_on.set()
+    page.until("document.querySelector('#result').videoWidth === 48")
+    assert page.value("document.querySelector('#result-meter').hidden")
+
+
+def test_a_video_that_the_browser_plays_is_played_itself_from_where_one_is(page, studio):
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    page.press("End")
+    page.until("document.querySelector('#clock').innerText.startsWith('0:00.79')")
+    page.click("#watch")
+    page.until("document.querySelector('#result').videoWidth === 96")
+    assert page.value("document.querySelector('#result').src.endsWith('/media')")
+    page.until("document.querySelector('#result').currentTime > 0.7")
+    assert page.text("#result-note") == "wedding.mp4"
     assert faults(page) == []
 
 

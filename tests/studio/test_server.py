@@ -203,9 +203,10 @@ def test_of_two_windows_the_last_writer_is_told(studio):
 
 
 def news(studio):
-    cookie = f"vitascope-studio-{studio.port}={studio.token}"
     return connect(
-        f"ws://{studio.host}/api/news", additional_headers={"Cookie": cookie}, origin=f"http://{studio.host}"
+        f"ws://{studio.host}/api/news",
+        additional_headers={"Cookie": studio.cookie},
+        origin=f"http://{studio.host}",
     )
 
 

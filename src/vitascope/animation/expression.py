@@ -26,7 +26,7 @@ from vitascope.animation.canonical_mesh import (
 )
 from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES, FloatArray
 
-__all__ = ["CHIN_POINTS", "ExpressionBasis", "eyes_of"]
+__all__ = ["CHIN_POINTS", "ExpressionBasis", "eyes_of", "lids_with_gaze"]
 
 _Vector = tuple[float, float, float]
 _Spec = Callable[[int, FloatArray], _Vector]
@@ -35,6 +35,7 @@ _Spec = Callable[[int, FloatArray], _Vector]
 _ZERO: _Vector = (0.0, 0.0, 0.0)
 _UPPER_LIP = frozenset(INNER_UPPER_LIP[1:-1] + OUTER_UPPER_LIP[1:-1])
 _LOWER_LIP = frozenset(INNER_LOWER_LIP[1:-1] + OUTER_LOWER_LIP[1:-1])
+_UPPER_EDGE, _LOWER_EDGE = frozenset(OUTER_UPPER_LIP[1:-1]), frozenset(OUTER_LOWER_LIP[1:-1])
 _CORNERS = frozenset((61, 291, 78, 308))
 _LIPS = _UPPER_LIP | _LOWER_LIP | _CORNERS
 CHIN_POINTS = frozenset((152, 148, 377, 175, 199, 200, 171, 396))
@@ -119,6 +120,20 @@ def eyes_of(weights: FloatArray, neutral: FloatArray) -> tuple[FloatArray, Float
     return np.array(closure, np.float32), np.array(gaze, np.float32)
 
 
+def lids_with_gaze(gaze: FloatArray) -> FloatArray:
+    """Closure that eyes have because they look up or down, for motion without landmarks.
+
+    Args:
+        gaze: float32 [2, 2], as ``FaceMotion.gaze``.
+
+    Returns:
+        float32 [2], to be added: the upper lid stays with the iris. A look down with weight 1 covers two fifths of an
+        eye, a look up opens it by a fifth.
+    """
+    down = gaze[:, 1]
+    return np.asarray(np.where(down > 0, 4.0 * down, 2.0 * down), np.float32)
+
+
 def _side_share(x: float, side: float) -> float:
     """Share with which a lip point belongs to a side: 0 at the middle, 1 at the corner."""
     return math.pow(min(max(side * x / _LIP_HALF_WIDTH, 0.0), 1.0), 1.4)
@@ -171,8 +186,10 @@ def _brow(inner: float, outer: float, inward: float = 0.0) -> Callable[[float], 
     return on
 
 
-def _lips(upper: _Vector, lower: _Vector, *, narrow: float = 0.0, forward: float = 0.0) -> _Spec:
-    """Both lips as a whole; ``narrow`` is the share of their width that goes."""
+def _lips(
+    upper: _Vector, lower: _Vector, *, narrow: float = 0.0, forward: float = 0.0, fuller: float = 0.0
+) -> _Spec:
+    """Both lips as a whole; ``narrow`` is the share of their width that goes, ``fuller`` what each gains in height."""
 
     def spec(number: int, place: FloatArray) -> _Vector:
         if number not in _LIPS:
@@ -180,9 +197,10 @@ def _lips(upper: _Vector, lower: _Vector, *, narrow: float = 0.0, forward: float
         along = abs(float(place[0])) / _LIP_HALF_WIDTH
         part = upper if number in _UPPER_LIP else lower if number in _LOWER_LIP else _ZERO
         share = max(1 - along**2, 0.0)
+        outward = 1.0 if number in _UPPER_EDGE else -1.0 if number in _LOWER_EDGE else 0.0
         return (
             -narrow * float(place[0]) + part[0] * share,
-            part[1] * share,
+            (part[1] + outward * fuller) * share,
             part[2] * share + forward * (1 - 0.4 * along**2),
         )
 
@@ -271,7 +289,8 @@ def _specs() -> dict[str, _Spec]:
         "jawOpen": _jaw(_JAW_ARC["lower lip"], _JAW_ARC["chin"], corner=(0.35, -1.1, -0.15)),
         "jawForward": _jaw((0.0, 0.0, 0.6), (0.0, 0.0, 0.7)),
         "jawLeft": _jaw((0.6, 0.0, 0.0), (0.8, 0.0, 0.0)),
-        "mouthPucker": _lips((0.0, -0.12, 0.1), (0.0, 0.08, 0.1), narrow=0.42, forward=0.45),
+        # Lips that are drawn together do not become smaller: they become higher.
+        "mouthPucker": _lips((0.0, -0.12, 0.1), (0.0, 0.08, 0.1), narrow=0.42, forward=0.45, fuller=0.2),
         "mouthFunnel": _lips((0.0, 0.35, 0.1), (0.0, -0.5, 0.1), narrow=0.28, forward=0.5),
         "mouthRollLower": _lips(_ZERO, (0.0, 0.28, -0.35)),
         "mouthRollUpper": _lips((0.0, -0.25, -0.3), _ZERO),

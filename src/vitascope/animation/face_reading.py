@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitascope.animation.canonical_mesh import EYES, CanonicalMesh, EyeLandmarks, Pose, fit_pose
+from vitascope.animation.canonical_mesh import EYES, MOUTH_CORNERS, CanonicalMesh, Pose, fit_pose
 from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace
 
-__all__ = ["FaceReading", "eye_frame", "read_face"]
+__all__ = ["FaceReading", "irises_seen", "mouth_width_seen", "read_face"]
+
+_NARROWEST_EYE = 0.3
+"""Share of its width that a turned eye keeps at least: of one that is hidden, places between its corners are noise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +26,7 @@ class FaceReading:
     """float32 [2]: height over width of the right and the left eye."""
     irises: FloatArray
     """float32 [2, 2]: right and left iris from the middle between the eye's corners, in widths of the eye; x to the
-    picture's right and y down, along the eye's own axes."""
+    picture's right and y down, along the eye's own axes as they are seen: see ``irises_seen``."""
     blendshapes: FloatArray
 
 
@@ -31,37 +34,56 @@ def read_face(mesh: CanonicalMesh, face: TrackedFace) -> FaceReading:
     """Take a tracked face apart."""
     pose = fit_pose(mesh, face.landmarks)
     points = pose.unplace(face.landmarks)
-    frames = [eye_frame(points, eye) for eye in EYES]
-    openness, irises = [], []
-    for eye, (middle, along, down) in zip(EYES, frames, strict=True):
-        width = float(np.linalg.norm(along))
+    openness = []
+    for eye in EYES:
+        width = float(np.linalg.norm(points[eye.outer_corner] - points[eye.inner_corner]))
         gaps = points[list(eye.upper[2:-2])] - points[list(eye.lower[2:-2])]
         openness.append(float(np.linalg.norm(gaps, axis=1).mean()) / width)
-        offset = points[eye.iris[0]] - middle
-        irises.append([float(offset @ along) / width**2, float(offset @ down) / width**2])
     return FaceReading(
         pose,
         points[:MESH_VERTEX_COUNT],
         np.array(openness, np.float32),
-        np.array(irises, np.float32),
+        irises_seen(face.landmarks),
         face.blendshapes,
     )
 
 
-def eye_frame(points: FloatArray, eye: EyeLandmarks) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """An eye's own axes in the canonical space.
+def irises_seen(landmarks: FloatArray) -> FloatArray:
+    """Where the irises are between the corners of their eyes, in the picture's plane.
+
+    The depth that a network guesses of an iris is left out. Of a head that is turned by 35 degrees, known glances were
+    read with r = 0.76 so, and 0.36 with it; and a head's turn moves irises that rest half as far.
 
     Args:
-        points: float32 [468 or more, 3], canonical axes.
-        eye: Which one.
+        landmarks: float32 [478, 3], pixels.
 
     Returns:
-        The middle between the corners; the vector from the corner at the left of the picture to the one at the right;
-        and one as long that points down across it.
+        float32 [2, 2]: as ``FaceReading.irises``.
     """
-    outer, inner = points[eye.outer_corner], points[eye.inner_corner]
-    left, right = (outer, inner) if eye is EYES[0] else (inner, outer)
-    along = right - left
-    down = np.array([along[1], -along[0], 0.0], np.float32)
-    down *= np.linalg.norm(along) / max(float(np.linalg.norm(down)), 1e-6)
-    return (left + right) / 2, along, down
+    irises = []
+    for eye in EYES:
+        outer, inner = landmarks[eye.outer_corner], landmarks[eye.inner_corner]
+        left, right = (outer, inner) if eye is EYES[0] else (inner, outer)
+        along = (right - left)[:2]
+        down = np.array([-along[1], along[0]])
+        offset = (landmarks[eye.iris[0]] - (left + right) / 2)[:2]
+        whole = _NARROWEST_EYE * float(np.linalg.norm(right - left))
+        square = max(float(along @ along), whole**2, 1e-6)
+        irises.append([float(offset @ along) / square, float(offset @ down) / square])
+    return np.array(irises, np.float32)
+
+
+def mouth_width_seen(landmarks: FloatArray) -> float:
+    """Distance of the mouth's corners along the line of the eyes, in the picture's plane.
+
+    Both lie along one axis of the head, so that a turn shortens them alike, and no depth has to be guessed.
+
+    Args:
+        landmarks: float32 [468 or more, 3], pixels.
+
+    Returns:
+        In distances of the eyes' outer corners.
+    """
+    right, left = (landmarks[eye.outer_corner, :2] for eye in EYES)
+    line = left - right
+    return float((landmarks[MOUTH_CORNERS[1], :2] - landmarks[MOUTH_CORNERS[0], :2]) @ line / (line @ line))

@@ -50,10 +50,10 @@ _PARTED_GAP = 0.04
 """Lips that are this far apart in a driver's calmest face are parted: the gap is taken out of the face at rest, so that
 the portrait's lips are parted as well."""
 _SHUT_CM = 0.08
-_ASIDE, _EYE_TURNS = 0.1, 0.35
+_ASIDE, _EYE_TURNS = 0.1, 0.25
 """Eyes that look aside by more than the first, in widths of the eye, do not rest, even if they do so all the time: at
 rest they look at the camera. A head that turns by an angle moves irises that stay at it by the second times its sine:
-0.11 in a painting turned by 17 degrees, 0.19 in one by 35."""
+0.08 in a painting turned by 16 degrees, 0.12 in one by 32."""
 _NOT_OF_THE_MOUTH = [
     index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw", "cheek"))
 ]

@@ -126,9 +126,14 @@ def pixel_format_name(picture: av.VideoFrame) -> str:
 
 
 class PlaneReader:
-    """Takes planes out of decoded frames; keeps swscale's context and the grey chroma between frames."""
+    """Takes planes out of decoded frames; keeps swscale's context and the grey chroma between frames.
 
-    def __init__(self) -> None:
+    Args:
+        grey_behind_alpha: Blend pictures that have an alpha plane with grey, instead of leaving it out.
+    """
+
+    def __init__(self, *, grey_behind_alpha: bool = False) -> None:
+        self._grey_behind_alpha = grey_behind_alpha
         self._reformatter = VideoReformatter()
         self._neutral: dict[tuple[int, int, int], Plane] = {}
 
@@ -169,7 +174,10 @@ class PlaneReader:
         if target.semi_planar:
             chroma = _view(frame.planes[1], target.dtype, samples=2)
             return (_view(frame.planes[0], target.dtype), chroma)
-        return tuple(_view(plane, target.dtype) for plane in frame.planes[:3])
+        planes = tuple(_view(plane, target.dtype) for plane in frame.planes[:3])
+        if self._grey_behind_alpha and frame.format.name.startswith("yuva"):
+            return _before_grey(planes, _view(frame.planes[3], target.dtype), target)
+        return planes
 
     def _reformat(self, frame: av.VideoFrame, name: str) -> av.VideoFrame:
         # Both sides get the same range, said aloud: swscale takes "yuvj" and grey for full and everything untagged
@@ -210,6 +218,21 @@ class PlaneReader:
             clipped.flags.writeable = False
             planes.append(clipped)
         return tuple(planes)
+
+
+def _before_grey(planes: tuple[Plane, ...], alpha: Plane, target: YuvFormat) -> tuple[Plane, ...]:
+    """Straight colours on a middle grey, which has the middle code in every plane."""
+    middle, peak = 1 << (target.bit_depth - 1), (1 << target.bit_depth) - 1
+    blended = []
+    for plane in planes:
+        share = alpha
+        if plane.shape != alpha.shape:
+            share = cv2.resize(alpha, plane.shape[::-1], interpolation=cv2.INTER_AREA)
+        weight = share.astype(np.float32) / peak
+        made = np.rint(middle + (plane.astype(np.float32) - middle) * weight).astype(target.dtype)
+        made.flags.writeable = False
+        blended.append(made)
+    return tuple(blended)
 
 
 def _rgb_to_yuv(source_depth: int, depth: int) -> npt.NDArray[np.float64]:

@@ -6,8 +6,8 @@ Four checks stand before every answer, each against a known attack:
   rebinding). 421, as RFC 9110, 15.5.20 has it.
 - What changes something, and every WebSocket, must come from this page: ``Origin`` is this server (RFC 6454). Browsers
   send it with each such request. ``Sec-Fetch-Site`` refuses others' images, frames and scripts, too.
-- The token of the address, or the cookie that it is exchanged for: ``HttpOnly``, ``SameSite=Strict``. Programs send it
-  as ``Authorization: Bearer`` (RFC 6750); no other site can make a browser do so.
+- The token of the address, or the cookie that it is exchanged for: ``HttpOnly``, ``SameSite=Strict``. Programs send the
+  token as ``Authorization: Bearer`` (RFC 6750); no other site can make a browser do so.
 - A body is small: the largest that is sent is a file of hints. Only a file that is brought into a named folder is
   larger; it says its length, and is bounded where it is received.
 
@@ -27,6 +27,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitascope.http_server import is_own_name
+from vitascope.studio.entrance import COOKIE_SECONDS, Entrance
 
 __all__ = ["MOST_BODY_BYTES", "UPLOAD", "Guard"]
 
@@ -57,13 +58,13 @@ class Guard:
     Args:
         app: What is guarded.
         token: The secret of the address.
-        port: Where the server listens: cookies of one host are shared by all its ports.
+        entrance: Who gives cookies.
         names: Host names that the server is called by, in lower case.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str, port: int, names: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, entrance: Entrance, names: Collection[str]) -> None:
         self._app, self._token, self._names = app, token, frozenset(names)
-        self._cookie = f"vitascope-studio-{port}"
+        self._entrance = entrance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or hand it on."""
@@ -110,7 +111,7 @@ class Guard:
             return self._entered(scope, given[0])
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             return _refused(403, "This comes from another site.")
-        if not _is(self._cookie_of(headers), self._token):
+        if not self._entrance.knows(self._cookie_of(headers)):
             return _refused(401, "Open the address that vitascope studio printed in the terminal.")
         return _too_long(headers, scope)
 
@@ -126,7 +127,14 @@ class Guard:
             if name != "token"
         }
         answer = RedirectResponse("/" + (f"?{urlencode(rest)}" if rest else ""), status_code=303)
-        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
+        answer.set_cookie(
+            self._entrance.name,
+            self._entrance.cookie(),
+            httponly=True,
+            samesite="strict",
+            path="/",
+            max_age=COOKIE_SECONDS,
+        )
         return answer
 
     def _cookie_of(self, headers: Headers) -> str:
@@ -135,7 +143,8 @@ class Guard:
             cookies.load(headers.get("cookie", ""))
         except CookieError:
             return ""
-        return cookies[self._cookie].value if self._cookie in cookies else ""
+        name = self._entrance.name
+        return cookies[name].value if name in cookies else ""
 
 
 def _is(given: str, secret: str) -> bool:

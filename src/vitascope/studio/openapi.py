@@ -72,6 +72,10 @@ def openapi() -> dict[str, Any]:
                 "One frame, matted as a cut would", 404, 409, 422, 503, query=_FRAME, gives="image/jpeg"
             )
         },
+        "/api/films/{film}/media": {
+            "get": _operation("The file itself, whole or in ranges", 404, 416, gives="video/*")
+        },
+        **_watching("/api/films/{film}"),
         "/api/films/{film}/places": {
             "post": _operation("Points of a look, in the eye's own picture", 404, 422, body=_body("Pointed"))
         },
@@ -104,6 +108,7 @@ def openapi() -> dict[str, Any]:
         "/api/jobs/{job}/files/{number}": {
             "get": _operation("What it made, whole or in ranges", 404, 416, gives="application/octet-stream")
         },
+        **_watching("/api/jobs/{job}/files/{number}"),
     }
     for path, operations in paths.items():
         names = [part[1:].partition("}")[0] for part in path.split("/") if part.startswith("{")]
@@ -117,6 +122,19 @@ def openapi() -> dict[str, Any]:
         "components": {
             "schemas": definitions,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _watching(base: str) -> dict[str, dict[str, Any]]:
+    """What is answered of any video that is played."""
+    return {
+        f"{base}/playing": {
+            "get": _operation("What it is to who plays it, and why no browser can, where none can", 404)
+        },
+        f"{base}/proxy": {
+            "get": _operation("A small copy in H.264, whole or in ranges", 404, 416, gives="video/mp4"),
+            "post": _operation("Have that copy made, and say how far it is", 404, 503),
         },
     }
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vitascope.animation.offline import animate_file
-from vitascope.config import OutputKind, PlayerName, SettingsSource
+from vitascope.config import OutputKind, PlayerName, Settings, SettingsSource
 from vitascope.errors import OutputError, UsageError, VitascopeError, let_go, one_line
 from vitascope.file_lock import exclusive_lock, write_atomically
 from vitascope.gpu.pipeline.report import Interruptible
@@ -28,10 +28,11 @@ from vitascope.media.reading.discovery import FoundVideo
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import Started
 from vitascope.segmentation.people.scan import find_people
-from vitascope.segmentation.plan import plan_outputs, refuse_clashes
+from vitascope.segmentation.plan import PlannedVideo, plan_outputs, refuse_clashes
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.studio.corrections import read_corrections
 from vitascope.studio.previews import settings_of
+from vitascope.vr.file_names import without_vr_words
 
 __all__ = ["Job", "NoSuchJobError", "Order", "Queue", "QueueFullError"]
 
@@ -321,16 +322,8 @@ class Queue:
         if order.kind == "packed-alpha":
             values["output.player"] = order.player or "heresphere"
         loaded = settings_of(self._source, read_corrections(job.film), job.film, values)
-        (planned,) = plan_outputs(
-            [FoundVideo(job.film, Path(job.film.name))],
-            self._out(job),
-            loaded.settings.output.kinds,
-            codec=loaded.settings.output.codec,
-            settings=loaded.settings,
-        )
+        planned = self._planned(job, loaded.settings)
         refuse_clashes([planned], settings=loaded.settings)
-        if planned.existing():
-            raise OutputError(f"{planned.existing()[0]}: it is there already; give it another name first")
         with Segmenter(loaded=loaded, store=self._store, fetch_progress=self._fetched) as segmenter:
             report = segmenter.write(
                 planned.video, planned.outputs, on_start=self._has_started, in_stretches=True
@@ -361,12 +354,27 @@ class Queue:
         job.made = tuple(file.path for file in report.files)
         job.said = report.notes
 
-    def _out(self, job: Job) -> str | Path:
-        """Where a cut goes: beside its video, under a name that is free. A player's own name needs a folder."""
+    def _planned(self, job: Job, settings: Settings) -> PlannedVideo:
+        """What a cut is called: it goes beside its video, under a name that is free."""
         film, kind = job.film, job.order.kind
-        if kind == "packed-alpha":
-            return f"{film.parent}/"
-        return self._free(film.with_name(f"{film.stem}_{kind}{_SUFFIXES.get(kind, '.mp4')}"))
+
+        def plan(name: str, out: str | Path) -> PlannedVideo:
+            found = [FoundVideo(film, Path(name))]
+            output = settings.output
+            (planned,) = plan_outputs(found, out, output.kinds, codec=output.codec, settings=settings)
+            return planned
+
+        if kind != "packed-alpha":
+            free = self._free(film.with_name(f"{film.stem}_{kind}{_SUFFIXES.get(kind, '.mp4')}"))
+            return plan(film.name, free)
+        # A player's own name needs a folder, and is made of the video's: the number goes before the player's words.
+        taken = {path for one in self.jobs() for path in one.made}
+        plain = without_vr_words(film.stem)
+        names = chain([film.name], (f"{plain}_{number}{film.suffix}" for number in count(2)))
+        plans = (plan(name, f"{film.parent}/") for name in names)
+        return next(
+            one for one in plans if not one.existing() and taken.isdisjoint(path for _, path in one.outputs)
+        )
 
     def _free(self, wanted: Path) -> Path:
         """A name that nothing has, as near to this one as can be."""

@@ -19,13 +19,14 @@ import uvicorn
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from vitascope import __version__
 from vitascope.config import SettingsSource
+from vitascope.config.values import RgbColor
 from vitascope.errors import InputError, OutputError, UsageError, VitascopeError, one_line
 from vitascope.frames import Projection
 from vitascope.models.store.store import ModelStore
@@ -38,14 +39,17 @@ from vitascope.studio.corrections import (
     write_corrections,
 )
 from vitascope.studio.cuts import CutFinder
+from vitascope.studio.entrance import Entrance, cookie_key
 from vitascope.studio.guard import UPLOAD, Guard
 from vitascope.studio.library import Library, ListedFile, film_id
 from vitascope.studio.openapi import openapi
 from vitascope.studio.portraits import Portraits, Strength
 from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
+from vitascope.studio.proxies import Proxies
 from vitascope.studio.queue import Job, NoSuchJobError, Order, Queue, QueueFullError
 from vitascope.studio.still_frames import Look, Pointed, places_in_eye
 from vitascope.studio.uploads import plain_name, receive
+from vitascope.studio.watching import Watched, Watching, in_ranges
 
 __all__ = ["Opened", "Studio", "open_studio"]
 
@@ -95,13 +99,17 @@ class Studio:
         self._news = threading.Event()
         self._fetching: str | None = None
         self._uploads = 0
-        self._wanted = source.load().settings.video
+        settings = source.load().settings
+        self._wanted, self._key_color = settings.video, settings.output.key_color
+        self._home = home
         self.queue = Queue(
             home / "queue.json", source, store=store, may_use=library.holds, on_news=self._news.set
         )
         self.previews = Previews(source, store=store, fetch_progress=self._fetched)
         self.portraits = Portraits(source, store=store, fetch_progress=self._fetched)
         self.cuts = CutFinder(home / "cuts", self._wanted, on_news=self._tell_film)
+        self.proxies = Proxies(home / "proxies", most_bytes=int(settings.processing.cache_size_gb * 1e9))
+        self.watching = Watching(self.proxies, self._wanted, self._watched)
 
     def app(self, *, token: str, port: int, names: frozenset[str], with_page: bool = True) -> ASGIApp:
         """The application, guarded.
@@ -119,6 +127,8 @@ class Studio:
             (*UPLOAD, self._upload),
             ("GET", "/api/films/{film}", self._film),
             ("GET", "/api/films/{film}/frame", self._frame),
+            ("GET", "/api/films/{film}/media", self.watching.original),
+            *self.watching.answers("/api/films/{film}"),
             ("POST", "/api/films/{film}/places", self._places),
             ("GET", "/api/films/{film}/cuts", self._cuts),
             ("GET", "/api/films/{film}/people", self._who),
@@ -133,20 +143,23 @@ class Studio:
             ("GET", "/api/jobs/{job}", self._job),
             ("DELETE", "/api/jobs/{job}", self._stop),
             ("GET", "/api/jobs/{job}/files/{number:int}", self._file),
+            *self.watching.answers("/api/jobs/{job}/files/{number:int}"),
         ]
         routes: list[BaseRoute] = [
             Route(path, self._answer(work), methods=[method]) for method, path, work in api
         ]
         routes.append(WebSocketRoute("/api/news", self._listen))
         if with_page:
-            routes += [Route("/", self._page), Route("/page/{name}", self._page)]
+            routes += [Route(path, self._page) for path in ("/", "/headset", "/page/{name}")]
         inner = Starlette(routes=routes, lifespan=self._lifespan)
-        return Guard(inner, token=token, port=port, names=names)
+        entrance = Entrance(cookie_key(self._home / "cookie.key"), port=port)
+        return Guard(inner, token=token, entrance=entrance, names=names)
 
     def close(self) -> None:
         """Stop jobs, which begin anew at the next start, and free the network."""
         self.queue.close()
         self.cuts.close()
+        self.proxies.close()
         self.portraits.close()
         self.previews.close()
 
@@ -166,7 +179,8 @@ class Studio:
     # The page
 
     async def _page(self, request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
+        start = "headset.html" if request.url.path == "/headset" else "index.html"
+        name = request.path_params.get("name", start)
         page = files("vitascope") / "studio" / "page" / name
         kind = _PAGE_TYPES.get(Path(name).suffix)
         # The router lets no slash into a name, so this is a file of that folder or none.
@@ -455,20 +469,29 @@ class Studio:
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _file(self, request: Request) -> Response:
-        """What a job made, whole or in ranges (RFC 9110, 14)."""
+        """What a job made."""
+        _, path = self._made(request)
+        return in_ranges(path, downloads="download" in request.query_params)
+
+    def _made(self, request: Request) -> tuple[Job, Path]:
+        """A job, and the file of it that is asked for."""
         job, number = self.queue.find(request.path_params["job"]), request.path_params["number"]
         if not 0 <= number < len(job.made):
             raise InputError("the job made no such file")
         path = job.made[number]
         if not self.library.holds(path) or not path.is_file():
             raise InputError(f"{path.name}: is not there any more")
-        downloads = "download" in request.query_params
-        return FileResponse(
-            path,
-            filename=path.name,
-            content_disposition_type="attachment" if downloads else "inline",
-            headers={"Cache-Control": "private, no-cache"},
-        )
+        return job, path
+
+    async def _watched(self, request: Request) -> Watched:
+        """A video of the folders, or what a job made."""
+        if "film" in request.path_params:
+            film = await self._found(request)
+            return Watched(film.path, f"/api/films/{film.id}/media")
+        job, path = self._made(request)
+        key = RgbColor.parse(job.order.key_color or self._key_color)
+        address = f"/api/jobs/{job.id}/files/{request.path_params['number']}"
+        return Watched(path, address, key.as_tuple() if job.order.kind == "key" else None)
 
     def _plain(self, job: Job) -> dict[str, Any]:
         plain = job.model_dump(mode="json", exclude={"film", "made"})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 from faces import made_face
 
+from vitascope.animation.canonical_mesh import MOUTH_CORNERS, OUTER_LOWER_LIP, OUTER_UPPER_LIP
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.creases import Creases
@@ -45,9 +47,9 @@ def shaded(mesh, skin):
 
 def test_each_expression_has_its_own_folds(shaded, skin):
     for weights, expected in (
-        (SMILE, [1, 1, 0, 0, 0]),
-        (FROWN, [0, 0, 1, 0, 0]),
-        (SURPRISE, [0, 0, 0, 1, 0]),
+        (SMILE, [1, 1, 0, 0, 0, 0, 0]),
+        (FROWN, [0, 0, 1, 0, 0, 0, 0]),
+        (SURPRISE, [0, 0, 0, 1, 0, 0, 0]),
     ):
         picture, strengths, _ = shaded(weights)
         assert ((strengths > 0.5) == expected).all() and ((strengths > 0) == expected).all()
@@ -61,8 +63,27 @@ def test_each_expression_has_its_own_folds(shaded, skin):
 def test_at_rest_and_in_a_shout_nothing_folds(shaded, skin):
     for weights in ({}, {"jawOpen": 0.8}, {"mouthPucker": 0.8}):
         picture, strengths, _ = shaded(weights)
-        assert not strengths.any()
+        assert not strengths[:4].any()
         assert (picture == skin).all()
+
+
+def test_lips_that_are_drawn_together_leave_no_dark_ends_and_grow_redder(mesh, shaded, skin):
+    landmarks = made_face(mesh).landmarks[:, :2]
+    outline = np.rint(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])]).astype(np.int32)
+    seen = cv2.fillPoly(skin.copy(), [outline], (190, 120, 110))
+    right, left = (np.rint(landmarks[corner]).astype(int) for corner in MOUTH_CORNERS)
+    beyond = np.array([4, 0])
+    cv2.line(seen, (right - beyond).tolist(), (left + beyond).tolist(), (70, 40, 40), 2)
+    before, strengths, _ = shaded({}, rgb=seen)
+    assert not strengths.any() and (before == seen).all()
+    picture, strengths, _ = shaded({"mouthPucker": 1.0}, rgb=seen)
+    assert strengths[4] == 1 and not strengths[5:].any()
+    for row, column in ((right[1], right[0] - 2), (left[1], left[0] + 2)):
+        assert picture[row, column].sum() > seen[row, column].sum() + 150
+    lip = tuple(np.rint(landmarks[[14, 17]].mean(axis=0)).astype(int)[::-1])
+    assert int(picture[lip][0]) - int(picture[lip][1]) > int(seen[lip][0]) - int(seen[lip][1]) + 3
+    changed = np.flatnonzero((picture != seen).any(axis=(1, 2)))
+    assert changed.min() > landmarks[4, 1]  # nothing above the nose's tip
 
 
 def test_a_smile_is_dark_beside_the_mouth_and_light_on_the_cheek(shaded, skin):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import CHIN, EYES, INNER_LOWER_LIP, INNER_UPPER_LIP
+from vitascope.animation.canonical_mesh import CHIN, EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, MOUTH_CORNERS
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
-from vitascope.animation.mesh.lips import LipFit, gap_cm, width_cm
+from vitascope.animation.mesh.lips import LipFit, gap_cm, wider, width_cm
 from vitascope.animation.mesh.response import measure_response, steady_reader
 from vitascope.animation.tracking import FaceTracker
 
@@ -207,10 +207,10 @@ def test_lips_are_as_far_apart_as_the_drivers_whatever_the_portraits_are(mesh, b
 def test_a_mouth_grows_wider_by_the_drivers_share(mesh, basis):
     rest = mesh.vertices * np.array([0.8, 1, 1], np.float32)  # a small mouth
     lips = LipFit(basis, rest)
-    for wider in (-0.2, 0.15, 0.25):
-        driver = basis.field("mouthPucker") if wider < 0 else basis.field("mouthSmileLeft")
-        fitted = rest + lips.fit(driver * np.float32(0.05), gap=0.2, wider=wider)
-        assert width_cm(fitted) / width_cm(rest) == pytest.approx(1 + wider, abs=0.02)
+    for change in (-0.2, 0.15, 0.25):
+        driver = basis.field("mouthPucker") if change < 0 else basis.field("mouthSmileLeft")
+        fitted = rest + lips.fit(driver * np.float32(0.05), gap=0.2, wider=change)
+        assert width_cm(fitted) / width_cm(rest) == pytest.approx(1 + change, abs=0.02)
 
 
 def test_the_steady_reader_is_the_mean_of_finding_and_following(face_model, astronaut):
@@ -223,3 +223,46 @@ def test_the_steady_reader_is_the_mean_of_finding_and_following(face_model, astr
         followed = [tracker.track(astronaut, pts_seconds=float(second)) for second in range(2)]
     for got, face in zip((first, second), followed, strict=True):
         assert np.allclose(got.blendshapes, (found.blendshapes + face.blendshapes) / 2, atol=1e-6)
+
+
+def test_a_grin_and_a_smile_have_widths_of_their_own(mesh, basis):
+    """A reader that sees all of a grin's width, three quarters of a smile's, and of a pucker's."""
+    face = made_face(mesh)
+    right, left = (face.landmarks[corner, :2] for corner in MOUTH_CORNERS)
+
+    def read(motion):
+        share = 1.0 if gap_cm(motion.vertices) > 0.2 else 0.75
+        landmarks = face.landmarks.copy()
+        moved = 0.5 * share * wider(motion.vertices) * (left - right)
+        landmarks[MOUTH_CORNERS[0], :2] -= moved
+        landmarks[MOUTH_CORNERS[1], :2] += moved
+        return replace(face, landmarks=landmarks)
+
+    response = measured(mesh, basis, read)
+    for gap, asked, drawn in ((2.0, 0.3, 0.3), (0.0, 0.3, 0.4), (0.0, -0.2, -0.2 / 0.75)):
+        assert response.lips(gap, asked)[1] == pytest.approx(drawn, abs=0.02)
+
+
+def test_a_pucker_is_drawn_together_until_it_reads(mesh, basis):
+    face, field = made_face(mesh), basis.field("mouthPucker")
+
+    def read(motion):
+        weights = np.zeros(52, np.float32)
+        weights[BLENDSHAPE_INDEX["mouthPucker"]] = max(0.8 * wider(motion.vertices) / wider(field), 0)
+        return replace(face, blendshapes=weights)
+
+    response = measured(mesh, basis, read)
+    for reads, shown, drawn in ((0.6, 0.5, 0.75), (0.02, 0.1, 0.1), (1.0, 0.4, 1.0)):
+        now = adjusted(basis, response, np.float32(shown) * field, mouthPucker=reads)
+        assert wider(now) / wider(field) == pytest.approx(drawn, abs=0.02)
+
+
+def test_a_mouth_that_is_wide_open_in_the_portrait_closes_with_its_jaw(mesh, basis):
+    jaw = basis.field("jawOpen")
+    rest = mesh.vertices + jaw * np.float32(2.2 / gap_cm(jaw))
+    still = np.zeros_like(jaw)
+    fitted = LipFit(basis, rest).fit(still, gap=0.0, wider=0.0)
+    assert gap_cm(rest) > 2 and gap_cm(rest + fitted) < 0.1
+    assert fitted[CHIN, 1] > 0.7
+    slightly = mesh.vertices + jaw * np.float32(0.6 / gap_cm(jaw))
+    assert LipFit(basis, slightly).fit(still, gap=0.0, wider=0.0)[CHIN, 1] < 0.5

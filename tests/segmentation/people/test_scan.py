@@ -74,6 +74,30 @@ def test_both_eyes_agree(home, tmp_path):
         assert first[n, 20:60, 96 + 67 - n : 96 + 79 - n].max() < 15
 
 
+def test_the_wearer_of_a_vr_video_is_left_out_by_name_in_both_eyes(home, tmp_path):
+    def paint(n):
+        picture = np.full((128, 256, 3), (30, 50, 40), np.uint8)
+        for left in (0, 128):
+            picture[40:88, left + 24 + n : left + 44 + n] = (250, 220, 60)  # somebody stands there
+            picture[96:, left + 40 : left + 88] = (90, 250, 230)  # the wearer's own legs
+        return picture
+
+    clip = write_clip(tmp_path / "in.mkv", width=256, height=128, frame_count=12, paint=paint, codec="ffv1")
+    vr = {"video.stereo": "side-by-side", "video.projection": "equirectangular", "video.fov_degrees": 180}
+    everybody = mattes(clip, **vr)
+    others, own = (
+        mattes(clip, **vr, **{"people.exclude": "pov"}),
+        mattes(clip, **vr, **{"people.keep": "pov"}),
+    )
+    for n in range(12):
+        for left in (0, 128):
+            somebody = slice(48, 80), slice(left + 28 + n, left + 40 + n)
+            legs = slice(104, 120), slice(left + 50, left + 78)
+            assert everybody[n][somebody].min() > 200 < everybody[n][legs].min()
+            assert others[n][somebody].min() > 200 > 15 > others[n][legs].max()
+            assert own[n][legs].min() > 200 > 15 > own[n][somebody].max()
+
+
 def test_frames_of_the_middle_have_the_numbers_of_the_whole(clip):
     scanned(clip)
     some = mattes(clip, **{"people.keep": 2, "video.start_seconds": 0.3, "video.end_seconds": 0.5})

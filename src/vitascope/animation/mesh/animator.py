@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from vitascope.animation.canonical_mesh import CanonicalMesh
-from vitascope.animation.expression import ExpressionBasis, eyes_of
+from vitascope.animation.expression import ExpressionBasis, eyes_of, lids_with_gaze
 from vitascope.animation.face import (
     BLENDSHAPES,
     FaceMotion,
@@ -188,7 +188,7 @@ class MeshAnimator:
         )
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
-        """Measure how the portrait's expressions read, so that they read as the driver's do; 49 pictures.
+        """Measure how the portrait's expressions read, so that they read as the driver's do; 50 pictures.
 
         Args:
             find: A tracker for single pictures: the face in a picture, or None.
@@ -245,6 +245,7 @@ class MeshAnimator:
         if motion.vertices is None:
             displacement = self._basis.displacement(weights + change)
             closure, gaze = eyes_of(motion.blendshapes, motion.neutral_blendshapes)
+            closure = np.clip(closure + lids_with_gaze(gaze), None, 1.0)
             motion = replace(motion, eye_closure=closure, gaze=gaze)
         else:
             displacement = motion.vertices + self._basis.displacement(weights)

@@ -5,7 +5,8 @@ brows that go up, the portrait is prepared once as it would be lit with its skin
 or lighter than around) is deepened, and folds are drawn where faces have them, in its own colours. A frame mixes those
 with the portrait as strongly as its points moved. What is not coloured as skin, such as hair on the forehead or
 glasses, has no folds. Of a portrait that shows its teeth there is also one with lips that can meet: without teeth and
-dark corners, which closed lips would show as a rim.
+dark corners, which closed lips would show as a rim. And one with lips that are drawn together: a mouth that becomes
+narrower takes its corners along, and leaves no dark ends of the line between its lips in the cheeks.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from vitascope.animation.canonical_mesh import (
 )
 from vitascope.animation.face import FloatArray, RgbPicture
 from vitascope.animation.mesh.layers import Patch, median_at, opening_mask, patch_around, smooth_outline
-from vitascope.animation.mesh.lips import lips_met, shown_apart
+from vitascope.animation.mesh.lips import lips_met, shown_apart, width_cm
 from vitascope.animation.mesh.rig import PortraitRig
 
 __all__ = ["CREASES", "Crease", "Creases"]
 
-CREASES = 5
-"""Smile at the right, smile at the left, brows down, brows up, lips that meet."""
+CREASES = 7
+"""Smile at the right, at the left, brows down, brows up; lips that are drawn together, that meet, and that do both."""
 _REACH_CM = 1.6
 """A patch goes so far beyond the points that its folds run along."""
 _OWN_RELIEF = 0.9
@@ -55,8 +56,20 @@ _FOREHEAD_LINES_CM = (-0.35, 0.2, 0.75)
 _INNER_BROWS = (55, 107, 285, 336)
 _CORNER_CM, _CORNER_LIGHT = 0.55, 0.72
 """So near to a mouth's corner what is darker than that share of the lips is the inside."""
+_MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
+"""So near to the opening, what is darker than the second share of the lips, or has less than the third of their colour,
+belongs to it."""
 _LIP_EDGE_CM, _LINE_CM, _LINE_LIGHT = 0.05, 0.12, 0.58
 """Lips begin so far beyond the opening; width of the line in which they meet, and its light."""
+_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.25, 0.6
+"""Around a place so far (the second) outside of a mouth's corner, shadows narrower than the third are filled, out to
+the first."""
+_GRAIN = 8.0
+"""Codes of 255: differences of neighbouring pixels, up to which what fills a shadow keeps them."""
+_DRAWN_TOGETHER = (0.04, 0.25)
+"""Shares by which a mouth becomes narrower, from which on, and at which wholly, lips look drawn together."""
+_REDDER, _DULLER = 0.35, 0.6
+"""Lips on less room differ so much more from skin, and lose so much of what shines on them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,17 +97,20 @@ class Creases:
         self._was: FloatArray = np.zeros(CREASES, np.float32)
         self._skin = median_at(rgb, rig.face.landmarks[list(_SKIN_POINTS), :2], rig.pose.scale * 0.4)
         up = np.asarray((rig.pose.rotation @ TO_PICTURE)[:2, 1] * rig.pose.scale, np.float32)
+        met = self._lips_met(rig)
         self.parts: tuple[Crease | None, ...] = (
             self._smile(rig, "right"),
             self._smile(rig, "left"),
             self._brows_down(rig, up),
             self._brows_up(rig, up),
-            self._lips_met(rig),
+            self._lips_gathered(rig, None),
+            met,
+            None if met is None else self._lips_gathered(rig, met),
         )
         """In the order of ``CREASES``; None for what lies outside of the picture."""
 
     def strengths(self, vertices: FloatArray) -> FloatArray:
-        """How strongly the skin folds: float32 [5], 0..1.
+        """How strongly the skin folds: float32 [7], 0..1.
 
         Args:
             vertices: float32 [468, 3]: the face as bent, without its pose, centimetres.
@@ -108,7 +124,10 @@ class Creases:
         down = -inner[:, 1].mean() / 0.45 + max(float(inward), 0.0) / 0.4
         raised = moved[list(RIGHT_BROW + LEFT_BROW), 1].mean() / 0.6
         folds = np.clip((np.array([*corners, down, raised]) - 0.08) / 0.92, 0, 1)
-        return np.array([*folds, lips_met(self._rest, vertices)], np.float32)
+        narrower = 1 - width_cm(vertices) / max(width_cm(self._rest), 1e-3)
+        gathered = float(np.interp(narrower, _DRAWN_TOGETHER, (0, 1)))
+        met = lips_met(self._rest, vertices)
+        return np.array([*folds, gathered * (1 - met), met, gathered * met], np.float32)
 
     def shaded(self, vertices: FloatArray) -> RgbPicture:
         """The portrait with its skin folded: uint8 [H, W, 3], which the next call changes."""
@@ -198,16 +217,50 @@ class Creases:
         )
         light = seen.mean(axis=-1)
         edges = landmarks[list(OUTER_UPPER_LIP[3:8] + OUTER_LOWER_LIP[3:8])]
-        of_lips = float(median_at(self._rgb, edges, 0.1 * scale).mean())
+        lip_colour = median_at(self._rgb, edges, 0.1 * scale)
+        of_lips = float(lip_colour.mean())
         to_corner = np.min(
             [np.linalg.norm(patch.places - landmarks[corner], axis=-1) for corner in MOUTH_CORNERS], axis=0
         )
-        filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | (
-            (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * of_lips)
-        )
+        # Landmarks of an open mouth miss lips by some millimetres: beside them, what is dark or grey is the inside.
+        grey = seen.max(axis=-1) - seen.min(axis=-1) < _GREYER * float(np.ptp(lip_colour))
+        inner = (beyond < _MISSED_CM * scale) & ((light < _INSIDE_LIGHT * of_lips) | grey)
+        filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | inner
+        filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * of_lips)
         made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
         shade = 1 - (1 - _LINE_LIGHT) * _bump(within + 2 * beyond, max(_LINE_CM * scale, 0.8))
         lit = np.where(filled[..., None], made * shade[..., None], seen)
+        return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+    def _lips_gathered(self, rig: PortraitRig, met: Crease | None) -> Crease | None:
+        """The mouth with the shadows of its corners filled, and lips as red as they are on less room.
+
+        Args:
+            rig: Of the portrait.
+            met: Its lips when they meet; None for lips as the portrait shows them.
+        """
+        landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
+        lips = list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])
+        patch = self._patch(landmarks[lips], scale, rig.size)
+        if patch is None:
+            return None
+        seen = (patch.of(self._rgb) if met is None else met.rgb).astype(np.float32)
+        kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (max(round(_SHADOW_CM * scale), 1) | 1,) * 2)
+        closed = cv2.GaussianBlur(cv2.morphologyEx(seen, cv2.MORPH_CLOSE, kernel), (0, 0), 0.15 * scale + 0.5)
+        right, left = landmarks[list(MOUTH_CORNERS)]
+        outward = _ENDS_OUTWARD_CM * scale * (left - right) / max(float(np.linalg.norm(left - right)), 1.0)
+        ends = (right - outward, left + outward)
+        away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0)
+        at_ends = np.clip(1.5 * (1 - away / (_ENDS_CM * scale)), 0, 1)[..., None]
+        grain = np.clip(seen - cv2.GaussianBlur(seen, (0, 0), max(_FINE_CM * scale, 0.5)), -_GRAIN, _GRAIN)
+        lit = seen + (np.maximum(closed + grain, seen) - seen) * at_ends
+        of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
+        tone = cv2.GaussianBlur(lit, (0, 0), max(_COARSE_CM * scale, 0.5))
+        shine = np.maximum(lit.mean(axis=-1) - tone.mean(axis=-1), 0) * _DULLER
+        redder = tone - self._skin
+        redder -= redder.mean(axis=-1, keepdims=True)  # not darker: lips in the shade, or of a grey picture
+        change = _REDDER * redder - shine[..., None]
+        lit += change * (of_lips * (1 - at_ends[..., 0]))[..., None]
         return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _patch(self, points: FloatArray, scale: float, size: tuple[int, int]) -> Patch | None:

@@ -17,11 +17,12 @@ __all__ = ["LipFit", "gap_cm", "lips_met", "shown_apart", "wider", "width_cm"]
 
 _UPPER, _LOWER = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
 _MIDDLE = slice(3, 6)
-_MOST_CM = 1.2
-"""Lips are brought nearer, or farther apart, by no more than this."""
-_WIDEST, _NARROWEST = 1.45, 0.62
+_MOST_CM, _MOST_BY_JAW_CM = 1.2, 1.6
+"""Lips alone are brought nearer, or farther apart, by no more than the first; nearer by the second more with the jaw,
+for a portrait that speaks or laughs."""
+_WIDEST, _NARROWEST = 1.6, 0.68
 """Most and least width of a mouth, beside its own at rest."""
-_MOST_WIDER_CM = 1.2
+_MOST_WIDER_CM = 1.6
 _CANONICAL_WIDTH_CM = 5.1
 _SHOWN_APART_CM = (0.1, 0.3)
 """Lips that a portrait shows nearer than the first show nothing between them, from the second on surely."""
@@ -74,6 +75,8 @@ class LipFit:
     def __init__(self, basis: ExpressionBasis, rest: FloatArray) -> None:
         self._rest = rest
         self._apart = basis.lips_apart / np.float32(gap_cm(basis.lips_apart))
+        jaw = basis.field("jawOpen")
+        self._jaw = jaw / np.float32(gap_cm(jaw))
         wide = sum(
             (
                 basis.field(f"{name}{side}")
@@ -101,7 +104,9 @@ class LipFit:
         """
         fitted = self._in_width(displacement, wider, share)
         now = self._rest + fitted
-        lack = float(np.clip(max(gap, 0.0) - gap_cm(now), -_MOST_CM, _MOST_CM)) * share
+        lack = max(gap, 0.0) - gap_cm(now)
+        fitted = fitted + self._jaw * np.float32(np.clip(lack + _MOST_CM, -_MOST_BY_JAW_CM, 0) * share)
+        lack = float(np.clip(lack, -_MOST_CM, _MOST_CM)) * share
         fitted = fitted + self._apart * np.float32(lack)
         raised = float((fitted[_UPPER_EDGE, 1] - fitted[_NOSE, 1]).mean())
         fitted = fitted + self._lower * np.float32(max(raised - self._room, 0.0))

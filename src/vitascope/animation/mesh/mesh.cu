@@ -19,7 +19,7 @@
 #define MOUTH_OUTLINE 80
 #define OFFSETS 32
 #define FOLD 1.0f     // as in maps.py
-#define CREASES 5     // smile at the right, at the left, brows down, brows up, lips that meet
+#define CREASES 7     // as in creases.py
 
 struct Matrix {
     float xx, xy, x0, yx, yy, y0;

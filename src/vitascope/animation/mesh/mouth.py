@@ -160,6 +160,8 @@ _ARCH_A_CM = 0.18
 """Depth of the dental arch, so many centimetres at one from the middle, growing by the square."""
 _DEPTH_CM = 0.9
 """Teeth lie so far behind the lips."""
+_COLOURED = 0.12
+"""Skin whose least colour is less than that share below its greatest is of a grey picture, or nearly so."""
 _WHITE = np.array([244.0, 238.0, 224.0], np.float32)
 
 
@@ -480,10 +482,12 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
     level = max(1.12 * float(skin.max()), 0.55 * float(skin.max()) + 0.55 * float(white.max()))
     level = min(max(level, 40.0), 245.0) / 255
     lips = lips / max(float(lips.max()), 1.0)
-    flesh = np.array([1.0, 0.62, 0.6], np.float32) * 0.5 + lips * 0.5
+    coloured = min((1 - float(skin.min()) / max(float(skin.max()), 1.0)) / _COLOURED, 1.0)
+    flesh = 1 - coloured * (1 - (np.array([1.0, 0.62, 0.6], np.float32) * 0.5 + lips * 0.5))
+    deep = 1 - coloured * np.array([0.0, 0.25, 0.3])
     return Tones(
         np.asarray(_WHITE * tint * level, np.float32),
-        np.asarray(flesh * np.array([1.0, 0.75, 0.7]) * level * 95, np.float32),
+        np.asarray(flesh * deep * level * 95, np.float32),
         np.asarray(flesh * level * 230, np.float32),
     )
 

@@ -10,7 +10,7 @@ as the driver does, within limits that keep faces human.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +20,8 @@ import numpy as np
 from vitascope.animation.canonical_mesh import LEFT_BROW, RIGHT_BROW, CanonicalMesh
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, RgbPicture, TrackedFace
-from vitascope.animation.face_reading import FaceReading, read_face
-from vitascope.animation.mesh.lips import LipFit, gap_cm, wider, width_cm
+from vitascope.animation.face_reading import FaceReading, mouth_width_seen, read_face
+from vitascope.animation.mesh.lips import LipFit, gap_cm, wider
 from vitascope.animation.tracking import FaceTracker
 
 __all__ = ["CHANNELS", "Curve", "ExpressionReader", "Response", "measure_response", "steady_reader"]
@@ -35,15 +35,23 @@ _JAW_IN_SMILE = "jawOpen in a smile"
 _EYES = ("eyeBlinkRight", "eyeBlinkLeft")
 """In the order of ``FaceMotion.eye_closure``."""
 _BROWS = ("browInnerUp", "browDown")
-_GAP, _WIDER, _GAZE = "lip gap", "mouth wider", ("gaze sideways", "gaze down")
+_PUCKER = "mouthPucker"
+_GAP, _WIDER, _WIDER_APART, _GAZE = (
+    "lip gap",
+    "mouth wider",
+    "mouth wider, lips apart",
+    ("gaze sideways", "gaze down"),
+)
 """Curves of what is read from the landmarks: gap in centimetres, width as a share of that at rest, less 1, and how far
-the irises moved, in widths of the eye."""
-CHANNELS = frozenset((*_SKIN, _JAW_IN_SMILE, *_EYES, *_BROWS, _GAP, _WIDER, *_GAZE))
+the irises moved, in widths of the eye. Of a grin nearly all of the width is read, of a smile with closed lips 0.6."""
+CHANNELS = frozenset((*_SKIN, _JAW_IN_SMILE, _PUCKER, *_EYES, *_BROWS, _GAP, _WIDER, _WIDER_APART, *_GAZE))
 """Names of all curves."""
 _GAPS_CM = np.array([0.0, 0.2, 0.4, 0.9, 1.6, 2.6])
-_PUCKERS = np.array([0.45, 0.9])
+_PUCKERS = np.array([0.0, 0.5, 0.9, 1.3])
 _BROW_STRENGTHS = np.array([0.0, 0.5, 1.0, 1.6])
 _GLANCES = (np.array([-0.3, -0.15, 0.15, 0.3]), np.array([-0.12, 0.12]))
+_APART_CM = 1.2
+"""Lips this far apart are those of a grin."""
 _LEAST_READ, _MOST_READ = 0.6, 1.1
 """What is read of a length that is drawn is taken for at least, and most, so many times that length: of irises that
 move MediaPipe reads two thirds."""
@@ -61,12 +69,14 @@ _MOST_MORE = {
     "jawOpen": 0.55,
     "mouthSmileLeft": 0.5,
     "mouthSmileRight": 0.5,
+    "mouthPucker": 0.6,
     "eyeBlinkRight": 0.3,
     "eyeBlinkLeft": 0.3,
 }
 """Most strength that is added to what the driver's own movement gives."""
-_MOST_ALTOGETHER = {"jawOpen": 1.15}
-"""Nor is anything added beyond this; a driver's jaw that opened as far as it would was 1.08."""
+_MOST_ALTOGETHER = {"jawOpen": 1.15, "mouthPucker": 1.15}
+"""Nor is anything added beyond this; a driver's jaw that opened as far as it would was 1.08, and lips that were drawn
+together as far as they would 0.7."""
 _JAW_ADDED_IN_SMILE = 0.85
 """The share added of what a jaw in a smile lacks: a driver whose teeth touch must not become a shout."""
 _NOTICED = (0.03, 0.15)
@@ -107,6 +117,7 @@ class Response:
         jaw[list(CHIN_POINTS)] = self._fields[0][list(CHIN_POINTS)]
         self._project[0] = jaw.reshape(-1) / np.square(jaw).sum()
         self._brows = {name: _brow_field(basis, name) for name in _BROWS}
+        self._pucker = basis.field(_PUCKER)
 
     def adjust(
         self, displacement: FloatArray, closure: FloatArray, motion: FaceMotion
@@ -119,6 +130,8 @@ class Response:
         # A jaw may drop behind closed lips: then they stay closed.
         displacement = displacement + self._closing * np.float32(more[0] * (1 - _parted(displacement)))
         displacement = displacement + np.tensordot(more.astype(np.float32), self._fields, axes=1)
+        drawn_together = wider(displacement) / wider(self._pucker)
+        displacement = displacement + self._pucker * np.float32(self._more(_PUCKER, drawn_together, motion))
         for name, field in self._brows.items():
             up = displacement[_BROW_POINTS, 1] @ field[_BROW_POINTS, 1]
             held = up / np.square(field[_BROW_POINTS, 1]).sum()
@@ -128,6 +141,7 @@ class Response:
 
     def lips(self, gap: float, width: float) -> tuple[float, float]:
         """The gap (centimetres) and width to draw that read as the driver's."""
+        asked = gap
         if (curve := self.curves.get(_GAP)) is not None:
             # Beyond what was drawn it goes on in proportion.
             beyond = max(gap / float(curve.readings[-1]), 1.0)
@@ -136,7 +150,9 @@ class Response:
                 max(curve.strength_for(gap) * beyond, least), gap + min(_MOST_MORE_GAP * gap, _MOST_MORE_CM)
             )
         if (curve := self.curves.get(_WIDER)) is not None:
-            width = curve.strength_for(width)
+            apart = self.curves.get(_WIDER_APART, curve)
+            share = min(max(asked, 0.0) / _APART_CM, 1.0)
+            width = (1 - share) * curve.strength_for(width) + share * apart.strength_for(width)
         return gap, width
 
     def gaze(self, gaze: FloatArray) -> FloatArray:
@@ -182,7 +198,7 @@ def _sides(name: str) -> list[str]:
 def measure_response(
     basis: ExpressionBasis, lips: LipFit, mesh: CanonicalMesh, read: ExpressionReader
 ) -> Response:
-    """Draw and read a portrait 49 times.
+    """Draw and read a portrait 50 times.
 
     Args:
         basis: Displacements of expressions.
@@ -195,11 +211,13 @@ def measure_response(
     curves: dict[str, Curve] = {}
     jaw = basis.field("jawOpen")
     drawn: list[TrackedFace | None] = []
+    grins: list[TrackedFace | None] = []
     for names, field, beside in (
         (("jawOpen",), jaw, still),
         ((_JAW_IN_SMILE,), jaw, smile),
         (_SKIN[1:], smile, still),
     ):
+        grins = drawn
         drawn = [read(FaceMotion(vertices=beside + field * np.float32(x))) for x in _SKIN_STRENGTHS]
         curves |= _curves(names, _SKIN_STRENGTHS, drawn)
     # The far side of a turned head reads weakly, however much it smiles, and would be torn up to its eye.
@@ -210,6 +228,9 @@ def measure_response(
             name not in curves or curves[name].readings[-1] < _FAR_SIDE * best.readings[-1]
         ):
             curves[name] = best
+    pucker = basis.field(_PUCKER)
+    puckered = [read(FaceMotion(vertices=pucker * np.float32(x))) for x in _PUCKERS]
+    curves |= _curves((_PUCKER,), _PUCKERS, puckered)
     closing = [read(FaceMotion(vertices=still, eye_closure=np.array([x, x], np.float32))) for x in _CLOSURES]
     curves |= _curves(_EYES, _CLOSURES, closing)
     for name in _BROWS:
@@ -223,12 +244,22 @@ def measure_response(
     def reading(face: TrackedFace | None) -> FaceReading:
         return at_rest if face is None else read_face(mesh, face)
 
-    # The mouth's width was drawn in smiles already.
-    puckered = basis.field("mouthPucker")
-    widths = [(wider(smile * x), face) for x, face in zip(_SKIN_STRENGTHS[2:6], drawn[2:6], strict=True)]
-    widths += [(wider(puckered * x), read(FaceMotion(vertices=puckered * np.float32(x)))) for x in _PUCKERS]
-    seen = [width_cm(reading(face).vertices) / width_cm(at_rest.vertices) - 1 for _, face in widths]
-    curves[_WIDER] = _line(np.array([width for width, _ in widths]), np.array(seen))
+    # The mouth's width was drawn in smiles, grins and puckers already.
+    rest_width = mouth_width_seen(drawn[0].landmarks)
+
+    def widths(displacements: Iterable[FloatArray], faces: Sequence[TrackedFace | None]) -> FloatArray:
+        """Widths that were drawn, and those that were seen, each less that at rest: [2, N]."""
+        found = [
+            (wider(moved), mouth_width_seen(face.landmarks) / rest_width - 1)
+            for moved, face in zip(displacements, faces, strict=True)
+            if face is not None
+        ]
+        return np.array(found).reshape(-1, 2).T
+
+    narrow = widths((pucker * np.float32(x) for x in _PUCKERS[1:3]), puckered[1:3])
+    wide = widths((smile * np.float32(x) for x in _SKIN_STRENGTHS[2:6]), drawn[2:6])
+    apart = widths((smile + jaw * np.float32(x) for x in _SKIN_STRENGTHS[1:4]), grins[1:4])
+    curves[_WIDER], curves[_WIDER_APART] = _bent_line(narrow, wide), _bent_line(narrow, apart)
     jaw_gap = gap_cm(jaw)
     opened = [lips.fit(jaw * np.float32(gap / jaw_gap), gap=gap, wider=0.0) for gap in _GAPS_CM]
     gaps = [gap_cm(reading(read(FaceMotion(vertices=one))).vertices) for one in opened]
@@ -247,9 +278,18 @@ def measure_response(
 
 def _line(drawn: FloatArray, seen: FloatArray) -> Curve:
     """A straight curve through 0, for lengths of which only a share is read."""
-    share = float(np.clip((drawn @ seen) / (drawn @ drawn), _LEAST_READ, _MOST_READ))
-    ends = np.array([-1.0, 1.0], np.float32)
-    return Curve(ends, np.asarray(share * ends, np.float32))
+    both = np.stack((drawn, seen))
+    return _bent_line(both, both)
+
+
+def _bent_line(below: FloatArray, above: FloatArray) -> Curve:
+    """A curve through 0 that is straight on either side of it; each from what was drawn and what was seen, [2, N]."""
+    shares = [
+        float(np.clip((drawn @ seen) / max(drawn @ drawn, 1e-6), _LEAST_READ, _MOST_READ))
+        for drawn, seen in (below, above)
+    ]
+    ends = np.array([-1.0, 0.0, 1.0], np.float32)
+    return Curve(ends, np.array([-shares[0], 0.0, shares[1]], np.float32))
 
 
 def _curves(

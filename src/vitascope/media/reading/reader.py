@@ -66,6 +66,7 @@ def open_video(
     cuda_device: int | None = None,
     decoder_sessions: int = 1,
     session_buffer_bytes: int | None = None,
+    grey_behind_alpha: bool = False,
 ) -> VideoReader:
     """Open a video for reading.
 
@@ -86,6 +87,7 @@ def open_video(
             same, in the same order. Videos that cannot be cut exactly get one; ``reader.decoder`` says why.
         session_buffer_bytes: Decoded pictures that several sessions may keep waiting, all together; None takes what
             is sensible. Sessions are of use as long as each can hold most of a group of pictures.
+        grey_behind_alpha: Show pictures with alpha in front of grey; otherwise their alpha is left out. On the CPU.
 
     Returns:
         A reader that has decoded its first picture, so that ``info`` is complete.
@@ -116,7 +118,9 @@ def open_video(
         session_buffer_bytes=session_buffer_bytes,
     )
     try:
-        return VideoReader(source, start=start, end=end, cuda_device=cuda_device)
+        return VideoReader(
+            source, start=start, end=end, cuda_device=cuda_device, grey_behind_alpha=grey_behind_alpha
+        )
     except BaseException:
         source.close()
         raise
@@ -197,11 +201,12 @@ class VideoReader:
         start: Fraction | None,
         end: Fraction | None,
         cuda_device: int | None = None,
+        grey_behind_alpha: bool = False,
     ) -> None:
         self._source: PictureSource | None = source
         self._damage = source.damage
         self._decoder = source.decoder
-        self._planes = PlaneReader()
+        self._planes = PlaneReader(grey_behind_alpha=grey_behind_alpha)
         self._colors: dict[tuple[object, ...], ColorSpec] = {}
         self._next_index = 0
         pictures = source.pictures()

@@ -29,6 +29,13 @@ UNKNOWN_FIT = -2.0
 _LEARN = 0.7
 """How much of a cell's colour is new in each frame; chosen on pairs who cross: with .3, more of the other showed."""
 _SPEED_KEPT = 0.8
+_HIDDEN_COST = 1.0
+"""What a cell behind others counts in the search for where somebody moved: a little worse than one that fits."""
+_HASTE = 0.05
+"""What each cell squared counts by which somebody moves otherwise than before."""
+_GROWTH = 0.5
+"""How quickly a cell beside somebody else becomes a part of a person; chosen on pairs who cross: with 1, whoever
+comes out from behind somebody like them is taken for a part of who hid them."""
 _NOT_THERE = 0.7
 """How much of a person is still believed to be where nothing was matted, from frame to frame."""
 
@@ -50,7 +57,12 @@ class Body:
 
 
 def carried_body(
-    body: Body, rgb: Picture, place: FloatMap, motion: MotionField, *, nobody_hides: bool = False
+    body: Body,
+    rgb: Picture,
+    place: FloatMap,
+    motion: MotionField,
+    *,
+    others: FloatMap | None = None,
 ) -> Body:
     """A person as they should be in the next frame.
 
@@ -59,12 +71,13 @@ def carried_body(
         rgb: The next frame, uint8 [h, w, 3].
         place: Where each cell of the next frame lies in the frame before, as ``MotionField.place`` gives it.
         motion: Of the grid.
-        nobody_hides: They meet nobody.
+        others: How surely somebody else shows in each cell of the next frame, float32 [h, w], 0..1; None for who
+            meets nobody.
     """
     grid = np.dstack([motion.columns, motion.rows])
     moved = place - grid
     seen = motion.carried(body.seen, place)
-    if nobody_hides:
+    if others is None:
         cells = seen > 0.5
         shift = np.median(moved[cells], axis=0) if cells.any() else -body.speed
         return Body(
@@ -74,7 +87,7 @@ def carried_body(
     guesses = [-body.speed]
     if inner.any():
         guesses.append(np.median(moved[inner > 0], axis=0))
-    shift = _shift(body, rgb, guesses)
+    shift = _shift(body, rgb, others, guesses)
     near: Any = cv2.GaussianBlur(inner, (0, 0), 1.0)
     field = shift + near[..., None] * (moved - shift)
     there = (grid + field).astype(np.float32)
@@ -82,20 +95,25 @@ def carried_body(
     return Body(motion.carried(body.rgb, there), motion.carried(body.whole, there), seen, speed)
 
 
-def _shift(body: Body, rgb: Picture, guesses: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+def _shift(
+    body: Body, rgb: Picture, others: FloatMap, guesses: Sequence[npt.NDArray[np.float64]]
+) -> npt.NDArray[np.float64]:
     """Where the cells of a person lie in the frame before, by colour, whatever hides them: x and y in half cells.
+
+    Cells where others show say nothing: somebody behind who looks like them would be drawn along by who is before them.
 
     Args:
         body: In the frame before.
         rgb: The frame, uint8 [h, w, 3].
-        guesses: Where the search begins.
+        others: How surely somebody else shows in each cell of it.
+        guesses: Where the search begins; the first is how they moved until now.
     """
     rows, columns = np.flatnonzero(body.whole.max(axis=1) > 0.5), np.flatnonzero(body.whole.max(axis=0) > 0.5)
     if not len(rows):
         return guesses[0]
     here = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
     there, inside = body.rgb[here], body.whole[here] > 0.5
-    picture = rgb.astype(np.float32)
+    picture = np.dstack([rgb.astype(np.float32), others])
     costs: dict[tuple[int, int], float] = {}
 
     def cost(halves: tuple[int, int]) -> float:
@@ -108,8 +126,11 @@ def _shift(body: Body, rgb: Picture, guesses: Sequence[npt.NDArray[np.float64]])
                 flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
                 borderMode=cv2.BORDER_REPLICATE,
             )
-            apart = np.square(seen - there).sum(axis=2) * np.float32(0.5 / _SPREAD**2)
-            costs[halves] = float(np.minimum(apart, _WORST_FIT)[inside].mean())
+            apart = np.square(seen[..., :3] - there).sum(axis=2) * np.float32(0.5 / _SPREAD**2)
+            fits = np.minimum(apart, _WORST_FIT)
+            fits += seen[..., 3] * (_HIDDEN_COST - fits)
+            haste = float(np.square(np.array(halves) / 2 - guesses[0]).sum())
+            costs[halves] = float(fits[inside].mean()) + _HASTE * haste
         return costs[halves]
 
     best = min(((round(2 * x), round(2 * y)) for x, y in guesses), key=cost)
@@ -153,7 +174,9 @@ def learned_body(
         return Body(rgb.astype(np.float32), seen, seen, np.zeros(2) if body is None else body.speed)
     inner = cv2.erode(seen, _AROUND)
     share = np.where(own & (body.whole < 0.5), np.float32(1), np.float32(_LEARN) * inner)[..., None]
-    whole = np.where(own, np.float32(1), body.whole * np.where(hidden, np.float32(1), np.float32(_NOT_THERE)))
+    beside = cv2.dilate(hidden.astype(np.uint8), _AROUND, iterations=2) > 0
+    grown = np.where(beside, body.whole + np.float32(_GROWTH) * (1 - body.whole), np.float32(1))
+    whole = np.where(own, grown, body.whole * np.where(hidden, np.float32(1), np.float32(_NOT_THERE)))
     return Body(body.rgb + share * (rgb - body.rgb), whole, seen, body.speed)
 
 

@@ -470,13 +470,14 @@ class ShotFollower:
 
     def _carried(self, rgb: npt.NDArray[np.uint8], before: FloatMap) -> dict[int, Body]:
         """Everybody as they should be in this frame."""
-        bodies = {}
-        for track in self.tracks.values():
-            if track.body is not None:
-                bodies[track.number] = carried_body(
-                    track.body, rgb, before, self._motion, nobody_hides=self.is_alone(track.number)
-                )
-        return bodies
+        bodies = {track.number: track.body for track in self.tracks.values() if track.body is not None}
+        others = _others(bodies, before, self._motion)
+        return {
+            number: carried_body(
+                body, rgb, before, self._motion, others=None if self.is_alone(number) else others[number]
+            )
+            for number, body in bodies.items()
+        }
 
     def _prior(self, number: int) -> FloatMap:
         """Where somebody may be; vaguely for one who is hidden."""
@@ -805,6 +806,13 @@ def _before_others(
     return added
 
 
+def _others(bodies: dict[int, Body], place: FloatMap, motion: MotionField) -> dict[int, FloatMap]:
+    """For each number, how surely anybody else shows in each cell of the next frame, float32 [h, w], 0..1."""
+    seen = {number: motion.carried(body.seen, place) for number, body in bodies.items()}
+    total = np.sum(list(seen.values()), axis=0)
+    return {number: np.clip(total - own, 0, 1) for number, own in seen.items()}
+
+
 def _surroundings(inside: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """A part and the empty cells around it, bool [h, w]: the network may have missed more of who is there."""
     reach = 2 * max(round(_OUT_OF_REACH * inside.shape[1]), 2) + 1
@@ -843,8 +851,9 @@ def _give_out_anew(
         ours = np.isin(frame.labels, members)
         late = 1 / (1 + np.exp(-_TURN * (at / (len(seen) - 1) - 0.5)))
         priors, spans = {}, {}
+        others = _others(bodies, ahead, motion)
         for number, body in bodies.items():
-            bodies[number] = body = carried_body(body, frame.rgb, ahead, motion)
+            bodies[number] = body = carried_body(body, frame.rgb, ahead, motion, others=others[number])
             priors[number] = np.asarray(cv2.GaussianBlur(body.whole, (0, 0), 1.0), np.float32)
             rows = np.flatnonzero(body.whole.max(axis=1) > 0.3)
             spans[number] = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, len(ours))

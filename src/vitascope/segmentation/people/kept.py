@@ -20,10 +20,11 @@ __all__ = ["KeptPeople", "Layer", "PeopleLayer"]
 
 FloatMap = npt.NDArray[np.float32]
 
-_SOFTNESS, _STEEPNESS = 0.8, np.float32(2)
-"""How shares of people who touch go over into one another: within two cells or so, and midway between the places of
-the frames that were looked at. Chosen on people who cross, against their true alpha: the other's area that showed at
-worst fell from 4.6 to 2.6 %."""
+_SOFTNESS = np.float32(1.4)
+"""By how many cells somebody may lie less deep in a cell than somebody else and still have a share of it. Chosen on
+people who cross, against their true alpha: with twice as much, a tenth more of the other showed."""
+_FAR = np.float32(8)
+"""Cells beyond which it makes no difference how far away somebody is."""
 
 
 class Layer(Protocol):
@@ -50,7 +51,7 @@ class PeopleLayer:
     """The share of the people that are kept, by what a scan found.
 
     Shares of all people, and of nobody, add up to one everywhere: each cell of the scan's grid is one person's, and
-    where two touch their shares go over into one another within a cell or two.
+    where two touch their shares go over into one another within a cell.
 
     Args:
         table: Whose each cell is.
@@ -70,18 +71,29 @@ class PeopleLayer:
             return None if kept[0] else np.zeros((1, 1, 1), np.float32)
         if all(kept[labels].all() for _, labels in around):  # who is left out is not seen
             return None
-        total = own = np.zeros_like(around[0][1], np.float32)
-        for number in np.unique([labels for _, labels in around]):
-            there = np.sum([np.float32(weight) * (labels == number) for weight, labels in around], axis=0)
-            eyes = [cv2.GaussianBlur(eye.astype(np.float32), (0, 0), _SOFTNESS) for eye in there]
-            share = np.power(np.stack(eyes), _STEEPNESS)
-            total = total + share
-            own = own + share * np.float32(kept[number])
-        return own / total
+        numbers = np.unique([labels for _, labels in around])
+        depths = np.stack([_depths(around, number) for number in numbers])  # [people, E, rows, columns]
+        shares = np.square((1 - (depths.max(axis=0) - depths) / _SOFTNESS).clip(0, None))
+        own: FloatMap = shares[kept[numbers]].sum(axis=0) / shares.sum(axis=0)
+        return own
 
     def added_at(self, _: Frame) -> FloatMap | None:
         """Nothing."""
         return None
+
+
+def _depths(around: Sequence[tuple[float, npt.NDArray[np.uint8]]], number: int) -> FloatMap:
+    """How deep in somebody each cell lies, in cells; less than 0 outside, float32 [E, rows, columns].
+
+    Between two frames somebody's edge lies midway between its places in both.
+    """
+    depths = np.zeros(around[0][1].shape, np.float32)
+    for weight, labels in around:
+        for eye, own in zip(depths, (labels == number).astype(np.uint8), strict=True):
+            inside: Any = cv2.distanceTransform(own, cv2.DIST_L2, 3) if own.any() else -_FAR
+            outside: Any = cv2.distanceTransform(1 - own, cv2.DIST_L2, 3) if not own.all() else -_FAR
+            eye += np.float32(weight) * np.clip(inside - outside, -_FAR, _FAR)
+    return depths
 
 
 class KeptPeople:

@@ -26,14 +26,22 @@ export function address(path, query) {
   return words.size ? `${path}?${words}` : path;
 }
 
-// News by WebSocket: `told(message)` for each, `linked(true | false)` as the connection comes and goes.
+// News by WebSocket: `told(message)` for each; `linked(state)` as the connection comes and goes: "there", "lost", or "refused"
+// where a server answers that does not know this browser any more.
 export function listen(told, linked) {
   let wait = 500;
   const open = () => {
     const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/news`);
-    socket.onopen = () => { wait = 500; linked(true); };
+    socket.onopen = () => { wait = 500; linked("there"); };
     socket.onmessage = (event) => told(JSON.parse(event.data));
-    socket.onclose = () => { linked(false); setTimeout(open, wait); wait = Math.min(wait * 1.7, 8000); };
+    socket.onclose = async () => {
+      // A WebSocket does not tell why it was not opened.
+      let status = 0;
+      try { status = (await fetch("/api/studio", { signal: AbortSignal.timeout(5000) })).status; } catch { /* nobody is there */ }
+      linked(status === 401 ? "refused" : "lost");
+      setTimeout(open, wait);
+      wait = Math.min(wait * 1.7, 8000);
+    };
   };
   open();
 }

@@ -11,7 +11,7 @@ export class Corrections {
   constructor(film, changed, told) {
     this.film = film; this.changed = changed; this.told = told;
     this.document = {}; this.revision = null; this.error = null;
-    this.past = []; this.future = []; this.saving = null; this.isDirty = false;
+    this.past = []; this.future = []; this.saving = null; this.isDirty = false; this.isUnsaved = false;
   }
 
   get path() { return `/api/films/${this.film.id}/corrections`; }
@@ -63,8 +63,10 @@ export class Corrections {
       try {
         const written = await (await send("PUT", this.path, { hints: document, revision: this.revision, window: WINDOW })).json();
         this.revision = written.revision;
+        this.isUnsaved = false;
         if (!this.isDirty) { this.changed(); this.told({ saved: true }); }
       } catch (problem) {
+        this.isUnsaved = true;
         this.told({ saved: false, problem, clash: problem.code === "CorrectionsClashError" });
         return;
       }
@@ -76,6 +78,14 @@ export class Corrections {
     if (window === WINDOW || revision === this.revision) return false;
     await this.saving;
     return revision !== this.revision;
+  }
+
+  // After a time without the server: save what could not be saved. True where the file is another one by now.
+  async catchUp() {
+    if (this.revision === null) { await this.read(); return false; }
+    if (!this.isUnsaved) return (await (await get(this.path)).json()).revision !== this.revision;
+    this.#put(this.document);
+    return false;
   }
 
   // Write over what the other window wrote.

@@ -1,6 +1,6 @@
 // What shall be made, and the jobs: their progress, what limits them, their results.
 
-import { send } from "./api.js";
+import { address, send } from "./api.js";
 import { $, clock, make, megabytes, showing, toast } from "./parts.js";
 
 const KINDS = [
@@ -12,6 +12,7 @@ const KINDS = [
   { value: "packed-alpha", label: "For a headset", about: "People in your room (passthrough)", isVr: true },
 ];
 const PLAYERS = { heresphere: "HereSphere", deovr: "DeoVR", skybox: "Skybox", "4xvr": "4XVR", moon: "Moon Player" };
+const HEADSET_KINDS = new Set(["key", "packed-alpha"]); // what shows people before the room one is in
 const WORDS = { waiting: "Waits", running: "Running", done: "Done", failed: "Failed", stopped: "Stopped" };
 
 const isOver = (job) => job.state !== "running" && job.state !== "waiting";
@@ -21,7 +22,6 @@ export class Jobs {
     this.editor = editor; this.jobs = []; this.progress = null; this.isFirstNews = true;
     $("order").addEventListener("submit", (event) => { event.preventDefault(); this.#order(); });
     $("order").addEventListener("change", () => this.#rows());
-    $("player-dialog").addEventListener("close", () => { $("result").removeAttribute("src"); $("result").load(); });
   }
 
   // The job of a video that is not over yet.
@@ -95,7 +95,8 @@ export class Jobs {
       const path = `/api/jobs/${job.id}/files/${at}`;
       item.append(make("p", { class: "why" }, file.bytes === null ? `${file.name} is not there any more` : `${file.name}, ${megabytes(file.bytes)}`));
       if (file.bytes !== null) item.append(make("div", { class: "doing" },
-        make("button", { class: "quiet", type: "button", "data-does": `play-${job.id}`, onclick: () => this.#play(path, file.name) }, "Play"),
+        make("button", { class: "quiet", type: "button", "data-does": `play-${job.id}`, onclick: () => this.editor.watching.open(path, file.name) }, "Play"),
+        HEADSET_KINDS.has(job.order.kind) && make("a", { class: "quiet", href: address("/headset", { of: path }), target: "_blank", rel: "noopener" }, "In a headset"),
         make("a", { class: "quiet", href: `${path}?download=1`, download: file.name }, "Download")));
     }
     if (job.said.length) item.append(make("details", {}, make("summary", {}, "What the run says"), ...job.said.map((line) => make("p", { class: "why" }, line))));
@@ -122,14 +123,5 @@ export class Jobs {
       bar.style.setProperty("--share", `${load * 100}%`);
       return [make("span", {}, name), bar, make("span", {}, `${Math.round(load * 100)} %`)];
     }));
-  }
-
-  #play(path, name) {
-    const video = $("result");
-    $("result-note").textContent = name;
-    video.onerror = () => { if (video.getAttribute("src")) $("result-note").textContent = `${name}: this browser cannot play it; download it instead.`; };
-    video.src = path;
-    $("player-dialog").showModal();
-    video.play().catch(() => { /* onerror says why */ });
   }
 }

@@ -10,6 +10,7 @@ import { Stage, thumbnail } from "./stage.js";
 import { Timeline } from "./timeline.js";
 import { Brush, Edges } from "./touchup.js";
 import { Uploads } from "./uploads.js";
+import { Watching } from "./watching.js";
 
 const VIEWS = [
   { value: "source", label: "Source" }, { value: "mask", label: "Matte" }, { value: "key", label: "Green screen" },
@@ -25,6 +26,7 @@ class Editor {
     this.corrections = new Corrections({ id: "" }, () => {}, () => {});
     this.stage = new Stage(() => this.#asked(), { onpaint: (stroke) => this.brush.paint(stroke).catch((problem) => toast(problem.message)), onpick: (point) => this.people.pick(point).catch((problem) => toast(problem.message)), onlook: (look) => { this.look = look; this.stage.refresh(); }, onshown: (shown) => this.#shown(shown) });
     this.timeline = new Timeline((seconds) => { this.pause(); this.seek(seconds); });
+    this.watching = new Watching();
     this.people = new People(this); this.brush = new Brush(this); this.edges = new Edges(this); this.jobs = new Jobs(this); this.portraits = new Portraits();
     this.#wire();
   }
@@ -118,6 +120,16 @@ class Editor {
     if (film !== this.film) return;
     this.cuts = found.cuts;
     this.#marks(); this.people.show(); this.jobs.stretches();
+  }
+
+  // The server is there again, perhaps another one than before.
+  async again() {
+    if (!$("library").hidden) return this.list();
+    if (!this.film) return;
+    if (await this.corrections.catchUp()) this.#clash();
+    this.stage.shownKey = null; this.stage.refresh();
+    await Promise.all([this.people.read(), this.readCuts()]);
+    this.#marks();
   }
 
   seek(seconds) {
@@ -248,8 +260,10 @@ class Editor {
   #saved({ saved, problem, clash }) {
     $("saved").classList.toggle("bad", !saved);
     $("saved").textContent = saved ? `Saved in ${this.film.hints}` : "Not saved";
-    if (clash) this.#clash();
-    else if (problem) banner(`Not saved: ${problem.message}`, ["Try again", () => { banner(null); this.corrections.insist().catch((again) => toast(again.message)); }]);
+    if (saved) { if (this.isSaveFault) banner(null); this.isSaveFault = false; return; }
+    if (clash) { this.#clash(); return; }
+    this.isSaveFault = true;
+    banner(`Not saved: ${problem.message}`, ["Try again", () => { banner(null); this.corrections.insist().catch((again) => toast(again.message)); }]);
   }
 
   #clash() {
@@ -289,6 +303,7 @@ class Editor {
     $("beside-view").addEventListener("change", () => { this.beside = $("beside-view").value; this.#choices(); this.stage.refresh(); });
     $("background").addEventListener("change", () => this.stage.refresh());
     $("look").addEventListener("click", () => this.#lookAround(!this.look));
+    $("watch").addEventListener("click", () => { this.pause(); this.watching.open(`/api/films/${this.film.id}`, this.film.name, this.seconds); });
     $("help").addEventListener("click", () => $("help-dialog").showModal());
     $("theme").addEventListener("click", () => theme(isDark() ? "light" : "dark"));
     for (const name of TABS) $(`tab-${name}`).addEventListener("click", () => this.goTo(name));
@@ -332,11 +347,17 @@ function theme(name) { if (name) document.documentElement.dataset.theme = name; 
 
 theme(memory.get("theme", null));
 const editor = new Editor();
-let wasLinked = true;
-listen((message) => editor.news(message), (linked) => {
-  if (!linked && wasLinked) banner("The connection to Vitascope is lost. The page comes back by itself once it runs again.");
-  if (linked && !wasLinked) { banner(null); toast("Connected again."); editor.stage.shownKey = null; editor.stage.refresh(); }
-  wasLinked = linked;
+let link = "there";
+const LINKS = {
+  lost: "The connection to Vitascope is lost. The page comes back by itself once it runs again.",
+  refused: "Vitascope runs again, and does not know this browser any more. Open the address that the terminal shows now.",
+};
+listen((message) => editor.news(message), (state) => {
+  if (state === link) return;
+  const was = link;
+  link = state;
+  $("link").hidden = state === "there"; $("link").textContent = LINKS[state] ?? "";
+  if (state === "there" && was !== "there") { toast("Connected again."); editor.again().catch((problem) => toast(problem.message)); }
 });
 new Uploads((name) => { toast(`${name} is in your folder.`); if (!$("library").hidden) editor.list(); });
 const id = new URLSearchParams(location.search).get("film");

@@ -1,0 +1,269 @@
+"""Small copies of videos that browsers cannot play: H.264 of 8 bits, made once on a thread of their own, and kept.
+
+They lie in one folder, by what is in the video's file; what was unused for longest goes first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from vitascope.device import available_cores
+from vitascope.errors import VitascopeError, one_line
+from vitascope.frames import PIXEL_FORMATS, Frame, Projection, StereoLayout, VideoInfo
+from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.shrink import shrink_frame
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.report import Interruptible
+from vitascope.gpu.pipeline.stages import Map, Sink, Source
+from vitascope.media.reading.reader import open_video, probe
+from vitascope.media.writing.encoding import choose_encoding
+from vitascope.media.writing.writer import VideoWriter
+from vitascope.segmentation.matting.cached_film import video_fingerprint
+from vitascope.segmentation.writing import FramesUntilDamage
+from vitascope.studio.previews import BusyError
+
+__all__ = ["Copying", "Proxies", "why_no_browser_plays"]
+
+_SUFFIX: Final = ".proxy.mp4"
+_FORMAT: Final = "1"
+"""Which kind of copy is made here; part of the names."""
+_MOST_WAITING: Final = 20
+_FLAT_SIDE: Final = 1280
+_VR_SIDE: Final = 3840
+"""Longest sides. Both eyes of a VR video share a picture, of which little is seen at a time."""
+_LEVEL_5_2: Final = (4096, 2304)
+"""What H.264's level 5.2 holds at 60 a second, and hardware decoders of browsers take."""
+_CONTAINERS: Final = frozenset({"mov", "mp4", "matroska", "webm", "ogg"})
+_CODECS: Final = {
+    "h264": "H.264",
+    "hevc": "HEVC",
+    "vp8": "VP8",
+    "vp9": "VP9",
+    "libvpx": "VP8",
+    "libvpx-vp9": "VP9",
+    "av1": "AV1",
+    "libdav1d": "AV1",
+    "libaom-av1": "AV1",
+}
+"""Codecs that browsers play, some of them not everywhere, by FFmpeg's decoders."""
+_H264_FORMATS: Final = frozenset({"yuv420p", "yuvj420p", "nv12"})
+
+State = Literal["waiting", "making", "done", "failed"]
+
+
+class Copying(NamedTuple):
+    """How far a copy is."""
+
+    state: State
+    share: float = 0.0
+    """0 to 1."""
+    error: str | None = None
+
+
+def why_no_browser_plays(info: VideoInfo) -> str | None:
+    """What keeps every browser from playing a video; None where some do, though not each.
+
+    Args:
+        info: The video.
+    """
+    names = set(info.container.split(","))
+    if not names & _CONTAINERS:
+        return f"browsers read no {info.container.split(',')[0]} files"
+    if info.codec not in _CODECS:
+        return f"browsers decode no {info.codec}"
+    if info.codec == "h264" and info.source_format not in _H264_FORMATS:
+        return f"browsers decode H.264 of 8 bits in 4:2:0 alone, and this is {info.source_format}"
+    long, short = max(info.width, info.height), min(info.width, info.height)
+    if long > _LEVEL_5_2[0] or short > _LEVEL_5_2[1]:
+        return f"{info.width} × {info.height} is more than browsers play smoothly"
+    return None
+
+
+@dataclass
+class _Copy:
+    """One that is waited for, is being made, or failed."""
+
+    video: Path
+    state: State = "waiting"
+    pipeline: Interruptible | None = None
+    expected: int | None = None
+    error: str | None = None
+
+    def so_far(self) -> Copying:
+        pipeline, share = self.pipeline, 0.0
+        if pipeline is not None and self.expected:
+            share = min(pipeline.snapshot().items / self.expected, 1.0)
+        return Copying(self.state, share, self.error)
+
+
+class Proxies:
+    """Makes one copy at a time, for any number of threads that ask.
+
+    Args:
+        folder: Where they are kept.
+        most_bytes: Of all of them together; the newest is kept whatever its size.
+    """
+
+    def __init__(self, folder: Path, *, most_bytes: int) -> None:
+        self._folder, self._most_bytes = folder, most_bytes
+        self._copies: dict[str, _Copy] = {}
+        self._names: dict[tuple[Path, int, int], str] = {}
+        self._waiting: deque[str] = deque()
+        self._changed = threading.Condition()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._work, name="vitascope-proxies", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Break off what is being made; nothing is left of it."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+            for copy in self._copies.values():
+                if copy.pipeline is not None:
+                    copy.pipeline.interrupt()
+        self._thread.join()
+
+    def why_not(self, video: Path) -> str | None:
+        """What keeps every browser from playing a video; see ``why_no_browser_plays``.
+
+        Raises:
+            InputError: It cannot be read.
+        """
+        return why_no_browser_plays(probe(video))
+
+    def find(self, video: Path) -> Path | None:
+        """The copy of a video, once it is there.
+
+        Raises:
+            InputError: The video cannot be read.
+        """
+        file = self._file(self._name(video))
+        with suppress(OSError):
+            os.utime(file)
+            return file
+        return None
+
+    def make(self, video: Path) -> Copying:
+        """See to it that a copy is made, and say how far it is. One that failed is tried again at the next start.
+
+        Raises:
+            InputError: The video cannot be read.
+            BusyError: Too many wait.
+        """
+        name = self._name(video)
+        if self._file(name).is_file():
+            return Copying("done", 1.0)
+        with self._changed:
+            if name not in self._copies:
+                if len(self._waiting) >= _MOST_WAITING:
+                    raise BusyError("too many copies are waited for")
+                self._copies[name] = _Copy(video)
+                self._waiting.append(name)
+                self._changed.notify_all()
+            return self._copies[name].so_far()
+
+    def _name(self, video: Path) -> str:
+        """What tells this file's content from others; read once for each state of a file."""
+        try:
+            status = video.stat()
+        except OSError:
+            return video_fingerprint(video)  # says why it cannot be read
+        key = video, status.st_mtime_ns, status.st_size
+        if key not in self._names:
+            self._names[key] = video_fingerprint(video)
+        return self._names[key]
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{name}.{_FORMAT}{_SUFFIX}"
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over or self._waiting)
+                if self._is_over:
+                    return
+                name = self._waiting.popleft()
+                copy = self._copies[name]
+                copy.state = "making"
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._make(copy, self._file(name))
+                self._make_room(self._file(name))
+            except KeyboardInterrupt:
+                copy.state = "waiting"
+            except VitascopeError as error:
+                copy.state, copy.error = "failed", one_line(error)
+            except OSError as error:
+                copy.state, copy.error = "failed", f"{self._folder}: {error.strerror or error}"
+            else:
+                with self._changed:
+                    del self._copies[name]
+            finally:
+                copy.pipeline = None
+
+    def _make(self, copy: _Copy, target: Path) -> None:
+        threads = max(available_cores() - 1, 1)  # the page asks for pictures meanwhile
+        with open_video(copy.video, threads=threads, grey_behind_alpha=True) as reader:
+            info = reader.info
+            size = _proxy_size(info)
+            made = replace(info, width=size[1], height=size[0])
+            encoding = choose_encoding(
+                target,
+                codec="h264",
+                source_format=PIXEL_FORMATS["yuv420p"],
+                bit_depth=8,
+                speed="fast",
+                threads=threads,
+                size=size[::-1],
+            )
+            frames = FramesUntilDamage(reader)
+            whole = [Region(0, 0, info.width, info.height)]
+
+            def shrink(frame: Frame) -> Frame:
+                is_small = size == (frame.height, frame.width)
+                return frame if is_small else shrink_frame(frame, regions=whole, size=size)
+
+            source = None if info.container == "images" else copy.video
+            with VideoWriter(
+                target, info=made, encoding=encoding, copy_from=source, hdr=reader.hdr
+            ) as writer:
+                pipeline = Pipeline(
+                    [Source("decode", frames), Map("shrink", shrink), Sink("encode", writer.write)]
+                )
+                with self._changed:
+                    copy.pipeline, copy.expected = pipeline, reader.expected_frame_count
+                    if self._is_over:
+                        raise KeyboardInterrupt
+                try:
+                    pipeline.run()
+                except KeyboardInterrupt:
+                    writer.discard()
+                    raise
+
+    def _make_room(self, newest: Path) -> None:
+        """Remove what was unused for longest, until the rest fits."""
+        files = [(file.stat(), file) for file in self._folder.glob(f"*{_SUFFIX}")]
+        total = sum(known.st_size for known, _ in files)
+        for known, file in sorted(files, key=lambda one: one[0].st_mtime_ns):
+            if total <= self._most_bytes:
+                break
+            if file != newest:
+                total -= known.st_size
+                file.unlink(missing_ok=True)
+
+
+def _proxy_size(info: VideoInfo) -> tuple[int, int]:
+    """(height, width) of a copy, both even: as the video, or shrunk to what is shown of it."""
+    is_flat = info.stereo in (None, StereoLayout.MONO) and info.projection in (None, Projection.FLAT)
+    # What no box says to be VR is told by its shape: no flat video is as wide as two squares.
+    side = _FLAT_SIDE if is_flat and info.width < 2 * info.height else _VR_SIDE
+    shrink = max(max(info.width, info.height) / side, 1.0)
+    height, width = (max(round(edge / shrink) & ~1, 2) for edge in (info.height, info.width))
+    return height, width
