@@ -95,7 +95,7 @@ GPU_OPTIMIZE = (
 import sys
 from pathlib import Path
 from vitascope.config import SettingsSource
-from vitascope.tune.clip_trials import ClipTrials
+from vitascope.tune.optimizer import ClipTrials
 source = SettingsSource(profile=sys.argv[2], flags={"gpu.device": "cuda"})
 trials = ClipTrials(source, Path(sys.argv[1]), seconds=1.0)
 used = []

@@ -14,6 +14,7 @@ import pytest
 
 from vitascope import http_server
 from vitascope.http_server import GuardedHandler, GuardedServer
+from waiting import PATIENCE_SECONDS, eventually
 
 
 class Hello(GuardedHandler):
@@ -120,7 +121,7 @@ def test_those_who_are_answered_keep_their_place(monkeypatch):
 
     class Slow(Hello):
         def do_GET(self):
-            go_on.wait(10)
+            go_on.wait(PATIENCE_SECONDS)
             super().do_GET()
 
     answers = []
@@ -128,9 +129,7 @@ def test_those_who_are_answered_keep_their_place(monkeypatch):
         watchers = [threading.Thread(target=lambda: answers.append(ask(server))) for _ in range(2)]
         for watcher in watchers:
             watcher.start()
-        deadline = time.perf_counter() + 10
-        while len(server._answered) < 2 and time.perf_counter() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: len(server._answered) >= 2)
         with pytest.raises(OSError):  # closed or reset, as the moment has it
             ask(server)
         go_on.set()

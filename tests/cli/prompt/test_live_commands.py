@@ -15,7 +15,7 @@ from vitascope.cli.prompt.console import HELP, CommandConsole
 from vitascope.cli.prompt.job_line import JobLine
 from vitascope.cli.prompt.live import LiveRun
 from vitascope.errors import InputError, UsageError
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 
 class FakeSession:
@@ -92,7 +92,7 @@ def test_from_animate_to_stop(prompt):
     with pytest.raises(UsageError, match="runs already"):
         prompt("animate a.jpg -d talk.motion --sink null")
     prompt("stop live")
-    assert prompt.run.wait(timeout_seconds=5)
+    assert prompt.run.wait(timeout_seconds=PATIENCE_SECONDS)
     assert prompt.ended == ["live: stopped"]
     prompt("animate a.jpg -d 0 --sink null")  # and once more
     eventually(lambda: prompt.animation.given[1] == "0")
@@ -102,7 +102,7 @@ def test_the_key_q_ends_it(prompt):
     prompt("animate a.jpg -d talk.motion --sink null")
     eventually(lambda: prompt.run._session is not None)
     prompt("press q")
-    assert prompt.run.wait(timeout_seconds=5)
+    assert prompt.run.wait(timeout_seconds=PATIENCE_SECONDS)
 
 
 def test_one_that_is_stopped_while_it_opens(prompt):
@@ -113,14 +113,14 @@ def test_one_that_is_stopped_while_it_opens(prompt):
         prompt("press m")
     prompt("stop live")
     prompt.animation.may_open.set()
-    assert prompt.run.wait(timeout_seconds=5)
+    assert prompt.run.wait(timeout_seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("error", [InputError("no face"), ValueError("no face")])
 def test_a_failure_is_kept_and_told(prompt, error):
     prompt.animation.error = error
     prompt("animate a.jpg -d talk.motion --sink null")
-    assert prompt.run.wait(timeout_seconds=5)
+    assert prompt.run.wait(timeout_seconds=PATIENCE_SECONDS)
     assert prompt.run.failure is prompt.run.error
     (line,) = prompt.ended
     assert line.startswith("live: failed: ") and line.endswith("no face")

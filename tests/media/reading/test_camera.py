@@ -30,7 +30,7 @@ class ScriptedCapture:
 
     def read(self) -> np.ndarray | None:
         with self._changed:
-            if not self._changed.wait_for(lambda: bool(self._given), timeout=5):
+            if not self._changed.wait_for(lambda: bool(self._given), timeout=PATIENCE_SECONDS):
                 return None
             level = self._given.pop(0)
         return None if level is None else np.full((4, 6, 3), level, np.uint8)

@@ -20,6 +20,7 @@ from vitascope.errors import OutputError
 from vitascope.media.sinks.file import FileSink
 from vitascope.media.sinks.sink import SinkFormat
 from vitascope.media.sinks.streams import MjpegSink, UdpSink
+from waiting import PATIENCE_SECONDS
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
@@ -70,10 +71,10 @@ def test_a_page_shows_the_stream() -> None:
     sink = MjpegSink(str(free_port()))
     sink.open(MADE)
     try:
-        with urllib.request.urlopen(sink.url, timeout=5) as page:
+        with urllib.request.urlopen(sink.url, timeout=PATIENCE_SECONDS) as page:
             assert b'src="/stream.mjpg"' in page.read()
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(sink.url + "etc/passwd", timeout=5)
+            urllib.request.urlopen(sink.url + "etc/passwd", timeout=PATIENCE_SECONDS)
         sink.send(make_picture())  # nobody watches yet
         stop = threading.Event()
 
@@ -86,7 +87,7 @@ def test_a_page_shows_the_stream() -> None:
         sender = threading.Thread(target=send)
         sender.start()
         try:
-            with urllib.request.urlopen(sink.url + "stream.mjpg", timeout=5) as stream:
+            with urllib.request.urlopen(sink.url + "stream.mjpg", timeout=PATIENCE_SECONDS) as stream:
                 assert stream.headers["Content-Type"].startswith("multipart/x-mixed-replace")
                 for _ in range(3):
                     assert stream.readline() == b"--picture\r\n"
@@ -104,14 +105,14 @@ def test_a_page_shows_the_stream() -> None:
     finally:
         sink.close()
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(sink.url, timeout=5)
+        urllib.request.urlopen(sink.url, timeout=PATIENCE_SECONDS)
 
 
 def test_a_page_can_be_opened_again_on_its_port() -> None:
     sink = MjpegSink(str(free_port()))
     for _ in range(2):
         sink.open(MADE)
-        with urllib.request.urlopen(sink.url, timeout=5) as page:
+        with urllib.request.urlopen(sink.url, timeout=PATIENCE_SECONDS) as page:
             assert page.status == 200
         sink.close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from waiting import PATIENCE_SECONDS
+
 
 class FakeClock:
     """``Clock`` whose seconds pass only in ``advance``; for batchers of which one condition is waited on."""
@@ -23,7 +25,7 @@ class FakeClock:
 
     def until_asleep(self, count=1):
         """Return when so many threads sleep and none of them has been woken."""
-        patience = time.monotonic() + 10
+        patience = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < patience:
             if self._condition is not None:
                 with self._condition:
