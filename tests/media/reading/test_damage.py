@@ -351,8 +351,13 @@ def test_a_part_that_cannot_be_read_is_counted(tmp_path: Path, suffix: str) -> N
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
-@pytest.mark.parametrize("which", [0, 3])
-def test_a_damaged_keyframe_costs_all_that_refer_to_it(tmp_path: Path, suffix: str, which: int) -> None:
+@pytest.mark.parametrize(
+    ("which", "part", "sessions"),
+    [(0, (0, 1), 1), (3, (0, 1), 1), (3, (0, 0.2), 1), (3, (0.7, 1), 1), (3, (0, 1), 3), (3, (0, 0.2), 3)],
+)
+def test_a_damaged_keyframe_costs_all_that_refer_to_it(
+    tmp_path: Path, suffix: str, which: int, part: tuple[float, float], sessions: int
+) -> None:
     path = long_clip(tmp_path / f"key{suffix}")
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
@@ -360,10 +365,11 @@ def test_a_damaged_keyframe_costs_all_that_refer_to_it(tmp_path: Path, suffix: s
     data = bytearray(path.read_bytes())
     position, size = keys[which]
     head = 5 if suffix == ".mp4" else 9  # Matroska's position is that of the block, which has a header
-    data[position + head : position + size] = bytes(size - head)
+    first, end = (position + head + int((size - head) * share) for share in part)
+    data[first:end] = bytes(end - first)
     path.write_bytes(data)
-    frames, missing = read(path)
-    assert frames <= 260
+    frames, missing = read(path, decoder_sessions=sessions)
+    assert frames <= (260 if which == 0 else 250)
     assert frames + missing == 300
     with pytest.raises(CorruptInputError), open_video(path, max_corrupt_frames=10) as reader:
         list(reader)

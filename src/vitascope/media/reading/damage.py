@@ -338,14 +338,16 @@ class BrokenGroups:
     """Knows the pictures that refer to a keyframe which is damaged or lost: they show it, and no decoder says so.
 
     They are told by their times, in the order in which they are shown.
+
+    Args:
+        has_begun: A keyframe came whole before: otherwise what precedes the first may begin in the middle of a group.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_begun: bool = False) -> None:
         self._keyframes: list[int] = []
         self._passed: set[int] = set()
         self._is_broken = False
-        self._has_begun = False
-        """A keyframe came whole: what precedes it may begin in the middle of a group."""
+        self._has_begun = has_begun
 
     def sent(self, packet: Packet[VideoStream]) -> None:
         """A packet goes to the decoder."""

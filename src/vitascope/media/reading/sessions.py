@@ -24,7 +24,13 @@ from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media.libav import fraction_or_none
 from vitascope.media.planes import is_cuda_picture
 from vitascope.media.reading.container import ContainerSource, Decoding, OpenedVideo, on_cuda_device
-from vitascope.media.reading.damage import ONE_PICTURE_A_PACKET, DamageCounter, ReadingProgress, check_end
+from vitascope.media.reading.damage import (
+    ONE_PICTURE_A_PACKET,
+    BrokenGroups,
+    DamageCounter,
+    ReadingProgress,
+    check_end,
+)
 from vitascope.media.reading.film_index import GopPlan, Segment, Stamp, index_of, plan_segments
 from vitascope.media.reading.images import ImageSource, find_images, is_still_image
 from vitascope.media.reading.source import PictureSource, SourceFacts
@@ -106,15 +112,18 @@ class SegmentDecoder:
             is_first=number == 0, after=self._last_pts, raises=not is_last, path=self._video.path
         )
         reading = _SegmentReading(self._segments[number], owned, self._stamp)
+        groups = BrokenGroups(has_begun=first > 0)
         cause: Exception | None = None
         for packet in reading.wanted(self._packets_from(self._segments[first].start)):
+            if packet is not None:
+                groups.sent(packet)
             try:
                 pictures = self._video.decode(packet)
             except (av.FFmpegError, OSError) as error:
                 cause = error  # what it costs shows in the pictures that do not come
                 continue
             for picture in pictures:
-                lost, is_shown = owned.came(picture)
+                lost, is_shown = owned.came(picture, is_damaged=groups.hold(picture) or picture.is_corrupt)
                 for _ in range(lost):
                     yield LostPicture(cause)
                 if is_shown:
@@ -252,8 +261,12 @@ class _OwnedPictures:
         if is_awaited and not packet.is_discard and (self._after is None or pts > self._after):
             heappush(self._awaited, pts)
 
-    def came(self, picture: av.VideoFrame) -> tuple[int, bool]:
+    def came(self, picture: av.VideoFrame, *, is_damaged: bool) -> tuple[int, bool]:
         """A picture came out of the decoder.
+
+        Args:
+            picture: It.
+            is_damaged: It is not to be shown.
 
         Returns:
             The number of pictures before it that were lost, and whether it is the segment's to show.
@@ -266,8 +279,8 @@ class _OwnedPictures:
         lost = 0
         while self._awaited and self._awaited[0] <= pts:
             lost += heappop(self._awaited) < pts
-        lost += picture.is_corrupt
-        return self._reported(lost), not picture.is_corrupt
+        lost += is_damaged
+        return self._reported(lost), not is_damaged
 
     def finish(self) -> int:
         """The decoder has given out everything.
