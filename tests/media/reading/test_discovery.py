@@ -179,3 +179,19 @@ def test_a_sequence_beside_a_video_is_one_input(tmp_path: Path) -> None:
     found = {one.path.name for one in find_videos([tmp_path], recursive=False)}
     assert found == {"a.mp4", "f_[0-9]*.png"}
     assert find_images(tmp_path / "f_[0-9]*.png") == [tmp_path / f"f_00{n}.png" for n in (1, 2, 3)]
+
+
+def test_a_sequence_beside_other_pictures_is_one_input(tmp_path: Path) -> None:
+    pictures(tmp_path, *(f"img_{n:03}.png" for n in range(4)), "cat.jpg", "img_003b2.png", "dog.png")
+    assert "img" not in listed(tmp_path)  # img_[0-9]*.png would read img_003b2.png, too
+    (tmp_path / "img_003b2.png").unlink()
+    found = {str(one.relative_path): one.path.name for one in find_videos([tmp_path])}
+    assert found == {"cat.jpg": "cat.jpg", "dog.png": "dog.png", "img": "img_[0-9]*.png"}
+
+
+def test_several_sequences_of_a_folder_are_an_input_each(tmp_path: Path) -> None:
+    place = tmp_path / "shots"
+    place.mkdir()
+    pictures(place, *(f"{prefix}{n}.png" for prefix in ("a_", "b_") for n in range(3)))
+    found = {str(one.relative_path): one.path.name for one in find_videos([tmp_path], recursive=True)}
+    assert found == {"shots/a": "a_[0-9]*.png", "shots/b": "b_[0-9]*.png"}

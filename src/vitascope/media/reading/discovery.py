@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import re
@@ -126,15 +127,23 @@ def _videos_of(folder: Path, *, recursive: bool, exclude: Path | None) -> Iterat
             images.setdefault(path.parent, []).append(path)
     found = [FoundVideo(path, path.relative_to(folder), is_named=False) for path in videos]
     for place, pictures in images.items():
-        if _is_sequence(pictures):
-            if place == folder and not found and len(images) == 1:
-                yield FoundVideo(folder, Path(folder.resolve().name))
-                return
-            source = place if place != folder else _pattern_of(pictures)
-            below = place.relative_to(folder) if place != folder else Path(folder.resolve().name)
-            found.append(FoundVideo(source, below, is_named=False))
-        else:
-            found += [FoundVideo(path, path.relative_to(folder), is_named=False) for path in pictures]
+        sequences = _sequences_of(pictures)
+        is_all = sum(map(len, sequences)) == len(pictures) and len(sequences) == 1
+        if is_all and place == folder and not found and len(images) == 1:
+            yield FoundVideo(folder, Path(folder.resolve().name))
+            return
+        for sequence in sequences:
+            source = place if is_all and place != folder else _pattern_of(sequence)
+            name = place.relative_to(folder) if place != folder else Path(folder.resolve().name)
+            if not is_all and (stem := _prefix_of(sequence[0]).rstrip("_-. ")):
+                name = place.relative_to(folder) / stem
+            found.append(FoundVideo(source, name, is_named=False))
+        of_sequences = {path for sequence in sequences for path in sequence}
+        found += [
+            FoundVideo(path, path.relative_to(folder), is_named=False)
+            for path in pictures
+            if path not in of_sequences
+        ]
     yield from sorted(found, key=lambda video: natural_key(str(video.relative_path)))
 
 
@@ -144,18 +153,31 @@ _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 _PICTURES_LOOKED_AT = 16
 
 
-def _is_sequence(pictures: Sequence[Path]) -> bool:
-    """True for the pictures of one video: names that differ in their number alone, and one size."""
+def _sequences_of(pictures: Sequence[Path]) -> list[list[Path]]:
+    """The pictures of a folder that make videos: names that differ in their number alone, and one size."""
     if len(pictures) == 1:
-        return pictures[0].stem.isdigit()  # as we name those of a video of one frame
-    names = [_NUMBERED.fullmatch(path.stem) for path in pictures]
-    if not all(names) or len({path.suffix for path in pictures}) > 1:
-        return False
-    if len({name[1] for name in names if name}) > 1:
-        return False
-    step = max(len(pictures) // _PICTURES_LOOKED_AT, 1)
-    sizes = {_size_of(path) for path in sorted(pictures)[::step]}
-    return len(sizes - {None}) <= 1
+        return (
+            [list(pictures)] if pictures[0].stem.isdigit() else []
+        )  # as we name those of a video of one frame
+    alike: dict[tuple[str, str], list[Path]] = {}
+    for path in pictures:
+        if _NUMBERED.fullmatch(path.stem):
+            alike.setdefault((_prefix_of(path), path.suffix), []).append(path)
+    return [some for some in alike.values() if len(some) > 1 and _is_sequence(some, pictures)]
+
+
+def _is_sequence(some: Sequence[Path], all_here: Sequence[Path]) -> bool:
+    step = max(len(some) // _PICTURES_LOOKED_AT, 1)
+    sizes = {_size_of(path) for path in sorted(some)[::step]}
+    pattern = _pattern_of(some).name
+    named = sum(fnmatch.fnmatchcase(path.name, pattern) for path in all_here)
+    return len(sizes - {None}) <= 1 and named == len(some)
+
+
+def _prefix_of(picture: Path) -> str:
+    """What stands before the number."""
+    told = _NUMBERED.fullmatch(picture.stem)
+    return picture.stem if told is None else told[1]
 
 
 def _size_of(picture: Path) -> tuple[int, int] | None:
@@ -169,9 +191,8 @@ def _size_of(picture: Path) -> tuple[int, int] | None:
 
 def _pattern_of(pictures: Sequence[Path]) -> Path:
     """A glob that matches the pictures of a sequence alone, beside other files of their folder."""
-    first = _NUMBERED.fullmatch(pictures[0].stem)
-    assert first is not None  # of a sequence
-    return pictures[0].with_name(f"{glob.escape(first[1])}[0-9]*{pictures[0].suffix}")
+    first = pictures[0]
+    return first.with_name(f"{glob.escape(_prefix_of(first))}[0-9]*{first.suffix}")
 
 
 def _matches_of(pattern: Path, *, recursive: bool, exclude: Path | None) -> Iterator[FoundVideo]:
