@@ -49,6 +49,8 @@ _SHOTS, _SHOT_FRAMES = 10, 25
 _NEAR_PX = 4
 """People nearer to one another than twice that cross."""
 
+_LEAST_SHOWN = 0.25
+"""Share of somebody that the network must matte for them to be recognised."""
 _SHOWN = (10, 18, 21, 24)
 """Frames of the documentation's picture, around the first of three crossings in five seconds."""
 
@@ -197,13 +199,23 @@ def looked_at(clip: Clip) -> tuple[PeopleTable, Bytes]:
     return table, np.stack(owners)
 
 
-def names_of(clip: Clip, owners: Bytes) -> tuple[list[int], npt.NDArray[np.int64]]:
-    """The number that most frames give each person, and the number that each frame gives them (0: not seen)."""
+def names_of(
+    clip: Clip, owners: Bytes, *, mattes: Bytes | None = None
+) -> tuple[list[int], npt.NDArray[np.int64]]:
+    """The number that most frames give each person, and the number that each frame gives them (0: not seen).
+
+    Args:
+        clip: With its truth.
+        owners: Whose each pixel is, uint8 [T, H, W].
+        mattes: Everybody's matte, uint8 [T, H, W]; who is hardly in it is not seen, however near others are.
+    """
     given = np.zeros(clip.alphas.shape[:2], np.int64)
     for n, (frame, owner) in enumerate(zip(clip.alphas, owners, strict=True)):
         for who, alpha in enumerate(frame):
-            if (alpha > 127).sum() > 50:
-                given[n, who] = np.bincount(owner[alpha > 127]).argmax()
+            there = alpha > 127
+            shown = there if mattes is None else there & (mattes[n] > 127)
+            if shown.sum() > max(50, _LEAST_SHOWN * there.sum()):
+                given[n, who] = np.bincount(owner[shown]).argmax()
     return [int(np.bincount(own[own > 0]).argmax()) for own in given.T], given
 
 
@@ -251,7 +263,9 @@ def measured_crossing(clip: Clip) -> tuple[dict[str, Any], Bytes]:
 def measured_splice(clip: Clip) -> dict[str, Any]:
     """The row of spliced shots: in how many the name of a person is the right one."""
     table, owners = looked_at(clip)
-    names, given = names_of(clip, owners)
+    with Segmenter() as segmenter:
+        mattes = np.stack([step.alpha for step in segmenter.stream(clip.path)])
+    names, given = names_of(clip, owners, mattes=mattes)
     right = seen = missed = 0
     for shot in range(_SHOTS):
         part = given[shot * _SHOT_FRAMES : (shot + 1) * _SHOT_FRAMES]
