@@ -19,6 +19,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,6 +48,11 @@ _FRAMES, _RATE = 500, 25
 _SHOTS, _SHOT_FRAMES = 10, 25
 _NEAR_PX = 4
 """People nearer to one another than twice that cross."""
+
+_LEAST_SHOWN = 0.25
+"""Share of somebody that the network must matte for them to be recognised."""
+_SHOWN = (10, 18, 21, 24)
+"""Frames of the documentation's picture, around the first of three crossings in five seconds."""
 
 Bytes = npt.NDArray[np.uint8]
 Cast = dict[str, list[Rgba]]
@@ -193,13 +199,23 @@ def looked_at(clip: Clip) -> tuple[PeopleTable, Bytes]:
     return table, np.stack(owners)
 
 
-def names_of(clip: Clip, owners: Bytes) -> tuple[list[int], npt.NDArray[np.int64]]:
-    """The number that most frames give each person, and the number that each frame gives them (0: not seen)."""
+def names_of(
+    clip: Clip, owners: Bytes, *, mattes: Bytes | None = None
+) -> tuple[list[int], npt.NDArray[np.int64]]:
+    """The number that most frames give each person, and the number that each frame gives them (0: not seen).
+
+    Args:
+        clip: With its truth.
+        owners: Whose each pixel is, uint8 [T, H, W].
+        mattes: Everybody's matte, uint8 [T, H, W]; who is hardly in it is not seen, however near others are.
+    """
     given = np.zeros(clip.alphas.shape[:2], np.int64)
     for n, (frame, owner) in enumerate(zip(clip.alphas, owners, strict=True)):
         for who, alpha in enumerate(frame):
-            if (alpha > 127).sum() > 50:
-                given[n, who] = np.bincount(owner[alpha > 127]).argmax()
+            there = alpha > 127
+            shown = there if mattes is None else there & (mattes[n] > 127)
+            if shown.sum() > max(50, _LEAST_SHOWN * there.sum()):
+                given[n, who] = np.bincount(owner[shown]).argmax()
     return [int(np.bincount(own[own > 0]).argmax()) for own in given.T], given
 
 
@@ -247,7 +263,9 @@ def measured_crossing(clip: Clip) -> tuple[dict[str, Any], Bytes]:
 def measured_splice(clip: Clip) -> dict[str, Any]:
     """The row of spliced shots: in how many the name of a person is the right one."""
     table, owners = looked_at(clip)
-    names, given = names_of(clip, owners)
+    with Segmenter() as segmenter:
+        mattes = np.stack([step.alpha for step in segmenter.stream(clip.path)])
+    names, given = names_of(clip, owners, mattes=mattes)
     right = seen = missed = 0
     for shot in range(_SHOTS):
         part = given[shot * _SHOT_FRAMES : (shot + 1) * _SHOT_FRAMES]
@@ -286,10 +304,10 @@ def measured_speed(clip: Clip, folder: Path) -> dict[str, Any]:
     }
 
 
-def sheet_of(clip: Clip, kept: Bytes, *, count: int = 12) -> Bytes:
+def sheet_of(clip: Clip, kept: Bytes, frames: Sequence[int]) -> Bytes:
     """Frames of a film, and below each who is kept."""
     columns = []
-    for n in np.linspace(0, len(kept) - 1, count).astype(int):
+    for n in frames:
         alpha = kept[n][..., None] / 255
         cut = clip.rgb[n] * alpha + np.array([120, 255, 155]) * (1 - alpha)
         columns.append(np.vstack([clip.rgb[n], cut.astype(np.uint8)]))
@@ -328,7 +346,7 @@ def main() -> None:
                 clip = crossing(cast, pair, folder)
                 row, kept = measured_crossing(clip)
                 note(row | {"seed": pair.seed, "is_tuned_on": pair.is_tuned_on})
-                sheets.append(sheet_of(clip, kept))
+                sheets.append(sheet_of(clip, kept, np.linspace(0, len(kept) - 1, 12).astype(int).tolist()))
         for names, seed, is_tuned_on in SPLICES if "spliced" in parts else ():
             if cast.keys() >= set(names) and (seeds is None or seed in seeds):
                 row = measured_splice(spliced(cast, names, folder, seed=seed))
@@ -342,7 +360,7 @@ def main() -> None:
             write_sheet(table, folder / "sheet.png")
             with Segmenter(settings={"people.keep": [1]}) as segmenter:
                 kept = np.stack([step.alpha for step in segmenter.stream(clip.path)])
-            picture = sheet_of(clip, kept, count=4)
+            picture = sheet_of(clip, kept, _SHOWN)
             cv2.imwrite(str(given.picture), cv2.resize(picture, None, fx=0.6, fy=0.6)[..., ::-1])
     if given.sheet is not None and sheets:
         cv2.imwrite(str(given.sheet), np.vstack(sheets)[..., ::-1])

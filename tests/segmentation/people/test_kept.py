@@ -76,6 +76,17 @@ def test_the_other_is_gone_and_the_kept_one_whole():
     assert np.allclose(one[:, 24:, :20], inner.answer.alpha[:, 24:, :20], atol=1e-5)
 
 
+def test_between_two_frames_the_edge_of_who_moves_lies_midway():
+    before, after = np.ones((2, 1, *GRID), np.uint8)
+    before[..., 6:], after[..., 10:] = 2, 2
+    table = SimpleNamespace(
+        seconds_at=lambda _: 0.0, labels_around=lambda *_, **__: [(0.5, before), (0.5, after)]
+    )
+    share = PeopleLayer(table, Choice((Rule(frozenset({1}), keeps=True),))).share_at(frame())
+    assert (share[..., :7] == 1).all()  # nothing is half theirs that was only in one frame
+    assert (share[..., 9:] == 0).all()
+
+
 def test_what_everybody_keeps_is_left_as_it_is():
     inner = Everybody("coefficients")
     link = KeptPeople(inner, [PeopleLayer(Table(), Choice())])

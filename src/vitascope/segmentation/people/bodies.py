@@ -31,8 +31,9 @@ _LEARN = 0.7
 _SPEED_KEPT = 0.8
 _HIDDEN_COST = 1.0
 """What a cell behind others counts in the search for where somebody moved: a little worse than one that fits."""
-_HASTE = 0.05
-"""What each cell squared counts by which somebody moves otherwise than before."""
+_HASTE = 0.01
+"""What each cell squared counts by which somebody moves otherwise than before. Chosen on pairs who cross slowly and
+quickly: with 0, somebody like who hides them is drawn along again; with .05, who turns round quickly is lost."""
 _GROWTH = 0.5
 """How quickly a cell beside somebody else becomes a part of a person; chosen on pairs who cross: with 1, whoever
 comes out from behind somebody like them is taken for a part of who hid them."""
