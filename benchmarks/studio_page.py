@@ -16,8 +16,8 @@ is asked as the page asks it, over one connection.
 
 Prediction: previews are bound by the network; listeners cost one text twice a second for all of them.
 
-Where other programs keep the machine busy start it with ``nice -n -19`` (root); rows say so. ``chrt -f 1`` is
-no help: threads of the network that wait for work in a loop then hold up the server.
+Where other programs keep the machine busy start it with ``chrt -r 1`` (Linux, root); rows say so. With
+``chrt -f 1`` threads of the network that wait for work in a loop hold up the server.
 
 Usage: python benchmarks/studio_page.py CLIP.mp4 [--only NAME] [--profile balanced] [--rounds 5]
 
@@ -330,8 +330,8 @@ def repeated(part: Path, target: Path) -> Path:
 
 
 def scheduling() -> str:
-    """How this was started beside other programs: ``usual``, or with another niceness."""
-    return f"nice {nice}" if (nice := os.nice(0)) else "usual"
+    """How this was started beside other programs: ``usual``, or in turns before all others (``rr``, ``fifo``)."""
+    return {os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr"}.get(os.sched_getscheduler(0), "usual")
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
