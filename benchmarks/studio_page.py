@@ -16,7 +16,8 @@ is asked as the page asks it, over one connection.
 
 Prediction: previews are bound by the network; listeners cost one text twice a second for all of them.
 
-Where other programs keep the machine busy start it with ``chrt -f 1`` (Linux, root); rows say so.
+Where other programs keep the machine busy start it with ``chrt -r 1`` (Linux, root); rows say so. With
+``chrt -f 1`` threads of the network that wait for work in a loop hold up the server.
 
 Usage: python benchmarks/studio_page.py CLIP.mp4 [--only NAME] [--profile balanced] [--rounds 5]
 
@@ -329,7 +330,7 @@ def repeated(part: Path, target: Path) -> Path:
 
 
 def scheduling() -> str:
-    """``fifo`` where this was started with ``chrt -f 1``."""
+    """How this was started beside other programs: ``usual``, or in turns before all others (``rr``, ``fifo``)."""
     return {os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr"}.get(os.sched_getscheduler(0), "usual")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import socket
 import threading
 import time
 from contextlib import ExitStack
@@ -406,6 +408,21 @@ def test_a_job_that_the_end_of_the_studio_breaks_off_is_done_the_next_time(servi
     assert not (films / "wedding_mask.mp4").exists()
     monkeypatch.setattr(BrightnessNetwork, "infer", infer)
     assert serving(films).job(job_id)["made"]
+
+
+def test_answers_do_not_wait_for_acknowledgements(studio, monkeypatch):
+    """asyncio turns Nagle's algorithm off for what it knows to be TCP."""
+    connections = []
+    original = asyncio.selector_events._SelectorSocketTransport.__init__
+
+    def made(self, loop, sock, *rest, **named):
+        original(self, loop, sock, *rest, **named)
+        connections.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(asyncio.selector_events._SelectorSocketTransport, "__init__", made)
+    assert studio.get("/api/studio").status == 200
+    assert connections
+    assert all(connections)
 
 
 def test_a_port_in_use_is_told(studio, films, home):
