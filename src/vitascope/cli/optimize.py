@@ -50,8 +50,9 @@ def optimize(
 ) -> int:
     """Find the fastest settings for segmenting a video on this machine, by measuring; or say what limits it.
 
-    Examples: vitascope optimize in.mp4 --save-config tuned.yaml, then vitascope segment in.mp4 -o out.mp4 -c
-    tuned.yaml; vitascope optimize --detect-bottlenecks in.mp4.
+    vitascope optimize in.mp4 --save-config tuned.yaml  keep the best settings
+    vitascope segment in.mp4 out.mp4 -c tuned.yaml      use them
+    vitascope optimize in.mp4 --detect-bottlenecks      say what limits
 
     Args:
         video: The video to measure with; a synthetic one when none is named.

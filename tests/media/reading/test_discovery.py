@@ -185,7 +185,7 @@ def test_a_sequence_beside_other_pictures_is_one_input(tmp_path: Path) -> None:
     pictures(tmp_path, *(f"img_{n:03}.png" for n in range(4)), "cat.jpg", "img_003b2.png", "dog.png")
     assert "img" not in listed(tmp_path)  # img_[0-9]*.png would read img_003b2.png, too
     (tmp_path / "img_003b2.png").unlink()
-    found = {str(one.relative_path): one.path.name for one in find_videos([tmp_path])}
+    found = {str(one.relative_path): one.path.name for one in find_videos([tmp_path], recursive=False)}
     assert found == {"cat.jpg": "cat.jpg", "dog.png": "dog.png", "img": "img_[0-9]*.png"}
 
 
