@@ -149,14 +149,16 @@ def test_speed_and_preset(clip, tmp_path, scripted, setting, values):
 
 def test_decode_and_encode_threads(clip, tmp_path, scripted, monkeypatch):
     seen = {}
-    open_video, writer = film_run.open_video, writing.VideoWriter
+    open_video, writer = film_run.open_video, writing.OutputSet._writer
     monkeypatch.setattr(
         film_run,
         "open_video",
         lambda *a, **k: seen.update(decode=k["threads"]) or open_video(*a, **k),
     )
     monkeypatch.setattr(
-        writing, "VideoWriter", lambda *a, **k: seen.update(encode=k["encoding"].threads) or writer(*a, **k)
+        writing.OutputSet,
+        "_writer",
+        staticmethod(lambda *a, **k: seen.update(encode=k["encoding"].threads) or writer(*a, **k)),
     )
     flags = {"pipeline.stages.decode.threads": 3, "pipeline.stages.encode.threads": 2}
     with Segmenter(settings=flags) as segmenter:

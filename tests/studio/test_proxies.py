@@ -165,8 +165,8 @@ def test_what_was_unused_for_longest_goes(tmp_path):
         os.utime(made_of(bounded, video), (1, 1))
     assert bounded.find(videos[0]) is not None  # which makes it younger
     made_of(bounded, videos[2])
+    bounded.close()  # once room was made
     assert [bounded.find(video) is not None for video in videos] == [True, False, True]
-    bounded.close()
 
 
 def test_what_is_broken_off_leaves_nothing(tmp_path, monkeypatch):

@@ -147,7 +147,7 @@ def test_faster_settings_that_broke_a_limit_are_not_passed_over(scripted, clip):
 
 
 def test_a_search_ends_when_its_time_is_over(scripted, clip, monkeypatch):
-    clock = iter(range(0, 100_000, 40))
+    clock = iter(range(0, 100_000, 10))  # whoever asks finds ten seconds gone: searches and their runs
     monkeypatch.setattr(search_time, "perf_counter", lambda: float(next(clock)))
     said = []
     tuned = tuner_of(clip, most_seconds=200.0, on_plan=said.append).tune()
