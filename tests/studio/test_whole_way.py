@@ -191,7 +191,7 @@ def test_the_whole_way(page, serving, films, video, monkeypatch):
     page.click("#tab-cut")
     page.click(f"#kinds label:nth-child({6 if video.is_vr else 3})")
     page.click("#order .primary")
-    page.until(f"document.querySelector('.job .figures')?.innerText.includes('0 of {FRAMES} frames')")
+    page.until(f"document.querySelector('.job .figures')?.innerText.includes(' of {FRAMES} frames')")
     page.click("#tab-touch")
     page.press("Home")
     page.click("#brushes button:nth-child(2)")
