@@ -221,25 +221,6 @@ def test_a_browser_that_is_not_known_any_more_is_told_what_to_do(page, serving, 
     assert page.value(THERE)
 
 
-def test_a_result_that_plays_goes_on_after_the_connection_was_lost(page, serving, studio, films):
-    noise = np.random.default_rng(1).integers(0, 255, (30, 180, 320, 3), np.uint8)
-    write_clip(films / "long.mp4", width=320, height=180, frame_count=2400, paint=lambda n: noise[n % 30])
-    page.show(studio.opened.address.partition("&")[0], width=DESK)
-    page.until("document.querySelectorAll('.card').length === 2")
-    page.click("#films li:first-child .card")
-    page.until("document.querySelector('#film-name').innerText === 'long.mp4'")
-    page.click("#watch")
-    page.until("document.querySelector('#result').currentTime > 0.2")
-    studio.end()
-    page.value("document.querySelector('#result').currentTime = 90")
-    page.until("document.querySelector('#result-note').innerText.includes('connection to Vitascope is lost')")
-    serving(films, port=studio.port)
-    page.until("document.querySelector('#result-note').innerText === 'long.mp4'")
-    page.until(
-        "document.querySelector('#result').currentTime > 90 && document.querySelector('#result').readyState > 2"
-    )
-
-
 def test_a_page_of_another_version_says_so(page, studio, monkeypatch):
     page.show(studio.opened.address, width=DESK)
     page.until_color(0.5, 0.1, KEY)
