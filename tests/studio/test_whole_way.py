@@ -223,6 +223,8 @@ def test_the_whole_way(page, serving, films, video, monkeypatch):
         page.until("document.querySelector('#video')?.readyState >= 2", seconds=90)
         assert page.text("#name") == results[1].name
 
+    assert [line for line in faults(page) if "media" not in line] == []
+
     # 6. The studio ends, and is opened again tomorrow.
     studio.end()
     again = serving(films, settings=SETTINGS)
@@ -235,4 +237,3 @@ def test_the_whole_way(page, serving, films, video, monkeypatch):
     page.until("document.querySelectorAll('.job [data-does^=play]').length === 2")
     hints = read_hints(films / f"{video.name.removesuffix('.mp4')}.hints.yaml")
     assert (len(hints.marks), hints.edges.grow_px) == (1, 0.5)
-    assert [line for line in faults(page) if "media" not in line] == []
