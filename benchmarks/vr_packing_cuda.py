@@ -6,8 +6,7 @@ GPU's clock: calls one behind the other, on pictures larger than the L2 cache, a
 First the packed picture is unpacked and its matte compared with the one that went in.
 
 Prediction for one H200: one eye's maps, which serve both, are 134 MB of float32, 0.04 ms; samples 100 MB, 0.03 ms; the
-discs 0.05 ms. Measured: the frame 0.13 ms, which is its instructions, the mattes 0.09 (to shrink them takes 0.06),
-painting 0.04. With the views there and back in FP16 that is 0.29 ms at 8 bits and 0.30 at 10.
+discs 0.05 ms. The rows: 0.26 ms at 8 bits and 0.27 at 10; with the views there and back in FP16 0.29 and 0.30.
 
 Usage: python benchmarks/vr_packing_cuda.py [OUT.json]
 """

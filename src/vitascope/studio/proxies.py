@@ -21,7 +21,7 @@ from vitascope.gpu.kernels.shrink import shrink_frame
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Map, Sink, Source
-from vitascope.media.reading.reader import open_video, probe
+from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.segmentation.matting.cached_film import video_fingerprint
@@ -129,14 +129,6 @@ class Proxies:
                 if copy.pipeline is not None:
                     copy.pipeline.interrupt()
         self._thread.join()
-
-    def why_not(self, video: Path) -> str | None:
-        """What keeps every browser from playing a video; see ``why_no_browser_plays``.
-
-        Raises:
-            InputError: It cannot be read.
-        """
-        return why_no_browser_plays(probe(video))
 
     def find(self, video: Path) -> Path | None:
         """The copy of a video, once it is there.

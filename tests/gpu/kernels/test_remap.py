@@ -5,6 +5,8 @@ import pytest
 
 from pictures import ODD_SIZES, random_frame, solid_frame, strided
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
+from vitascope.gpu.kernels import cuda_module
+from vitascope.gpu.kernels import remap as remap_module
 from vitascope.gpu.kernels.region import Region, cut
 from vitascope.gpu.kernels.remap import map_shape, remap, remap_eyes, remap_stack
 
@@ -181,3 +183,14 @@ def test_eyes_that_differ_are_refused():
     ):
         with pytest.raises(ValueError, match="one or two alike"):
             remap_eyes(eyes, maps, maps)
+
+
+def test_a_frame_of_a_gpu_is_waited_for_where_maps_are_coarse(monkeypatch):
+    frame = random_frame(PIXEL_FORMATS["nv12"], (8, 8))
+    waited = []
+    monkeypatch.setattr(remap_module, "is_on_gpu", lambda plane: True)
+    monkeypatch.setattr(remap_module, "_remap_plane", lambda plane, *_: plane)
+    monkeypatch.setattr(cuda_module, "wait_until_ready", waited.append)
+    place = np.zeros(remap_module.map_shape((8, 8), 2), np.float32)
+    remap(frame, place, place, map_scale=2, size=(8, 8))
+    assert waited == [frame]

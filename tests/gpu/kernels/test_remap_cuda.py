@@ -153,6 +153,21 @@ def test_a_stack_agrees_with_opencv(dtype, count, size, weighs, adds):
 
 
 @pytest.mark.cuda
+def test_samples_of_eyes_may_lie_apart():
+    """Then they are copied, each into memory of its own."""
+    frame = random_frame(PIXEL_FORMATS["nv12"], (34, 64))
+    regions = [Region(0, 0, 32, 34), Region(32, 0, 32, 34)]
+    y, x = np.mgrid[0:34, 0:32].astype(np.float32)
+    expected = remap_eyes([cut(frame, region) for region in regions], x, y)
+    apart = frame_on_gpu(frame)
+    apart = apart.with_planes(tuple(plane.repeat(2, axis=1)[:, ::2] for plane in apart.planes))
+    eyes = [cut(apart, region) for region in regions]
+    actual = frame_on_cpu(remap_eyes(eyes, plane_on_gpu(x), plane_on_gpu(y)))
+    for made, plane in zip(actual.planes, expected.planes, strict=True):
+        np.testing.assert_array_equal(made, plane)
+
+
+@pytest.mark.cuda
 def test_planes_of_a_stack_may_lie_apart():
     import cupy
 

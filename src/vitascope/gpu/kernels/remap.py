@@ -107,7 +107,7 @@ def remap(
         return _remap_plane(picture, map_x, map_y, read, Codes(peak), interpolation, border)
     if is_on_gpu(picture.planes[0]) and map_scale == 1:
         return _launch_frames([picture], map_x, map_y, read, interpolation, border)
-    _refuse_planar_on_gpu(picture)
+    _make_readable(picture)
     chroma_read, codes = _chroma_read(picture, read), _codes(picture)
     planes = tuple(
         _remap_plane(plane, map_x, map_y, chroma_read if slot else read, code, interpolation, border)
@@ -154,7 +154,9 @@ def remap_eyes(
         return _launch_frames(
             eyes, map_x, map_y, MapRead(size, (1.0, 1.0), (0.0, 0.0)), interpolation, border
         )
-    made = [remap(eye, map_x, map_y, interpolation=interpolation, border=border) for eye in eyes]
+    made: list[Frame] = [remap(eye, map_x, map_y, interpolation=interpolation, border=border) for eye in eyes]
+    if len(made) == 1:
+        return made[0]
     planes = zip(*(eye.planes for eye in made), strict=True)
     return replace(first, planes=tuple(np.concatenate(eye, axis=1) for eye in planes), ready=None)
 
@@ -228,9 +230,15 @@ def _checked_size(map_x: Any, map_y: Any, map_scale: int, size: tuple[int, int] 
     return size
 
 
-def _refuse_planar_on_gpu(frame: Frame) -> None:
-    if is_on_gpu(frame.planes[0]) and not frame.format.semi_planar:
+def _make_readable(frame: Frame) -> None:
+    """Refuse what the GPU's kernels do not read, and let the current stream wait for the rest."""
+    if not is_on_gpu(frame.planes[0]):
+        return
+    if not frame.format.semi_planar:
         raise ValueError(f"the GPU kernel reads NV12 and P010, not {frame.format.name}")
+    from vitascope.gpu.kernels.cuda_module import wait_until_ready
+
+    wait_until_ready(frame)
 
 
 def _codes(frame: Frame) -> list[Codes]:
@@ -425,11 +433,8 @@ def _launch_frames(
     """Both planes of semi-planar frames, whose maps are as fine as their luma, side by side."""
     import cupy
 
-    from vitascope.gpu.kernels.cuda_module import wait_until_ready
-
     first, count = frames[0], len(frames)
-    _refuse_planar_on_gpu(first)
-    wait_until_ready(first)
+    _make_readable(first)
     codes, chroma_read = _codes(first), _chroma_read(first, read)
     map_x, map_y = map(_with_dense_rows, (map_x, map_y))
     (height, width), (chroma_height, chroma_width) = read.size, chroma_read.size
@@ -438,9 +443,11 @@ def _launch_frames(
         cupy.empty((chroma_height, count * chroma_width, 2), first.format.dtype),
     )
     job = np.zeros(1, _frames_job(count))
-    for number, frame in enumerate(frames):
-        for slot, (plane, code) in enumerate(zip(frame.planes, codes, strict=True)):
-            _describe_plane(job["planes"][0, slot, number], _with_dense_rows(plane), code)
+    # Held until the kernel is launched: copies that nobody holds would share their memory.
+    dense = [[_with_dense_rows(plane) for plane in frame.planes] for frame in frames]
+    for number, planes in enumerate(dense):
+        for slot, (plane, code) in enumerate(zip(planes, codes, strict=True)):
+            _describe_plane(job["planes"][0, slot, number], plane, code)
     _describe_maps(job["maps"][0], map_x, map_y)
     job["out"], job["out_size"] = [plane.data.ptr for plane in out], read.size
     _describe_axes(job, chroma_read)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -155,23 +155,29 @@ _PICTURES_LOOKED_AT = 16
 
 def _sequences_of(pictures: Sequence[Path]) -> list[list[Path]]:
     """The pictures of a folder that make videos: names that differ in their number alone, and one size."""
-    if len(pictures) == 1:
-        return (
-            [list(pictures)] if pictures[0].stem.isdigit() else []
-        )  # as we name those of a video of one frame
+    if len(pictures) == 1:  # a number is how we name that of a video of one frame
+        return [list(pictures)] if pictures[0].stem.isdigit() else []
     alike: dict[tuple[str, str], list[Path]] = {}
-    for path in pictures:
+    names: dict[str, list[str]] = {}
+    for path in sorted(pictures, key=lambda path: path.name):
+        names.setdefault(path.suffix, []).append(path.name)
         if _NUMBERED.fullmatch(path.stem):
             alike.setdefault((_prefix_of(path), path.suffix), []).append(path)
-    return [some for some in alike.values() if len(some) > 1 and _is_sequence(some, pictures)]
+    return [
+        some
+        for (prefix, suffix), some in alike.items()
+        if len(some) == _beginning_with(names[suffix], prefix) > 1 and _is_of_one_size(some)
+    ]
 
 
-def _is_sequence(some: Sequence[Path], all_here: Sequence[Path]) -> bool:
-    step = max(len(some) // _PICTURES_LOOKED_AT, 1)
-    sizes = {_size_of(path) for path in sorted(some)[::step]}
-    pattern = _pattern_of(some).name
-    named = sum(fnmatch.fnmatchcase(path.name, pattern) for path in all_here)
-    return len(sizes - {None}) <= 1 and named == len(some)
+def _beginning_with(names: Sequence[str], prefix: str) -> int:
+    """How many of some sorted names ``_pattern_of`` would find: those that go on with a digit."""
+    return bisect_left(names, f"{prefix}:") - bisect_left(names, f"{prefix}0")  # a colon follows 9
+
+
+def _is_of_one_size(pictures: Sequence[Path]) -> bool:
+    step = max(len(pictures) // _PICTURES_LOOKED_AT, 1)
+    return len({_size_of(path) for path in pictures[::step]} - {None}) <= 1
 
 
 def _prefix_of(picture: Path) -> str:

@@ -127,7 +127,7 @@ def open_video(
 
 
 def read_headers(path: str | PathLike[str]) -> SourceFacts:
-    """Describe a video by its headers alone; no picture is decoded, which takes a fifth of a second at 4K.
+    """Describe a video by its headers alone; no picture is decoded, which takes long at 4K and above.
 
     Args:
         path: As in ``probe``.
