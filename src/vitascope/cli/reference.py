@@ -214,8 +214,9 @@ def with_settings(page: str) -> str:
 
 
 def _row(entry: SettingField) -> str:
-    values = re.sub(r"a whole number from (\S+ to \d+)", r"\1, whole", entry.expected)
-    values = re.sub(r"^a number (from )?", "", values).replace(", whole or", ", whole, or")
+    values = re.sub(r"a whole number from (\d+) to (\d+)", r"integer \1–\2", entry.expected)
+    values = re.sub(r"^a number from (\d+) to (\d+)", r"\1–\2", values)
+    values = re.sub(r"^a number (from )?", "", values)
     if values.startswith("a colour:"):
         values = "a colour"  # its row says how it is spelt
     cells = (f"`{entry.key}`", f"`{display(entry.default)}`", values, entry.description)

@@ -40,15 +40,13 @@ class PeopleSettings(Section):
 
     keep: People | None = setting(
         None,
-        "Only these people: their numbers by vitascope people, such as 1,3, largest (who covers most), or pov (the "
+        "Keep only these people: numbers from `vitascope people`, largest (covers most) or pov (the "
         "wearer's own body); null keeps everybody.",
     )
-    exclude: People | None = setting(
-        None, "Everybody but these people, spelt as keep; null leaves nobody out."
-    )
+    exclude: People | None = setting(None, "Keep everybody but these people; written as keep.")
     hints: FilePath | None = setting(
         None,
-        "A file of hints: who is kept when, clicks, boxes, strokes and regions never kept; null is none.",
+        "A hints file: who is kept when, clicks, boxes, strokes and regions.",
     )
 
     @property
