@@ -69,38 +69,37 @@ def animate(
 
     Args:
         portrait: A picture with a face: photo, painting, statue.
-        driver: A video of a face, a sound file with a voice, a .motion file, a camera (its number from 0, or an
-            address), or a microphone: mic, or mic:DEVICE.
+        driver: A video of a face, a sound file with a voice, a .motion file, a camera (number from 0, or address), or a
+            microphone (mic, or mic:DEVICE).
         out: The video; without a suffix, a folder of pictures.
-        sink: Where live pictures go: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null;
-            may be repeated. A video or recording is then played at its own pace.
-        record: Also keep the driver's motion, in a .motion file.
-        save_landmarks: Keep the portrait's face in PORTRAIT.landmarks: this picture needs no face network any more.
-        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
+        sink: Live output: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null; repeatable.
+        record: Also write the driver's motion to a .motion file.
+        save_landmarks: Write the portrait's face to PORTRAIT.landmarks, so that it needs no face network again.
+        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example animation.gaze=0.5.
         animator: What moves the portrait: the mesh, LivePortrait, or auto.
         gpu_id: Number of the GPU, from 0.
-        gpu_ids: Several GPUs that share a video's pictures, such as 0,1; live, one.
-        fp16: Compute LivePortrait in half precision.
-        batch_size: Driving frames for each call of the network; live runs take one at a time.
-        expression: Strength of what the face does; 1 is the driver's own.
-        pose: Strength of what the head does.
+        gpu_ids: GPUs that share a video's pictures, such as 0,1; live uses one.
+        fp16: Run LivePortrait in half precision.
+        batch_size: Driver frames for each call of LivePortrait; live it is one.
+        expression: Strength of the face; 1 is the driver's own.
+        pose: Strength of the head's motion.
         face: Which face of the portrait moves: largest, or its number from the left, from 0.
         mirror: Move like a mirror image of the driver.
-        voice: Let a video's sound move the portrait, not the face in it.
-        text: What the voice says, in English, or a text file: lips then meet exactly where they must.
-        smoothing: Frames over which still faces are smoothed; 1 does not smooth.
+        voice: Let a video's sound move the portrait instead of the face in it.
+        text: What the voice says, in English, or a text file: lips then close on time.
+        smoothing: Frames over which a nearly still face is smoothed; 1 is off.
         codec: Video codec [default: auto, by the file name].
-        crf: Quality on the codec's own scale; lower is better and larger.
-        preset: The encoder's own preset, for example veryfast.
-        start: Where the driver begins: seconds, or 1:30, or 0:01:30.5.
-        end: Where the driver stops.
-        duration: Stop a live run after so many seconds.
-        enable_metrics: Serve a live run's figures to Prometheus, at port 9100 of this machine.
-        metrics_port: The same at another port; 0 takes a free one.
-        tensorboard: Record the run's figures once a second, in a folder of the run in this one, for TensorBoard.
+        crf: Quality on the codec's scale; lower is better and larger.
+        preset: Preset of the encoder, for example veryfast.
+        start: Where to begin: seconds, or 1:30, or 0:01:30.5.
+        end: Where to stop.
+        duration: Stop a live run after this time.
+        enable_metrics: Serve a live run's figures to Prometheus on port 9100.
+        metrics_port: The same on another port; 0 takes a free one.
+        tensorboard: Record the run's figures for TensorBoard in this folder.
         json: Print as JSON.
         quiet: Print nothing but errors.
     """

@@ -11,7 +11,7 @@ __all__ = ["app"]
 
 app = App(
     name="cache",
-    help="See and empty the cache of mattes (processing.enable_caching) and of finished stretches (--hints).",
+    help="See and empty the cache of mattes and stretches.",
     help_format="plaintext",
 )
 
