@@ -39,8 +39,8 @@ def stillness(rows: list[dict[str, Any]]) -> str:
     still = max(row["middle_tile"] for row in found.values())
     least = min(row["least_largest_tile"] for row in found.values())
     return (
-        f"Why 0.01: noise of two codes of 255 changes a tile by {noise:.4f} at most, a still tile of a video changes by "
-        f"{still:.4f} at most (median), and the tile that moves most by {least:.3f} at least (in 95 of 100 frames)."
+        f"Why 0.01: noise of two codes of 255 changes a tile by {noise:.4f} at most, a still tile of a video changes "
+        f"by {still:.4f} at most (median), and the tile that moves most by {least:.3f} at least (in 95 of 100 frames)."
     )
 
 

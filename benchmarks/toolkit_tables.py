@@ -1,6 +1,7 @@
 """Writes tables from rows: ``toolkit_tables.py [--check]``.
 
-``docs/engines.md`` and ``docs/quantization.md`` get what a reader chooses by, ``benchmarks/results/quantization.md`` all.
+``docs/engines.md`` and ``docs/quantization.md`` get what a reader chooses by; ``benchmarks/results/quantization.md``
+gets all.
 """
 
 from __future__ import annotations
