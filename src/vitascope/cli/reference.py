@@ -151,7 +151,7 @@ def _help_of(command: tuple[str, ...]) -> str:
     console = Console(file=page, width=100, color_system=None, force_terminal=False, legacy_windows=False)
     app.help_print(list(command), console=console)
     text = "\n".join(_unboxed(page.getvalue().strip().splitlines()))
-    return text.removesuffix(str(app.help_epilogue)).rstrip()
+    return text[text.index("\n\n") + 2 :].removesuffix(str(app.help_epilogue)).rstrip()  # no line of usage
 
 
 def _options(page: str) -> Iterator[tuple[range, str]]:

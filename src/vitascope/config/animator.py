@@ -14,7 +14,7 @@ class AnimationSettings(Section):
 
     animator: Literal["auto", "mesh", "liveportrait"] = setting(
         "auto",
-        "What moves the portrait; auto takes LivePortrait if its weights and a GPU are there, else the mesh.",
+        "What moves the portrait; auto takes LivePortrait if its weights and a GPU are there.",
     )
     liveportrait_folder: FilePath | None = setting(
         None, "Folder of LivePortrait's weights; null is liveportrait below VITASCOPE_HOME."
@@ -22,7 +22,7 @@ class AnimationSettings(Section):
     gpu_id: int = setting(0, "Number of the GPU that animates, from 0.", ge=0, le=255)
     batch_size: BatchRange = setting(
         BatchRange(1, 1),
-        "Driver frames for each call of LivePortrait in files; live it is one.",
+        "Driver frames a call of LivePortrait in files; live it is one.",
     )
     inference_precision: Literal["fp32", "fp16", "int8"] = setting(
         "fp16", "Arithmetic of LivePortrait; the network that reads motion stays in fp32."
@@ -31,9 +31,7 @@ class AnimationSettings(Section):
         True,
         "Keep LivePortrait's weights and activations in fp16; false is fp32.",
     )
-    enable_tensorrt: bool = setting(
-        False, "Run the animator on TensorRT; an error for LivePortrait, which cannot."
-    )
+    enable_tensorrt: bool = setting(False, "Run the animator on TensorRT; LivePortrait cannot, and says so.")
     expression: float = setting(1.0, "Strength of the whole face; 1 is the driver's own.", ge=0, le=4)
     pose: float = setting(1.0, "Strength of the head's motion.", ge=0, le=4)
     brows: float = setting(1.0, "Strength of the brows, times expression.", ge=0, le=4)
@@ -42,11 +40,11 @@ class AnimationSettings(Section):
     mouth: float = setting(1.0, "Strength of lips, jaw and cheeks, times expression.", ge=0, le=4)
     neutral: Literal["auto", "first"] = setting(
         "auto",
-        "Which driver frame is the face at rest: the calmest (auto; live, so far), or the first.",
+        "Driver frame with the face at rest: the calmest (auto; live, so far), or the first.",
     )
     calibrate: bool = setting(
         True,
-        "Measure how the portrait's expressions read, to match the driver's; takes two seconds.",
+        "Measure for two seconds how the portrait's expressions read, to match the driver's.",
     )
     mirror: bool = setting(False, "Move like a mirror image of the driver.")
     face: FaceChoice = setting(

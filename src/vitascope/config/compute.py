@@ -26,7 +26,7 @@ class GpuSettings(Section):
 
     device: Literal["auto", "cuda", "cpu"] = setting(
         "auto",
-        "Device that computes; auto takes the best that works, a missing one that you name is an error.",
+        "Device that computes; auto takes the best that works.",
     )
     device_id: int = setting(
         0,
@@ -36,21 +36,19 @@ class GpuSettings(Section):
     )
     device_ids: GpuNumbers | None = setting(
         None,
-        "GPUs that share each video, a process for each; a repeated GPU gets several; null is device_id "
-        "alone.",
+        "GPUs that share each video; a repeated GPU gets several processes; null is device_id alone.",
     )
     precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
         "fp16",
-        "Arithmetic on a GPU; mixed keeps what is sensitive in fp32; int8 is for rvm on the CPU, and "
-        "refused where its matte is off.",
+        "Arithmetic on a GPU; mixed keeps what is sensitive in fp32; int8 is for rvm on the CPU.",
     )
     decoder_sessions: Literal["auto"] | Annotated[int, Ge(1), Le(16)] = setting(
         "auto",
-        "Hardware decoders that share one video; auto takes 3 at 4K and 4 above if memory allows, else 1.",
+        "Hardware decoders that share one video; auto takes up to 4 if memory allows.",
     )
     encoder: Literal["cpu", "nvenc", "auto"] = setting(
         "auto",
-        "Encoder of H.264, H.265 and AV1; auto takes NVENC where it has passed a trial here, else the CPU.",
+        "Encoder of H.264, H.265 and AV1; auto takes NVENC if it passed a trial here.",
     )
 
     @property
@@ -91,19 +89,17 @@ class ModelSettings(Section):
     )
     kind: Literal["matte", "binary", "semantic", "yolo-seg"] | None = setting(
         None,
-        "Output of your own ONNX file; null for networks of the catalogue.",
+        "Output of your own ONNX file.",
     )
     person_class: int | None = setting(
         None,
-        "Class index of people in your own semantic or yolo-seg network; null is 15 (Pascal VOC) or 0 "
-        "(COCO).",
+        "Class of people in your own semantic or yolo-seg network; null is 15 (Pascal VOC) or 0 (COCO).",
         ge=0,
         le=65535,
     )
     batch_size: BatchRange = setting(
         BatchRange(1, 1),
-        "Consecutive frames for each call of the network; the tuner chooses from a range, without it "
-        "the lower end is used.",
+        "Consecutive frames a call of the network; a range is for the tuner.",
     )
     input_size: InputSize | None = setting(
         None,
@@ -115,15 +111,13 @@ class ModelSettings(Section):
     )
     warm_up_frames: int = setting(
         3,
-        "How often a network with memory sees the first frame of a shot before it answers; 0 leaves "
-        "holes in first frames.",
+        "How often a network with memory sees a shot's first frame before it answers.",
         ge=0,
         le=100,
     )
     look_ahead_frames: int = setting(
         8,
-        "First frames of a shot that a network with memory also sees backwards; none live and in "
-        "latency mode.",
+        "First frames of a shot that a network with memory also sees backwards; none live.",
         ge=0,
         le=32,
     )
@@ -175,22 +169,19 @@ class ProcessingSettings(Section):
     )
     chunk_size: int | None = setting(
         None,
-        "Most frames of a stretch where processes share a video, at least its overlap; null finds the "
-        "best length.",
+        "Most frames of a stretch where processes share a video; null finds the best.",
         ge=1,
         le=100_000,
     )
     overlap_frames: int | None = setting(
         None,
-        "Frames that a process sees before its stretch, so that no seam shows; null is what the "
-        "network's memory needs.",
+        "Frames that a process sees before its stretch, so that no seam shows; null is enough.",
         ge=0,
         le=100_000,
     )
     enable_caching: bool = setting(
         False,
-        "Keep mattes (of several processes, finished stretches) on disk, so that another output of the "
-        "same video needs no network.",
+        "Keep mattes on disk, so that another output of the same video needs no network.",
     )
     cache_size_gb: float = setting(
         4.0, "Most gigabytes (10^9 bytes) of kept mattes, and of kept stretches.", gt=0, le=100_000
@@ -202,25 +193,25 @@ class PerformanceSettings(Section):
 
     mode: Literal["auto", "throughput", "latency"] = setting(
         "auto",
-        "What to optimise: throughput takes 8 to 16 frames a call, and INT8 on the CPU where it is "
-        "right; latency takes one frame; auto does neither.",
+        "Optimise throughput (8 to 16 frames a call, INT8 on the CPU where it is right) or latency (one "
+        "frame a call).",
     )
     target_fps: float = setting(
         90.0,
-        "Frames per second to reach: tuning stops there if you set it; live it limits camera and animation.",
+        "Frames per second that tuning must reach if you set it, and the most of a live run.",
         gt=0,
         le=1000,
     )
     max_latency_ms: float = setting(
         50.0,
         "Longest way of a frame in milliseconds, decoder to encoder, that tuning accepts if you set it; "
-        "live from capture to the sinks.",
+        "live, capture to sinks.",
         gt=0,
         le=60_000,
     )
     auto_tune: bool = setting(
         False,
-        "Measure before each job of `vitascope segment`, and choose batch size, queues and threads.",
+        "Choose batch size, queues and threads by measuring before each job.",
     )
     frame_skip_enabled: bool = setting(False, "Repeat the last picture while a live driver barely moves.")
     frame_skip_threshold: float = setting(
@@ -244,12 +235,8 @@ class PerformanceSettings(Section):
         ge=0,
         le=1_000_000_000,
     )
-    use_async_capture: bool = setting(
-        True, "Read the camera in its own thread, so that the newest picture is ready."
-    )
-    use_async_output: bool = setting(
-        True, "Give each live output its own thread, so that none waits for another."
-    )
+    use_async_capture: bool = setting(True, "Read the camera in its own thread.")
+    use_async_output: bool = setting(True, "Give each live output its own thread.")
 
 
 class InferenceSettings(Section):
@@ -257,7 +244,7 @@ class InferenceSettings(Section):
 
     skip_static: float = setting(
         0.0,
-        "Change of the picture below which the last matte is used again; 0 never; 0.01 suits a still camera.",
+        "Change of the picture below which the last matte is used again; 0.01 suits a still camera.",
         ge=0,
         le=1,
     )
@@ -280,7 +267,7 @@ class InferenceSettings(Section):
     )
     early_exit: Literal["off", "smaller", "selfie"] = setting(
         "off",
-        "Cheaper network that looks first: none, the same at half the side, or selfie.",
+        "Cheaper network that looks first: the same at half the side, or selfie.",
     )
     early_exit_confidence: float = setting(
         0.8,
@@ -290,16 +277,15 @@ class InferenceSettings(Section):
     )
     scales: Scales = setting(
         (1.0,),
-        "Relative sizes of the network's picture whose mattes are averaged; [1, 1.5] for quality.",
+        "Relative sizes of the network's picture whose mattes are averaged.",
     )
     bidirectional: bool = setting(
         False,
-        "Matte each shot forwards and backwards and combine both by confidence: three times the work; "
-        "not live.",
+        "Matte each shot forwards and backwards: three times the work; not live.",
     )
     stereo_agreement: bool = setting(
         True,
-        "Average the mattes of two eyes where both see the same place; needs region=whole and scales=[1].",
+        "Average the mattes of two eyes where both see the same place.",
     )
 
     @model_validator(mode="after")

@@ -40,10 +40,9 @@ class PeopleSettings(Section):
 
     keep: People | None = setting(
         None,
-        "Keep only these people: numbers from `vitascope people`, largest (covers most) or pov (the "
-        "wearer's own body); null keeps everybody.",
+        "Keep only these people; null keeps everybody.",
     )
-    exclude: People | None = setting(None, "Keep everybody but these people; written as keep.")
+    exclude: People | None = setting(None, "Keep everybody but these people.")
     hints: FilePath | None = setting(
         None,
         "A hints file: who is kept when, clicks, boxes, strokes and regions.",

@@ -56,8 +56,7 @@ class VideoSettings(Section):
     )
     fov_degrees: float | None = setting(
         None,
-        "Field of view of an eye in degrees: diameter of a fisheye, width of an equirectangular "
-        "picture; null is the usual one.",
+        "Field of view of an eye in degrees (of a fisheye: its diameter); null is the usual one.",
         ge=20,
         le=360,
     )
@@ -71,8 +70,7 @@ class VideoSettings(Section):
     )
     scene_cut_threshold: float = setting(
         0.05,
-        "Share of the picture that must be new at once, apart from motion, to count as a cut, where the "
-        "network starts over; 0 finds no cuts.",
+        "Share of the picture that must be new, apart from motion, to count as a cut; 0 finds none.",
         ge=0,
         le=1,
     )
@@ -97,7 +95,7 @@ class OutputSettings(Section):
     )
     player: PlayerName | None = setting(
         None,
-        "VR player to write for: sets kind, colour, codec and names unless you do.",
+        "VR player to write for: sets kind, colour, codec and names.",
     )
     key_color: RgbColor = setting(
         RgbColor(120, 255, 155),
@@ -109,7 +107,7 @@ class OutputSettings(Section):
     )
     mask_max_width: int | None = setting(
         None,
-        "Most pixels across a mask; wider ones are shrunk, which encodes faster; null keeps the size.",
+        "Most pixels across a mask; wider ones are shrunk; null keeps the size.",
         ge=16,
         le=65536,
     )
@@ -139,8 +137,7 @@ class OutputSettings(Section):
     )
     crf: int | None = setting(
         None,
-        "Quality on the codec's scale, lower is better (to 51 for h264 and h265, 63 for av1 and vp9); "
-        "null follows speed.",
+        "Quality on the codec's scale, lower is better; null follows speed.",
         ge=0,
         le=63,
     )

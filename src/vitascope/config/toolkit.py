@@ -99,7 +99,7 @@ class InferenceStage(Section):
     """``pipeline.stages.inference``."""
 
     batch_size: BatchRange | None = setting(
-        None, "Consecutive frames for each call of the network; overrides model.batch_size."
+        None, "Consecutive frames a call of the network; overrides model.batch_size."
     )
 
 
