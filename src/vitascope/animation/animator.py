@@ -180,7 +180,7 @@ class OpenedAnimator:
     batch_size: int = 1
     notes: tuple[str, ...] = ()
     curves: Mapping[str, Curve] | None = None
-    """How the portrait's expressions read; None where that was not measured."""
+    """How the portrait's expressions read; None if that was not measured."""
     eases: Callable[[FaceMotion], bool] = lambda _: False
     """Tells whether a motion turns the head farther than the portrait can show."""
 
@@ -210,7 +210,7 @@ def open_animator(
 
     ``auto`` is LivePortrait where its weights, PyTorch and an NVIDIA GPU are there, else the mesh. That is drawn on the
     GPU of ``animation.gpu_id``, where ``gpu.device`` allows it, its picture is the CPU's, and calibration runs there to
-    its end. The GPUs of ``gpu.device_ids`` share a film's pictures.
+    its end. The GPUs of ``gpu.device_ids`` share a video's pictures.
 
     Args:
         portrait: From ``load_portrait``.

@@ -300,7 +300,7 @@ class _MotionMaker:
         mesh: The canonical face.
         estimator: Makes the motion.
         neutral: ``auto`` looks for a face at rest in the whole driver.
-        again: Opens the driver's pictures anew, for animators that read them; None for others.
+        again: Opens the driver's pictures again, for animators that read them; None for others.
     """
 
     def __init__(

@@ -300,7 +300,7 @@ _WARM_UP_CALLS = 2
 def measure_film(
     portrait: Path, driver: Path, *, loaded: LoadedSettings, store: ModelStore, seconds: float
 ) -> float:
-    """Measure how many pictures of a film the animator draws in a second; nothing is written.
+    """Measure how many pictures of a video the animator draws in a second; nothing is written.
 
     It draws what the first pictures of the driver ask for, again and again, in calls of ``animation.batch_size``.
     Opening, reading, tracking and encoding are left out.

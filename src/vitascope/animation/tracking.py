@@ -41,7 +41,7 @@ _SAME_FACE_DISTANCE = 0.75
 _CUT_PICTURE, _CUT_SUDDEN, _CUT_FACE = 0.08, 4.0, 0.02
 """A cut changes the picture by more than this share of the scale in the mean, by so many times more than pictures
 before it changed, and puts the landmarks elsewhere by more than this many of the face's sizes. Light that is switched
-on does only the first two, a camera that pans only the first and last, a nod the last. From one film to another, both
+on does only the first two, a camera that pans only the first and last, a nod the last. From one video to another, both
 framed alike, it was 0.17 and 0.033."""
 _THUMBNAIL = 48
 _MOST_SEEN = 8

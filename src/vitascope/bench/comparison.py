@@ -1,4 +1,4 @@
-"""Has it become slower? Two runs of one benchmark, cell by cell, with intervals of confidence.
+"""Has it become slower? Compares two runs of one benchmark cell by cell, with confidence intervals.
 
 What is compared is the time for a frame in each round (the inverse of ``throughput``). The interval is a percentile
 bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13) of the ratio of geometric means
@@ -59,13 +59,13 @@ class CellChange:
     """``slower``, ``faster``, ``same``; or ``unsure``: beyond the tolerance, but the interval is too wide to tell."""
 
     def label(self) -> str:
-        """For people."""
+        """The human-readable form."""
         return "all cells together" if self.key is None else self.key.label()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What two runs say of each other."""
+    """The comparison of two runs."""
 
     changes: tuple[CellChange, ...]
     overall: CellChange
@@ -216,7 +216,7 @@ def _log_ratios(
         one: Seconds for a frame, of each round.
         other: Likewise.
         draws: Random numbers.
-        drift: float64 [2, resamples], standard normal: of the two runs. None where both are parts of one.
+        drift: float64 [2, resamples], standard normal: of the two runs. None if both are parts of one.
     """
 
     def spread(

@@ -1,4 +1,4 @@
-"""A run of ``segment`` whose result nobody wants: for so many seconds, into a folder that goes away.
+"""A run of ``segment`` for some seconds whose output is discarded.
 
 Also a program, so that a tool can watch it from outside::
 

@@ -38,7 +38,7 @@ class GpuFacts:
     name: str
     driver: str
     memory_bytes: int | None
-    """None where the driver does not tell; so below."""
+    """None if the driver does not report it; so below."""
     sm_clock_mhz: float | None = None
     """The highest that it may take."""
     power_watts: float | None = None

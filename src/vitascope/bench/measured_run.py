@@ -1,4 +1,4 @@
-"""``segment`` with a clock at both ends of its pipeline, and, where it is asked for, without an encoder."""
+"""``segment`` with a clock at both ends of its pipeline, optionally without an encoder."""
 
 from __future__ import annotations
 

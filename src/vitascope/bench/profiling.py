@@ -1,4 +1,4 @@
-"""Profiling tools around a run: each leaves its files, and says the three things that matter.
+"""Profiling tools around a run: each writes its files, and reports the three things that matter.
 
 Besides our own and PyTorch's profilers, NVIDIA's Nsight Systems (``nsys``) and Nsight Compute (``ncu``):
 https://docs.nvidia.com/nsight-systems/UserGuide/, https://docs.nvidia.com/nsight-compute/NsightComputeCli/
@@ -479,7 +479,7 @@ class Detected:
         return [*lines, f"busy: {busy}"]
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Plain values for JSON."""
         return {
             "input": str(self.report.input),
             "frame_count": self.report.frame_count,

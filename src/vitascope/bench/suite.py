@@ -541,7 +541,7 @@ def keep_earlier(path: Path) -> None:
 
 
 def _resumed(path: Path, fresh: BenchResults) -> BenchResults | None:
-    """The unfinished results that lie there; None where there are none yet.
+    """The unfinished results that lie there; None if there are none yet.
 
     Raises:
         UsageError: They are finished, or of another machine, or of another request.
@@ -574,7 +574,7 @@ def _resumed(path: Path, fresh: BenchResults) -> BenchResults | None:
 def _measure(
     options: SuiteOptions, key: CellKey, videos: SuiteVideos, networks: NetworkProbe | None, *, on_gpu: bool
 ) -> Cell:
-    """One visit of a cell; ``networks`` is None where its network was looked at alone before."""
+    """One visit of a cell; ``networks`` is None if its network was looked at alone before."""
     if key.precision != "fp32" and not on_gpu:
         reason = f"the CPU computes in fp32; {key.precision} needs a GPU"
         return Cell(key=key, status="skipped", reason=reason)

@@ -216,7 +216,7 @@ def pipeline(
     Args:
         video: The video [default: a synthetic one].
         discard: Discard frames instead of encoding them.
-        duration: Most seconds of work.
+        duration: Maximum seconds of work.
         stereo: Make the synthetic video stereo, side by side.
         output_dir: Folder for results that compare and analyze read.
         profile: Speed or quality: fast, balanced or quality [default: balanced].

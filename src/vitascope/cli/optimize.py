@@ -61,9 +61,9 @@ def optimize(
         max_latency_ms: Longest way of a frame from decoder to encoder.
         min_quality: 1 minus the mean difference of mattes from the FP32 reference [default: 0.998].
         preset: Values to start from: a GPU and a size such as rtx3090-4k, or auto.
-        trials: Most runs.
+        trials: Maximum runs.
         seconds: Length of one run, at least 48 frames.
-        minutes: Most time in all.
+        minutes: Maximum minutes in all.
         resume: Continue an interrupted search, kept beside the file of --save-config.
         detect_bottlenecks: Change nothing: say what limits the run, and the one change that helps.
         auto_optimize: Search, as without it.

@@ -36,7 +36,7 @@ def profile(
         video: The input.
         tool: stages (time of each), pytorch (kernels and operators, too), nsight-systems or nsight (timeline),
             nsight-compute (counters of kernels), or memory [default: pytorch on a GPU if it is installed, else stages].
-        duration: Most seconds of work.
+        duration: Maximum seconds of work.
         output_dir: Folder for traces and tables.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.

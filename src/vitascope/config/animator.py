@@ -58,7 +58,7 @@ class AnimationSettings(Section):
 class TrackingSettings(Section):
     """``tracking``: following the face that drives."""
 
-    max_num_faces: int = setting(1, "Most faces to look for in the driver.", ge=1, le=64)
+    max_num_faces: int = setting(1, "Maximum faces to look for in the driver.", ge=1, le=64)
     follow: FaceChoice = setting(
         "largest",
         "Which face to follow: largest, or its number from the left, from 0.",

@@ -58,7 +58,7 @@ class GpuSettings(Section):
 
     max_vram_usage: float = setting(
         0.9,
-        "Most of the GPU's memory that may be in use by all processes, as a share.",
+        "Maximum share of the GPU's memory in use, by all processes.",
         gt=0,
         le=1,
     )
@@ -160,16 +160,16 @@ class ProcessingSettings(Section):
     )
     max_queue_size: int = setting(
         32,
-        "Most frames that wait between two stages.",
+        "Maximum frames that wait between two stages.",
         ge=1,
         le=100_000,
     )
     max_queue_mb: float = setting(
-        256.0, "Most megabytes (10^6 bytes) of frames that wait between two stages.", gt=0, le=1_000_000
+        256.0, "Maximum megabytes (10^6 bytes) of frames that wait between two stages.", gt=0, le=1_000_000
     )
     chunk_size: int | None = setting(
         None,
-        "Most frames of a stretch where processes share a video; null finds the best.",
+        "Maximum frames of a stretch where processes share a video; null finds the best.",
         ge=1,
         le=100_000,
     )
@@ -184,7 +184,7 @@ class ProcessingSettings(Section):
         "Keep mattes on disk, so that another output of the same video needs no network.",
     )
     cache_size_gb: float = setting(
-        4.0, "Most gigabytes (10^9 bytes) of kept mattes, and of kept stretches.", gt=0, le=100_000
+        4.0, "Maximum gigabytes (10^9 bytes) of kept mattes, and of kept stretches.", gt=0, le=100_000
     )
 
 

@@ -1,9 +1,9 @@
-"""``film.hints.yaml``: what a user knows better about one film, and its only schema.
+"""``film.hints.yaml``: a user's corrections of one video; this is its only schema.
 
 ::
 
     version: 1
-    video: film.mp4                  # the film's name; hints for another film are refused
+    video: film.mp4                  # the video's name; hints for another video are refused
     people:                          # who is kept while
       - keep: [1, 3]                 # only these people ...
         from: 0:10                   # ... from here (the beginning, when left out)
@@ -12,12 +12,12 @@
     marks:                           # at a frame; x and y are shares of an eye's picture, 0 to 1
       - at: 12.5
         click: [0.42, 0.31]          # the person there
-        do: remove                   # keep or remove them, in the whole film or from ... to
+        do: remove                   # keep or remove them, in the whole video or from ... to
       - at: 12.5
         box: [0.1, 0.0, 0.4, 1.0]    # the person who is mostly in it: left, top, right, bottom
         do: keep
       - at: 14
-        stroke: [[0.4, 0.3], [0.45, 0.5]]   # a brush: what it covers, carried by the film's motion
+        stroke: [[0.4, 0.3], [0.45, 0.5]]   # a brush: what it covers, carried by the video's motion
         radius: 0.02                 # as a share of the width
         do: remove                   # keep adds it to the matte
     never:                           # regions that are never kept
@@ -124,11 +124,11 @@ class Region(Timed):
 
 
 class Hints(Section):
-    """All hints for one film."""
+    """All hints for one video."""
 
     version: Literal[1] = 1
     video: str | None = None
-    """The film's file name; None fits any."""
+    """The video's file name; None fits any."""
     people: Annotated[tuple[PeopleRule, ...], BeforeValidator(_tuples)] = ()
     marks: Annotated[tuple[Mark, ...], BeforeValidator(_tuples)] = ()
     never: Annotated[tuple[Region, ...], BeforeValidator(_tuples)] = ()

@@ -50,7 +50,7 @@ class PeopleSettings(Section):
 
     @property
     def active(self) -> bool:
-        """True when anything is asked for."""
+        """True if any of these settings is set."""
         return not (self.keep is None and self.exclude is None and self.hints is None)
 
     @model_validator(mode="after")

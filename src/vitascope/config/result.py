@@ -64,7 +64,7 @@ class VideoSettings(Section):
     end_seconds: Seconds | None = setting(None, "Where to stop, in seconds; null is the end.")
     max_corrupt_frames: int = setting(
         250,
-        "Most damaged or missing frames before the video is refused.",
+        "Maximum damaged or missing frames before the video is refused.",
         ge=0,
         le=1_000_000_000,
     )
@@ -107,7 +107,7 @@ class OutputSettings(Section):
     )
     mask_max_width: int | None = setting(
         None,
-        "Most pixels across a mask; wider ones are shrunk; null keeps the size.",
+        "Maximum pixels across a mask; wider ones are shrunk; null keeps the size.",
         ge=16,
         le=65536,
     )

@@ -47,11 +47,13 @@ class DynamicBatching(Section):
 
     min_batch_size: int = setting(
         1,
-        "Fewest pictures in a call of `StillSegmenter`; missing ones are copies of the last.",
+        "Minimum pictures in a call of `StillSegmenter`; missing ones are copies of the last.",
         ge=1,
         le=MAX_BATCH_SIZE,
     )
-    max_batch_size: int = setting(8, "Most pictures in a call of `StillSegmenter`.", ge=1, le=MAX_BATCH_SIZE)
+    max_batch_size: int = setting(
+        8, "Maximum pictures in a call of `StillSegmenter`.", ge=1, le=MAX_BATCH_SIZE
+    )
     timeout_ms: float = setting(
         50.0,
         "Milliseconds that a picture of `StillSegmenter` waits for those of other threads.",

@@ -59,7 +59,7 @@ def setting(default: object, description: str, **limits: float) -> Any:
     """Declare a setting.
 
     Args:
-        default: Its value when nobody says otherwise; validated like any other.
+        default: Its value if nothing sets it; validated like any other.
         description: One sentence for ``config show`` and the reference; names the unit.
         **limits: ``ge``, ``gt``, ``le``, ``lt`` of a number, ``min_length`` of a text.
 

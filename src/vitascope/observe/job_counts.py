@@ -1,4 +1,4 @@
-"""What the jobs of one process counted and measure now: read when somebody looks, never pushed by the work itself."""
+"""Counters and gauges of the jobs of one process: read on demand, never pushed by the work itself."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ class JobCounts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the GPUs."""
+        """Release the GPUs."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the GPUs."""
+        """Release the GPUs."""
         with self._gpu_lock:
             gpus, self._gpus = self._gpus, {}
         for gpu, _ in gpus.values():

@@ -1,4 +1,4 @@
-"""Single keys from the terminal, while something runs, and what Ctrl-C does meanwhile."""
+"""Single keys from the terminal while something runs, and what Ctrl-C does meanwhile."""
 
 from __future__ import annotations
 

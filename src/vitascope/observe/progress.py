@@ -194,7 +194,7 @@ class _Job(NamedTuple):
     counts: Callable[[], dict[str, int]] | None = None
 
     def paced(self, report: PipelineReport) -> str:
-        """How fast it is, in a few words."""
+        """Its speed, in a few words."""
         return f"{report.items_per_second:.1f} fps" if self.pace is None else self.pace()
 
 

@@ -1,4 +1,4 @@
-"""Which way a video takes: through the GPU where its frames can stay there, else through the CPU."""
+"""Chooses the way of a video: through the GPU if its frames can stay there, else through the CPU."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 ::
 
-    camera ──> a film's own stages, one frame at a time ──> sinks
+    camera ──> a video's own stages, one frame at a time ──> sinks
           newest               newest               newest
 
-Mattes and pictures are made by what makes those of films (``jobs.open_job``); the loop around it is that of every live
+Mattes and pictures are made by what makes those of videos (``jobs.open_job``); the loop around it is that of every live
 run (``media.live.loop``). A frame's pts is the moment of its capture.
 """
 
@@ -70,7 +70,7 @@ _TIME_BASE = Fraction(1, 1_000_000)
 _SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image2")
 """How pictures leave: as they are, a mask with all its levels."""
 _CAMERA_FPS = 30.0
-"""What a camera is asked for, unless ``performance.target_fps`` was set: a profile's is about films and headsets."""
+"""What a camera is asked for, unless ``performance.target_fps`` was set: a profile's is about videos and headsets."""
 _FIRST_PICTURE_SECONDS = 10.0
 """Longer than cameras take to wake up."""
 IN_ONE_PROCESS = (
@@ -82,7 +82,7 @@ _CLOSE = 0.9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FilmPicture:
-    """A frame of a film that came due."""
+    """A frame of a video that came due."""
 
     frame: Frame
     captured_seconds: float
@@ -161,7 +161,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
     """One camera whose people are cut out. ``run`` works until it is stopped; all else may be called meanwhile.
 
     Args:
-        source: The camera, or a film in its place.
+        source: The camera, or a video in its place.
         job: What is done with a frame; its queues drop the oldest.
         info: Of the pictures.
         said: The fields of ``LiveMattingReport`` that do not change, by name.
@@ -461,7 +461,7 @@ def _open_source(
     on_message: Callable[[str], object] | None,
     stack: ExitStack,
 ) -> tuple[Camera | _FilmSource, VideoInfo, Any]:
-    """Open a camera or a film; with what its pictures are, and of a camera the luma of the first of them."""
+    """Open a camera or a video; with what its pictures are, and of a camera the luma of the first of them."""
     performance = loaded.settings.performance
     if not is_camera(source):
         film = stack.enter_context(_FilmSource(Path(source), loaded=loaded))

@@ -1,4 +1,4 @@
-"""Single pictures of many threads: what they hand in at the same time shares one call of the network.
+"""Single pictures from many threads: those handed in at the same time share one call of the network.
 
 Each thread prepares its picture and refines its matte by itself; only the network is shared, behind a
 ``DynamicBatcher``. The pictures of one call lie where a stereo video's eyes lie, each with a memory of its own that

@@ -1,4 +1,4 @@
-"""The files of one job: written together, finished together, or not at all, however the run ends."""
+"""The files of one job: all are finished, or none, however the run ends."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Corrections(NamedTuple):
 
     revision: str
     hints: Hints | None
-    """None where the file has an error."""
+    """None if the file has an error."""
     error: str | None = None
     """Line and reason of it."""
 

@@ -46,7 +46,7 @@ class CutFinder:
 
     Args:
         folder: Where what was found is kept.
-        wanted: How films are read; its threshold is the run's.
+        wanted: How videos are read; its threshold is the run's.
         on_news: Told a video's id when more is known of it, from that thread.
     """
 

@@ -119,7 +119,7 @@ class Library:
         raise InputError("there is no such film in the folders that were named")
 
     def holds(self, path: Path) -> bool:
-        """True for a file that lies in a named folder, links followed, or is a named film."""
+        """True for a file that lies in a named folder, links followed, or is a named video."""
         real = path.resolve()
         return any(real == root or (root.is_dir() and real.is_relative_to(root)) for root in self._roots)
 

@@ -67,7 +67,7 @@ class Copying(NamedTuple):
 
 
 def why_no_browser_plays(info: VideoInfo) -> str | None:
-    """What keeps every browser from playing a video; None where some do, though not each.
+    """What keeps every browser from playing a video; None if some do, though not each.
 
     Args:
         info: The video.

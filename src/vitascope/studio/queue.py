@@ -2,7 +2,7 @@
 
 They outlive a restart. A job is what the command does: ``find_people``, ``Segmenter.write`` or ``animate_file``, with
 the video's corrections as they are when it begins. Stretches and mattes are kept on disk: a second cut of a video
-makes only those stretches anew that a correction touches, and needs no network for them.
+makes only those stretches again that a correction touches, and needs no network for them.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Queue:
         self._thread.start()
 
     def close(self) -> None:
-        """Break the running job off; it begins anew at the next start."""
+        """Break the running job off; it begins again at the next start."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()

@@ -136,7 +136,7 @@ class OpenFilms:
 
         Args:
             path: The video.
-            version: Of the file; another one is opened anew.
+            version: Of the file; another one is opened again.
 
         Raises:
             InputError: It cannot be opened.
@@ -208,7 +208,7 @@ def places_in_eye(
         look: Where to.
 
     Returns:
-        For each point x and y as shares of the eye's picture; None where it shows nothing.
+        For each point x and y as shares of the eye's picture; None if it shows nothing.
 
     Raises:
         UsageError: Nobody knows the lens of this video.

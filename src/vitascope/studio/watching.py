@@ -1,6 +1,6 @@
 """Videos as the page plays them: the file itself in ranges, what it is, and a copy where a browser cannot play it.
 
-The same of a video of the folders, below ``/api/films/{film}``, and of what a job made, below
+The same of a video of the folders, below ``/api/films/{video}``, and of what a job made, below
 ``/api/jobs/{job}/files/{number}``.
 """
 

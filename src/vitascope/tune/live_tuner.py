@@ -77,7 +77,7 @@ def batch_sizes(loaded: LoadedSettings) -> tuple[int, ...]:
 
 
 def kept_quality(values: Mapping[str, Any], now: Settings, *, size: tuple[int, int]) -> float:
-    """What is kept of the picture with some settings changed: 1 less what they cost, multiplied, 0..1.
+    """Quality with some settings changed: the product of 1 minus what each costs, 0..1.
 
     Args:
         values: Of a cell of ``live_knobs``, by key.
@@ -169,7 +169,7 @@ class LiveTuner:
         store: Where the tracker's model lies.
         folder: For that video.
         seconds: Of measuring, all trials together.
-        command: What searches anew, as it is typed.
+        command: What searches again, as it is typed.
         on_trial: Told each trial and how many may come.
 
     Raises:

@@ -87,7 +87,7 @@ class Shown:
     frames_per_call: int
     """Frames in a call of the network."""
     pace: str | None = None
-    """What set the pace, in words; None where no stage did."""
+    """What set the pace, in words; None if no stage did."""
     run_seconds: float = 0.0
     """How long one trial takes, opening the network included."""
 
@@ -259,7 +259,7 @@ def _pace(bottleneck: Bottleneck | None) -> str | None:
 
 
 def _failure(error: VitascopeError) -> str | None:
-    """Why settings do not run, in words; None where it is not their fault."""
+    """Why settings do not run, in words; None if it is not their fault."""
     causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
     if any(isinstance(cause, InputError | OutputError) for cause in causes):
         return None
@@ -267,7 +267,7 @@ def _failure(error: VitascopeError) -> str | None:
 
 
 def _whole_batches(batch: int) -> int:
-    """Frames after which the clock is read: they come in bursts, on a GPU of up to 16 where nobody says how many."""
+    """Frames after which the clock is read: they come in bursts, on a GPU of up to 16 unless a batch size is set."""
     return max(WARM_UP_FRAMES // batch, 1) * batch
 
 
@@ -294,7 +294,7 @@ _LONGEST_SECONDS = 86_400
 
 
 def turns(run_seconds: float) -> int:
-    """How often what was found is held against the settings as they are at the end."""
+    """How often the new settings and the old ones are compared at the end."""
     return min(_SLOW_TURNS, _TURNS) if run_seconds > _SLOW_SECONDS else _TURNS
 
 
@@ -401,7 +401,7 @@ class Tuned(TunedSettings):
     target: Target
     shown: Shown
     error_limit: float | None
-    """Most that the matte may be off, in codes of 255; None where mattes were not compared."""
+    """Most that the matte may be off, in codes of 255; None if mattes were not compared."""
     others: tuple[Measured, ...]
     """Trials that ran, of settings that are known to differ from those as they are."""
     score_unit: str = "fps"
@@ -709,7 +709,7 @@ class AutoTuned:
 
     loaded: LoadedSettings
     values: Mapping[str, Any]
-    """What was chosen, by key; empty where the settings stay."""
+    """What was chosen, by key; empty if the settings stay."""
     note: str
     """One line for the user."""
 

@@ -40,7 +40,7 @@ class TunedSettings(ABC):
     """What a tuner found."""
 
     values: Mapping[str, Any]
-    """The settings to change, by key; empty where nothing was better than the settings as they are."""
+    """The settings to change, by key; empty if nothing was better than the settings as they are."""
     before: Measured
     after: Measured
     """Measured in turns with ``before``."""
@@ -57,7 +57,7 @@ class TunedSettings(ABC):
     score_unit: str
     """Unit of the scores of the search."""
     command: str
-    """What searches anew, as it is typed."""
+    """What searches again, as it is typed."""
 
     @abstractmethod
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -110,7 +110,7 @@ def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, wh
 
 
 def reason(effect: Effect, *, unit: str = "fps") -> str:
-    """Why a knob stands where it does: what each of its values promised, the other settings being the chosen ones.
+    """Why a setting has its value: what each value promised, with the other settings as chosen.
 
     Args:
         effect: What the search learnt of it.

@@ -61,7 +61,7 @@ class VrDescription:
     layout: StereoLayout
     projection: Projection
     fov_degrees: float | None
-    """Horizontal field of view of an eye; None of a flat picture, where nobody says it."""
+    """Horizontal field of view of an eye; None for a flat picture of unknown width."""
     lenses: tuple[Lens, ...]
     """One lens an eye, in the order of ``eye_regions``."""
     layout_reason: Reason
@@ -80,7 +80,7 @@ class VrDescription:
 
     @property
     def trusted_lens(self) -> Lens | None:
-        """The projection of an eye; None where it is a guess."""
+        """The projection of an eye; None if it is a guess."""
         return None if self.projection_reason.sureness == "a guess" else self.lenses[0]
 
     def in_words(self) -> str:
@@ -486,7 +486,7 @@ def find_circle(pictures: Sequence[npt.NDArray[np.uint8]]) -> Circle | None:
         pictures: Luma of frames of one video, uint8 [h, w], all of one size.
 
     Returns:
-        Centre and radius; None where there is no such circle.
+        Centre and radius; None if there is no such circle.
     """
     if not pictures or min(pictures[0].shape) < 16:
         return None

@@ -59,7 +59,7 @@ class Player:
     kinds: tuple[PlayerKind, ...]
     """What it shows people on, the best first."""
     boxes: frozenset[Box]
-    """What tells it layout and projection inside the file; empty where it goes by name or JSON."""
+    """What tells it layout and projection inside the file; empty if it goes by name or JSON."""
     json: Literal["heresphere", "deovr"] | None
     """Whose description it reads from a server."""
     goes_by_name: bool = True
@@ -228,11 +228,11 @@ def as_played(player: Player, description: VrDescription, stem: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServedVideo:
-    """What players that read from a server are told of a video."""
+    """A video's description for players that read from a server."""
 
     description: VrDescription
     title: str
-    """For people."""
+    """The human-readable form."""
     url: str
     width: int
     """Width of a frame, in samples."""

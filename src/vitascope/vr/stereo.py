@@ -46,7 +46,7 @@ def detect_layout(info: VideoInfo, declared: StereoLayout | None = None) -> Dete
 
     Args:
         info: The video; its ``stereo`` and ``path`` are looked at.
-        declared: What the user said; None to find out.
+        declared: The user's choice; None finds out.
     """
     if declared is not None:
         return DetectedLayout(declared, "declared")
@@ -80,7 +80,7 @@ def compare_halves(pictures: Sequence[npt.NDArray[np.uint8]], layout: StereoLayo
         layout: How they may be shared.
 
     Returns:
-        The layout where they are; ``MONO`` with a doubt where they may be; None where they are not.
+        The layout where they are; ``MONO`` with a doubt where they may be; None if they are not.
     """
     alike = halves_alike(pictures, layout)
     if alike in ("no", "unseen"):

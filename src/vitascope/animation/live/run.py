@@ -312,7 +312,7 @@ def measure_live(
 ) -> LiveReport:
     """Animate a portrait live for a while, with pictures at ``performance.target_fps`` and nowhere to show them.
 
-    A video measures tracker and animator, a ``.motion`` file the animator alone. The driver begins anew when it ends.
+    A video measures tracker and animator, a ``.motion`` file the animator alone. The driver begins again when it ends.
 
     Args:
         portrait: A picture file.

@@ -113,7 +113,7 @@ class LiveSession(LiveLoop[CameraPicture]):
 
     Args:
         source: The camera.
-        tracker: Finds the driver's face; None where motion comes without pictures.
+        tracker: Finds the driver's face; None if motion comes without pictures.
         estimator: Makes motion of it.
         animator: With its portrait set.
         size: (width, height) of its pictures.

@@ -1,4 +1,4 @@
-"""Drivers other than a camera, in real time: a video as if it were one, a voice, recorded motion; films without end."""
+"""Drivers other than a camera, in real time: a video as if it were one, a voice, recorded motion; endless videos."""
 
 from __future__ import annotations
 

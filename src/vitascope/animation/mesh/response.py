@@ -320,9 +320,9 @@ def steady_reader(model: Path) -> Iterator[Callable[[RgbPicture], TrackedFace | 
     """A reader for ``MeshAnimator.calibrate``.
 
     MediaPipe reads the same picture differently as it frames the face: of a painting's small jaw opening 0.09 where it
-    follows the face from the picture before, 0.16 where it finds it anew. So it does both, and weights are the mean.
+    follows the face from the picture before, 0.16 where it finds it again. So it does both, and weights are the mean.
     Landmarks are those of the face followed, as a driver's are: of another painting's lips that are 0.2 cm apart, 0.1
-    is read so and 0.4 anew.
+    is read so and 0.4 again.
 
     Args:
         model: The file ``face_landmarker.task``.

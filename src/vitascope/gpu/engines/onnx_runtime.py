@@ -88,7 +88,7 @@ class SessionRequest:
     stream: int = 0
     """CUDA stream handle that the GPU's work goes to; never the default stream."""
     cache_dir: Path | None = None
-    """Folder for what TensorRT builds; None builds anew each time."""
+    """Folder for what TensorRT builds; None builds again each time."""
     cuda_graph: bool = False
     allow_tf32: bool = True
     cudnn_benchmark: bool = True
@@ -100,7 +100,7 @@ class SessionRequest:
 
 
 def missing_provider(provider: Provider) -> str | None:
-    """The reason that a provider cannot be asked for here, with what would install it; None when it can be tried."""
+    """Why a provider cannot be used here, and what to install; None if it can be tried."""
     if provider == "tensorrt-rtx":
         try:
             _register_rtx_plugin()
@@ -156,7 +156,7 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
 
 @cache
 def _have_shared_scratch_memory() -> None:
-    """Let the networks of this process compute in one piece of memory, where each would keep its own.
+    """Let all networks of this process share one piece of scratch memory.
 
     The halves of RVM run in turn, so what one leaves the next one takes: when it was written, a third less memory at
     768x432 and half the page faults before the first frame (no row is kept). It stays with the process when sessions
@@ -286,7 +286,7 @@ def _require_provider(session: ort.InferenceSession, request: SessionRequest, la
             f"CUDA, cuDNN or TensorRT libraries that fit onnxruntime {ort.__version__} are missing"
         )
     if request.provider == "cpu" or not hasattr(session, "get_provider_graph_assignment_info"):
-        return  # before ONNX Runtime 1.24 a session does not tell who took what
+        return  # before ONNX Runtime 1.24 a session does not report it who took what
     assigned = {part.ep_name for part in session.get_provider_graph_assignment_info()}
     if wanted not in assigned:
         raise EngineError(

@@ -256,7 +256,7 @@ class CapturedCall:
 
 
 def same_dtypes(tensors: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
-    """Places of tensors that share a dtype: what one launch can copy. Asked once for a plan, not at every call."""
+    """Indices of tensors that share a dtype, which one launch can copy. Computed once for a plan."""
     places: dict[torch.dtype, list[int]] = {}
     for place, tensor in enumerate(tensors):
         places.setdefault(tensor.dtype, []).append(place)
@@ -459,7 +459,7 @@ class TorchEngine:
                 ) from error
 
     def _on_given_stream(self, handle: int | None) -> AbstractContextManager[None]:
-        """Nothing where the caller is on the GPU and stream already: entering them anew takes longer than a launch."""
+        """Nothing where the caller is on the GPU and stream already: entering them again takes longer than a launch."""
         if handle is None and self._on_gpu and torch.cuda.current_device() == self._device.index:
             return nullcontext()
         return self.on_stream(handle)
@@ -608,7 +608,7 @@ def _import_setuptools() -> None:
 
 @contextmanager
 def _quiet_compiler() -> Iterator[None]:
-    """Keep the compiler from printing its measurements, and from giving up after a few shapes."""
+    """Stop the compiler from printing measurements, and from giving up after a few shapes."""
     from torch._inductor import select_algorithm
 
     logger = logging.getLogger("torch._inductor")

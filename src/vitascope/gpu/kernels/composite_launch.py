@@ -1,4 +1,4 @@
-"""Launch of ``composite.cu``: one pass over a picture for whatever is painted, and the results' memory.
+"""Launch of ``composite.cu``: one pass over a picture whatever is painted, and memory for the results.
 
 Launches of ``composite.cu`` that differ in pointers alone: described once, then patched from frame to frame.
 
@@ -203,7 +203,7 @@ _PARAMETER = np.dtype((np.void, JOB.itemsize))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobArrays:
-    """The CuPy arrays that a job points into; None where it has none."""
+    """The CuPy arrays that a job points into; None if it has none."""
 
     luma: Any
     chroma: Any
@@ -272,7 +272,7 @@ class LaunchPlans:
 
 
 def array_layout(array: Any) -> Hashable:
-    """What a kernel's code and job depend on, of an array: all but where it lies."""
+    """What a kernel's code and job depend on in an array: everything but its address."""
     return None if array is None else (array.shape, array.strides, array.dtype.char, array.data.ptr % 16)
 
 

@@ -43,11 +43,11 @@ class _HostArrays:
             raise DeviceMemoryError(f"the host has too little memory: {error}") from error
 
     def mark(self) -> Any:
-        """Mark what was launched on the current stream up to now; None where nothing runs on."""
+        """Mark what was launched on the current stream up to now; None if nothing runs on."""
         return None
 
     def wait_for(self, mark: Any) -> None:
-        """Let the current stream wait for that; the host does not."""
+        """Let the current stream wait for it; the host does not."""
 
     def release_idle(self) -> None:
         """Give back what the library's allocator holds idle."""
@@ -303,7 +303,7 @@ class MemoryPool:
         return DeviceLease(self, buffer)
 
     def trim(self) -> None:
-        """Forget what is idle; the allocator has it back."""
+        """Return idle buffers to the allocator."""
         self._store.trim()
 
     def clear(self) -> None:

@@ -20,7 +20,7 @@ class VramBudget:
     """Limits for the allocators of CuPy and PyTorch on one GPU, which together with everybody else's memory hold.
 
     What others have (other processes, decoders, CUDA itself, engines that allocate by themselves) is what is in use
-    and in neither allocator. It changes, so ``refresh`` measures it anew. CuPy's default pool gets its limit by
+    and in neither allocator. It changes, so ``refresh`` measures it again. CuPy's default pool gets its limit by
     ``set_limit``, PyTorch by ``set_per_process_memory_fraction``. At its limit an allocator first frees what it holds
     idle. Then it is as if the GPU had no memory: ``DeviceMemoryError`` of CuPy, PyTorch's own error of PyTorch.
 

@@ -477,7 +477,7 @@ class Pipeline:
         return group
 
     def _let_go(self) -> None:
-        """Keep the report alone: stages hold a video's decoder, network state and encoders, queues its frames."""
+        """Keep only the report: stages hold a video's decoder, network state and encoders, queues its frames."""
         with self._lock:
             self._final_report = self._report()
             self._nodes, self._workers = [], []

@@ -1,4 +1,4 @@
-"""Where the time of a run went: what each thread measures, and how long frames take, told as percentiles.
+"""Where the time of a run went: what each thread measures, and how long frames take, as percentiles.
 
 The verdict is drawn in ``profiling/pace.py``.
 """
@@ -41,7 +41,7 @@ class StageReport:
     busy_seconds: float
     """Wall time inside the stage's own work: no waiting for items, room or turn, no ``open``, no ``close``."""
     cpu_seconds: float
-    """Processor time of the stage's own threads; threads that a native library starts are not in it."""
+    """CPU time of the stage's own threads, without those that a native library starts."""
     load: float
     """``busy_seconds`` as a share of the wall time of all workers, 0..1."""
     latency: Latency
@@ -93,7 +93,7 @@ class PipelineReport:
     bottleneck: Bottleneck | None
     """None before the first item."""
     machine_cores_busy: float | None = None
-    """CPU cores that all processes of the machine kept busy on average; None where the system does not tell."""
+    """CPU cores that all processes of the machine kept busy on average; None if the system does not report it."""
 
     @property
     def items(self) -> int:

@@ -74,7 +74,7 @@ class Finding:
     """True where the run may fail."""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The human-readable form."""
         gain = f"; expected: up to {self.expected_gain:.2f}x" if self.expected_gain >= 1.01 else ""
         return [
             f"{self.kind.replace('_', '-')}: {self.title}",
@@ -476,7 +476,7 @@ class BottleneckDetector:
         )
 
     def _idle_gpu(self, case: _Case, pace: Finding) -> list[Finding]:
-        """A GPU that lies idle because something else is slow: a symptom, said beside its cause."""
+        """A GPU that is idle because something else is slow: a symptom, reported beside its cause."""
         load = case.utilisation
         if (
             load is None
@@ -527,7 +527,7 @@ class _Case:
 
     @property
     def cores_of_others(self) -> float | None:
-        """CPU cores that other programs kept busy; None where the system does not tell."""
+        """CPU cores that other programs kept busy; None if the system does not report it."""
         machine = self.report.machine_cores_busy
         return None if machine is None else max(machine - self.report.cores_busy, 0.0)
 

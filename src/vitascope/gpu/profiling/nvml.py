@@ -35,7 +35,7 @@ def pcie_bytes_per_second(generation: int, width: int) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLimits:
-    """What a GPU can; None where the driver does not tell."""
+    """Limits of a GPU; None if the driver does not report it."""
 
     name: str
     memory_bytes: int | None
@@ -49,7 +49,7 @@ class GpuLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFigures:
-    """One look at a GPU; None where the driver does not tell."""
+    """One reading of a GPU; None if the driver does not report it."""
 
     gpu_percent: float | None
     """Share of the last driver period (1/6 to 1 s) in which any kernel ran."""
@@ -70,20 +70,20 @@ class GpuFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMemory:
-    """One look at a GPU's memory."""
+    """One reading of a GPU's memory."""
 
     total_bytes: int
     used_bytes: int
     """By all processes and by the driver itself."""
     reserved_bytes: int | None
-    """Kept by driver and firmware, a part of what is used; None where an old driver does not tell."""
+    """Kept by driver and firmware, a part of what is used; None if an old driver does not report it."""
     process_bytes: dict[int, int]
-    """By process id as the driver counts, which a container may not; empty where it does not tell."""
+    """By process id as the driver counts, which a container may not; empty if it does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSettings:
-    """What an administrator can set; None where the driver does not tell."""
+    """What an administrator can set; None if the driver does not report it."""
 
     power_watts: float | None
     """What it may draw now."""
@@ -134,7 +134,7 @@ class NvmlGpu:
         self.close()
 
     def close(self) -> None:
-        """Let go of NVML."""
+        """Release NVML."""
         self._nvml.nvmlShutdown()
 
     def limits(self) -> GpuLimits:
@@ -223,12 +223,12 @@ class NvmlGpu:
         )
 
     def gpu_percent(self) -> float | None:
-        """Share of the last driver period (1/6 to 1 s) in which any kernel ran; None where it does not tell."""
+        """Share of the last driver period (1/6 to 1 s) in which any kernel ran; None if it does not report it."""
         rates = self._ask(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._handle))
         return None if rates is None else float(rates.gpu)
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        """The driver's answer; None where this GPU or this user gets none."""
+        """The driver's answer; None if this GPU or this user gets none."""
         try:
             return question()
         except self._nvml.NVMLError:

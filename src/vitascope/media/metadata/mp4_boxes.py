@@ -365,7 +365,7 @@ def shown_share(moov: Box, track_id: int) -> float | None:
         track_id: The track's number.
 
     Returns:
-        None where the track or its header is missing or damaged.
+        None if the track or its header is missing or damaged.
     """
     track = next((one for one in moov.children if one.kind == b"trak" and _id_of(one) == track_id), None)
     movie_header, media_header = moov.child(b"mvhd"), track.child(b"mdia", b"mdhd") if track else None

@@ -299,7 +299,7 @@ def choose_encoding(
             simple pictures (H.264 on the CPU); ``auto`` takes one for every four threads, or two where pictures are
             large, if memory allows.
         size: Width and height of the pictures, where known.
-        cache_dir: Where verdicts on the GPU's encoder are kept; None tries it anew in each process.
+        cache_dir: Where verdicts on the GPU's encoder are kept; None tries it again in each process.
         device_id: The GPU that frames come from.
 
     Raises:

@@ -162,7 +162,7 @@ def why_nvenc_fails(
     Args:
         encoder: One of ``NVENC_ENCODERS``' values.
         pixel_format: One of ``NVENC_FORMATS``' values.
-        cache_dir: Where verdicts are kept; None asks anew in each process.
+        cache_dir: Where verdicts are kept; None asks again in each process.
         device_id: The GPU that gives it pictures.
 
     Returns:

@@ -472,7 +472,7 @@ class ContainerMetadata:
 
         Args:
             path: The file.
-            streams: What became of the source's streams: sound that was encoded anew is not ambisonic any more.
+            streams: What became of the source's streams: sound that was encoded again is not ambisonic any more.
 
         Raises:
             OutputError: The file cannot be written.

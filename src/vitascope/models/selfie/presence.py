@@ -159,7 +159,7 @@ class PresenceGate:
         """The number of them that asked the person detector."""
 
     def reset(self) -> None:
-        """Forget everybody: the next frame is judged anew and shown without a fade."""
+        """Forget everybody: the next frame is judged again and shown without a fade."""
         self._eyes = []
 
     def apply(
@@ -319,7 +319,7 @@ def candidate_box(alpha: FloatArray, *, margin: float = _BOX_MARGIN) -> tuple[sl
         margin: Side of the square that is cut out / longest side of that box.
 
     Returns:
-        (rows, columns), or None where no pixel is above 0.3.
+        (rows, columns), or None if no pixel is above 0.3.
     """
     mass = np.clip(alpha - 0.3, 0, 1)
     total = float(mass.sum())

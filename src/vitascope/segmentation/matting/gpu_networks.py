@@ -84,7 +84,7 @@ def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device
 
 
 def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, device: Device) -> OpenedNetwork:
-    """A user's ONNX file on the fastest engine that is installed and right, the processor at worst.
+    """A user's ONNX file on the fastest engine that is installed and right, the CPU at worst.
 
     Args:
         path: The file.
@@ -124,7 +124,7 @@ def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, dev
 
 
 def on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> OpenedNetwork:
-    """A network that computes on the processor, for frames on a GPU.
+    """A network that computes on the CPU, for frames on a GPU.
 
     Args:
         network: Any.
@@ -140,7 +140,7 @@ def on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> Op
 
 
 def _opened(chosen: Chosen[MattingNetwork]) -> OpenedNetwork:
-    """The network, why it, and what became of engines that were kept."""
+    """The network, why it was chosen, and what became of kept engines."""
     return OpenedNetwork(chosen.engine, (*chosen.reasons, *engine_notes(chosen.engine)))
 
 

@@ -60,7 +60,7 @@ Network = TypeVar("Network", bound=NetworkFacts, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class ChosenNetwork(Generic[Network]):
-    """A network, and why it is this one."""
+    """A network, and why it was chosen."""
 
     network: Network
     """Open in this process; of a run that is shared by several, what is known of it."""

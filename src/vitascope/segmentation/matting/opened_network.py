@@ -1,4 +1,4 @@
-"""What opening a network gives, on the processor and on a GPU alike, and what the settings say about it."""
+"""What opening a network gives, on the CPU and on a GPU alike, and what the settings say about it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rvm_size(settings: Settings) -> RvmSize:
 
 
 def refuse_gpu_engine(settings: Settings) -> None:
-    """Refuse an engine that a run on the processor does not have.
+    """Refuse an engine that a run on the CPU does not have.
 
     Raises:
         UsageError: ``model.backend`` names one.
@@ -46,7 +46,7 @@ def refuse_gpu_engine(settings: Settings) -> None:
 
 
 def refuse_int8(settings: Settings, *, name: str) -> None:
-    """Refuse 8 bits for a network that has none on the processor.
+    """Refuse 8 bits for a network that has none on the CPU.
 
     Raises:
         UsageError: ``gpu.precision`` asks for them.

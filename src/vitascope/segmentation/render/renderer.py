@@ -46,9 +46,9 @@ class Rendered:
     pictures: list[Frame]
     """None of a frame that was not drawn."""
     alpha: Plane | None
-    """uint8 or uint16 [H, W], full scale 255 or 65535; None where nobody asked for it."""
+    """uint8 or uint16 [H, W], full scale 255 or 65535; None if nobody asked for it."""
     source: Frame | None
-    """The frame itself; None where nobody asked for it."""
+    """The frame itself; None if nobody asked for it."""
 
     @property
     def nbytes(self) -> int:

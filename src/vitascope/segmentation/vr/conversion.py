@@ -1,4 +1,4 @@
-"""From one projection to another: each eye of a video is painted anew, and everything else stays.
+"""From one projection to another: each eye of a video is painted again, and everything else stays.
 
 ::
 

@@ -27,7 +27,7 @@ _CALLS_BEFORE_RETRY = 256
 
 
 class MemoryMonitor(Protocol):
-    """Tells the memory in use; ``vitascope.gpu.VRAMMonitor`` is one."""
+    """Reports the memory in use; ``vitascope.gpu.VRAMMonitor`` is one."""
 
     def get_stats(self) -> Any:
         """The figures now: ``allocated_vram_gb`` in use of ``total_vram_gb``, in one unit."""

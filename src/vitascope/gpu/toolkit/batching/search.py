@@ -43,12 +43,12 @@ class BatchMeasurement:
     batch_size: int
     verdict: Verdict
     latency_ms: float | None = None
-    """Median time of a call until its result is there; None where memory ran out."""
+    """Median time of a call until its result is there; None if memory ran out."""
     latency_p95_ms: float | None = None
     throughput_fps: float = 0.0
     """Requests a second, of the median."""
     memory_utilization: float | None = None
-    """Share of the device's memory in use, with the result held; None where nobody looked."""
+    """Share of the device's memory in use, with the result held; None if nobody looked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What may be asked of the levers, in plain values, and what they did."""
+"""Options of the levers, in plain values, and what the levers did."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class LeverReport:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts while a job runs; written by the thread that matters are estimated on."""
+    """Counts while a job runs; written by the thread that estimates mattes."""
 
     cached_frames: int = 0
     reused_frames: int = 0

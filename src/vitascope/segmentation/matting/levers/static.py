@@ -1,4 +1,4 @@
-"""Still pictures: where nothing moved, the last answer serves again, and the network rests."""
+"""Still pictures: if nothing moved, the last answer is used again and the network rests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SkipStatic:
     filter's coefficients, which are evaluated against each new frame.
 
     A recurrent network does not see the frames that are left out; its memory stays what it was after the last frame
-    that it saw, as in a film in which repeated pictures were dropped.
+    that it saw, as in a video in which repeated pictures were dropped.
 
     Args:
         inner: Asked for the others.

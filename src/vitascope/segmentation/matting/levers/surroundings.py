@@ -85,7 +85,7 @@ class Surroundings(ABC):
         """Mattes by the parts, of frames of which no look at the whole picture is due."""
 
     def _improved(self, batch: Batch, whole: list[MatteEstimate]) -> list[MatteEstimate]:
-        """What to make of a frame that was due to be looked at whole; its matte as it is, unless a lever does more."""
+        """The matte of a frame that was seen whole; unchanged unless a lever does more."""
         del batch
         return whole
 
