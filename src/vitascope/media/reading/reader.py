@@ -252,7 +252,7 @@ class VideoReader:
             source.close()
 
     def play(self, start_pts: int | None, end_pts: int | None) -> None:
-        """Go to another part of the video; frames count from 0 again, damage goes on counting.
+        """Go to another part of the video; frames, damage and adjusted times count from 0 again.
 
         Exact where the video's own time stamps grow; ``film_index`` tells which containers can be asked for that.
 
@@ -268,6 +268,7 @@ class VideoReader:
         self.start_pts, self.end_pts, self.first_pts = start_pts, end_pts, None
         self._next_index = 0
         self._clock.start_over()
+        self._damage.start_over()
         if start_pts is not None and start_pts > self.origin_pts:
             self._seek(self._source, start_pts)
         else:
@@ -498,9 +499,10 @@ class PresentationClock:
         """How often ``shift`` changed."""
 
     def start_over(self) -> None:
-        """Begin at another place of the file; counts go on."""
+        """Begin at another place of the file."""
         self.shift = self._last_duration = 0
         self._last = None
+        self.adjusted_count = self.repeated_count = self.jump_count = 0
 
     def stamp(self, pts: int | None, duration: int) -> int:
         """The pts of the next picture, in ticks.
