@@ -1,4 +1,4 @@
-"""The animator that the settings ask for, with its portrait; and ``vitascope.Animator``, which draws frame by frame."""
+"""Opens the animator of the settings with its portrait; and ``vitascope.Animator``, which draws frame by frame."""
 
 from __future__ import annotations
 
@@ -186,12 +186,12 @@ class OpenedAnimator:
 
 
 def gains_of(settings: Settings) -> Gains:
-    """Take how strongly the portrait follows from ``animation``."""
+    """Read the strengths from ``animation``."""
     return Gains(**{field.name: getattr(settings.animation, field.name) for field in fields(Gains)})
 
 
 def liveportrait_folder(settings: Settings, home: Path) -> Path:
-    """Say where LivePortrait's weights lie: in the setting's folder, else in ``liveportrait`` below the home."""
+    """The folder of LivePortrait's weights: the setting's, else ``liveportrait`` below the home."""
     wanted = settings.animation.liveportrait_folder
     return default_folder(home) if wanted is None else Path(wanted)
 

@@ -501,7 +501,7 @@ class VoiceDriver:
 
 
 def _notes_of(voice: Voice) -> tuple[str, ...]:
-    """What a person should know of a voice that was heard to its end."""
+    """Notes on a voice that was heard to its end."""
     if voice.audible_count < 0.005 * voice.row_count:
         return ("the sound is silent: the portrait breathes, blinks and looks about",)
     if voice.opened_count < _LITTLE_SPEECH * voice.audible_count:

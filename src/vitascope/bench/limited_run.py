@@ -138,8 +138,7 @@ _MOST_SECONDS = 3.0
 def warm_up(segmenter: Segmenter, video: Path, *, kind: OutputKind) -> None:
     """Build kernels and record CUDA graphs, which takes seconds and happens once for each network; on a CPU, nothing.
 
-    Without it a measurement of a short video is one of its beginning: on one H200, recording took 1.1 s where the other
-    230 frames took 0.1 s, and the verdict on the run was about the recording.
+    Without it a measurement of a short video would measure mostly the recording.
 
     Args:
         segmenter: Open, in this process; it keeps what was built.

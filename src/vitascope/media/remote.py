@@ -33,7 +33,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
 _STORES = frozenset({"abfs", "adl", "az", "gcs", "gs", "memory", "oss", "s3", "s3a"})
 """They have no folders, only names with slashes."""
 _BLOCK_BYTES, _BLOCKS = 4 << 20, 8
-"""What is asked for at a time, and how many of these each open file keeps: demuxers read forwards, and now and then an
+"""Size of a request, and how many of them each open file keeps: demuxers read forwards, and now and then an
 index elsewhere."""
 
 if TYPE_CHECKING:

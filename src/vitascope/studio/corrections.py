@@ -52,7 +52,7 @@ def hints_path(video: Path) -> Path:
 
 
 def read_corrections(video: Path) -> Corrections:
-    """Read the corrections of a video; none where nobody made any.
+    """Read the corrections of a video; empty if there are none.
 
     A video that was given other hints by hand, or an error in them, is told with its line.
     """

@@ -1,4 +1,4 @@
-"""Where the shots of a video begin, found beside everything else and kept, so that the timeline can show them."""
+"""Finds where the shots of a video begin, in the background, and keeps it for the timeline."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Watched(NamedTuple):
 
 
 class Watching:
-    """Answers what is asked of videos that are played.
+    """Answers requests about videos that are played.
 
     Args:
         proxies: Who makes copies.

@@ -57,7 +57,7 @@ class LiveState:
 
 
 class Controls(RunControls):
-    """The state of a live animation and what is asked of it. Thread-safe.
+    """The state of a live animation and requests to it. Thread-safe.
 
     Args:
         state: To begin with.

@@ -285,7 +285,7 @@ def _open_source(
 
 
 def _most_behind_ms(loaded: LoadedSettings, *, listens: bool) -> float:
-    """The longest delay that is not told: what the user set, else what suits pictures, or lips behind a voice."""
+    """The longest delay that is not reported: what the user set, else what suits pictures, or lips behind a voice."""
     key = "performance.max_latency_ms"
     if listens and not loaded.origin(key).explicit:
         return _MOST_BEHIND_MS

@@ -214,7 +214,7 @@ class LiveSession(LiveLoop[CameraPicture]):
         return _Absence(last.rgb, now, last.index, False)
 
     def _watched(self, name: str, work: Callable[[Taken], Made]) -> Callable[[Taken], Made]:
-        """A stage of which is known whether it is at work."""
+        """A stage that records whether it is working."""
 
         def watched(taken: Taken) -> Made:
             self._at_work.add(name)

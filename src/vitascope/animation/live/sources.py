@@ -307,7 +307,7 @@ def open_voice(
 
 
 class EndlessDriver(_Recorded):
-    """For measuring: gives a driver's pictures again and again, at a rate of one's own, from memory.
+    """For measuring: repeats a driver's pictures from memory, at a fixed rate.
 
     Reading costs nothing while it runs: the part that is given, at most its first 256 MB, is read before. For a
     recording this is the estimator, too. It is never over.

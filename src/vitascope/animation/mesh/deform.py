@@ -203,7 +203,7 @@ def _smoothing(count: int) -> npt.NDArray[np.float64]:
 
 
 def _part_lips(vertices: FloatArray) -> None:
-    """Lips touch, they do not pass through one another."""
+    """Keep lips from passing through one another."""
     upper, lower = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
     overlap = np.maximum(vertices[lower, 1] - vertices[upper, 1], 0) / 2
     vertices[upper, 1] += overlap
@@ -234,7 +234,7 @@ def turns_too_far(rest: Pose, motion: FaceMotion, gain: float) -> bool:
 
 
 def _borne_angles(rest: Pose, asked: tuple[float, float, float]) -> tuple[float, float, float]:
-    """The turn (yaw, pitch, roll; degrees) that a portrait can show of one that is asked for."""
+    """The part of a turn (yaw, pitch, roll; degrees) that a portrait can show."""
     yaw, pitch, roll = asked
     own_yaw = angles_of(rest.rotation)[0]
     if yaw * own_yaw < 0:  # towards the camera comes the cheek that the portrait hides

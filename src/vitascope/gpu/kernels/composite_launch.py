@@ -324,7 +324,7 @@ _CELL_BYTES = 16
 _MAX_SHARED_BYTES = 16 * 1024
 # Rows that a strip's beginning costs as much as: first cells, left neighbours, first loads.
 _STRIP_OVERHEAD_ROWS = 8
-# Two waves of strips at 8K: one of 64 rows is 2 % faster where all is mixed, and 10 % slower around one person (H200).
+# Two waves of strips at 8K: longer ones are slower around one person, and hardly faster where all is mixed.
 _MAX_STRIP_ROWS = 32
 _BLOCKS = 16  # that fit a multiprocessor: 32 threads of 128 registers
 

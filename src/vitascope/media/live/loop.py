@@ -45,7 +45,7 @@ RUN_KEYS: dict[str, str] = {
 
 
 class RunControls:
-    """What is asked of a live run. Thread-safe: keys come from sinks, consoles and programs.
+    """Requests to a live run. Thread-safe: keys come from sinks, consoles and programs.
 
     Args:
         on_message: Told, in a few words, what a key did.
@@ -86,11 +86,11 @@ class RunControls:
         return True
 
     def request(self, wanted: str) -> None:
-        """Ask for something that a stage does when it comes to it. Waits for nothing: Ctrl-C's handler calls it."""
+        """Request something that a stage does later. Does not wait: Ctrl-C's handler calls it."""
         self._requests.add(wanted)
 
     def is_asked(self, wanted: str) -> bool:
-        """True while it is asked for and nobody took it."""
+        """True while the request is pending."""
         return wanted in self._requests
 
     def take(self, wanted: str) -> bool:

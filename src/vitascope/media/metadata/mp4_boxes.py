@@ -173,7 +173,7 @@ def scan_file(file: BinaryIO) -> list[FileBox]:
 
 
 def declared_boxes(file: BinaryIO) -> list[FileBox]:
-    """As ``scan_file``; the last box may end behind the end of the file."""
+    """As ``scan_file``; the last box may end after the end of the file."""
     end = file.seek(0, os.SEEK_END)
     boxes: list[FileBox] = []
     offset = 0

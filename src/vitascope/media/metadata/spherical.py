@@ -1,4 +1,4 @@
-"""Stereo and spherical metadata: how players learn that a file is VR, and which half is whose.
+"""Stereo and spherical metadata: how players learn that a file is VR, and which half belongs to which eye.
 
 In MP4 and QuickTime files three generations of boxes say so; all are read, and carried over byte for byte:
 

@@ -47,7 +47,7 @@ class FilmIndex:
 
     @classmethod
     def of(cls, keyframes: Sequence[int], stamp: Stamp = "dts") -> Self:
-        """The index of keyframes in the order of the file, or why it is of no use."""
+        """The index of keyframes in the order of the file, or why it cannot be used."""
         if not keyframes:
             return cls(stamp=stamp, why_none="its index lists no keyframe")
         if any(later <= earlier for earlier, later in pairwise(keyframes)):
@@ -56,7 +56,7 @@ class FilmIndex:
 
 
 def read_film_index(path: Path) -> FilmIndex:
-    """Look the keyframes of a video up. Decodes nothing.
+    """List the keyframes of a video. Decodes nothing.
 
     Raises:
         InputError: The file cannot be opened or holds no video.

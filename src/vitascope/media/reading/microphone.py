@@ -130,7 +130,7 @@ def _require_sounddevice() -> Any:
 
 
 class Microphone:
-    """Sound that is always read, so that nothing waits in the driver. A context manager.
+    """Sound that is read all the time, so that nothing waits in the driver. A context manager.
 
     Args:
         open_one: Opens it; called again when it was unplugged. Its first failure is raised by ``__enter__``.

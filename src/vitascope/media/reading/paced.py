@@ -1,4 +1,4 @@
-"""A video as if it were a camera: shown at its own pace, and what nobody takes in time falls out."""
+"""A video as if it were a camera: it runs at its own pace, and late frames are dropped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Picture = TypeVar("Picture")
 
 
 class Paced:
-    """Gives what comes due by the clock; what nobody takes in time falls out. A context manager.
+    """Gives what is due by the clock; what is not taken in time is dropped. A context manager.
 
     Args:
         clock: Seconds that pass evenly.

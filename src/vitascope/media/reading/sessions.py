@@ -1,4 +1,4 @@
-"""Opens a path with what can read it: as images or a container, with the best decoder that takes the video.
+"""Opens a path as images or a container, with the best decoder that takes the video.
 
 The decoder is the GPU's or the CPU's, in one session or several: several decoders on one video give one stream of
 pictures, in order and without a seam.

@@ -1,4 +1,4 @@
-"""A sink on a thread of its own: the newest picture wins, its failure is its own, and it can be tried again."""
+"""A sink on its own thread: the newest picture wins, a failure stops no other sink, and it can be restarted."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Opening:
         return not self._is_at_work()
 
     def give_up(self, allowed_seconds: float) -> None:
-        """Leave a sink that hangs behind: it has failed."""
+        """Abandon a sink that hangs: it has failed."""
         error = OutputError(f"{self._sink.name} did not finish within {allowed_seconds:g} seconds")
         self.error, self.state = error, "failed"
 
@@ -402,7 +402,7 @@ def started_outlets(
 def telling_failures(
     on_message: Callable[[str], object] | None, runs: threading.Event
 ) -> Callable[[SinkOutlet, Exception], object]:
-    """What tells of a sink that failed, in one line, for ``SinkOutlet``.
+    """Reports a failed sink in one line, for ``SinkOutlet``.
 
     Args:
         on_message: Told; None tells nobody.

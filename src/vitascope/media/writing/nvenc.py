@@ -1,4 +1,4 @@
-"""The GPU's video encoder: whether it works here, what it is told, and the pictures that it is fed with.
+"""The GPU's video encoder: whether it works here, its options, and its input pictures.
 
 Written from FFmpeg's and NVIDIA's documentation and checked against stand-ins: the machines that this code was
 developed on have no NVENC, so it has never run on hardware. So no output is given to it before it has encoded some
@@ -87,7 +87,7 @@ def on_hardware(
     cache_dir: Path | None = None,
     device_id: int = 0,
 ) -> Encoding:
-    """Move an encoding to the GPU's encoder, if that is wished for and possible.
+    """Move an encoding to the GPU's encoder, if that is wanted and possible.
 
     Args:
         encoding: The CPU's.
@@ -155,7 +155,7 @@ def _options(*, cq: int, preset: int) -> dict[str, str]:
 def why_nvenc_fails(
     encoder: str, pixel_format: str = "nv12", *, cache_dir: Path | None = None, device_id: int = 0
 ) -> str | None:
-    """Ask whether an encoder of the GPU gives back what it is given; tried once on a machine, in another process.
+    """Why an encoder of the GPU spoils pictures or fails; tried once on a machine, in another process.
 
     The verdict is kept for the encoder, the pixel format, the GPUs, their driver, FFmpeg's version and Vitascope's.
 

@@ -521,7 +521,7 @@ def refuse_unwritable(path: Path) -> None:
     """Look whether an output could be created, and create nothing.
 
     Raises:
-        OutputError: Its folder may not be written, or what is there cannot be replaced.
+        OutputError: Its folder may not be written, or the existing file cannot be replaced.
         UsageError: It is a pattern without exactly one number.
     """
     pictures = picture_folder(path)
@@ -543,7 +543,7 @@ def refuse_unwritable(path: Path) -> None:
 
 
 class OutputTarget:
-    """The output under its temporary name, and how FFmpeg is told that name.
+    """The output under its temporary name, and how FFmpeg gets that name.
 
     Args:
         path: As the user named it. With the muxer ``image2``: a folder, a pattern such as ``frame_%05d.png``, or a

@@ -403,7 +403,7 @@ def _is_corrupt_input(error: BaseException) -> bool:
 
 
 class ContainerMetadata:
-    """Settles what an output shall say of its video, and writes it.
+    """Decides on the metadata of an output, and writes it.
 
     Args:
         info: What the written frames look like.
@@ -458,7 +458,7 @@ class ContainerMetadata:
             self.notes.append(f"{setup.encoding.codec} in {self._muxer} does not carry HDR metadata")
 
     def prepare(self, stream: VideoStream) -> None:
-        """Tell the muxer what it takes, before the first packet."""
+        """Give the muxer what it takes, before the first packet."""
         if self._muxer not in MATROSKA_MUXERS:
             return
         if self.spherical is not None and self.spherical.stereo is not None:
