@@ -32,7 +32,7 @@ def planned(tmp_path):
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     cut = write_clip(tmp_path / "out.mp4", frame_count=12)
     plan = PlannedVideo(clip, (("key", cut),))
-    remember_finished(plan, stretch(0.5, 1.0).video)
+    remember_finished(plan, stretch(0.5, 1.0).video, resumed=True)
     return plan
 
 
@@ -47,7 +47,7 @@ def test_another_stretch_is_not_done_however_little_longer_or_as_long(planned, s
 def test_an_end_behind_the_videos_is_the_same_as_none(tmp_path):
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     plan = PlannedVideo(clip, (("key", write_clip(tmp_path / "out.mp4", frame_count=47)),))
-    remember_finished(plan, stretch(0.0, 2.5).video)
+    remember_finished(plan, stretch(0.0, 2.5).video, resumed=True)
     assert is_finished(plan, stretch())  # a frame was damaged, and it will be the next time
     assert is_finished(plan, stretch(0.0, 3.0))
     assert not is_finished(plan, stretch(0.0, 1.9))
@@ -66,7 +66,7 @@ def test_what_was_changed_since_is_not_what_is_remembered(planned):
     write_clip(cut, frame_count=48)
     assert not is_finished(planned, stretch(0.5, 1.0))
     assert is_finished(planned, stretch())  # by its length
-    remember_finished(planned, VideoSettings())
+    remember_finished(planned, VideoSettings(), resumed=True)
     write_clip(planned.video, frame_count=60)
     assert not is_finished(planned, stretch())  # the video has grown meanwhile
 
@@ -77,9 +77,15 @@ def test_a_folder_of_pictures_is_remembered_too(tmp_path):
     for number in range(12):
         cv2.imwrite(str(folder / f"{number:06}.png"), np.zeros((8, 8, 3), np.uint8))
     plan = PlannedVideo(clip, (("key", folder),))
-    remember_finished(plan, stretch(0.5, 1.0).video)
+    remember_finished(plan, stretch(0.5, 1.0).video, resumed=True)
     assert is_finished(plan, stretch(0.5, 1.0))
     assert not is_finished(plan, stretch(0.0, 0.5))
+
+
+def test_a_run_of_a_whole_video_leaves_nothing_behind(planned):
+    shutil.rmtree(planned.video.parent / "home")
+    remember_finished(planned, VideoSettings(), resumed=False)
+    assert not (planned.video.parent / "home").exists()
 
 
 def test_resuming_with_a_slightly_longer_stretch_makes_it(tmp_path):

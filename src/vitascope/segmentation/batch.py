@@ -140,7 +140,7 @@ def segment(
     refuse_clashes([planned], settings=loaded.settings)
     with Segmenter(loaded=loaded) as segmenter:
         report = segmenter.write(planned.video, planned.outputs, preview=planned.preview)
-    remember_finished(planned, loaded.settings.video)
+    remember_finished(planned, loaded.settings.video, resumed=False)
     return report
 
 
@@ -196,7 +196,7 @@ def segment_all(
             report = segmenter.write(
                 plan.video, plan.outputs, preview=plan.preview, on_start=started, resume=resume
             )
-            remember_finished(plan, segmenter.settings.video)
+            remember_finished(plan, segmenter.settings.video, resumed=resume)
             yield Outcome(plan, report)
         except VitascopeError as error:
             let_go(error)  # the next video needs the memory
@@ -227,5 +227,5 @@ def _by_all(
         resume=resume,
     ):
         if ended.report is not None:
-            remember_finished(ended.planned, segmenter.settings.video)
+            remember_finished(ended.planned, segmenter.settings.video, resumed=resume)
         yield Outcome(ended.planned, ended.report, ended.error)

@@ -1,8 +1,8 @@
 """Which outputs need not be made again: they exist, and cover the stretch of the video that is wanted now.
 
-What a run made is remembered below Vitascope's home, in a small file for each output: which stretch was asked for, and
-what input and output looked like then. Of an output that nobody remembers, made elsewhere or changed since, the length
-is compared, to the frame.
+What a run with ``--resume`` or of a part of a video made is remembered below Vitascope's home, in a small file for each
+output, which names neither: which stretch was asked for, and what input and output looked like then. Of an output that
+nobody remembers, made elsewhere or changed since, the length is compared, to the frame.
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
         return False
 
 
-def remember_finished(planned: PlannedVideo, wanted: VideoSettings) -> None:
+def remember_finished(planned: PlannedVideo, wanted: VideoSettings, *, resumed: bool) -> None:
     """Remember which stretch the outputs of a video are; where the disk refuses, their length will be compared.
 
     Args:
         planned: Its outputs are written.
         wanted: They say which stretch.
+        resumed: The run is one of several with ``--resume``; others leave nothing behind of a whole video.
     """
+    if not resumed and _stretch(wanted) == _stretch(VideoSettings()):
+        return
     with suppress(OSError, ConfigError, InputError, OutputError):
         folder = _folder()
         folder.mkdir(parents=True, exist_ok=True)
