@@ -218,7 +218,7 @@ class Frame:
         Raises:
             KernelCompileError: The CUDA source could not be built for this GPU.
         """
-        # The conversion is a kernel, and kernels stand on frames: it is found when it is asked for.
+        # The conversion is a kernel, and kernels stand on frames: it is imported when it is used.
         kernel = import_module("vitascope.gpu.kernels.rgb")
         rgb: npt.NDArray[Any] = kernel.nv12_to_rgb(self, dtype=dtype)[0]
         return rgb

@@ -53,7 +53,7 @@ def fetch_face_model(store: ModelStore, progress: Callable[[str, int, int], None
 
     Args:
         store: Where it lies, or is fetched to.
-        progress: Told (model, bytes here, bytes in all) while it is fetched.
+        progress: Called with (model, bytes here, bytes in all) while it is fetched.
 
     Raises:
         MissingDependencyError: MediaPipe, which runs it, is not installed.
@@ -84,7 +84,7 @@ def require_mediapipe() -> Any:
 
 
 def _import_mediapipe() -> None:
-    with suppress(ImportError):  # raised again where it is asked for
+    with suppress(ImportError):  # raised again when it is used
         importlib.import_module("mediapipe")
 
 

@@ -6,8 +6,8 @@ over rounds, widened by sqrt(n / (n - 1)) for few of them, at a confidence that 
 (Bonferroni). Rounds of one run share its hour: other programs and heat move all of them. That is not in their spread,
 so the interval has an allowance for it, half as large as the spread of single rounds, and common to all cells.
 
-Other programs make rounds slower and never faster. Of a dozen rounds or more the faster half is compared, in both runs
-alike: what is slower in itself is so in every round.
+Other programs make rounds slower and never faster. With a dozen rounds or more the faster half is compared, in both
+runs alike: what is slower in itself is so in every round.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class LimitedRun(SettingsSource):
 
         Raises:
             ConfigError: A setting is unknown or out of range.
-            DeviceError: A GPU that was asked for is missing.
+            DeviceError: A GPU that was requested is missing.
         """
         gpu = self.load().settings.gpu
         return select_device(gpu.device, index=gpu.device_id)

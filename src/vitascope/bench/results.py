@@ -211,7 +211,7 @@ class BenchResults:
     """False while it runs, and for ever where it was killed."""
     machine: Machine
     workload: dict[str, str]
-    """What was asked for, in plain words; a run is resumed only by the same."""
+    """What was requested, in plain words; a run is resumed only by the same."""
     settings: dict[str, str] = field(default_factory=dict)
     """Settings that were set explicitly, by dotted key."""
     cells: tuple[Cell, ...] = ()

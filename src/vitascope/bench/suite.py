@@ -451,7 +451,7 @@ def run_suite(
         options: What to measure.
         output_dir: Folder of the results; made where it is missing.
         resume: Go on with the unfinished results there.
-        on_cell: Told each cell, its number from 1, and how many there are.
+        on_cell: Called with each cell, its number from 1, and how many there are.
 
     Returns:
         The results, and their file. Earlier results of that name are kept beside it, with their date.

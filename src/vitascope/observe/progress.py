@@ -36,7 +36,7 @@ class JobProgress:
     Args:
         console: Where to draw; stderr, so that stdout stays free for results.
         visible: False shows nothing, whatever the console is.
-        tell: Told once a second, as plain values for machines, instead of anything being shown.
+        tell: Called once a second with plain values, instead of showing anything.
     """
 
     def __init__(

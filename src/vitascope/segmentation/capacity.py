@@ -50,7 +50,7 @@ def open_streams(device: Device, settings: Settings) -> JobStreams | None:
 
 
 def frames_per_call(loaded: LoadedSettings, info: VideoInfo, *, streams: JobStreams | None) -> int:
-    """Consecutive frames for each call: what was asked for; else the profile's, and on a GPU as many as fill it.
+    """Consecutive frames for each call: what was requested; else the profile's, and on a GPU as many as fill it.
 
     ``performance.mode`` takes one for latency, and for throughput 8 to 16 where nobody asked for a number.
     """

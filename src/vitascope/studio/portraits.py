@@ -83,7 +83,7 @@ class Portraits:
     Args:
         source: Settings of the studio.
         store: Where networks lie.
-        fetch_progress: Told how far the download of a network is.
+        fetch_progress: Called with the progress of a network's download.
     """
 
     def __init__(

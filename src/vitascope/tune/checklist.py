@@ -91,7 +91,7 @@ class Measurements:
     """How often heat slowed the CPU down meanwhile; None if the system does not count it."""
     system: Sequence[SystemCheck]
     soak: Soak | None
-    """None if none was asked for."""
+    """None if none was requested."""
 
 
 def answered(
@@ -521,7 +521,7 @@ def measure_for_checklist(
 
     Args:
         options: What to ask about.
-        tell: Told what is being done, a line each.
+        tell: Called with a line on each step.
 
     Raises:
         UsageError: The time of the soak is out of range.

@@ -170,7 +170,7 @@ class LiveTuner:
         folder: For that video.
         seconds: Of measuring, all trials together.
         command: What searches again, as it is typed.
-        on_trial: Told each trial and how many may come.
+        on_trial: Called with each trial and how many may come.
 
     Raises:
         UsageError: ``seconds`` is too short for a trial.
@@ -278,7 +278,7 @@ class LiveTuner:
         return Effect(_BATCH, size, tuple((size, 100 * rate / most) for size, rate in rates.items()))
 
     def _film(self) -> Path:
-        """The driver, for a tracker to follow; where it is made, it holds no more than what was asked for."""
+        """The driver, for a tracker to follow; where it is made, it holds no more than what was requested."""
         if self._driver.suffix.lower() != MOTION_SUFFIX:
             return self._driver
         film = self._folder / "driver.mp4"

@@ -125,7 +125,7 @@ class ClipTrials:
 
         Args:
             with_quality: Compare mattes with those of the FP32 reference, here and in all trials.
-            expected: Told, before the first run, the seconds that one takes at the least, as far as the reference
+            expected: Called before the first run with the seconds that one takes at least, as far as the reference
                 tells; what it raises ends it.
 
         Raises:
@@ -468,8 +468,8 @@ class Tuner:
             when omitted, at the settings as they are.
         state: Where trials are kept until the search is over.
         resume: Go on with those.
-        on_trial: Told each trial and how many may come.
-        on_plan: Told once, before the first trial, how long one takes and how many there are.
+        on_trial: Called with each trial and how many may come.
+        on_plan: Called once before the first trial: how long one takes and how many there are.
 
     Raises:
         InputError: The clip cannot be read, or is too short.

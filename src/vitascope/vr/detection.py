@@ -354,7 +354,7 @@ def _projection_of_shape(
     return Projection.FLAT, Reason("the shape of the eyes", "a guess")
 
 
-# Of luma at 512 samples a frame. A pole is one direction, stretched over a whole row.
+# Ratios of luma at 512 samples a frame. A pole is one direction, stretched over a whole row.
 _SEAM_TO_NEIGHBOURS, _POLE_TO_PICTURE = 3.0, 0.35
 
 
@@ -456,7 +456,7 @@ def _eye(pictures: Sequence[Picture], region: Region, info: VideoInfo) -> list[P
     return eyes
 
 
-# Of the picture's sides. Circles are found within 0.02, through strong compression.
+# Share of the picture's sides. Circles are found within 0.02, even after strong compression.
 _CENTERED = 0.03
 
 
@@ -471,7 +471,7 @@ def _size(region: Region) -> str:
 Circle = tuple[tuple[float, float], tuple[float, float]]
 """Centre (x, y) and radius (x, y), as fractions of the picture's width and height."""
 
-# Of the picture's sides; luma of 8 bits.
+# Shares of the picture's sides; luma of 8 bits.
 _CORNER, _DARKEST_CORNERS_LUMA, _ABOVE_CORNERS_LUMA = 0.05, 44.0, 10.0
 _NEAR, _LEAST_NEAR_SHARE = 0.02, 0.5
 _LEAST_OUTSIDE_SHARE, _LEAST_DARK_SHARE = 0.02, 0.98

@@ -105,7 +105,7 @@ def postprocess_mask(
         uint8 [N, h, w], C-contiguous, on the scores' device.
 
     Raises:
-        ValueError: Shapes, dtypes or numbers do not fit, or a step is asked for that has no meaning for a class map.
+        ValueError: Shapes, dtypes or numbers do not fit, or a step is requested that has no meaning for a class map.
         KernelCompileError: A CUDA source could not be built for this GPU.
     """
     if kind == "threshold" and class_index is None and scores.ndim == 4 and scores.shape[1] == 1:

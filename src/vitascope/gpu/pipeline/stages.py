@@ -88,7 +88,7 @@ class Source(Stage, Generic[T]):
     output: QueueLimits = _DEFAULT_LIMITS
     """The queue behind this stage."""
     first_alone_until: str | None = None
-    """A slow stage that the first item shall have the cores to itself for: the second is asked for when that stage,
+    """A slow stage that the first item shall have the cores to itself for: the second is requested when that stage,
     done with the first, waits for it. A fast source that runs ahead from the beginning delays the first result, which
     is what somebody waits for. Only ``Map`` stages, which let every item through, may stand between."""
 

@@ -361,7 +361,7 @@ class GpuClock:
             )
 
     def in_use(self) -> CudaEvents | None:
-        """A library that uses a GPU; None if none does. Cheap: no stream is asked for."""
+        """A library that uses a GPU; None if none does. Cheap: no stream is requested."""
         if self._off:
             return None
         if self._cupy is None and not self._without_cupy and "cupy" in sys.modules:

@@ -364,7 +364,7 @@ class CUDAKernelProcessor:
         stream_count: Streams (threads on a CPU) that asynchronous calls share in turn.
 
     Raises:
-        DeviceError: ``cuda`` was asked for and cannot be had.
+        DeviceError: ``cuda`` was requested and cannot be had.
         ValueError: ``stream_count`` is below 1.
     """
 

@@ -48,7 +48,7 @@ class RunControls:
     """Requests to a live run. Thread-safe: keys come from sinks, consoles and programs.
 
     Args:
-        on_message: Told, in a few words, what a key did.
+        on_message: Called with a few words on what a key did.
     """
 
     keys: ClassVar[Mapping[str, str]] = RUN_KEYS
@@ -185,8 +185,8 @@ class LiveLoop(ABC, Generic[Picture]):
         outlets: Started sinks; not closed here.
         controls: Keys.
         options: How to go about it.
-        on_report: Told a report when one was asked for.
-        on_message: Told, in one line, what should be known at once.
+        on_report: Called with a report when one was requested.
+        on_message: Called with one line that the user should see at once.
         sampler: Measures CPU and GPU; started.
     """
 

@@ -89,7 +89,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
     ) -> None:
         super().__init__(clock, wait)
         self.part = start_seconds, end_seconds
-        """Start and end in seconds, as they were asked for."""
+        """Start and end in seconds, as they were requested."""
         self._reader = open_video(
             path,
             start_seconds=start_seconds or None,

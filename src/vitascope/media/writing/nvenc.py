@@ -101,7 +101,7 @@ def on_hardware(
         device_id: As for ``why_nvenc_fails``.
 
     Raises:
-        OutputError: ``nvenc`` is asked for and cannot be had; the message says what is missing.
+        OutputError: ``nvenc`` is requested and cannot be had; the message says what is missing.
     """
     if hardware == "cpu":
         return encoding

@@ -144,7 +144,7 @@ class RvmTorchNetwork:
         cache_dir: The folder of the packages of ``aot``.
         cudnn_benchmark: Let cuDNN time its algorithms for each shape.
         cudnn_deterministic: Only algorithms of cuDNN that give the same bits every time.
-        on_note: Told, in one line, when a package is built and why.
+        on_note: Called with one line when a package is built and why.
 
     Raises:
         ModelError: The file is not an official RVM network.

@@ -147,7 +147,7 @@ def int8_choice(
         None if nobody asks for it: no wish, a GPU, or another network than RVM.
 
     Raises:
-        EngineError: It was asked for by name, and is not right for this video; the message has the figures.
+        EngineError: It was requested by name, and is not right for this video; the message has the figures.
         InputError: The video cannot be read.
     """
     is_rvm = loaded.settings.model.kind is None and network.name.startswith("rvm")

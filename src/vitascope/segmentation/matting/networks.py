@@ -33,7 +33,7 @@ __all__ = [
 
 
 FetchProgress = Callable[[str, int, int], None]
-"""Told (model name, bytes so far, bytes in all) while a model is fetched."""
+"""Called with (model name, bytes so far, bytes in all) while a model is fetched."""
 
 
 class NetworkFacts(Protocol):
@@ -87,13 +87,13 @@ def open_network(
         settings: Of the run.
         store: Where networks lie.
         device: On a GPU the network takes and gives CuPy arrays.
-        progress: Told how far a download is.
+        progress: Called with the progress of a download.
 
     Raises:
         UsageError: An ONNX file of one's own without ``model.kind``, or ``model.kind`` without one.
         ModelError: The network is unknown, cannot be fetched, fails its checksum, or is of another kind.
         EngineError: The engine cannot load it.
-        MissingDependencyError: The engine that was asked for is not installed.
+        MissingDependencyError: The engine that was requested is not installed.
     """
     model = settings.model
     if _is_file_name(model.name):

@@ -23,7 +23,7 @@ class Background:
 
     Args:
         path: An image or a video.
-        begin_seconds: Time of the frame at which it begins; None takes the first one that ``behind`` is asked for.
+        begin_seconds: Time of the frame at which it begins; None takes that of the first call of ``behind``.
 
     Raises:
         InputError: It cannot be opened.

@@ -160,7 +160,7 @@ def convert(
         crf: Likewise.
         preset: Likewise.
         keep_partial: Keep what could be read of a damaged video, as ``<output>.part``.
-        may_replace: Told an output that is there, before it is opened; may raise.
+        may_replace: Called with an output that exists, before it is opened; may raise.
         on_start: Called once everything is open, from this thread.
 
     Raises:
