@@ -48,7 +48,7 @@ class DeviceEvent(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether the work before the event is done."""
+        """True if the work before the event is done."""
         ...
 
     def synchronize(self) -> None:

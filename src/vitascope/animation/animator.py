@@ -180,7 +180,7 @@ class OpenedAnimator:
     batch_size: int = 1
     notes: tuple[str, ...] = ()
     curves: Mapping[str, Curve] | None = None
-    """How the portrait's expressions read; None if that was not measured."""
+    """The portrait's measured response to expressions; None if not measured."""
     eases: Callable[[FaceMotion], bool] = lambda _: False
     """Tells whether a motion turns the head farther than the portrait can show."""
 

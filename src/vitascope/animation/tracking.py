@@ -330,7 +330,7 @@ def _blendshapes(result: Any, index: int) -> FloatArray:
 
 
 def _moved(face: TrackedFace, before: TrackedFace) -> float:
-    """How far landmarks are from where they were, in sizes of the face."""
+    """Distance that landmarks moved, in sizes of the face."""
     apart = np.linalg.norm(face.landmarks[:, :2] - before.landmarks[:, :2], axis=1).mean()
     return float(apart) / max(before.size_pixels, 1.0)
 

@@ -1,4 +1,4 @@
-"""Which machine and which software a figure was measured with."""
+"""The machine and the software that a figure was measured with."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class MeasuredSegmenter(Segmenter):
 
     @property
     def store(self) -> ModelStore:
-        """Where its networks lie."""
+        """Store of its networks."""
         return self._alone().store
 
     def _alone(self) -> FilmRunner:

@@ -112,7 +112,7 @@ class Operations:
     """What a network spends its time and memory traffic on."""
 
     source: str
-    """Who told."""
+    """The source."""
     ms: float = 0.0
     """Time of all operators for a frame; recording costs a little."""
     operator_count: int = 0

@@ -64,7 +64,7 @@ _PEAKS = ("peak_ram", "peak_vram")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How often a video is run over: until ``seconds`` are spent, within these bounds."""
+    """Number of rounds over a video: until ``seconds`` are spent, within these bounds."""
 
     fewest: int
     most: int

@@ -449,7 +449,7 @@ def vitascope_home() -> Path:
 
 
 def engine_cache() -> Path:
-    """Where built engines are kept, and verdicts on engines and on the GPU's video encoder.
+    """Folder of built engines, and of verdicts on engines and on the GPU's video encoder.
 
     Raises:
         ConfigError: As ``vitascope_home``.

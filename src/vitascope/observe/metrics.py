@@ -150,7 +150,7 @@ class MetricsServer:
         )
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.server_address[1]}/metrics"
-        """Where Prometheus finds it."""
+        """Its address for Prometheus."""
 
     def __enter__(self) -> Self:
         """Begin to answer."""

@@ -21,7 +21,7 @@ PARTS_OF_STAGES = {
 
 
 def profile_paths(output: Path) -> tuple[Path, Path]:
-    """Where profile and trace of a run lie.
+    """Paths of a run's profile and trace.
 
     Args:
         output: The first output; of a folder of pictures, they lie beside the folder.

@@ -136,7 +136,7 @@ class StillSegmenter:
             return self._mask(picture)
 
     def stats(self) -> BatcherStats:
-        """How many pictures shared calls, and how long they waited."""
+        """Numbers of pictures that shared calls, and their waiting times."""
         return self._batcher.stats()
 
     def _mask(self, picture: npt.NDArray[np.uint8]) -> Plane:

@@ -76,7 +76,7 @@ class Library:
 
     @property
     def folder(self) -> Path:
-        """Where new files go: the first folder that was named.
+        """Folder of new files: the first that was named.
 
         Raises:
             UsageError: None was.

@@ -62,7 +62,7 @@ class Motion:
 
     @property
     def read_share(self) -> float:
-        """How much was read, 0 to 1."""
+        """Share that was read, 0 to 1."""
         if self.is_complete:
             return 1.0
         if self.pipeline is None or not self.frame_count:

@@ -99,7 +99,7 @@ class _File(_Kept):
 
 
 class Progress(BaseModel):
-    """How far the running job is."""
+    """Progress of the running job."""
 
     frames: int = 0
     of_frames: int | None = None
@@ -107,10 +107,10 @@ class Progress(BaseModel):
     loads: tuple[tuple[str, float], ...] = ()
     """Each stage and how busy it is, 0 to 1."""
     limit: str | None = None
-    """Which stage sets the pace, and why, in a sentence."""
+    """The stage that sets the pace, and why, in a sentence."""
     is_scan: bool = False
     fetching: str | None = None
-    """Which network comes over the line, and how far it is."""
+    """The network that is being fetched, and its progress."""
 
 
 class Queue:
@@ -228,7 +228,7 @@ class Queue:
         self._on_news()
 
     def progress(self) -> Progress | None:
-        """How far the running job is; None while none runs."""
+        """Progress of the running job; None while none runs."""
         started = self._started
         if started is None:
             return None if self._fetching is None else Progress(fetching=self._fetching)

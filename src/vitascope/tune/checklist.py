@@ -128,7 +128,7 @@ class Checklist:
         return tuple(item for item in self.items if item.answer == "no")
 
     def count(self, answer: Answer) -> int:
-        """How many have this answer."""
+        """Number of questions with this answer."""
         return sum(item.answer == answer for item in self.items)
 
     def verdict(self) -> str:
@@ -498,7 +498,7 @@ class ChecklistOptions(SettingsSource):
     video: Path | None = None
     """The video; a synthetic one when omitted."""
     soak_seconds: float | None = None
-    """How long to run it again and again; None leaves that out."""
+    """Seconds to repeat it; None leaves that out."""
     results: Path | None = None
     """Results of a run of the suite; None looks where ``bench run`` writes by itself."""
 

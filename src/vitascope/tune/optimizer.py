@@ -89,7 +89,7 @@ class Shown:
     pace: str | None = None
     """What set the pace, in words; None if no stage did."""
     run_seconds: float = 0.0
-    """How long one trial takes, opening the network included."""
+    """Seconds of one trial, opening the network included."""
 
 
 class ClipTrials:
@@ -434,7 +434,7 @@ class Tuned(TunedSettings):
 
     @property
     def gain(self) -> float:
-        """How many times as fast."""
+        """Gain of speed, as a factor."""
         return self.after.score / self.before.score
 
     def trade_off(self) -> str:

@@ -202,7 +202,7 @@ class Knob:
     ordered: bool = True
 
     def apart(self) -> _Floats:
-        """How far values lie apart, 0..1, float64 [V, V]."""
+        """Distances of values, 0..1, float64 [V, V]."""
         count = len(self.values)
         if not self.ordered or count < 2:
             return np.asarray(1.0 - np.eye(count))

@@ -61,7 +61,7 @@ def check_system(
 
 
 def processor_throttle_count(root: Path = Path("/")) -> int | None:
-    """How often heat has slowed the CPU's cores down since the system began; None if it does not count.
+    """Times that heat slowed the CPU's cores since the system began; None if it does not count.
 
     Linux counts it for each core of Intel's CPUs: Documentation/admin-guide/abi-testing (``thermal_throttle``).
 

@@ -162,7 +162,7 @@ def _commented(plain: str, reasons: Mapping[str, str]) -> str:
 
 
 def history_path() -> Path:
-    """Where the history lies: below ``VITASCOPE_HOME``."""
+    """Path of the history, below ``VITASCOPE_HOME``."""
     return vitascope_home() / "optimization_history.jsonl"
 
 

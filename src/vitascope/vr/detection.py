@@ -47,7 +47,7 @@ Picture = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """How something was found out."""
+    """The source of a verdict, and how sure it is."""
 
     how: str
     """For people: ``declared``, ``stereo box``, ``file name (_SBS)``, ``black corners around a circle`` …"""
@@ -328,7 +328,7 @@ _EXACT_SQUARE = 0.02
 
 
 def _fits(projection: Projection | None, aspect: float) -> bool:
-    """Whether an eye's shape is that of a projection, whole or squeezed."""
+    """True if an eye's shape is that of a projection, whole or squeezed."""
     low, high = _SQUARE if projection is Projection.HALF_EQUIRECTANGULAR else _TWO_TO_ONE
     return any(low <= aspect * factor <= high for factor in (1, 2, 0.5))
 
@@ -359,7 +359,7 @@ _SEAM_TO_NEIGHBOURS, _POLE_TO_PICTURE = 3.0, 0.35
 
 
 def _goes_around(pictures: Sequence[Picture]) -> bool:
-    """Whether pictures are whole spheres: the right border goes on at the left one, and the poles are even."""
+    """True if pictures are whole spheres: the right border goes on at the left one, and the poles are even."""
     votes = []
     for picture in pictures:
         luma = picture.astype(np.float32)
@@ -429,7 +429,7 @@ def _fov(
 
 
 def _looks_squeezed(layout: StereoLayout, projection: Projection, aspect: float) -> bool:
-    """Whether the eyes' shape is half of what the projection has; of flat pictures, half of 16:9."""
+    """True if the eyes' shape is half of what the projection has; of flat pictures, half of 16:9."""
     whole = {Projection.EQUIRECTANGULAR: 2.0, Projection.FLAT: 16 / 9}.get(projection, 1.0)
     if layout is StereoLayout.SIDE_BY_SIDE:
         return 0.45 <= aspect / whole <= 0.55

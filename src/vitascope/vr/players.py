@@ -313,7 +313,7 @@ def deovr_json(video: ServedVideo) -> dict[str, Any]:
 
 
 def description_beside(video: Path, player_json: str) -> Path:
-    """Where a video's JSON for a player lies."""
+    """Path of a video's JSON for a player."""
     return video.with_name(f"{video.name}.{player_json}.json")
 
 

@@ -299,7 +299,7 @@ def _decide_cuda(scores: Any, steps: MaskSteps, *, out: Any) -> Any:
 
 
 def _is_channels_last(scores: Any) -> bool:
-    """Whether [N, C, h, w] lies as [N, h, w, C] in memory, as PyTorch's ``channels_last`` has it."""
+    """True if [N, C, h, w] lies as [N, h, w, C] in memory, as PyTorch's ``channels_last`` has it."""
     count, classes, height, width = scores.shape
     itemsize = scores.dtype.itemsize
     pixel_bytes = classes * itemsize

@@ -98,7 +98,7 @@ class MemoryFigures:
     """
 
     note: str | None = None
-    """Which figures are missing, and what would bring them."""
+    """Missing figures, and what to install for them."""
 
     def __init__(self) -> None:
         host_memory()  # raises here rather than in a thread
@@ -285,7 +285,7 @@ class VRAMMonitor:
 
     @property
     def note(self) -> str | None:
-        """Which figures are missing here, and what would bring them."""
+        """Missing figures, and what to install for them."""
         return self._figures.note
 
     def __enter__(self) -> VRAMMonitor:

@@ -55,7 +55,7 @@ def nbytes_of(item: object) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """How much a queue may hold, and what happens when it is full.
+    """Limits of a queue, and what happens when it is full.
 
     Raises:
         ValueError: A limit is below 1, or ``overflow`` is neither of its two words.

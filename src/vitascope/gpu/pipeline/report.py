@@ -155,7 +155,7 @@ def summarise(name: str, meters: Sequence[Meter], *, wall_seconds: float, now: f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """How long something took, over all its occurrences; zeros when there were none."""
+    """Durations of something, over all its occurrences; zeros when there were none."""
 
     count: int = 0
     mean_seconds: float = 0.0

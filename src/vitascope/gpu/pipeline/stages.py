@@ -71,7 +71,7 @@ class Stage:
         return ()
 
     def _patience_seconds(self) -> float | None:
-        """How long to wait for the next item before ``_lapse`` is called; None: without end."""
+        """Seconds to wait for the next item before ``_lapse`` is called; None: without end."""
         return None
 
     def _lapse(self) -> Iterable[Any]:
@@ -138,7 +138,7 @@ class TimedGrouper(Grouper[T_contra, U_co], Protocol[T_contra, U_co]):
     """A ``Grouper`` that does not hold items back for ever when no more come."""
 
     def due_seconds(self) -> float | None:
-        """How long to wait for the next item at most, 0 not at all; None when nothing is held back."""
+        """Most seconds to wait for the next item; None when nothing is held back."""
 
     def lapse(self) -> Iterable[U_co]:
         """No item came in that time: return what is to go. Followed by ``due_seconds`` again."""
@@ -209,7 +209,7 @@ class Batched(Generic[T, U]):
         return self.flush() if len(self._items) == self._wanted else ()
 
     def due_seconds(self) -> float | None:
-        """How long the items that are there still wait for others."""
+        """Seconds that the held items still wait for others."""
         if not self._items or self._timeout_seconds is None:
             return None
         return max(self._deadline - perf_counter(), 0.0)

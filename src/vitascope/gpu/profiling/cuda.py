@@ -215,7 +215,7 @@ class CUDAProfiler:
         return sorted(rows, key=lambda row: -row.total_seconds)
 
     def timeline(self) -> GpuTimeline:
-        """How busy the GPU was, and how often the host waited for it."""
+        """Load of the GPU, and how often the host waited for it."""
         device = self._device_events()
         stretches = sorted((event.time_range.start / 1e6, event.time_range.end / 1e6) for event in device)
         busy, gaps = _union(stretches)

@@ -41,7 +41,7 @@ class GpuLimits:
     memory_bytes: int | None
     power_watts: float | None
     slowdown_celsius: float | None
-    """Where it begins to slow itself down."""
+    """Temperature at which it begins to slow down."""
     sm_clock_mhz: float | None
     pcie_bytes_per_second: float | None
     """The most that the link as it is now moves in one direction."""
@@ -240,7 +240,7 @@ class NvmlGpu:
 
 
 def _bus_address(device_id: int) -> bytes:
-    """Where a GPU sits, from the CUDA driver itself: needs neither CuPy nor PyTorch, and starts no context.
+    """Bus address of a GPU, from the CUDA driver itself: needs neither CuPy nor PyTorch, and starts no context.
 
     https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html
     """

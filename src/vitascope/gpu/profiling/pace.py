@@ -1,4 +1,4 @@
-"""Which stage of a pipeline sets its pace: what the run would gain if one of them took half as long.
+"""Finds the stage that sets a pipeline's pace: what the run would gain if a stage took half as long.
 
 The model: a run takes as long as the busiest of the things that it needs. These are its stages (their load), the
 CPU's cores and the GPU where several stages share them, and pairs of stages that cannot overlap because the queue
@@ -48,7 +48,7 @@ class StagePace:
 
     @property
     def gain(self) -> float:
-        """How many times faster the run would be."""
+        """Gain of speed, as a factor."""
         return 1 / (1 - self.saving)
 
 

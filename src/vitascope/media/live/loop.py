@@ -264,7 +264,7 @@ class LiveLoop(ABC, Generic[Picture]):
         self._run_controls.request("quit")
 
     def snapshot(self) -> PipelineReport:
-        """Where the time of the run went so far."""
+        """The stages' report so far."""
         return self._pipeline.snapshot()
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Which encoder, pixel format and options an output gets.
+"""Chooses encoder, pixel format and options of an output.
 
 ``choose_encoding`` turns a path and a few wishes into an `Encoding`, and refuses what cannot work with a message that
 says what would.

@@ -177,7 +177,7 @@ class CacheContents(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """Where mattes are kept."""
+    """The folder of kept mattes."""
     return vitascope_home() / "mattes"
 
 

@@ -268,7 +268,7 @@ class _Trial:
         return blake2b(repr(parts).encode(), digest_size=20).hexdigest()
 
     def _places(self, duration_seconds: float | None, count: int | None) -> list[float]:
-        """Where to look, in seconds."""
+        """Times to sample, in seconds."""
         begin = self._settings.video.start_seconds
         per_place = _SETTLING + _CALIBRATED + _COMPARED
         if duration_seconds is None or count is None or count < per_place * len(_PLACES):

@@ -113,7 +113,7 @@ def _chosen(opened: OpenedNetwork, requested: str, note: str | None = None) -> C
 
 
 def foresee_network(settings: Settings, store: ModelStore) -> str:
-    """Which network ``open_network`` would open, in words; fetches nothing.
+    """The network that ``open_network`` would open, in words; fetches nothing.
 
     What is on this machine is verified, and an ONNX file of one's own opened and closed, so that what is wrong with
     them shows now.

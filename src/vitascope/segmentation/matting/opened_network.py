@@ -20,7 +20,7 @@ class OpenedNetwork(NamedTuple):
 
 
 class RvmSize(TypedDict):
-    """How large RVM's picture is: arguments of its networks."""
+    """The size of RVM's picture: arguments of its networks."""
 
     downsample_ratio: float | None
     longest_side: int | None

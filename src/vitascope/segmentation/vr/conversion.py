@@ -129,7 +129,7 @@ class ConversionReport:
 
 
 def default_output(video: Path, source: VrDescription, target: TargetName) -> Path:
-    """Where a conversion goes that nobody named: beside the input, under a name that players understand."""
+    """The default output of a conversion: beside the input, under a name that players understand."""
     words = _words_of(source, TARGETS[target])
     suffix = video.suffix if video.suffix.lower() in (".mov", ".mkv", ".mp4") else ".mp4"
     stem = without_vr_words(video.stem)
