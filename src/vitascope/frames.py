@@ -1,4 +1,4 @@
-"""What flows through every stage: a frame in its native YUV planes, its colour, and its place in time.
+"""The frame that flows through every stage: native YUV planes, colour, and its place in time.
 
 A frame is not converted to full-resolution RGB unless somebody asks for it (``Frame.to_rgb``). Kernels read the planes
 as the decoder wrote them and write the same kind of planes for the encoder, so colour, bit depth and timing come out as
@@ -239,7 +239,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class VideoInfo:
-    """What a video says of itself, read before the first frame is decoded."""
+    """A video's description, read before the first frame is decoded."""
 
     path: Path
     width: int

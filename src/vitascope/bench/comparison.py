@@ -44,7 +44,7 @@ _MEMORY_GROWTH = 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellChange:
-    """What became of one cell."""
+    """The change of one cell."""
 
     key: CellKey | None
     """None for all cells together."""
@@ -72,7 +72,7 @@ class Comparison:
     broken: tuple[str, ...]
     """Cells that were measured before and fail now, a sentence each."""
     notes: tuple[str, ...]
-    """What was not compared, and what else differs."""
+    """Notes on what was not compared and what else differs."""
     tolerance: float
     confidence: float
     """The confidence of each interval."""

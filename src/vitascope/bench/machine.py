@@ -47,7 +47,7 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What results depend on beside the code."""
+    """The machine and software that results depend on."""
 
     system: str
     processor: str

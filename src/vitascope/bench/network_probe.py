@@ -72,7 +72,7 @@ class ProbeEffort:
 
 @dataclass(frozen=True, slots=True)
 class ProbedNetwork:
-    """What was found."""
+    """The measurement of a network."""
 
     row: Row
     """``network``: milliseconds for a frame, a sample for each call."""

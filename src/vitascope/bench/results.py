@@ -1,4 +1,4 @@
-"""What a benchmark measured, as a JSON file of a versioned schema; ``docs/benchmarking.md`` describes it.
+"""The results of a benchmark, as a JSON file of a versioned schema.
 
 The file is written again after every cell, whole or not at all: a run that is killed keeps what it measured.
 """
@@ -109,7 +109,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """What a network spends its time and memory traffic on."""
+    """The operators of a network by time and memory traffic."""
 
     source: str
     """The source."""
@@ -129,7 +129,7 @@ class Operations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellKey:
-    """What is measured; two runs are compared cell by cell where their keys are equal."""
+    """The settings of a cell; two runs are compared cell by cell if their keys are equal."""
 
     clip: str
     """``synthetic``, or the file's name."""

@@ -339,7 +339,7 @@ _QUICK_PROBE = ProbeEffort(seconds=0.3, traced_calls=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteOptions(SettingsSource):
-    """What to measure, and where its settings come from."""
+    """The cells to measure, and the source of their settings."""
 
     only: Axis | None = None
     """Vary this alone."""

@@ -39,7 +39,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """What became of a target."""
+    """The result for a target."""
 
     target: Target
     value: float | None

@@ -318,7 +318,7 @@ def verify(
 def _video_settings(
     stereo: str | None, projection: str | None, fov: float | None, **stretch: str | None
 ) -> VideoSettings:
-    """What is said of the input."""
+    """Settings of the input."""
     given = {
         "stereo": stereo,
         "projection": projection,

@@ -89,7 +89,7 @@ class PeopleRule(Timed):
 
 
 class Mark(Timed):
-    """What was marked in a picture of a frame."""
+    """A mark in a frame: a click, a box or a stroke."""
 
     at: Seconds
     do: Literal["keep", "remove"] = "keep"

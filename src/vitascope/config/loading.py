@@ -285,7 +285,7 @@ def _profile_entries(named: _Entry | None) -> tuple[str, dict[str, _Entry]]:
 
 
 def _player_entries(named: _Entry | None) -> dict[str, _Entry]:
-    """What a VR player wants; all that the user says comes over it."""
+    """The settings that a VR player needs; the user's own settings win over them."""
     if named is None or named.value is None:
         return {}
     # Imported here: no other settings need what is known of players.

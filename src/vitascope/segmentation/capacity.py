@@ -113,7 +113,7 @@ class Parallelism:
 
 
 def parallelism_of(settings: Settings) -> Parallelism:
-    """What the settings ask for."""
+    """The parallelism that the settings ask for."""
     stages = settings.pipeline.stages
     return Parallelism(
         prepare_threads=max(settings.model.num_workers, 1),

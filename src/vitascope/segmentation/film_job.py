@@ -108,7 +108,7 @@ class FilmJob(ABC):
         self.notes += self.matting.finish(is_whole=is_whole)
 
     def lever_report(self) -> LeverReport:
-        """What became of the frames, once all are through."""
+        """The levers' report, once all frames are through."""
         return self.matting.report()
 
 

@@ -30,7 +30,7 @@ def profile_paths(output: Path) -> tuple[Path, Path]:
 
 
 def not_profiled(*, wanted: bool) -> list[str]:
-    """What to say of a run whose work is done in other processes, where no profiler looks."""
+    """The note on a run that is not profiled because other processes do its work."""
     if not wanted:
         return []
     return [

@@ -30,7 +30,7 @@ class CorrectionsClashError(UsageError):
 
 
 class Corrections(NamedTuple):
-    """What the file holds at a time."""
+    """The content of the file at a time."""
 
     revision: str
     hints: Hints | None

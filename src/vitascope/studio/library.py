@@ -52,7 +52,7 @@ class ListedFile:
 
 
 class Library:
-    """What lies in the named folders.
+    """The files of the named folders.
 
     Args:
         named: Folders, looked through with all that lies below them, and videos, whatever their suffix.

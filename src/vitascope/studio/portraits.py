@@ -50,7 +50,7 @@ class Strength(NamedTuple):
 
 @dataclass
 class Motion:
-    """What a driver does, as far as it was read; written by one thread, read by others."""
+    """A driver's motion, as far as it was read; written by one thread, read by others."""
 
     seconds: list[float] = field(default_factory=list)
     """When each frame is shown, from the first one on."""

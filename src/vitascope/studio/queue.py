@@ -57,7 +57,7 @@ class _Kept(BaseModel):
 
 
 class Order(_Kept):
-    """What a user asks for."""
+    """A user's order."""
 
     task: Literal["people", "cut", "animate"]
     kind: OutputKind = "key"
@@ -68,7 +68,7 @@ class Order(_Kept):
     begin_seconds: float = 0.0
     end_seconds: float | None = None
     portrait: Path | None = None
-    """What moves as the video's face does."""
+    """The portrait."""
     expression: Annotated[float, Field(ge=0, le=4)] = 1.0
     pose: Annotated[float, Field(ge=0, le=4)] = 1.0
 
@@ -82,7 +82,7 @@ class Job(_Kept):
     state: State = "waiting"
     made: tuple[Path, ...] = ()
     said: tuple[str, ...] = ()
-    """What the run said of itself."""
+    """The run's notes."""
     error: str | None = None
     added_at: float = 0.0
     """Seconds since 1970."""

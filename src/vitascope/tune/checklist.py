@@ -52,14 +52,14 @@ class ChecklistItem:
     question: str
     answer: Answer
     figure: str
-    """What was measured; for ``not applicable``: why not."""
+    """The measurement; for ``not applicable`` the reason."""
     advice: str | None = None
-    """What brings a yes; None if nothing is to be done."""
+    """What to do for a yes; None if nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What the answers are drawn from."""
+    """The measurements behind the answers."""
 
     video: str
     """How to speak of it."""
@@ -493,7 +493,7 @@ _DEFAULT_RESULTS = Path("results") / RESULTS_NAME
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistOptions(SettingsSource):
-    """What to ask about, and where its settings come from."""
+    """The video to check, and the source of its settings."""
 
     video: Path | None = None
     """The video; a synthetic one when omitted."""

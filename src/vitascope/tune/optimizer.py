@@ -77,7 +77,7 @@ _Mattes = list[npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the first run says of clip and network."""
+    """Facts about clip and network from the first run."""
 
     measured: Measured
     device: Device
@@ -337,7 +337,7 @@ class SearchTime:
         return perf_counter() - self._began + 2 * turns(run_seconds) * run_seconds > left
 
     def plan(self, run_seconds: float, *, trials: int, cells: int) -> str:
-        """What comes, in one line."""
+        """The plan, in one line."""
         limit = ""
         if self._most_seconds is not None:
             minutes = self._most_seconds / 60
@@ -359,7 +359,7 @@ _DEFAULT_ERROR = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is wanted."""
+    """The goal of a search."""
 
     fps: float | None = None
     """Frames a second to reach; of all that reach it, the most exact is taken. None: as fast as possible."""
@@ -408,14 +408,14 @@ class Tuned(TunedSettings):
     command: str = "vitascope optimize in.mp4"
 
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """What was measured before and after, by name."""
+        """Measurements before and after, by name."""
         return (
             {"fps": self.before.score, **self.before.figures},
             {"fps": self.after.score, **self.after.figures},
         )
 
     def change_in_words(self) -> str:
-        """What was gained, and what it costs."""
+        """The gain, and its cost."""
         return f"{self.before.score:.1f} -> {self.after.score:.1f} fps ({self.gain:.2f}x); {self.trade_off()}"
 
     def unchanged_in_words(self) -> str:
@@ -438,7 +438,7 @@ class Tuned(TunedSettings):
         return self.after.score / self.before.score
 
     def trade_off(self) -> str:
-        """What the speed costs, in words."""
+        """The cost of the speed, in words."""
         words = []
         for name, unit, digits in (("alpha_error", "of 255 alpha error", 2), ("latency_ms", "ms latency", 0)):
             if name in self.after.figures:
@@ -680,7 +680,7 @@ class Tuner:
 
 
 def _changed(search: GridSearch, cell: Cell | None, now: Mapping[str, Any]) -> dict[str, Any]:
-    """What a cell sets otherwise than it is now."""
+    """The settings of a cell that differ from the present ones."""
     values = {} if cell is None else search.values(cell)
     if values.get("performance.mode") == "latency":  # one frame at a time, whatever the batch
         values = {key: value for key, value in values.items() if not key.endswith("batch_size")}
@@ -705,11 +705,11 @@ _MOST_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class AutoTuned:
-    """What a job starts with."""
+    """The settings that a job starts with, and why."""
 
     loaded: LoadedSettings
     values: Mapping[str, Any]
-    """What was chosen, by key; empty if the settings stay."""
+    """The chosen values, by key; empty if the settings stay."""
     note: str
     """One line for the user."""
 

@@ -1,4 +1,4 @@
-"""What a video is to a VR player: layout, projection and field of view, how each was found out, and how sure it is.
+"""Layout, projection and field of view of a video for a VR player, how each was found out, and how sure it is.
 
 What the user says wins over the file's boxes, these over its name, the name over what the pictures show, and that over
 the shape of the frame. Where two of them contradict each other, a line says so.
@@ -56,7 +56,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class VrDescription:
-    """What a video is to a VR player."""
+    """A video's layout and projection, as a VR player needs them."""
 
     layout: StereoLayout
     projection: Projection
@@ -76,7 +76,7 @@ class VrDescription:
     camera: str | None = None
     """Whose lens it is, where the name says it: ``MKX200``, ``MKX220``, ``RF52`` or ``VRCA220``."""
     doubts: tuple[str, ...] = ()
-    """What a person should know or look at, one line each."""
+    """Notes for the user, one line each."""
 
     @property
     def trusted_lens(self) -> Lens | None:

@@ -1,4 +1,4 @@
-"""What a VR video's file name says: the words that studios, cameras and players put between separators.
+"""Reads a VR video's file name: the words that studios, cameras and players put between separators.
 
 Only whole words count: "ours_180.mp4" must not read as "ou", nor "slr.mp4" as "lr". Words that are also something else
 ("ou" is French, "BT" a company, "alpha" a stage of a project) count only beside a word of VR or 3D.

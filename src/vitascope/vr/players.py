@@ -51,13 +51,13 @@ Box = Literal["st3d", "sv3d", "vexu"]
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """What one player wants of a video with people cut out."""
+    """Requirements of one player on a video with people cut out."""
 
     name: str
     """As in ``--player``."""
     title: str
     kinds: tuple[PlayerKind, ...]
-    """What it shows people on, the best first."""
+    """Output kinds on which it shows people, the best first."""
     boxes: frozenset[Box]
     """What tells it layout and projection inside the file; empty if it goes by name or JSON."""
     json: Literal["heresphere", "deovr"] | None

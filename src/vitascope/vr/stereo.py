@@ -38,7 +38,7 @@ class DetectedLayout:
     reason: str
     """For people: ``declared``, ``stereo box``, ``file name (_SBS)`` or ``NO_SIGN``."""
     doubt: str | None = None
-    """What a person should look at, because nothing is sure; None otherwise."""
+    """A note to check the layout, because nothing is sure; None otherwise."""
 
 
 def detect_layout(info: VideoInfo, declared: StereoLayout | None = None) -> DetectedLayout:

@@ -120,7 +120,7 @@ def drift(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Surround:
-    """What is behind all figures.
+    """The background behind all figures.
 
     Raises:
         ValueError: A picture that is not RGB.
@@ -141,7 +141,7 @@ class Surround:
 
 @dataclass(frozen=True, slots=True)
 class Camera:
-    """What looks at a scene."""
+    """A camera in a scene."""
 
     lens: Lens = field(default_factory=Equirectangular)
     size: tuple[int, int] = (512, 1024)

@@ -1,4 +1,4 @@
-"""What a user may do to the edge of a matte: harden, move, soften."""
+"""Edits of a matte's edge: harden, move, soften."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ WEIGHT_BITS = 12
 
 @dataclass(frozen=True, slots=True)
 class MaskSteps:
-    """What is done to scores, in plain values; checked by ``postprocess_mask``."""
+    """The steps on scores, in plain values; checked by ``postprocess_mask``."""
 
     kind: MaskKind
     class_index: int | None

@@ -330,7 +330,7 @@ class Pipeline:
         return any(worker.thread is current for worker in self._workers)
 
     def snapshot(self) -> PipelineReport:
-        """What happened so far; callable from any thread, and after the run the final report."""
+        """The report so far; callable from any thread, and after the run the final report."""
         with self._lock:
             return self._final_report or self._report()
 

@@ -1,4 +1,4 @@
-"""What a pipeline is made of: sources, maps, groups and sinks, described before anything runs."""
+"""The stages of a pipeline: sources, maps, groups and sinks, described before anything runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DEFAULT_LIMITS = QueueLimits()
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What all stages have: a name, and callbacks that run on each of the stage's own threads.
+    """The base of all stages: a name, and callbacks that run on each of the stage's own threads.
 
     ``open`` is the place to bind a CUDA context or to create what belongs to one thread. ``close`` is called
     whenever ``open`` succeeded, also after a failure; it is not told which, so what must happen only after a
@@ -63,11 +63,11 @@ class Stage:
             raise ValueError(f"stage {self.name!r} needs at least 1 worker, not {self.workers}")
 
     def _process(self, item: Any) -> Iterable[Any]:
-        """What one item becomes."""
+        """The result of one item."""
         return (item,)
 
     def _complete(self) -> Iterable[Any]:
-        """What is still to come when the input ended."""
+        """The rest of the results when the input ended."""
         return ()
 
     def _patience_seconds(self) -> float | None:

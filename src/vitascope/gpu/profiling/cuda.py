@@ -71,7 +71,7 @@ class CopyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTimeline:
-    """What the GPU did over the profiled time."""
+    """The GPU's activity over the profiled time."""
 
     wall_seconds: float
     busy_seconds: float

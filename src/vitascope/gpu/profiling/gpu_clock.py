@@ -33,7 +33,7 @@ __all__ = [
 
 
 class CudaEvents(Protocol):
-    """What a clock needs of a library.
+    """The port of a library's events.
 
     Its events belong to the GPU that was current when they were first recorded; ``event.record()`` records one on the
     current stream.
@@ -299,7 +299,7 @@ class GpuTime(NamedTuple):
 
 
 class _Purpose(NamedTuple):
-    """What a pair of events is for."""
+    """The purpose of a pair of events."""
 
     place: tuple[int, int]
     """GPU and stream."""

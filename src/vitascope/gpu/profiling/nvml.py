@@ -83,12 +83,12 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSettings:
-    """What an administrator can set; None if the driver does not report it."""
+    """Settings that an administrator can change; None if the driver does not report them."""
 
     power_watts: float | None
-    """What it may draw now."""
+    """Its present power limit."""
     power_default_watts: float | None
-    """What its maker set."""
+    """Its maker's power limit."""
     keeps_driver_loaded: bool | None
     """Persistence mode; Linux alone has it."""
 
@@ -138,7 +138,7 @@ class NvmlGpu:
         self._nvml.nvmlShutdown()
 
     def limits(self) -> GpuLimits:
-        """What the GPU can."""
+        """Limits of the GPU."""
         nvml, handle = self._nvml, self._handle
         name = self._ask(lambda: nvml.nvmlDeviceGetName(handle)) or "NVIDIA GPU"
         power = self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
@@ -212,7 +212,7 @@ class NvmlGpu:
         )
 
     def settings(self) -> GpuSettings:
-        """What is set; reading needs no rights."""
+        """Present settings; reading needs no rights."""
         nvml, handle = self._nvml, self._handle
         power = self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         default = self._ask(lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))

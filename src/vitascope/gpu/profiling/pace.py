@@ -34,7 +34,7 @@ _QUEUED = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePace:
-    """What one stage does to the pace."""
+    """The effect of one stage on the pace."""
 
     stage: str
     saving: float
@@ -79,7 +79,7 @@ def stage_paces(
     cores: int | None = None,
     gpu_seconds: Mapping[str, float] | None = None,
 ) -> list[StagePace]:
-    """What halving each stage would save, in the order of the stages; empty when nothing has run.
+    """The saving of halving each stage, in the order of the stages; empty when nothing has run.
 
     Args:
         stages: Of the run, or of what has run of it.
@@ -205,7 +205,7 @@ def _waits(
 def _evidence(
     stages: Sequence[StageReport], queues: Sequence[QueueReport], n: int, *, wall_seconds: float
 ) -> str:
-    """What was measured around a stage, in one sentence."""
+    """Measurements around a stage, in one sentence."""
     stage = stages[n]
     parts = [f"{stage.name} was busy {stage.load:.0%} of the time"]
     if n > 0:

@@ -113,7 +113,7 @@ class RunControls:
 
 
 NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
-"""What stands between two stages of a live run."""
+"""The queue between two stages of a live run."""
 _WAIT_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 """For threads of a run that was given up."""
@@ -191,7 +191,7 @@ class LiveLoop(ABC, Generic[Picture]):
     """
 
     _snapshot_name: ClassVar[str]
-    """What the name of a snapshot begins with."""
+    """Beginning of a snapshot's name."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class LiveLoop(ABC, Generic[Picture]):
         """The run so far."""
 
     def _reported(self) -> dict[str, Any]:
-        """What every report says."""
+        """The common part of every report."""
         options, figures = self._run_options, self._figures
         return {
             "seconds": figures.seconds_shown,
@@ -315,7 +315,7 @@ class LiveLoop(ABC, Generic[Picture]):
             yield self._first_item(picture)
 
     def _first_item(self, picture: Picture) -> Any:
-        """What the first of the run's own stages takes."""
+        """The input of the run's first own stage."""
         return picture
 
     def _absence(self, last: Picture | None) -> Picture | None:

@@ -168,7 +168,7 @@ _NO_BOUND_GB = 1e9
 
 
 class CacheContents(NamedTuple):
-    """What is kept."""
+    """Number and size of the kept mattes."""
 
     folder: Path
     entries: int
@@ -182,7 +182,7 @@ def cache_folder() -> Path:
 
 
 def cache_contents() -> CacheContents:
-    """What is kept now; all zero where nothing ever was."""
+    """The kept mattes now; all zero if there never were any."""
     folder = cache_folder()
     if not folder.is_dir():
         return CacheContents(folder, 0, 0)

@@ -37,7 +37,7 @@ FetchProgress = Callable[[str, int, int], None]
 
 
 class NetworkFacts(Protocol):
-    """What reports say of a network, wherever it is open."""
+    """Facts about a network for reports, wherever it is open."""
 
     @property
     def name(self) -> str:

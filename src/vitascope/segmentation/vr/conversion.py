@@ -77,12 +77,12 @@ _THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class Converting:
-    """What a display needs, once the files are open."""
+    """The start of a conversion, for a display, once the files are open."""
 
     pipeline: Interruptible
     expected_frame_count: int | None
     doubts: tuple[str, ...]
-    """What the user should look at before the run is through, one line each."""
+    """Notes that the user should see before the run ends, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ def _check(video: Path, info: VideoInfo, source: VrDescription, target: TargetNa
 
 
 def _made_info(info: VideoInfo, source: VrDescription, target: Target) -> VideoInfo:
-    """What the written frames look like."""
+    """Description of the written frames."""
     eye = eye_regions(info.width, info.height, source.layout)[0]
     # One eye above the other at half height is as good as its width.
     height = float(eye.height * (2 if source.is_half and source.layout is StereoLayout.TOP_BOTTOM else 1))

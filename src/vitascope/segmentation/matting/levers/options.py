@@ -53,7 +53,7 @@ class InferenceOptions:
 
 @dataclass(frozen=True, slots=True)
 class LeverReport:
-    """What became of the frames of one video."""
+    """Counts of what the levers did with the frames of one video."""
 
     cached_frames: int
     """Mattes that came from the cache."""
