@@ -138,9 +138,9 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
         idle["model.num_workers"] = "the GPU prepared the pictures"
         idle["pipeline.stages.postprocess.threads"] = "the GPU drew the pictures"
         if not is_shared:
-            idle["processing.use_multiprocessing"] = "processes share the processor, and a GPU computed"
+            idle["processing.use_multiprocessing"] = "processes share the CPU, and a GPU computed"
     else:
-        idle["pipeline.stages.preprocess.cuda_streams"] = "the processor prepared the pictures"
+        idle["pipeline.stages.preprocess.cuda_streams"] = "the CPU prepared the pictures"
         if settings.edges.temporal_smoothing > 0 and settings.pipeline.stages.postprocess.threads > 1:
             idle["pipeline.stages.postprocess.threads"] = "temporal smoothing takes frames in order"
     if not is_shared:

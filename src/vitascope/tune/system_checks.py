@@ -85,7 +85,7 @@ def _governor(root: Path) -> Iterator[SystemCheck]:
     if found:
         slow = "powersave" in found and not (root / "sys/devices/system/cpu/intel_pstate").exists()
         advice = "clocks stay low under load: sudo cpupower frequency-set -g performance" if slow else None
-        yield SystemCheck("processor's governor", ", ".join(found), advice)
+        yield SystemCheck("CPU governor", ", ".join(found), advice)
 
 
 def _huge_pages(root: Path) -> Iterator[SystemCheck]:

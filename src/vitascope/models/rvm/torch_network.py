@@ -264,7 +264,7 @@ class RvmTorchNetwork:
             raise ModelError(f"{self.name}: got pictures {images.dtype}, expected {self._dtype}")
         on_gpu = is_on_gpu(images)
         if on_gpu and not self._on_gpu:
-            raise ModelError(f"{self.name}: pictures lie on a GPU, the network on the processor")
+            raise ModelError(f"{self.name}: pictures lie on a GPU, the network on the CPU")
         expected = state_shapes(self._weights, images.shape[1], (images.shape[3], images.shape[4]))
         before = state.tensors
         if before is not None and tuple(tuple(tensor.shape) for tensor in before) != expected:

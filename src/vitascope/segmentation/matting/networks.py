@@ -192,7 +192,7 @@ def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Devic
         from vitascope.segmentation.matting.gpu_networks import on_processor
 
         return on_processor(
-            network, settings=settings, why="the selfie networks are small and gated on the processor"
+            network, settings=settings, why="the selfie networks are small and gated on the CPU"
         )
     refuse_gpu_engine(settings)
     refuse_int8(settings, name=name)
