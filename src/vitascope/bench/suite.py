@@ -327,8 +327,9 @@ _USUAL_RESOLUTION, _USUAL_BATCH = "1080p", 4
 _VR_RESOLUTION = "4K"
 _FRAMES, _QUICK_FRAMES = 96, 32
 """Frames of 1080p; smaller pictures get more, up to 96."""
-_MOST_GPU_FRAMES = 480
-"""A GPU is through 96 small frames before its clocks have settled."""
+_FEWEST_GPU_FRAMES, _MOST_GPU_FRAMES = 240, 480
+"""A GPU is through 96 small frames before its clocks have settled, and through 120 large ones before the encoder has
+begun to be what limits."""
 _ROUNDS = Rounds(fewest=5, most=9, seconds=20.0)
 _QUICK_ROUNDS = Rounds(fewest=5, most=9, seconds=3.0)
 _QUICK_VISITS = 3
@@ -367,8 +368,10 @@ class SuiteOptions(SettingsSource):
         """Frames of one round; of a longer video the first ones."""
         if self.quick:
             return min(max(_QUICK_FRAMES * 1920 * 1080 // (width * height), _QUICK_FRAMES), _FRAMES)
-        fitting = _MOST_GPU_FRAMES * 1920 * 1080 // (width * height) if on_gpu else _FRAMES
-        return min(max(fitting, _FRAMES), _MOST_GPU_FRAMES)
+        if not on_gpu:
+            return _FRAMES
+        fitting = _MOST_GPU_FRAMES * 1920 * 1080 // (width * height)
+        return min(max(fitting, _FEWEST_GPU_FRAMES), _MOST_GPU_FRAMES)
 
     def workload(self) -> dict[str, str]:
         """In plain words; the same for runs that measure the same."""

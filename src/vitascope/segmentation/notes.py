@@ -75,7 +75,7 @@ def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
         notes.append(f"{reader.hidden_count} frames are left out by the video's edit list, as by a player")
     if reader.repeated_pts_count:
         notes.append(
-            f"{reader.repeated_pts_count} frames had the time of the one before, or an earlier one; they follow it"
+            f"{reader.repeated_pts_count} frames had the time of the one before, or were out of order; they follow it"
         )
     if reader.clock_jump_count:
         notes.append(

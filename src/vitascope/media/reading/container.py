@@ -44,7 +44,7 @@ from vitascope.media.reading.damage import (
     promised_frames,
 )
 from vitascope.media.reading.source import SourceFacts
-from vitascope.media.reading.structure import broken_at, walks
+from vitascope.media.reading.structure import broken_at, is_joined, walks
 
 __all__ = [
     "ContainerSource",
@@ -359,6 +359,7 @@ class ContainerSource:
         self._peeked: av.VideoFrame | None = None
         self._from_start = True
         self._holds: bool | None = None
+        self._joined: bool | None = None
         self.facts = _read_facts(self._video)
         self.decoder = f"libavcodec ({self.facts.codec})"
 
@@ -384,9 +385,14 @@ class ContainerSource:
         self._from_start = True
 
     def seek(self, pts: int) -> None:
-        """Go to the keyframe at or before ``pts``; to the beginning in containers that cannot seek."""
+        """Go to the keyframe at or before ``pts``; to the beginning where a container cannot seek, or has it twice."""
         self._stop()
         container = self._video.container
+        if self._joined is None:
+            self._joined = is_joined(self._video.path, self.facts.container, stream_id=self._video.stream.id)
+        if self._joined:
+            self.rewind()
+            return
         try:
             container.seek(pts, stream=self._video.stream, backward=True)
         except (av.FFmpegError, OSError):

@@ -30,6 +30,7 @@ from av.video.stream import VideoStream
 from vitascope.media.libav import describe_av_error, fraction_or_none, open_input, wrap_input_error
 from vitascope.media.reading.damage import frame_rate_of
 from vitascope.media.reading.reader import PresentationClock
+from vitascope.media.reading.structure import is_joined
 
 __all__ = [
     "CLOCK_DEMUXERS",
@@ -173,6 +174,8 @@ _PAST_END_SECONDS = 2
 """Demuxers give packets nearly in time order; this far behind the end no wanted one comes any more."""
 _BESIDE_SECONDS = 3
 """Sound that jumped, and is now further from the picture beside it in the file, has a damaged time or another clock."""
+_OVERLAP_SECONDS = Fraction(1, 20)
+"""Sound that goes back further than this, where the picture has not, begins anew."""
 _LATE_SECONDS = 60
 """Sound may begin that long after the picture, wherever it lies in the file."""
 _BRAND_TAGS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
@@ -263,7 +266,7 @@ class StreamCopier:
         self._start, self._end = start if start is not None else Fraction(-(1 << 40)), end
         for route in self._routes.values():
             route.shift = round(offset / route.time_base)
-        if start is not None and self._routes:
+        if start is not None and self._routes and not self._is_joined():
             with suppress(av.FFmpegError, OSError):  # what cannot seek is read through
                 self._input.seek(max(int(start * 1_000_000) - 1_000_000, 0), backward=True)
                 self._has_sought = True
@@ -416,6 +419,11 @@ class StreamCopier:
         except (av.FFmpegError, OSError) as error:
             self.notes.append(f"{self._path.name}: its sound ends early: {describe_av_error(error)}")
 
+    def _is_joined(self) -> bool:
+        """True where a time of the file may be there twice, and the picture be moved."""
+        picture, name = self._pictures, self._input.format.name
+        return picture is not None and is_joined(self._path, name, stream_id=picture.id)
+
     def _follow(self, packet: Packet[Stream], picture: _PictureTime) -> None:
         """Move a packet with the picture, whose clock goes on where the file's jumps."""
         route = self._routes[packet.stream_index]
@@ -479,9 +487,9 @@ class _PictureTime:
         return self._clock.shift * self._base
 
     def see(self, packet: Packet[Stream]) -> None:
-        """Take the picture's next packet."""
-        pts = packet.pts if packet.pts is not None else packet.dts
-        self.now = self._clock.stamp(pts, packet.duration or 0) * self._base
+        """Take the picture's next packet. Its decoding time is not reordered: where it goes back, the clock jumped."""
+        if packet.dts is not None:
+            self.now = self._clock.stamp(packet.dts, packet.duration or 0) * self._base
 
 
 class _SoundTime:
@@ -500,9 +508,12 @@ class _SoundTime:
         self._jump = 0
         self._fits = False
         """True when ``_jump`` is the picture's."""
+        self._fitted_jump = 0
+        """The picture's jump when ``_fits`` was last True."""
+        self._read_begin = 0
         self._read_end: int | None = None
         self._end = Fraction(0)
-        """Seconds, of the last packet as it was placed; ``_read_end`` are ticks as the file says."""
+        """Seconds, of the last packet as it was placed; ``_read_begin`` and ``_read_end`` are the file's own ticks."""
 
     def place(self, packet: Packet[Stream], picture: _PictureTime) -> int:
         """The time of the next packet, in ticks."""
@@ -515,15 +526,17 @@ class _SoundTime:
             self._end = moved if picture.begin is None else picture.begin
             is_steady, fits = False, is_beside or abs(moved - self._end) <= _LATE_SECONDS
         else:
-            is_steady = abs(ticks - self._read_end) * self._base <= 1
-            fits = abs(moved - self._end) <= 1 or (is_beside and moved > self._end)
+            is_steady = self._read_begin <= ticks <= self._read_end + 1 / self._base
+            # Where sound begins anew before the picture does, the picture's jump is still the old recording's.
+            least = self._end - (_OVERLAP_SECONDS if jump == self._fitted_jump else 1)
+            fits = least <= moved <= self._end + 1 or (is_beside and moved > self._end)
         if not (is_steady and self._fits):
             if fits:
-                self._jump = jump
+                self._jump = self._fitted_jump = jump
             elif not is_steady:
                 self._jump = round(self._end / self._base) - ticks
             self._fits = fits
-        self._read_end = ticks + (packet.duration or 0)
+        self._read_begin, self._read_end = ticks, ticks + (packet.duration or 0)
         self._end = (self._read_end + self._jump) * self._base
         return ticks + self._jump
 

@@ -45,6 +45,7 @@ from vitascope.models.network import (
     engine_notes,
 )
 from vitascope.models.network_check import CHECK_STEPS, network_runner
+from vitascope.models.rvm.blocked_decoder import BlockedDecoder
 from vitascope.models.rvm.state import RvmInput, RvmState, state_sizes
 
 __all__ = [
@@ -311,11 +312,15 @@ class RvmNetwork:
         encoder, decoder = cut_official_graph(path)
         self.name = name
         self._input = RvmInput(downsample_ratio, longest_side)
-        self._encoder, self._decoder = (open_engines or _on_cpu(threads))(encoder, int8_decoder or decoder)
-        self._precision = "" if int8_decoder is None else ", decoder in INT8"
         self._channels = state_channels(decoder)
+        channels = self._channels if int8_decoder is None else None
+        self._encoder, self._decoder = (open_engines or _on_cpu(threads, channels))(
+            encoder, int8_decoder or decoder
+        )
+        self._precision = "" if int8_decoder is None else ", decoder in INT8"
         self._on_gpu = self._encoder.spec.device == "cuda"
-        self._feature_names = [tensor.name for tensor in self._encoder.spec.outputs]
+        read = {tensor.name for tensor in self._decoder.spec.inputs}
+        self._feature_names = [tensor.name for tensor in self._encoder.spec.outputs if tensor.name in read]
         self.encoder_calls = 0
 
     @property
@@ -357,7 +362,7 @@ class RvmNetwork:
         at_once = steps if self._on_gpu else max(_SAMPLES_AT_ONCE // samples, 1)
         for first in range(0, steps, at_once):
             pictures = images[first : first + at_once].reshape(-1, *images.shape[2:])
-            features = self._encoder.run({SMALL_RGB: pictures})
+            features = self._encoder.run({SMALL_RGB: pictures}, self._feature_names)
             self.encoder_calls += 1
             for begin in range(0, len(pictures), eyes):
                 rows = slice(begin, begin + eyes)
@@ -389,9 +394,13 @@ class RvmNetwork:
 _SAMPLES_AT_ONCE = 4 * 512 * 288  # on the CPU: four frames of 16:9
 
 
-def _on_cpu(threads: int) -> RvmEngines:
+def _on_cpu(threads: int, channels: Sequence[int] | None) -> RvmEngines:
+    """ONNX Runtime; with the channels of the states the decoder is laid out anew, without them it stays as it is."""
+
     def open_engines(encoder: bytes, decoder: bytes) -> tuple[Engine, Engine]:
-        return OnnxRuntimeEngine(encoder, threads=threads), OnnxRuntimeEngine(decoder, threads=threads)
+        if channels is None:
+            return OnnxRuntimeEngine(encoder, threads=threads), OnnxRuntimeEngine(decoder, threads=threads)
+        return OnnxRuntimeEngine(encoder, threads=threads), BlockedDecoder(decoder, channels, threads=threads)
 
     return open_engines
 

@@ -73,7 +73,7 @@ class StereoAgreement:
         return cls(lens if isinstance(lens, Equirectangular | Fisheye) else None, wanted, right_eye_first)
 
     def agree(self, estimate: MatteEstimate, images: Any) -> MatteEstimate:
-        """What both eyes say together, in the form of ``estimate``; the foreground's planes stay as they are.
+        """What both eyes say together, in the form of ``estimate``, without the foreground's planes.
 
         Args:
             estimate: Of one frame: the pictures of the first eye, then as many of the second.
@@ -86,8 +86,7 @@ class StereoAgreement:
             assert estimate.gain is not None  # MatteEstimate holds either form
             assert estimate.offset is not None
             grey = arrays.asarray(small_grey(estimate, images, self.wanted))
-            new_gain, new_offset = (arrays.array(planes) for planes in (estimate.gain, estimate.offset))
-            gain, offset = (planes[:, -1].astype("float32") for planes in (new_gain, new_offset))
+            gain, offset = (planes[:, -1].astype("float32") for planes in (estimate.gain, estimate.offset))
             # Alpha as it is before it is clipped: the mean of two clipped mattes would be no line through grey.
             matte = (gain * grey + offset)[:, None]
             planes = arrays.concatenate([matte, gain[:, None]], axis=1)
@@ -107,9 +106,8 @@ class StereoAgreement:
             blended[both] = self._blend(planes[both], pictures[both])
         if estimate.alpha is not None:
             return MatteEstimate(alpha=blended[:, 0])
-        new_gain[:, -1] = blended[:, 1]
-        new_offset[:, -1] = blended[:, 0] - blended[:, 1] * grey
-        return MatteEstimate(gain=new_gain, offset=new_offset)
+        gain = blended[:, 1:]
+        return MatteEstimate(gain=gain, offset=blended[:, :1] - gain * grey[:, None])
 
     def _blend(self, planes: Any, pictures: Any) -> Any:
         """Planes [2, C, H, W] of two pictures, from RGB and alpha [2, 4, h, w] at the fine size."""
