@@ -47,7 +47,8 @@ def run(
     """Measure 1080p, 4K, 6K and 8K with batches of 1, 4, 8, 16 and 32 frames in each precision.
 
     Each network alone, with its operators, is measured beside.
-    Writes benchmark_results.json, after every measurement: what is there stays there when the run is killed.
+    Writes benchmark_results.json after every measurement: what is there stays
+    there when the run is killed.
 
     Args:
         output_dir: Folder of the results; earlier ones there are kept, with their date in the name.
@@ -170,7 +171,7 @@ def analyze(
 ) -> None:
     """Say what results mean: how fast, what limits, what to change, targets with pass or fail, tables, charts.
 
-    Writes benchmark_report.html, which needs no network, .md, and its charts as .png.
+    Writes benchmark_report.html, which needs no network, .md, and .png charts.
 
     Args:
         results: What bench run or bench pipeline wrote; several machines are shown side by side.
@@ -255,8 +256,8 @@ def pipeline(
 def baseline(results: Path, baselines: Path, /) -> None:
     """Keep a run as what later ones are compared with, on this class of machine.
 
-    A class is what makes figures comparable: GPUs, CPU, cores and memory. The file has a run for each class and
-    workload; compare takes the one that fits.
+    A class is what makes figures comparable: GPUs, CPU, cores and memory.
+    The file has a run for each class and workload; compare takes what fits.
 
     Args:
         results: What bench run or bench pipeline wrote.
@@ -327,7 +328,8 @@ def checklist(
 ) -> int:
     """Ask whether everything is ready for production, and answer by measuring; exit code 1 when something is not.
 
-    Each question is answered with yes, no or not applicable here, and with the figure that says so.
+    Each question is answered with yes, no or not applicable here, and with the
+    figure that says so.
 
     Args:
         video: The video; a synthetic one when omitted.

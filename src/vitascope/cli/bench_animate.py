@@ -40,16 +40,16 @@ def animate(
 ) -> None:
     """Let a portrait follow a driver that never ends, with nothing shown: how fast is this machine?
 
-    With --auto-tune, find the settings with which it reaches performance.target_fps within
-    performance.max_latency_ms, giving up as little as possible, and write them to a file for animate -c.
+    With --auto-tune, find the settings with which it reaches
+    performance.target_fps within performance.max_latency_ms, giving up as
+    little as possible, and write them to a file for animate -c.
 
     Args:
         image: The portrait.
-        driver: A video of a face (tracker and animator are measured) or a .motion file (the animator alone;
-            with --auto-tune a video is made of it, which the tracker follows).
+        driver: A video of a face: tracker and animator are measured. Or a .motion file: the animator alone.
+            With --auto-tune a video is made of it, which the tracker follows.
         duration: Seconds of measuring, all trials of --auto-tune together.
-        auto_tune: Try size, landmark refinement, frame skipping and, where both are there, the animator; of
-            LivePortrait also the batch for videos.
+        auto_tune: Try size, refined landmarks, frame skipping, the animator, and LivePortrait's batch for videos.
         save_config: Settings file that --auto-tune writes [default: live.yaml].
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order. What it sets is not tuned.

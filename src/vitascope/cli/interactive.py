@@ -30,9 +30,10 @@ def interactive(
 ) -> int:
     """Start, watch and stop jobs and a live animation from a prompt, with the same settings from one to the next.
 
-    Commands: start, stop, jobs, stats, watch, report, wait, animate, press, restart, live, hardware, config, set,
-    unset, help, quit. They may also come from a file or a pipe; then its end waits for all jobs, and the exit code is
-    that of the first failure.
+    Commands: start, stop, jobs, stats, watch, report, wait, animate, press,
+    restart, live, hardware, config, set, unset, help, quit.
+    They may also come from a file or a pipe; then its end waits for all jobs,
+    and the exit code is that of the first failure.
 
     Args:
         profile: How much time to spend: fast, balanced or quality [default: balanced].

@@ -38,7 +38,7 @@ def people(
     vitascope people film.mp4 -o sheet.png
     vitascope segment film.mp4 out.mp4 --keep 1,3
 
-    What is found is kept, so that vitascope segment gives the same people the same numbers.
+    What is found is kept: vitascope segment gives people the same numbers.
 
     Args:
         video: A video.

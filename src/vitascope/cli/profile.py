@@ -34,9 +34,9 @@ def profile(
 
     Args:
         video: The input.
-        tool: stages (the time of each), pytorch (kernels and operators, too), nsight-systems (or nsight: the system's
-            timeline), nsight-compute (counters of single kernels), or memory [default: pytorch on a GPU if it is
-            installed, else stages].
+        tool: stages, pytorch (kernels and operators, too), nsight (or nsight-systems: the system's timeline),
+            nsight-compute (counters of kernels) or memory.
+            [default: pytorch on a GPU where it is installed, else stages].
         duration: Most seconds of work, once everything is open.
         output_dir: Folder for traces and tables.
         profile: How much time to spend: fast, balanced or quality [default: balanced].

@@ -30,7 +30,7 @@ def serve(
     """Take jobs from programs, over HTTP: what the studio's page asks for, without the page.
 
     vitascope serve films/ --token-file token
-    curl -H "Authorization: Bearer $(cat token)" http://127.0.0.1:8766/api/openapi.json
+    curl -H "Authorization: Bearer $(cat token)" 127.0.0.1:8766/api/openapi.json
 
     Args:
         films: Films and folders that may be opened; nothing else can be read.

@@ -36,7 +36,8 @@ def studio(
     vitascope studio wedding.mp4           one video
     vitascope studio films/ --no-browser   prints the address alone
 
-    Corrections are written beside each video, as film.hints.yaml, which vitascope segment --hints takes, too.
+    Corrections are written beside each video, as film.hints.yaml, which
+    vitascope segment --hints takes, too.
 
     Args:
         films: Films and folders that the page may open; nothing else can be read.
