@@ -13,7 +13,7 @@ __all__ = ["LARGEST_SIDE", "declared_size", "is_too_large"]
 _MOST_PIXELS, _MARGIN = (1 << 28) - 1, 128
 """FFmpeg takes so many pixels at most, and counts so many more on each side."""
 LARGEST_SIDE = isqrt(_MOST_PIXELS) - _MARGIN
-"""Of a square, in pixels."""
+"""The side of a square, in pixels."""
 _HEAD_BYTES = 1 << 20
 """Where the size stands behind what others wrote into the file: profiles, a thumbnail."""
 
