@@ -61,7 +61,7 @@ def select_device(kind: Literal["auto", "cpu", "cuda"], *, index: int = 0) -> De
         index: Number of the GPU, from 0.
 
     Raises:
-        DeviceError: ``cuda`` was asked for and cannot be had, with what would help; or ``kind`` is none of the three.
+        DeviceError: ``cuda`` was requested and cannot be had, with what would help; or ``kind`` is none of the three.
     """
     if kind not in _KINDS:  # "gpu" or "cuda:1" must not become whatever is there
         raise DeviceError(f"{kind!r} is no device; expected auto, cpu or cuda")

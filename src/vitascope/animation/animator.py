@@ -63,7 +63,7 @@ class Animator:
         settings: Values by dotted key, for example ``{"animation.expression": 1.2}``.
         loaded: Settings that were loaded already, instead of ``profile`` and ``settings``.
         store: Where the tracker's model lies; the user's own store when omitted.
-        fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
+        fetch_progress: Called with (model, bytes here, bytes in all) while it is fetched.
 
     Raises:
         ConfigError: A setting is unknown or out of range.
@@ -71,7 +71,7 @@ class Animator:
         UsageError: The array is no picture.
         ModelError: A network cannot be had.
         MissingDependencyError: MediaPipe is not installed.
-        DeviceError: A GPU that was asked for is missing.
+        DeviceError: A GPU that was requested is missing.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class OpenedAnimator:
     batch_size: int = 1
     notes: tuple[str, ...] = ()
     curves: Mapping[str, Curve] | None = None
-    """How the portrait's expressions read; None if that was not measured."""
+    """The portrait's measured response to expressions; None if not measured."""
     eases: Callable[[FaceMotion], bool] = lambda _: False
     """Tells whether a motion turns the head farther than the portrait can show."""
 
@@ -224,8 +224,8 @@ def open_animator(
     Raises:
         UsageError: Settings that no animator can follow.
         InputError: The portrait's face is too small.
-        ModelError: LivePortrait was asked for, and its weights are missing or damaged.
-        MissingDependencyError: LivePortrait was asked for without PyTorch.
+        ModelError: LivePortrait was requested, and its weights are missing or damaged.
+        MissingDependencyError: LivePortrait was requested without PyTorch.
         DeviceError: There is no such GPU, or it draws wrongly; with ``gpu.device=auto`` the CPU draws the mesh then.
     """
     loaded = checked_gpus(loaded, number="animation.gpu_id")

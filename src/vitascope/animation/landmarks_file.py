@@ -42,7 +42,7 @@ class SavedLandmarks:
 
     face: TrackedFace
     curves: Mapping[str, Curve] | None
-    """How its expressions read; None if that was not measured."""
+    """Its measured response to expressions; None if not measured."""
 
 
 def landmarks_path(picture: Path) -> Path:

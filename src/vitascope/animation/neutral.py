@@ -3,7 +3,7 @@
 A face counts as resting by its geometry: lips together, eyes open as they mostly are and looking where they mostly
 look, no smile, head and face standing still in their usual place. Weights of expressions count beside that; alone they
 take parted lips, a blink or a glance for calm. What is usual is the median of what was seen, so that a camera below
-the face or a slanted look is nobody's turn. Of somebody who smiles, speaks or looks aside throughout, that is taken
+the face or a slanted look is nobody's turn. If somebody smiles, speaks or looks aside throughout, that is taken
 out.
 """
 
@@ -194,7 +194,7 @@ class NeutralSearch:
         usual = np.median(seen, axis=0)
         usual[_IRIS] = np.median(looking[:, _IRIS], axis=0)
         off = (of - usual) ** 2
-        # Of a few pictures nobody knows what is usual.
+        # A few pictures do not show what is usual.
         known = min(len(seen) / _KNOWN_AFTER, 1.0)
         return np.asarray(
             (np.maximum(of[:, _GAP] - closed, 0) / 0.03) ** 2

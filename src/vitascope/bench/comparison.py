@@ -6,8 +6,8 @@ over rounds, widened by sqrt(n / (n - 1)) for few of them, at a confidence that 
 (Bonferroni). Rounds of one run share its hour: other programs and heat move all of them. That is not in their spread,
 so the interval has an allowance for it, half as large as the spread of single rounds, and common to all cells.
 
-Other programs make rounds slower and never faster. Of a dozen rounds or more the faster half is compared, in both runs
-alike: what is slower in itself is so in every round.
+Other programs make rounds slower and never faster. With a dozen rounds or more the faster half is compared, in both
+runs alike: what is slower in itself is so in every round.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MEMORY_GROWTH = 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellChange:
-    """What became of one cell."""
+    """The change of one cell."""
 
     key: CellKey | None
     """None for all cells together."""
@@ -72,7 +72,7 @@ class Comparison:
     broken: tuple[str, ...]
     """Cells that were measured before and fail now, a sentence each."""
     notes: tuple[str, ...]
-    """What was not compared, and what else differs."""
+    """Notes on what was not compared and what else differs."""
     tolerance: float
     confidence: float
     """The confidence of each interval."""

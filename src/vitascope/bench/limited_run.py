@@ -32,18 +32,18 @@ _KIND: OutputKind = "mask"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedRun(SettingsSource):
-    """What to run, and where its settings come from."""
+    """The video to run, and the source of its settings."""
 
     video: Path
     seconds: float
     """Most seconds of work, once everything is open; a shorter video ends earlier."""
 
     def device(self) -> Device:
-        """What it computes on.
+        """The device that computes.
 
         Raises:
             ConfigError: A setting is unknown or out of range.
-            DeviceError: A GPU that was asked for is missing.
+            DeviceError: A GPU that was requested is missing.
         """
         gpu = self.load().settings.gpu
         return select_device(gpu.device, index=gpu.device_id)

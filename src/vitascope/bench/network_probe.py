@@ -61,7 +61,7 @@ _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Shape", "Squeeze", "Unsqu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeEffort:
-    """How long a network is looked at."""
+    """Effort of measuring a network."""
 
     fewest_calls: int = 5
     most_calls: int = 50
@@ -72,7 +72,7 @@ class ProbeEffort:
 
 @dataclass(frozen=True, slots=True)
 class ProbedNetwork:
-    """What was found."""
+    """The measurement of a network."""
 
     row: Row
     """``network``: milliseconds for a frame, a sample for each call."""

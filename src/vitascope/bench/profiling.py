@@ -286,7 +286,7 @@ Tool = Literal["stages", "pytorch", "nsight-systems", "nsight-compute", "memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled:
-    """What a tool found."""
+    """The findings of a tool."""
 
     tool: Tool
     findings: tuple[str, ...]
@@ -294,7 +294,7 @@ class Profiled:
     table: str
     """Figures as text."""
     files: tuple[Path, ...]
-    """What was written."""
+    """The written files."""
 
 
 def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:

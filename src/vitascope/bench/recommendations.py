@@ -120,9 +120,9 @@ class Recommendation:
     change: str
     """What, as one would do it: a setting, or a sentence."""
     why: str
-    """What was measured."""
+    """The measurement behind it."""
     gain: float
-    """How many times as fast it gets; 1.0 where it makes a run safe or steady, not fast."""
+    """Gain of speed, as a factor; 1.0 if it makes a run safe or steady, not fast."""
     certainty: str
     """``measured``, or what the bottleneck's model thinks of itself: ``high``, ``medium``, ``low``."""
 

@@ -1,4 +1,4 @@
-"""What a benchmark measured, as a JSON file of a versioned schema; ``docs/benchmarking.md`` describes it.
+"""The results of a benchmark, as a JSON file of a versioned schema.
 
 The file is written again after every cell, whole or not at all: a run that is killed keeps what it measured.
 """
@@ -109,10 +109,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """What a network spends its time and memory traffic on."""
+    """The operators of a network by time and memory traffic."""
 
     source: str
-    """Who told."""
+    """The source."""
     ms: float = 0.0
     """Time of all operators for a frame; recording costs a little."""
     operator_count: int = 0
@@ -129,7 +129,7 @@ class Operations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellKey:
-    """What is measured; two runs are compared cell by cell where their keys are equal."""
+    """The settings of a cell; two runs are compared cell by cell if their keys are equal."""
 
     clip: str
     """``synthetic``, or the file's name."""
@@ -211,7 +211,7 @@ class BenchResults:
     """False while it runs, and for ever where it was killed."""
     machine: Machine
     workload: dict[str, str]
-    """What was asked for, in plain words; a run is resumed only by the same."""
+    """What was requested, in plain words; a run is resumed only by the same."""
     settings: dict[str, str] = field(default_factory=dict)
     """Settings that were set explicitly, by dotted key."""
     cells: tuple[Cell, ...] = ()

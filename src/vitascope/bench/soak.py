@@ -58,7 +58,7 @@ class SoakLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soak:
-    """What became of it."""
+    """The result of a soak."""
 
     seconds: float
     pass_frames: tuple[int, ...]
@@ -268,7 +268,7 @@ class _Look:
         return perf_counter() - self._began
 
     def __call__(self) -> SoakLook:
-        """What is there now."""
+        """The figures now."""
         found = self._counts.look()
         frames = found.counts.get(("vitascope_frames_total", ()))
         latency = found.counts.get(("vitascope_frame_latency_seconds", ()))

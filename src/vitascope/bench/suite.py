@@ -64,7 +64,7 @@ _PEAKS = ("peak_ram", "peak_vram")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How often a video is run over: until ``seconds`` are spent, within these bounds."""
+    """Number of rounds over a video: until ``seconds`` are spent, within these bounds."""
 
     fewest: int
     most: int
@@ -340,7 +340,7 @@ _QUICK_PROBE = ProbeEffort(seconds=0.3, traced_calls=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteOptions(SettingsSource):
-    """What to measure, and where its settings come from."""
+    """The cells to measure, and the source of their settings."""
 
     only: Axis | None = None
     """Vary this alone."""
@@ -454,7 +454,7 @@ def run_suite(
         options: What to measure.
         output_dir: Folder of the results; made where it is missing.
         resume: Go on with the unfinished results there.
-        on_cell: Told each cell, its number from 1, and how many there are.
+        on_cell: Called with each cell, its number from 1, and how many there are.
 
     Returns:
         The results, and their file. Earlier results of that name are kept beside it, with their date.

@@ -19,7 +19,7 @@ class Target:
 
     name: str
     source: str
-    """Where it comes from."""
+    """Its source."""
     limit: float
     unit: str
     at_least: bool
@@ -39,13 +39,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """What became of a target."""
+    """The result for a target."""
 
     target: Target
     value: float | None
     """None if nothing was measured that could tell."""
     cell: Cell | None
-    """Where the value is from."""
+    """Source of the value."""
 
     @property
     def passed(self) -> bool | None:

@@ -9,7 +9,22 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitascope.cli.options import Assignments, ConfigFiles, Many, Overwrite, Switch, may_replace
+from vitascope.cli.options import (
+    DEVICE,
+    FACE,
+    INPUT,
+    LIVE,
+    MONITORING,
+    OUTPUT,
+    QUALITY,
+    SETTINGS,
+    Assignments,
+    ConfigFiles,
+    Many,
+    Overwrite,
+    Switch,
+    may_replace,
+)
 from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.observe.keys import PressedKeys, holding_interrupts
@@ -21,56 +36,57 @@ _METRICS_PORT = 9100
 
 
 def animate(
-    portrait: Path,
+    portrait: Annotated[Path, Parameter(group=INPUT)],
     /,
     *,
-    driver: Annotated[str, Parameter(alias="-d")],
-    out: Annotated[Path | None, Parameter(alias="-o", metavar="PATH")] = None,
-    sink: Annotated[list[str] | None, Many] = None,
-    record: Annotated[Path | None, Parameter(metavar="PATH")] = None,
-    save_landmarks: Switch = False,
-    overwrite: Overwrite = None,
-    profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
-    animator: Literal["auto", "mesh", "liveportrait"] | None = None,
-    gpu_id: int | None = None,
-    gpu_ids: Annotated[str | None, Parameter(metavar="N,N")] = None,
-    fp16: Annotated[bool | None, Parameter(negative="")] = None,
-    batch_size: int | None = None,
-    expression: float | None = None,
-    pose: float | None = None,
-    face: str | None = None,
-    mirror: Annotated[bool | None, Parameter(negative="")] = None,
-    voice: Annotated[bool | None, Parameter(negative="")] = None,
-    text: str | None = None,
-    smoothing: int | None = None,
-    codec: Literal["auto"] | Codec | None = None,
-    crf: int | None = None,
-    preset: str | None = None,
-    start: str | None = None,
-    end: str | None = None,
-    duration: float | None = None,
-    enable_metrics: Switch = False,
-    metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
-    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
-    json: Switch = False,
-    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
+    driver: Annotated[str, Parameter(alias="-d", group=INPUT)],
+    voice: Annotated[bool | None, Parameter(negative="", group=INPUT)] = None,
+    text: Annotated[str | None, Parameter(group=INPUT)] = None,
+    start: Annotated[str | None, Parameter(group=INPUT)] = None,
+    end: Annotated[str | None, Parameter(group=INPUT)] = None,
+    out: Annotated[Path | None, Parameter(alias="-o", metavar="PATH", group=OUTPUT)] = None,
+    record: Annotated[Path | None, Parameter(metavar="PATH", group=OUTPUT)] = None,
+    save_landmarks: Annotated[Switch, Parameter(group=OUTPUT)] = False,
+    overwrite: Annotated[Overwrite, Parameter(group=OUTPUT)] = None,
+    face: Annotated[str | None, Parameter(group=FACE)] = None,
+    expression: Annotated[float | None, Parameter(group=FACE)] = None,
+    pose: Annotated[float | None, Parameter(group=FACE)] = None,
+    mirror: Annotated[bool | None, Parameter(negative="", group=FACE)] = None,
+    smoothing: Annotated[int | None, Parameter(metavar="FRAMES", group=FACE)] = None,
+    animator: Annotated[Literal["auto", "mesh", "liveportrait"] | None, Parameter(group=FACE)] = None,
+    sink: Annotated[list[str] | None, Many, Parameter(group=LIVE)] = None,
+    duration: Annotated[float | None, Parameter(metavar="SECONDS", group=LIVE)] = None,
+    profile: Annotated[str | None, Parameter(group=QUALITY)] = None,
+    codec: Annotated[Literal["auto"] | Codec | None, Parameter(group=QUALITY)] = None,
+    crf: Annotated[int | None, Parameter(group=QUALITY)] = None,
+    preset: Annotated[str | None, Parameter(group=QUALITY)] = None,
+    gpu_id: Annotated[int | None, Parameter(group=DEVICE)] = None,
+    gpu_ids: Annotated[str | None, Parameter(metavar="N,N", group=DEVICE)] = None,
+    fp16: Annotated[bool | None, Parameter(negative="", group=DEVICE)] = None,
+    batch_size: Annotated[int | None, Parameter(group=DEVICE)] = None,
+    json: Annotated[Switch, Parameter(group=MONITORING)] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q", group=MONITORING)] = False,
+    enable_metrics: Annotated[Switch, Parameter(group=MONITORING)] = False,
+    metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=MONITORING)] = None,
+    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER", group=MONITORING)] = None,
+    config: Annotated[ConfigFiles, Parameter(group=SETTINGS)] = None,
+    set_: Annotated[Assignments, Parameter(group=SETTINGS)] = None,
 ) -> None:
-    """Animate a portrait with a face in a video, a voice, recorded motion, or live with a camera or a microphone.
+    """Animate a portrait with a face in a video, a voice, recorded motion, or live.
 
-    vitascope animate portrait.jpg --driver talk.mp4 -o out.mp4    with the driver's sound
-    vitascope animate portrait.jpg --driver speech.wav -o out.mp4  a voice moves it
-    vitascope animate portrait.jpg --driver 0 --sink window        live
+    vitascope animate me.jpg -d talk.mp4 -o out.mp4    a face in a video
+    vitascope animate me.jpg -d speech.wav -o out.mp4  a voice
+    vitascope animate me.jpg -d 0 --sink window        live, with camera 0
 
-    Keys of a live run, in its window or in the terminal: R performance report, N this face is neutral, F find the best
-    neutral, M mirror, + stronger, - weaker, [ less smoothing, ] more smoothing, B background, O overlay of landmarks,
-    P pause, S snapshot, T try failed sinks again, Q quit, ? this list.
+    Keys of a live run, in its window or in the terminal:
+    R performance report, N this face is neutral, F find the best neutral,
+    M mirror, + stronger, - weaker, [ less smoothing, ] more smoothing,
+    B background, O overlay of landmarks, P pause, S snapshot,
+    T try failed sinks again, Q quit, ? this list.
 
     Args:
         portrait: A picture with a face: photo, painting, statue.
-        driver: A video of a face, a sound file with a voice, a .motion file, a camera (number from 0, or address), or a
-            microphone (mic, or mic:DEVICE).
+        driver: A video of a face, a sound file, a .motion file, a camera (number or address), mic or mic:DEVICE.
         out: The video; without a suffix, a folder of pictures.
         sink: Live output: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null; repeatable.
         record: Also write the driver's motion to a .motion file.

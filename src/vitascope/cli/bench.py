@@ -44,7 +44,8 @@ def run(
 ) -> None:
     """Measure 1080p, 4K, 6K and 8K with batches of 1, 4, 8, 16 and 32 frames in each precision.
 
-    Writes benchmark_results.json after every measurement, so a killed run keeps its results.
+    Writes benchmark_results.json after every measurement, so a killed run
+    keeps its results.
 
     Args:
         output_dir: Folder of the results; earlier ones are renamed by date.
@@ -252,7 +253,7 @@ def pipeline(
 def baseline(results: Path, baselines: Path, /) -> None:
     """Keep a run as the baseline of this class of machine: the same GPUs, CPU, cores and memory.
 
-    The file has a run for each class and workload; compare takes the one that fits.
+    The file has a run for each class and workload; compare takes what fits.
 
     Args:
         results: Results of bench run or bench pipeline.

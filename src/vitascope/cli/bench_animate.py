@@ -40,8 +40,9 @@ def animate(
 ) -> None:
     """Measure how fast a portrait follows a driver here; nothing is shown.
 
-    With --auto-tune, find the settings that reach performance.target_fps within performance.max_latency_ms
-    with the least loss, and write a file for animate -c.
+    With --auto-tune, find the settings that reach performance.target_fps within
+    performance.max_latency_ms with the least loss, and write a file for
+    animate -c.
 
     Args:
         image: The portrait.

@@ -30,8 +30,10 @@ def interactive(
 ) -> int:
     """Start, watch and stop jobs and a live animation from a prompt.
 
-    Commands: start, stop, jobs, stats, watch, report, wait, animate, press, restart, live, hardware, config, set,
-    unset, help, quit. From a file or a pipe, the end waits for all jobs; the exit code is the first failure's.
+    Commands: start, stop, jobs, stats, watch, report, wait, animate, press,
+    restart, live, hardware, config, set, unset, help, quit.
+    From a file or a pipe, the end waits for all jobs, and the exit code is the
+    first failure's.
 
     Args:
         profile: Speed or quality: fast, balanced or quality [default: balanced].

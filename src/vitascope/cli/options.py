@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from rich.console import Console
 
 from vitascope.errors import DeviceError, MissingDependencyError, OutputError, UsageError, one_line
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from vitascope.observe.job_counts import JobCounts
 
 __all__ = [
+    "DEVICE",
+    "FACE",
+    "INPUT",
+    "LIVE",
+    "MATTE",
+    "MONITORING",
+    "OUTPUT",
+    "PEOPLE",
+    "QUALITY",
+    "SETTINGS",
+    "STEREO",
     "Assignments",
     "ConfigFiles",
     "Many",
@@ -28,6 +39,26 @@ __all__ = [
     "serving_metrics",
     "watch_gpus",
 ]
+
+INPUT, OUTPUT, PEOPLE, MATTE, STEREO, FACE, LIVE, QUALITY, DEVICE, MONITORING, SETTINGS = (
+    Group(name, sort_key=number)
+    for number, name in enumerate(
+        (
+            "Input",
+            "Output",
+            "People",
+            "Matte",
+            "VR and stereo",
+            "Face",
+            "Live",
+            "Quality",
+            "Device",
+            "Monitoring",
+            "Settings",
+        )
+    )
+)
+"""The boxes of ``--help`` of commands with many flags, in order."""
 
 Many = Parameter(negative="", consume_multiple=False)
 """A flag that may be given several times, each time with one value."""

@@ -99,6 +99,8 @@ _TEMPLATE_HEAD = """\
 _TEMPLATE_WIDTH = 118
 _OPTION = re.compile(r" (\*  |   )?--\S")
 """A line of help on which an option begins; one that is required has an asterisk before it."""
+_EMPTY_BOX = re.compile(r"^[A-Z][\w ]*:\n(?:\n|\Z)", re.MULTILINE)
+"""The title of a box that nothing is left in."""
 _INSIDE_AN_OPTION = " " * 10
 """How every further line of its explanation begins, at least."""
 
@@ -176,9 +178,8 @@ def _without(page: str, explained: set[str]) -> str:
         return page
     left_out = {number for place, _ in named for number in place}
     kept = [line for number, line in enumerate(page.splitlines()) if number not in left_out]
-    while kept[-1] in ("", "Parameters:"):
-        kept.pop()
-    return "\n".join([*kept, "", f"Also: {', '.join(words.split()[0] for _, words in named)}"])
+    text = _EMPTY_BOX.sub("", "\n".join([*kept, ""])).rstrip()
+    return "\n".join([text, "", f"Also: {', '.join(words.split()[0] for _, words in named)}"])
 
 
 def _unboxed(lines: Sequence[str]) -> Iterator[str]:

@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 from rich.console import Console
 
 from vitascope.cli.options import (
+    DEVICE,
+    INPUT,
+    LIVE,
+    MATTE,
+    MONITORING,
+    OUTPUT,
+    PEOPLE,
+    QUALITY,
+    SETTINGS,
+    STEREO,
     Assignments,
     ConfigFiles,
     Many,
@@ -50,81 +60,69 @@ class _Told(NamedTuple):
     error: VitascopeError | None
 
 
-_INPUT, _OUTPUT, _PEOPLE, _MATTE, _STEREO, _LIVE = (
-    Group(name, sort_key=number)
-    for number, name in enumerate(("Input", "Output", "People", "Matte", "VR and stereo", "Live"))
-)
-_QUALITY, _DEVICE, _MONITORING = (
-    Group(name, sort_key=number) for number, name in enumerate(("Quality", "Device", "Monitoring"), start=10)
-)
-_SETTINGS = Group("Settings", sort_key=20)
-
-
 def segment(
-    *inputs: Annotated[str, Parameter(group=_INPUT)],
-    recursive: Annotated[bool, Parameter(negative="", show_default=False, alias="-r", group=_INPUT)] = False,
-    start: Annotated[str | None, Parameter(group=_INPUT)] = None,
-    end: Annotated[str | None, Parameter(group=_INPUT)] = None,
-    resume: Annotated[bool, Parameter(negative="", show_default=False, group=_INPUT)] = False,
-    out: Annotated[str | None, Parameter(alias="-o", metavar="PATH", group=_OUTPUT)] = None,
+    *inputs: Annotated[str, Parameter(group=INPUT)],
+    recursive: Annotated[bool, Parameter(negative="", show_default=False, alias="-r", group=INPUT)] = False,
+    start: Annotated[str | None, Parameter(group=INPUT)] = None,
+    end: Annotated[str | None, Parameter(group=INPUT)] = None,
+    resume: Annotated[bool, Parameter(negative="", show_default=False, group=INPUT)] = False,
+    out: Annotated[str | None, Parameter(alias="-o", metavar="PATH", group=OUTPUT)] = None,
     type_: Annotated[
-        list[OutputKind | str] | None, Many, Parameter(name=["--type", "-t"], metavar="KIND", group=_OUTPUT)
+        list[OutputKind | str] | None, Many, Parameter(name=["--type", "-t"], metavar="KIND", group=OUTPUT)
     ] = None,
     output: Annotated[list[str] | None, Many, Parameter(show=False)] = None,
-    key_color: Annotated[str | None, Parameter(group=_OUTPUT)] = None,
-    background: Annotated[Path | None, Parameter(group=_OUTPUT)] = None,
-    preview: Annotated[Path | None, Parameter(group=_OUTPUT)] = None,
-    keep_partial: Annotated[bool | None, Parameter(negative="", group=_OUTPUT)] = None,
+    key_color: Annotated[str | None, Parameter(group=OUTPUT)] = None,
+    background: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
+    preview: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
+    keep_partial: Annotated[bool | None, Parameter(negative="", group=OUTPUT)] = None,
     overwrite: Annotated[
-        bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"], group=_OUTPUT)
+        bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"], group=OUTPUT)
     ] = None,
-    threshold: Annotated[str | None, Parameter(metavar="LOW,HIGH", group=_MATTE)] = None,
-    grow: Annotated[float | None, Parameter(metavar="PIXELS", group=_MATTE)] = None,
-    feather: Annotated[float | None, Parameter(metavar="PIXELS", group=_MATTE)] = None,
-    smoothing: Annotated[float | None, Parameter(group=_MATTE)] = None,
-    decontaminate: Annotated[bool | None, Parameter(negative="", group=_MATTE)] = None,
-    keep: Annotated[str | None, Parameter(metavar="N,N", group=_PEOPLE)] = None,
-    exclude: Annotated[str | None, Parameter(metavar="N,N", group=_PEOPLE)] = None,
-    hints: Annotated[Path | None, Parameter(group=_PEOPLE)] = None,
-    model: Annotated[str | None, Parameter(alias="-m", group=_MATTE)] = None,
-    kind: Annotated[
-        Literal["matte", "binary", "semantic", "yolo-seg"] | None, Parameter(group=_MATTE)
-    ] = None,
-    stereo: Annotated[str | None, Parameter(name=["--stereo", "--layout"], group=_STEREO)] = None,
-    player: Annotated[PlayerName | None, Parameter(group=_STEREO)] = None,
-    projection: Annotated[str | None, Parameter(group=_STEREO)] = None,
-    fov: Annotated[float | None, Parameter(metavar="DEGREES", group=_STEREO)] = None,
-    camera: Annotated[str | None, Parameter(group=_LIVE)] = None,
-    camera_size: Annotated[str | None, Parameter(metavar="WIDTHxHEIGHT", group=_LIVE)] = None,
-    sink: Annotated[list[str] | None, Many, Parameter(group=_LIVE)] = None,
-    duration: Annotated[float | None, Parameter(metavar="SECONDS", group=_LIVE)] = None,
-    profile: Annotated[str | None, Parameter(group=_QUALITY)] = None,
-    codec: Annotated[Literal["auto"] | Codec | None, Parameter(group=_QUALITY)] = None,
-    crf: Annotated[int | None, Parameter(group=_QUALITY)] = None,
-    preset: Annotated[str | None, Parameter(group=_QUALITY)] = None,
-    skip_static: Annotated[float | None, Parameter(group=_QUALITY)] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"] | None, Parameter(group=_DEVICE)] = None,
-    gpu_id: Annotated[int | None, Parameter(group=_DEVICE)] = None,
-    gpu_ids: Annotated[str | None, Parameter(metavar="N,N", group=_DEVICE)] = None,
-    cluster: Annotated[str | None, Parameter(metavar="ADDRESS", group=_DEVICE)] = None,
-    mode: Annotated[Literal["auto", "throughput", "latency"] | None, Parameter(group=_DEVICE)] = None,
+    threshold: Annotated[str | None, Parameter(metavar="LOW,HIGH", group=MATTE)] = None,
+    grow: Annotated[float | None, Parameter(metavar="PIXELS", group=MATTE)] = None,
+    feather: Annotated[float | None, Parameter(metavar="PIXELS", group=MATTE)] = None,
+    smoothing: Annotated[float | None, Parameter(group=MATTE)] = None,
+    decontaminate: Annotated[bool | None, Parameter(negative="", group=MATTE)] = None,
+    keep: Annotated[str | None, Parameter(metavar="N,N", group=PEOPLE)] = None,
+    exclude: Annotated[str | None, Parameter(metavar="N,N", group=PEOPLE)] = None,
+    hints: Annotated[Path | None, Parameter(group=PEOPLE)] = None,
+    model: Annotated[str | None, Parameter(alias="-m", group=MATTE)] = None,
+    kind: Annotated[Literal["matte", "binary", "semantic", "yolo-seg"] | None, Parameter(group=MATTE)] = None,
+    stereo: Annotated[str | None, Parameter(name=["--stereo", "--layout"], group=STEREO)] = None,
+    player: Annotated[PlayerName | None, Parameter(group=STEREO)] = None,
+    projection: Annotated[str | None, Parameter(group=STEREO)] = None,
+    fov: Annotated[float | None, Parameter(metavar="DEGREES", group=STEREO)] = None,
+    camera: Annotated[str | None, Parameter(group=LIVE)] = None,
+    camera_size: Annotated[str | None, Parameter(metavar="WIDTHxHEIGHT", group=LIVE)] = None,
+    sink: Annotated[list[str] | None, Many, Parameter(group=LIVE)] = None,
+    duration: Annotated[float | None, Parameter(metavar="SECONDS", group=LIVE)] = None,
+    profile: Annotated[str | None, Parameter(group=QUALITY)] = None,
+    codec: Annotated[Literal["auto"] | Codec | None, Parameter(group=QUALITY)] = None,
+    crf: Annotated[int | None, Parameter(group=QUALITY)] = None,
+    preset: Annotated[str | None, Parameter(group=QUALITY)] = None,
+    skip_static: Annotated[float | None, Parameter(group=QUALITY)] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"] | None, Parameter(group=DEVICE)] = None,
+    gpu_id: Annotated[int | None, Parameter(group=DEVICE)] = None,
+    gpu_ids: Annotated[str | None, Parameter(metavar="N,N", group=DEVICE)] = None,
+    cluster: Annotated[str | None, Parameter(metavar="ADDRESS", group=DEVICE)] = None,
+    mode: Annotated[Literal["auto", "throughput", "latency"] | None, Parameter(group=DEVICE)] = None,
     backend: Annotated[
         Literal["auto", "triton", "torch", "onnxruntime", "inductor", "tensorrt"] | None,
-        Parameter(group=_DEVICE),
+        Parameter(group=DEVICE),
     ] = None,
-    precision: Annotated[Literal["fp32", "fp16", "int8", "mixed"] | None, Parameter(group=_DEVICE)] = None,
-    dry_run: Annotated[bool, Parameter(negative="", show_default=False, group=_MONITORING)] = False,
-    json: Annotated[bool, Parameter(negative="", show_default=False, group=_MONITORING)] = False,
-    json_lines: Annotated[bool, Parameter(negative="", show_default=False, group=_MONITORING)] = False,
-    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q", group=_MONITORING)] = False,
+    precision: Annotated[Literal["fp32", "fp16", "int8", "mixed"] | None, Parameter(group=DEVICE)] = None,
+    dry_run: Annotated[bool, Parameter(negative="", show_default=False, group=MONITORING)] = False,
+    json: Annotated[bool, Parameter(negative="", show_default=False, group=MONITORING)] = False,
+    json_lines: Annotated[bool, Parameter(negative="", show_default=False, group=MONITORING)] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q", group=MONITORING)] = False,
     verbose: Annotated[
-        bool, Parameter(negative="", show_default=False, alias="-v", group=_MONITORING)
+        bool, Parameter(negative="", show_default=False, alias="-v", group=MONITORING)
     ] = False,
-    metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=_MONITORING)] = None,
-    metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS", group=_MONITORING)] = None,
-    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER", group=_MONITORING)] = None,
-    config: Annotated[ConfigFiles, Parameter(group=_SETTINGS)] = None,
-    set_: Annotated[Assignments, Parameter(group=_SETTINGS)] = None,
+    metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=MONITORING)] = None,
+    metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS", group=MONITORING)] = None,
+    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER", group=MONITORING)] = None,
+    config: Annotated[ConfigFiles, Parameter(group=SETTINGS)] = None,
+    set_: Annotated[Assignments, Parameter(group=SETTINGS)] = None,
 ) -> int:
     """Cut every person out of videos.
 

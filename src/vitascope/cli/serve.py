@@ -30,7 +30,7 @@ def serve(
     """Take jobs from programs over HTTP: the studio without its page.
 
     vitascope serve films/ --token-file token
-    curl -H "Authorization: Bearer $(cat token)" http://127.0.0.1:8766/api/openapi.json
+    curl -H "Authorization: Bearer $(cat token)" 127.0.0.1:8766/api/openapi.json
 
     Args:
         films: Videos and folders that may be opened; nothing else is read.

@@ -36,7 +36,8 @@ def studio(
     vitascope studio wedding.mp4           one video
     vitascope studio films/ --no-browser   prints the address alone
 
-    Saves corrections beside each video, as film.hints.yaml for vitascope segment --hints.
+    Saves corrections beside each video, as film.hints.yaml for
+    vitascope segment --hints.
 
     Args:
         films: Videos and folders that the page may open; it reads nothing else.

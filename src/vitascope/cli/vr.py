@@ -265,7 +265,7 @@ def verify(
 ) -> int:
     """Unpack the alpha of a packed-alpha video as a player does, and say what a viewer would see.
 
-    vitascope vr verify wedding_FISHEYE190_alpha.mp4 --matte wedding_LR_180_mask.mkv
+    vitascope vr verify dance_FISHEYE190_alpha.mp4 --matte dance_LR_180_mask.mkv
 
     Args:
         video: A packed-alpha video.
@@ -318,7 +318,7 @@ def verify(
 def _video_settings(
     stereo: str | None, projection: str | None, fov: float | None, **stretch: str | None
 ) -> VideoSettings:
-    """What is said of the input."""
+    """Settings of the input."""
     given = {
         "stereo": stereo,
         "projection": projection,

@@ -64,7 +64,7 @@ class Timed(Section):
     from_: Seconds = Field(0.0, alias="from")
     to: Seconds | None = None
     line: int = Field(0, exclude=True)
-    """Where it stands in the file; 0 for one that was made in Python."""
+    """Its line in the file; 0 for one that was made in Python."""
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -89,7 +89,7 @@ class PeopleRule(Timed):
 
 
 class Mark(Timed):
-    """What was marked in a picture of a frame."""
+    """A mark in a frame: a click, a box or a stroke."""
 
     at: Seconds
     do: Literal["keep", "remove"] = "keep"
@@ -135,7 +135,7 @@ class Hints(Section):
     edges: EdgeSettings | None = None
     """Those that are set here act, under what flags say; see ``load_settings``."""
     edge_lines: dict[str, int] = Field(default_factory=dict, exclude=True)
-    """Where each of them stands in the file."""
+    """The line of each in the file."""
     label: str = Field("hints", exclude=True)
     """How messages name them: the file's name."""
 
@@ -145,7 +145,7 @@ class Hints(Section):
         return bool(self.people or self.marks)
 
     def place(self, hint: Timed) -> str:
-        """Where a hint stands, for messages: ``film.hints.yaml:12``."""
+        """The place of a hint, for messages: ``film.hints.yaml:12``."""
         return f"{self.label}:{hint.line}" if hint.line else self.label
 
 

@@ -312,7 +312,7 @@ def _parse_path(value: object) -> object:
 
 
 def _parse_preset(value: object) -> object:
-    # Of the encoders that number their presets, SVT-AV1 goes furthest, to 13.
+    # SVT-AV1 has the highest preset number, 13.
     return str(value) if type(value) is int and 0 <= value <= 13 else value
 
 

@@ -178,7 +178,7 @@ class RemotePath(_Base):
         return file if "b" in mode else io.TextIOWrapper(file, encoding, errors, newline)
 
     def iterdir(self) -> Generator[RemotePath, None, None]:
-        """What lies in it."""
+        """Its content."""
         with self._as_of_a_file():
             names = self._store().ls(self._key, detail=False)
         yield from (path for name in names if (path := self._named(name)) != self)

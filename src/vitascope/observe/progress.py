@@ -36,7 +36,7 @@ class JobProgress:
     Args:
         console: Where to draw; stderr, so that stdout stays free for results.
         visible: False shows nothing, whatever the console is.
-        tell: Told once a second, as plain values for machines, instead of anything being shown.
+        tell: Called once a second with plain values, instead of showing anything.
     """
 
     def __init__(
@@ -199,5 +199,5 @@ class _Job(NamedTuple):
 
 
 def stage_loads(report: PipelineReport) -> str:
-    """How busy each stage is, for example ``decode 12% prep 4% infer 99%``."""
+    """The load of each stage, for example ``decode 12% prep 4% infer 99%``."""
     return " ".join(f"{_SHORT_NAMES.get(stage.name, stage.name)} {stage.load:.0%}" for stage in report.stages)

@@ -212,7 +212,7 @@ class LiveFigures(Protocol):
 
     @property
     def repeated(self) -> int:
-        """How many of these were shown again."""
+        """Number of these that were shown again."""
         ...
 
     @property

@@ -50,7 +50,7 @@ def open_streams(device: Device, settings: Settings) -> JobStreams | None:
 
 
 def frames_per_call(loaded: LoadedSettings, info: VideoInfo, *, streams: JobStreams | None) -> int:
-    """Consecutive frames for each call: what was asked for; else the profile's, and on a GPU as many as fill it.
+    """Consecutive frames for each call: what was requested; else the profile's, and on a GPU as many as fill it.
 
     ``performance.mode`` takes one for latency, and for throughput 8 to 16 where nobody asked for a number.
     """
@@ -113,7 +113,7 @@ class Parallelism:
 
 
 def parallelism_of(settings: Settings) -> Parallelism:
-    """What the settings ask for."""
+    """The parallelism that the settings ask for."""
     stages = settings.pipeline.stages
     return Parallelism(
         prepare_threads=max(settings.model.num_workers, 1),
@@ -138,9 +138,9 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
         idle["model.num_workers"] = "the GPU prepared the pictures"
         idle["pipeline.stages.postprocess.threads"] = "the GPU drew the pictures"
         if not is_shared:
-            idle["processing.use_multiprocessing"] = "processes share the processor, and a GPU computed"
+            idle["processing.use_multiprocessing"] = "processes share the CPU, and a GPU computed"
     else:
-        idle["pipeline.stages.preprocess.cuda_streams"] = "the processor prepared the pictures"
+        idle["pipeline.stages.preprocess.cuda_streams"] = "the CPU prepared the pictures"
         if settings.edges.temporal_smoothing > 0 and settings.pipeline.stages.postprocess.threads > 1:
             idle["pipeline.stages.postprocess.threads"] = "temporal smoothing takes frames in order"
     if not is_shared:

@@ -55,7 +55,7 @@ def vr_of(
 
 
 def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
-    """Whether pictures would show more: decoding some takes longer than opening a file."""
+    """True if pictures would show more: decoding some takes longer than opening a file."""
     if said.projection is Projection.FISHEYE:
         return True  # where its circle lies
     if said.layout_reason.how == NO_SIGN and possible_layout(info.width, info.height) is not None:

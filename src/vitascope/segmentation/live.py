@@ -168,8 +168,8 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         outlets: Started sinks; not closed here.
         controls: Keys.
         options: How to go about it.
-        on_report: Told a report when one was asked for.
-        on_message: Told, in one line, what should be known at once.
+        on_report: Called with a report when one was requested.
+        on_message: Called with one line that the user should see at once.
         sampler: Measures CPU and GPU; started.
         with_spans: Lays a profiler's spans around the work of the stages.
     """
@@ -264,11 +264,11 @@ def live_settings(source: SettingsSource) -> tuple[LoadedSettings, str | None]:
     Who names no profile, network or settings file gets ``fast`` on a CPU, which keeps up with a camera there.
 
     Args:
-        source: What was asked for.
+        source: What was requested.
 
     Raises:
         ConfigError: As ``load_settings``.
-        DeviceError: A GPU that was asked for is missing.
+        DeviceError: A GPU that was requested is missing.
     """
     loaded = source.load()
     if source.profile is not None or source.files or loaded.origin("model.name").explicit:
@@ -303,8 +303,8 @@ def segment_live(
         camera_size: (width, height) that the camera is asked for.
         seconds: When to stop by itself.
         on_start: Given the run before it begins, for keys, ``stop`` and ``pace``.
-        on_report: Told a report when R was pressed.
-        on_message: Told, in one line, what should be known at once.
+        on_report: Called with a report when R was pressed.
+        on_message: Called with one line that the user should see at once.
     """
     settings, performance = runner.settings, runner.settings.performance
     made_sinks = check_live(source, sinks, loaded=runner.loaded, camera_size=camera_size, seconds=seconds)

@@ -42,7 +42,7 @@ def check_kinds(kinds: Sequence[str], settings: OutputSettings) -> None:
 
 
 def hardware_for(gpu: GpuSettings, *, output_count: int) -> Hardware:
-    """Which encoder a run may take; ``auto`` only where what its trial has not shown cannot fail.
+    """The encoder that a run may take; ``auto`` only if nothing can fail that its trial has not shown.
 
     Args:
         gpu: The wishes.

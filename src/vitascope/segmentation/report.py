@@ -112,7 +112,7 @@ def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages
 
 
 def _pace(report: SegmentReport) -> str:
-    """How long a frame keeps the stage that sets the pace; the way through all queues says little of a file job."""
+    """Time of a frame in the stage that sets the pace; the way through all queues says little of a file job."""
     stages = report.pipeline.stages
     bottleneck = report.pipeline.bottleneck
     slowest = next((stage for stage in stages if bottleneck and stage.name == bottleneck.stage), stages[0])

@@ -30,7 +30,7 @@ class CorrectionsClashError(UsageError):
 
 
 class Corrections(NamedTuple):
-    """What the file holds at a time."""
+    """The content of the file at a time."""
 
     revision: str
     hints: Hints | None
@@ -47,7 +47,7 @@ class Corrections(NamedTuple):
 
 
 def hints_path(video: Path) -> Path:
-    """Where the corrections of a video lie: beside it, ``film.hints.yaml``."""
+    """Path of a video's corrections: beside it, ``film.hints.yaml``."""
     return video.with_name(f"{video.stem}.hints.yaml")
 
 

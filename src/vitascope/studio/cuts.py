@@ -47,7 +47,7 @@ class CutFinder:
     Args:
         folder: Where what was found is kept.
         wanted: How videos are read; its threshold is the run's.
-        on_news: Told a video's id when more is known of it, from that thread.
+        on_news: Called with a video's id when more is known of it, from that thread.
     """
 
     def __init__(self, folder: Path, wanted: VideoSettings, *, on_news: Callable[[str], object]) -> None:

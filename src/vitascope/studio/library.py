@@ -52,7 +52,7 @@ class ListedFile:
 
 
 class Library:
-    """What lies in the named folders.
+    """The files of the named folders.
 
     Args:
         named: Folders, looked through with all that lies below them, and videos, whatever their suffix.
@@ -76,7 +76,7 @@ class Library:
 
     @property
     def folder(self) -> Path:
-        """Where new files go: the first folder that was named.
+        """Folder of new files: the first that was named.
 
         Raises:
             UsageError: None was.

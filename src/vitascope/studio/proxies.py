@@ -58,7 +58,7 @@ State = Literal["waiting", "making", "done", "failed"]
 
 
 class Copying(NamedTuple):
-    """How far a copy is."""
+    """Progress of a copy."""
 
     state: State
     share: float = 0.0

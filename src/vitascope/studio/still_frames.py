@@ -166,7 +166,7 @@ def upright_eye(
     rotation_degrees: Rotation,
     look: Look | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """One eye of a frame, upright, no larger than is asked for; or what somebody sees who looks around in it.
+    """One eye of a frame, upright, no larger than is requested; or what somebody sees who looks around in it.
 
     Args:
         frame: On the CPU or a GPU.

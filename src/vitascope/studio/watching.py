@@ -32,7 +32,7 @@ class Watched(NamedTuple):
 
     path: Path
     address: str
-    """Where its own bytes are."""
+    """Address of its own bytes."""
     key_color: tuple[int, int, int] | None = None
     """8-bit RGB behind people, where that is known to be a key."""
 

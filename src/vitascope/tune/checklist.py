@@ -52,14 +52,14 @@ class ChecklistItem:
     question: str
     answer: Answer
     figure: str
-    """What was measured; for ``not applicable``: why not."""
+    """The measurement; for ``not applicable`` the reason."""
     advice: str | None = None
-    """What brings a yes; None if nothing is to be done."""
+    """What to do for a yes; None if nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What the answers are drawn from."""
+    """The measurements behind the answers."""
 
     video: str
     """How to speak of it."""
@@ -91,7 +91,7 @@ class Measurements:
     """How often heat slowed the CPU down meanwhile; None if the system does not count it."""
     system: Sequence[SystemCheck]
     soak: Soak | None
-    """None if none was asked for."""
+    """None if none was requested."""
 
 
 def answered(
@@ -128,7 +128,7 @@ class Checklist:
         return tuple(item for item in self.items if item.answer == "no")
 
     def count(self, answer: Answer) -> int:
-        """How many have this answer."""
+        """Number of questions with this answer."""
         return sum(item.answer == answer for item in self.items)
 
     def verdict(self) -> str:
@@ -493,12 +493,12 @@ _DEFAULT_RESULTS = Path("results") / RESULTS_NAME
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistOptions(SettingsSource):
-    """What to ask about, and where its settings come from."""
+    """The video to check, and the source of its settings."""
 
     video: Path | None = None
     """The video; a synthetic one when omitted."""
     soak_seconds: float | None = None
-    """How long to run it again and again; None leaves that out."""
+    """Seconds to repeat it; None leaves that out."""
     results: Path | None = None
     """Results of a run of the suite; None looks where ``bench run`` writes by itself."""
 
@@ -521,7 +521,7 @@ def measure_for_checklist(
 
     Args:
         options: What to ask about.
-        tell: Told what is being done, a line each.
+        tell: Called with a line on each step.
 
     Raises:
         UsageError: The time of the soak is out of range.

@@ -61,7 +61,7 @@ class Controls(RunControls):
 
     Args:
         state: To begin with.
-        on_message: Told, in a few words, what a key did.
+        on_message: Called with a few words on what a key did.
     """
 
     keys = KEYS

@@ -79,9 +79,9 @@ def animate_live(
         warm_up_pictures: For measuring: the first pictures, which figures leave out, and before which ``seconds`` does
             not begin.
         on_session: Given the session before it runs, for keys and ``stop``.
-        on_report: Told a report when R was pressed.
-        on_message: Told, in one line, what should be known at once.
-        fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
+        on_report: Called with a report when R was pressed.
+        on_message: Called with one line that the user should see at once.
+        fetch_progress: Called with (model, bytes here, bytes in all) while it is fetched.
 
     Returns:
         The report of the whole run; its sinks say which of them failed.
@@ -322,7 +322,7 @@ def measure_live(
         seconds: How long, after the first picture that counts.
         warm_up_pictures: The first pictures, which are slower and which the figures leave out.
         on_session: Given the session before it runs, for ``stop``.
-        on_message: Told, in one line, what should be known at once.
+        on_message: Called with one line that the user should see at once.
 
     Returns:
         The report.

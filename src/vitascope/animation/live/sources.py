@@ -282,7 +282,7 @@ def open_voice(
         seed: As for ``Voice``.
         start_seconds: Of a file, leave out what comes before.
         end_seconds: Of a file, leave out what comes from here on.
-        on_message: Told, in one line, when a microphone goes and when it is back.
+        on_message: Called with one line when a microphone goes and when it is back.
 
     Raises:
         InputError: It cannot be opened, or has no sound.

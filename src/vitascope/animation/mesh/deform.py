@@ -224,7 +224,7 @@ def turns_too_far(rest: Pose, motion: FaceMotion, gain: float) -> bool:
 
     Args:
         rest: The pose in the portrait.
-        motion: What is asked for.
+        motion: The motion to draw.
         gain: Of the pose.
     """
     yaw, pitch, roll = angles_of(motion.rotation)
@@ -307,7 +307,7 @@ def _covering(rig: PortraitRig, places: FloatArray) -> tuple[FloatArray, FloatAr
     moved = (np.abs(shift) > 1e-3) & ~of_edge
     shown = sources
     if moved.any():
-        # Of all that would lie at a place the outermost is seen behind the edge: from there on places only rise.
+        # Where several would lie at a place, the outermost is seen behind the edge: from there on places only rise.
         seen = np.minimum.accumulate(along[::-1], axis=0)[::-1]
         count = len(seen)
         below = (seen[None] <= ordered[:, None]).sum(axis=1).clip(1, count - 1) - 1  # [K, S]

@@ -43,7 +43,7 @@ _GAP, _WIDER, _WIDER_APART, _GAZE = (
     ("gaze sideways", "gaze down"),
 )
 """Curves of what is read from the landmarks: gap in centimetres, width as a share of that at rest, less 1, and how far
-the irises moved, in widths of the eye. Of a grin nearly all of the width is read, of a smile with closed lips 0.6."""
+the irises moved, in widths of the eye. Nearly all of a grin's width is read, 0.6 of a smile's with closed lips."""
 CHANNELS = frozenset((*_SKIN, _JAW_IN_SMILE, _PUCKER, *_EYES, *_BROWS, _GAP, _WIDER, _WIDER_APART, *_GAZE))
 """Names of all curves."""
 _GAPS_CM = np.array([0.0, 0.2, 0.4, 0.9, 1.6, 2.6])

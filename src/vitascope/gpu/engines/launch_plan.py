@@ -125,7 +125,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class ArrayPlace:
-    """Where an input or an output lies in the plan's memory."""
+    """Place of an input or an output in the plan's memory."""
 
     offset: int
     shape: tuple[int, ...]

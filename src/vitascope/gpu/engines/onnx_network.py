@@ -33,7 +33,7 @@ __all__ = [
 
 
 _KEY = "vitascope.input_shapes"
-# Of the ONNX operator set, and of ONNX Runtime's own (com.microsoft), as far as quantisers write them.
+# Operators of ONNX, and of ONNX Runtime (com.microsoft), that quantisers write.
 _INTEGER_OPERATORS = frozenset({
     "ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulInteger",
     "MatMulIntegerToFloat", "QLinearConv", "QLinearMatMul", "QuantizeLinear",

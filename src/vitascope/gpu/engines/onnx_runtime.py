@@ -1,7 +1,7 @@
 """ONNX Runtime: on the CPU, or on a GPU through CUDA, TensorRT or TensorRT-RTX.
 
 ONNX Runtime falls back in silence: a provider whose libraries are missing is dropped, and operators that no other
-provider takes run on the CPU. Here a provider that was asked for is the one that runs, or opening fails.
+provider takes run on the CPU. Here a provider that was requested is the one that runs, or opening fails.
 
 On a GPU a session computes on the one stream that it was opened with, from and to CuPy arrays. Callers on other streams
 are ordered before and behind it by events; the host does not wait.
@@ -116,7 +116,7 @@ def missing_provider(provider: Provider) -> str | None:
 
 
 def open_session(source: str | bytes, request: SessionRequest, *, label: str) -> ort.InferenceSession:
-    """Open a network on the provider that was asked for.
+    """Open a network on the provider that was requested.
 
     Raises:
         MissingDependencyError: The provider is not installed; the message names the package.
@@ -273,7 +273,7 @@ def _rtx_device(request: SessionRequest, label: str) -> Any:
 
 
 def _require_provider(session: ort.InferenceSession, request: SessionRequest, label: str) -> None:
-    """Refuse a session that runs on other providers than the one that was asked for.
+    """Refuse a session that runs on other providers than the one that was requested.
 
     Raises:
         EngineError: The provider was dropped, or took not one operator.

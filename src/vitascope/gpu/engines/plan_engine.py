@@ -50,7 +50,7 @@ class PlanStore:
         folder: Created when absent; None keeps nothing.
         label: The network, for file names.
         key: Whatever changes plans besides sizes.
-        on_note: Told, in one line, whenever a kept plan does not fit.
+        on_note: Called with one line whenever a kept plan does not fit.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class PlanEngine:
         device_id: The GPU.
         cache_dir: Where plans are kept; None compiles again in each process.
         most_plans: How many are ready at a time.
-        on_note: Told, in one line, when a kept plan does not fit.
+        on_note: Called with one line when a kept plan does not fit.
 
     Raises:
         EngineError: The GPU is not there.

@@ -1,4 +1,4 @@
-"""Choosing the engine for a network: the fastest that is installed and right, or the one that was asked for."""
+"""Choosing the engine for a network: the fastest that is installed and right, or the one that was requested."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def compare(outputs: Arrays, expected: Arrays, tolerance: Tolerance) -> Verdict:
     name, mean, largest = worst
     return Verdict(
         mean <= tolerance.mean and largest <= tolerance.largest,
-        f"its {name} differs from the processor's by {mean:.2g} of the mean and {largest:.2g} of the "
+        f"its {name} differs from the CPU's by {mean:.2g} of the mean and {largest:.2g} of the "
         f"largest value ({tolerance.mean:g} and {tolerance.largest:g} are allowed)",
     )
 

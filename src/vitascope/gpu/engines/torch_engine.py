@@ -89,7 +89,7 @@ class PackageCache:
 
     Args:
         directory: Created when absent. Packages are native code: keep it where only its owner may write.
-        on_note: Told, in one line, whenever a package is built and why.
+        on_note: Called with one line whenever a package is built and why.
     """
 
     def __init__(self, directory: Path, *, on_note: Callable[[str], None]) -> None:
@@ -324,7 +324,7 @@ class TorchEngine:
         cudnn_benchmark: Let cuDNN time its algorithms for each shape.
         cudnn_deterministic: Only algorithms that give the same bits every time.
         keeps_switches: Leave PyTorch's switches, which are the process's, as they are: the three before say nothing.
-        on_note: Told, in one line, when a package is built and why.
+        on_note: Called with one line when a package is built and why.
 
     Raises:
         EngineError: ``aot`` without ``cache_dir`` or ``fingerprint``, or a device that is not there.

@@ -274,7 +274,7 @@ class TrtPlan:
             if engine is None:
                 raise plan._error(f"TensorRT {plan._trt.__version__} cannot load it")
             plan._prepare(engine)
-        # Of the first profile, the one that runs use: "ICudaEngine.get_tensor_profile_shape".
+        # Runs use the first profile: "ICudaEngine.get_tensor_profile_shape".
         plan._profiles = {
             tensor.name: ShapeRange(*map(tuple, engine.get_tensor_profile_shape(tensor.name, 0)))
             for tensor in plan._spec.inputs

@@ -210,12 +210,12 @@ class MemoryPool:
         max_size_gb: Most gigabytes (10^9 bytes), lent and idle; None leaves it to the allocator.
         device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
         device_id: Number of the GPU, from 0; ignored on a CPU.
-        framework: Whose arrays: ``auto`` is ``torch`` where a PyTorch dtype is asked for, else ``cupy`` on a GPU and
+        framework: Whose arrays: ``auto`` is ``torch`` where a PyTorch dtype is requested, else ``cupy`` on a GPU and
             ``numpy`` on a CPU; ``torch`` works on both, with NumPy's dtypes too.
 
     Raises:
         ValueError: A size that is not positive, or a framework that has nothing on this device.
-        DeviceError: ``cuda`` was asked for and cannot be had.
+        DeviceError: ``cuda`` was requested and cannot be had.
         MissingDependencyError: The framework is not installed.
     """
 

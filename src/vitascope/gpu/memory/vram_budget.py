@@ -82,7 +82,7 @@ class VramBudget:
         """Set the limits by what others have now.
 
         Args:
-            free_and_total_bytes: Of the GPU, where they were asked for already.
+            free_and_total_bytes: Of the GPU, where they were requested already.
         """
         with self._lock, self._cupy.cuda.Device(self._device.index):
             if not self._installed:
@@ -120,7 +120,7 @@ class VramBudget:
         with self._lock:
             if self._cupy.cuda.runtime.getDevice() == self._device.index:
                 self._make_room(size)
-        # Ours, because nobody else knows everywhere that memory is asked for.
+        # Ours, because nobody else knows everywhere that memory is requested.
         with memory_errors():
             return self._pool.malloc(size)
 

@@ -94,11 +94,11 @@ class MemoryFigures:
     """A source of figures; here of the host's memory.
 
     Raises:
-        MissingDependencyError: Nothing on this system tells how much memory is in use.
+        MissingDependencyError: Nothing on this system reports how much memory is in use.
     """
 
     note: str | None = None
-    """Which figures are missing, and what would bring them."""
+    """Missing figures, and what to install for them."""
 
     def __init__(self) -> None:
         host_memory()  # raises here rather than in a thread
@@ -182,7 +182,7 @@ def _figures_of(device: Device) -> MemoryFigures:
 
     Raises:
         DeviceError: The GPU does not answer.
-        MissingDependencyError: Nothing on this system tells how much memory is in use.
+        MissingDependencyError: Nothing on this system reports how much memory is in use.
     """
     return MemoryFigures() if device.kind == "cpu" else VramFigures(device.index)
 
@@ -259,8 +259,8 @@ class VRAMMonitor:
 
     Raises:
         ValueError: An interval or a length is not positive.
-        DeviceError: ``cuda`` was asked for and cannot be had, or the GPU does not answer.
-        MissingDependencyError: Nothing on this system tells how much memory is in use.
+        DeviceError: ``cuda`` was requested and cannot be had, or the GPU does not answer.
+        MissingDependencyError: Nothing on this system reports how much memory is in use.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class VRAMMonitor:
 
     @property
     def note(self) -> str | None:
-        """Which figures are missing here, and what would bring them."""
+        """Missing figures, and what to install for them."""
         return self._figures.note
 
     def __enter__(self) -> VRAMMonitor:

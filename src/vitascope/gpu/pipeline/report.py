@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """What a stage's threads did, all its workers together."""
+    """The work of a stage's threads, all workers together."""
 
     name: str
     workers: int
@@ -63,7 +63,7 @@ class Measured(Protocol):
     """A run that can be asked how far it is: a pipeline, or several that work on one thing."""
 
     def snapshot(self) -> PipelineReport:
-        """What happened so far; callable from any thread."""
+        """The report so far; callable from any thread."""
 
 
 class Interruptible(Measured, Protocol):
@@ -107,7 +107,7 @@ class PipelineReport:
 
 
 class Meter:
-    """What one thread did; written by that thread alone, read by others without a lock."""
+    """The work of one thread; written by that thread alone, read by others without a lock."""
 
     def __init__(self) -> None:
         self.items = 0
@@ -155,7 +155,7 @@ def summarise(name: str, meters: Sequence[Meter], *, wall_seconds: float, now: f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """How long something took, over all its occurrences; zeros when there were none."""
+    """Durations of something, over all its occurrences; zeros when there were none."""
 
     count: int = 0
     mean_seconds: float = 0.0

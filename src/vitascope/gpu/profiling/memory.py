@@ -199,7 +199,7 @@ class MemoryProfiler:
         )
 
     def leaks(self) -> list[Leak]:
-        """What keeps growing; empty if nothing does, or where that cannot be told: see ``too_short``."""
+        """Memory that keeps growing; empty if none does, or if the run was too short to know: see ``too_short``."""
         by_step = len(self._steps) >= _LEAST_STEPS
         if self.too_short():
             return []

@@ -41,7 +41,7 @@ class GpuLimits:
     memory_bytes: int | None
     power_watts: float | None
     slowdown_celsius: float | None
-    """Where it begins to slow itself down."""
+    """Temperature at which it begins to slow down."""
     sm_clock_mhz: float | None
     pcie_bytes_per_second: float | None
     """The most that the link as it is now moves in one direction."""
@@ -83,12 +83,12 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSettings:
-    """What an administrator can set; None if the driver does not report it."""
+    """Settings that an administrator can change; None if the driver does not report them."""
 
     power_watts: float | None
-    """What it may draw now."""
+    """Its present power limit."""
     power_default_watts: float | None
-    """What its maker set."""
+    """Its maker's power limit."""
     keeps_driver_loaded: bool | None
     """Persistence mode; Linux alone has it."""
 
@@ -138,7 +138,7 @@ class NvmlGpu:
         self._nvml.nvmlShutdown()
 
     def limits(self) -> GpuLimits:
-        """What the GPU can."""
+        """Limits of the GPU."""
         nvml, handle = self._nvml, self._handle
         name = self._ask(lambda: nvml.nvmlDeviceGetName(handle)) or "NVIDIA GPU"
         power = self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
@@ -212,7 +212,7 @@ class NvmlGpu:
         )
 
     def settings(self) -> GpuSettings:
-        """What is set; reading needs no rights."""
+        """Present settings; reading needs no rights."""
         nvml, handle = self._nvml, self._handle
         power = self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         default = self._ask(lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
@@ -240,7 +240,7 @@ class NvmlGpu:
 
 
 def _bus_address(device_id: int) -> bytes:
-    """Where a GPU sits, from the CUDA driver itself: needs neither CuPy nor PyTorch, and starts no context.
+    """Bus address of a GPU, from the CUDA driver itself: needs neither CuPy nor PyTorch, and starts no context.
 
     https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html
     """

@@ -1,4 +1,4 @@
-"""What a thread remembers of its spans: a tree of names, each with its tally."""
+"""A thread's record of its spans: a tree of names, each with its tally."""
 
 from __future__ import annotations
 

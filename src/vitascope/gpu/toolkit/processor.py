@@ -364,7 +364,7 @@ class CUDAKernelProcessor:
         stream_count: Streams (threads on a CPU) that asynchronous calls share in turn.
 
     Raises:
-        DeviceError: ``cuda`` was asked for and cannot be had.
+        DeviceError: ``cuda`` was requested and cannot be had.
         ValueError: ``stream_count`` is below 1.
     """
 
@@ -378,7 +378,7 @@ class CUDAKernelProcessor:
         if stream_count < 1:
             raise ValueError(f"stream_count is {stream_count}, expected at least 1")
         self.device = select_device(device, index=device_id)
-        """Where it computes."""
+        """The device that computes."""
         self._runner = KernelRunner(self.device, stream_count=stream_count)
 
     def fused_preprocess(

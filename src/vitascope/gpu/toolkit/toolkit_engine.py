@@ -198,7 +198,7 @@ class ToolkitEngine(ABC):
 
     @property
     def precision(self) -> Precision:
-        """The arithmetic in effect; of a file that TensorRT wrote what was asked for, because it does not report it."""
+        """The arithmetic in effect; of a file that TensorRT wrote what was requested, because it does not report it."""
         return self._opened_as()[1]
 
     @property
@@ -438,7 +438,7 @@ class ToolkitEngine(ABC):
     # --- what each engine does its own way ----------------------------------------------------------------------------
 
     def _placed(self, device: DeviceWord) -> DeviceWord:
-        """Where to run, of what was asked for.
+        """Where to run, of what was requested.
 
         Raises:
             DeviceError: The engine does not run there.

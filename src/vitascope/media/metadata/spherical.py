@@ -109,7 +109,7 @@ def read_spherical(path: Path) -> SphericalMetadata | None:
     """Read the stereo and spherical metadata of a video.
 
     Args:
-        path: An MP4, QuickTime or Matroska file. Of any other the answer is None.
+        path: An MP4, QuickTime or Matroska file; any other gives None.
 
     Returns:
         What the file says, or None when it says nothing.

@@ -9,7 +9,7 @@ that of another. It *owns* the pictures that are shown from its own keyframe on 
 
 ``b5`` and ``b6`` are leading pictures of an open GOP: their packets follow the keyframe ``I7``, but they are shown
 before it, and refer to pictures from before it too. So segment 0 decodes on into segment 1 until it has them, and
-segment 1, which cannot decode them, drops them. Of closed GOPs nothing is decoded twice.
+segment 1, which cannot decode them, drops them. In closed GOPs nothing is decoded twice.
 """
 
 from __future__ import annotations

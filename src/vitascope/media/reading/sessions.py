@@ -564,7 +564,7 @@ def open_film(
 
     Raises:
         InputError: The file cannot be opened or holds no video that this FFmpeg can decode.
-        MissingDependencyError: A CUDA device is asked for without CuPy.
+        MissingDependencyError: A CUDA device is requested without CuPy.
         UsageError: There is no such CUDA device.
     """
     source, reason = _open_for(path, decoding, max_corrupt_frames)
@@ -605,7 +605,7 @@ def _open_for(path: Path, decoding: Decoding, max_corrupt_frames: int) -> tuple[
     reason = None
     if decoding.cuda_device is not None:
         with on_cuda_device(decoding.cuda_device):
-            pass  # what was asked for and cannot be had is an error, not a reason
+            pass  # what was requested and cannot be had is an error, not a reason
         try:
             source = ContainerSource(path, decoding=decoding, max_corrupt_frames=max_corrupt_frames)
         except (InputError, NotImplementedError) as error:

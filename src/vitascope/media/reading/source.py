@@ -60,7 +60,7 @@ class PictureSource(Protocol):
 
     @property
     def decoder(self) -> str:
-        """The decoder, and why it is not the one that was asked for; for reports."""
+        """The decoder, and why it is not the one that was requested; for reports."""
 
     def pictures(self) -> Iterator[av.VideoFrame]:
         """Decode from the current position to the end; the last one started is the only one that may be used.

@@ -36,7 +36,7 @@ class Opening:
         sink: Used by the thread alone, once the time before is over.
         made: The pictures that it will be given.
         before: The time before this one; it failed.
-        on_failure: Told, from the thread, when the sink fails.
+        on_failure: Called from the thread when the sink fails.
         threaded: False works in the caller's thread.
     """
 
@@ -229,7 +229,7 @@ class SinkOutlet:
     Args:
         sink: Used by one thread at a time, the outlet's own.
         made: The pictures that it will be given.
-        on_failure: Told, from the thread, when the sink fails; it can be started again.
+        on_failure: Called from the thread when the sink fails; it can be started again.
         threaded: False works in ``offer``, in the caller's thread: nothing is dropped, and a slow sink holds up all.
     """
 
@@ -405,7 +405,7 @@ def telling_failures(
     """Reports a failed sink in one line, for ``SinkOutlet``.
 
     Args:
-        on_message: Told; None tells nobody.
+        on_message: Called with one line; None reports nothing.
         runs: Set once all sinks are open: one that cannot even be opened ends the command, and is said once.
     """
 

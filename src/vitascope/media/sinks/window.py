@@ -30,7 +30,7 @@ class WindowSink:
 
     Args:
         target: Empty.
-        on_key: Told the character of each key, in the sink's thread; upper and lower case are one.
+        on_key: Called with the character of each key, in the sink's thread; upper and lower case are one.
     """
 
     name = "window"

@@ -69,7 +69,7 @@ _CRF_MAX = {"h264": 51, "h265": 51, "av1": 63}
 _LONGEST_SIDES = {"h264": 4096, "h265": 8192, "av1": 8192}
 """From Turing on (NVIDIA's Video Encode Support Matrix)."""
 _SHORTEST_SIDE = 256
-"""All generations take it for every codec; pictures that are smaller keep no processor busy."""
+"""All generations take it for every codec; pictures that are smaller keep no CPU busy."""
 # -P: what lies in the current folder is not imported.
 _TRIAL = (sys.executable or "", "-P", "-m", "vitascope.media.writing.nvenc_trial")
 _TRIAL_SECONDS = 60
@@ -101,7 +101,7 @@ def on_hardware(
         device_id: As for ``why_nvenc_fails``.
 
     Raises:
-        OutputError: ``nvenc`` is asked for and cannot be had; the message says what is missing.
+        OutputError: ``nvenc`` is requested and cannot be had; the message says what is missing.
     """
     if hardware == "cpu":
         return encoding
@@ -127,7 +127,7 @@ def on_hardware(
     if reason is not None or encoder is None or pixel_format is None:
         if hardware == "nvenc":
             raise OutputError(f"NVENC was asked for, and cannot be used: {reason}; leave it to the CPU")
-        return replace(encoding, notes=(*encoding.notes, f"the processor encodes, not the GPU: {reason}"))
+        return replace(encoding, notes=(*encoding.notes, f"the CPU encodes, not the GPU: {reason}"))
     notes = encoding.notes
     if hardware == "auto":
         notes = (*notes, f"the GPU encodes ({encoder}); gpu.encoder=cpu is slower, and makes smaller files")

@@ -145,7 +145,7 @@ class PartialFile:
     """A file that is being written beside its target.
 
     The temporary name is hidden, keeps the suffix (muxers choose by it) and holds a random token, so that it never
-    is anybody else's, not even where the file system knows no locks. Of a long name it has the beginning.
+    is anybody else's, not even where the file system knows no locks. A long name is cut.
 
     Args:
         target: The path of the finished file. Missing parent folders are made.

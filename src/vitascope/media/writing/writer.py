@@ -1,7 +1,7 @@
 """Writing a video: pictures through an encoder, everything else of the source beside them, whole or not at all.
 
-Of the metadata that a container holds beside the codec's own (rotation, aspect, stereo and projection, HDR) FFmpeg's
-muxers take little through PyAV. The rest is written into the finished file, box by box.
+FFmpeg's muxers take little of a container's metadata (rotation, aspect, stereo and projection, HDR) through PyAV. The
+rest is written into the finished file, box by box.
 """
 
 from __future__ import annotations

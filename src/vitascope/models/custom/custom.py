@@ -305,7 +305,7 @@ class CustomNetwork:
         if self._engine.spec.device == "cpu" or images.ndim != 5:
             raise ModelError(
                 f"{self._path}: got pictures {list(images.shape)} on the GPU, expected [frames, eyes, …] "
-                f"on the {'processor' if self._engine.spec.device == 'cpu' else 'GPU'}"
+                f"on the {'CPU' if self._engine.spec.device == 'cpu' else 'GPU'}"
             )
         return images.reshape(-1, *images.shape[2:])  # the engine checks dtype and size
 

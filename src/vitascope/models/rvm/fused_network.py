@@ -49,7 +49,7 @@ class RvmFusedNetwork:
         most_frames: Frames in one batch; longer calls are cut. Memory grows with it.
         most_plans: The most combinations of frames, eyes and sizes that are kept ready.
         cache_dir: Where compiled calls are kept; None compiles them in each process.
-        on_note: Told, in one line, when something that was kept does not fit.
+        on_note: Called with one line when something that was kept does not fit.
 
     Raises:
         EngineError: The GPU is not there, or too old.

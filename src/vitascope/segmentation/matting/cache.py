@@ -146,7 +146,7 @@ _OWN_SHARE = 0.9
 
 @dataclass(slots=True)
 class _Manifest:
-    """What there is of a stretch."""
+    """The kept part of a stretch."""
 
     network: dict[str, Any]
     """``NetworkInput`` of its pictures."""

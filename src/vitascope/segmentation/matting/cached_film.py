@@ -168,7 +168,7 @@ _NO_BOUND_GB = 1e9
 
 
 class CacheContents(NamedTuple):
-    """What is kept."""
+    """Number and size of the kept mattes."""
 
     folder: Path
     entries: int
@@ -177,12 +177,12 @@ class CacheContents(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """Where mattes are kept."""
+    """The folder of kept mattes."""
     return vitascope_home() / "mattes"
 
 
 def cache_contents() -> CacheContents:
-    """What is kept now; all zero where nothing ever was."""
+    """The kept mattes now; all zero if there never were any."""
     folder = cache_folder()
     if not folder.is_dir():
         return CacheContents(folder, 0, 0)

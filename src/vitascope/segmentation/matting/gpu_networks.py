@@ -44,7 +44,7 @@ def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device
         device: A GPU.
 
     Raises:
-        EngineError: The engine that was asked for failed, or gives wrong answers here.
+        EngineError: The engine that was requested failed, or gives wrong answers here.
         MissingDependencyError: It is not installed; the message names the package.
         UsageError: The engine does not compute with ``gpu.precision``.
     """
@@ -94,7 +94,7 @@ def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, dev
 
     Raises:
         ModelError: It is not a network of its kind.
-        EngineError: The engine that was asked for failed, or gives wrong answers here.
+        EngineError: The engine that was requested failed, or gives wrong answers here.
         MissingDependencyError: It is not installed.
         UsageError: ``model.backend`` asks for an engine that runs no ONNX files.
     """
@@ -204,7 +204,7 @@ def _fused_candidate(path: Path, name: str, settings: Settings, device: Device) 
 
 
 def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) -> Candidate[MattingNetwork]:
-    """PyTorch's operators, in a CUDA graph, or compiled where ``inductor`` is asked for."""
+    """PyTorch's operators, in a CUDA graph, or compiled where ``inductor`` is requested."""
     precision = _precision(settings)
     compiles = settings.model.backend == "inductor"
 

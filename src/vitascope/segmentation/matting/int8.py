@@ -147,7 +147,7 @@ def int8_choice(
         None if nobody asks for it: no wish, a GPU, or another network than RVM.
 
     Raises:
-        EngineError: It was asked for by name, and is not right for this video; the message has the figures.
+        EngineError: It was requested by name, and is not right for this video; the message has the figures.
         InputError: The video cannot be read.
     """
     is_rvm = loaded.settings.model.kind is None and network.name.startswith("rvm")
@@ -268,7 +268,7 @@ class _Trial:
         return blake2b(repr(parts).encode(), digest_size=20).hexdigest()
 
     def _places(self, duration_seconds: float | None, count: int | None) -> list[float]:
-        """Where to look, in seconds."""
+        """Times to sample, in seconds."""
         begin = self._settings.video.start_seconds
         per_place = _SETTLING + _CALIBRATED + _COMPARED
         if duration_seconds is None or count is None or count < per_place * len(_PLACES):

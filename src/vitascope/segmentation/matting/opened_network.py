@@ -20,7 +20,7 @@ class OpenedNetwork(NamedTuple):
 
 
 class RvmSize(TypedDict):
-    """How large RVM's picture is: arguments of its networks."""
+    """The size of RVM's picture: arguments of its networks."""
 
     downsample_ratio: float | None
     longest_side: int | None
@@ -42,7 +42,7 @@ def refuse_gpu_engine(settings: Settings) -> None:
     """
     backend = settings.model.backend
     if backend not in ("auto", "onnxruntime"):
-        raise UsageError(f"model.backend={backend} runs on a GPU, and this run computes on the processor")
+        raise UsageError(f"model.backend={backend} runs on a GPU, and this run computes on the CPU")
 
 
 def refuse_int8(settings: Settings, *, name: str) -> None:
@@ -53,6 +53,6 @@ def refuse_int8(settings: Settings, *, name: str) -> None:
     """
     if settings.gpu.precision == "int8":
         raise UsageError(
-            f"gpu.precision=int8: on the processor RVM alone is quantised, and the network is {name}; leave it out, or "
+            f"gpu.precision=int8: on the CPU RVM alone is quantised, and the network is {name}; leave it out, or "
             "quantise a network of your own with ModelQuantizer (docs/quantization.md)"
         )

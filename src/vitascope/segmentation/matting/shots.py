@@ -158,7 +158,7 @@ class StreamNetwork:
     fisheye: FisheyeViews | None = None
     """What whole eyes are shown as; None if they are shown as they are."""
     agreement: StereoAgreement | None = None
-    """Brings together what is said of two whole eyes; None if each keeps its own."""
+    """Brings together what is known of two whole eyes; None if each keeps its own."""
 
     def shots(
         self,
@@ -175,7 +175,7 @@ class StreamNetwork:
             network: This one instead.
             state: To go on from.
             fisheye: What whole eyes are shown as.
-            agreement: Brings together what is said of two eyes.
+            agreement: Brings together the answers about two eyes.
             looks_ahead: False where what is shown may begin again in the middle of a shot.
         """
         return ShotInference(
@@ -205,7 +205,7 @@ class ShotInference:
         times: Times the calls.
         tally: Counts the samples that ``estimate`` shows to the network.
         fisheye: What equirectangular eyes are shown as; they are shown as they are when omitted.
-        agreement: Brings together what is said of two eyes; each keeps its own when omitted.
+        agreement: Brings together the answers about two eyes; each keeps its own when omitted.
     """
 
     def __init__(

@@ -148,7 +148,7 @@ class StretchMaker:
     """Mattes and encodes stretches of videos with a network that stays open. A context manager.
 
     Args:
-        runner: Has the network: one device, its share of the processor's cores.
+        runner: Has the network: one device, its share of the CPU's cores.
     """
 
     def __init__(self, runner: FilmRunner) -> None:

@@ -1,4 +1,4 @@
-"""What each output kind makes of a frame and its matte, on the CPU and on a GPU.
+"""Draws each output kind from a frame and its matte, on the CPU and on a GPU.
 
 On a GPU a kind whose alpha needs nothing but the network's coefficients is one launch of the composite kernel. Edge
 options, smoothing, ``blur`` and ``alpha`` need the finished alpha plane, which is made once for all kinds; so does the

@@ -166,7 +166,7 @@ class Answers:
     """Ends requests.
 
     Args:
-        tally: Told of each.
+        tally: Counts each.
         clock: The batcher's.
     """
 
@@ -261,7 +261,7 @@ class Batcher:
         clock: What deadlines are measured by. A request's ``timestamp`` is of the same clock.
 
     Raises:
-        DeviceError: ``cuda`` was asked for and cannot be had.
+        DeviceError: ``cuda`` was requested and cannot be had.
         TypeError: ``inference_fn`` cannot be called.
     """
 

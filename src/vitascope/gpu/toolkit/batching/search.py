@@ -72,7 +72,7 @@ class BatchSizeOptimizer:
 
     Sizes 1, 2, 4 … are tried until one breaks a limit or memory runs out; then the largest that fits is found by
     halves, for memory and latency grow with the size. All that fit are measured again in turns and in mixed order, so
-    that a machine that warms up or has other work slows them alike, and judged by their medians. Of those within
+    that a machine that warms up or has other work slows them alike, and judged by their medians. Among those within
     ``tolerance`` of the fastest the smallest is taken: it costs the least memory and latency, and a difference that
     small may be noise.
 

@@ -50,7 +50,7 @@ class Cropped(Surroundings):
         super().__init__(stream, options)
         self._multiple = multiple
         self._parts: list[Region] | None = None
-        """None: the whole picture is asked for."""
+        """None: the whole picture is requested."""
 
     def _watched(self) -> list[Region] | None:
         return self._parts

@@ -117,7 +117,7 @@ def doubt(alpha: FloatArray) -> float:
 
 
 def disagreement(ours: FloatArray, theirs: FloatArray) -> float:
-    """How far two mattes of a frame are apart where they are furthest: a lost hand counts, however large its owner.
+    """The largest local difference of two mattes of a frame: a lost hand counts, however large its owner.
 
     Args:
         ours: float32 [E, h, w], 0..1.

@@ -27,8 +27,8 @@ class SkipStatic:
 
     Args:
         inner: Asked for the others.
-        threshold: Change of a tile's mean, in shares of full scale, from which a frame is asked for.
-        tally: Told how many were not.
+        threshold: Change of a tile's mean, in shares of full scale, from which the network sees a frame.
+        tally: Counts those that were not.
     """
 
     def __init__(self, inner: Estimator, *, threshold: float, tally: Tally) -> None:

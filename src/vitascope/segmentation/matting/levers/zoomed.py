@@ -23,7 +23,7 @@ _ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is cut out, and how large the network sees it."""
+    """The part that is cut out, and its size for the network."""
 
     parts: list[Region]
     """In samples of the whole picture at its usual size."""
