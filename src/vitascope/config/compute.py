@@ -68,9 +68,10 @@ class GpuSettings(Section):
         gt=0,
         le=1,
     )
-    cudnn_benchmark: bool = setting(
-        True,
-        "Time cuDNN's algorithms at the start and keep the fastest.",
+    cudnn_benchmark: Literal["auto"] | bool = setting(
+        "auto",
+        "Time cuDNN's algorithms at the start and keep the fastest; auto: in ONNX Runtime, not in PyTorch, where it takes "
+        "long.",
     )
     cudnn_deterministic: bool = setting(False, "Use only algorithms that repeat bit for bit; slower.")
     allow_tf32: bool = setting(

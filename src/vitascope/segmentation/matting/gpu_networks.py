@@ -166,7 +166,7 @@ def _options(settings: Settings, device: Device) -> GpuOptions:
         tensorrt_precision=_tensorrt_precision(settings),
         workspace_bytes=round(settings.tensorrt.workspace_gb * 1e9),
         device_id=device.index,
-        cudnn_benchmark=settings.gpu.cudnn_benchmark,
+        cudnn_benchmark=settings.gpu.cudnn_benchmark is not False,
         deterministic=settings.gpu.cudnn_deterministic,
     )
 
@@ -224,7 +224,7 @@ def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) 
             precision=precision,
             mode="aot" if compiles else "eager",
             most_frames=MOST_FRAMES,
-            cudnn_benchmark=settings.gpu.cudnn_benchmark,
+            cudnn_benchmark=settings.gpu.cudnn_benchmark is True,
             cudnn_deterministic=settings.gpu.cudnn_deterministic,
             cache_dir=engine_cache(),
             **rvm_size(settings),
