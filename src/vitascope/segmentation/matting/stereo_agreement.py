@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import array_module, resized
 from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
@@ -45,6 +45,8 @@ _TRUSTED_MEAN, _MOST_MEAN = 0.026, 0.034
 exchanged."""
 _CLIPPED_MISFIT = 0.06
 """What counts of a window's misfit in that mean."""
+_SMOOTH_SHARE = 0.5
+"""Half samples of the coarse pictures by which disparities of one thing differ."""
 _NOBODY = 1 / 512
 """Alpha up to which nobody is there."""
 _TOLERANCE = 1.0
@@ -159,6 +161,7 @@ class StereoAgreement:
             radius=_FINE_RADIUS,
             start=resized(found[:, None], fine_size)[:, 0],
         )
+        found = smooth_disparity(found, sigma=_SMOOTH_SHARE * step)
         outline = 1 - abs(2 * pictures[:, 3] - 1)
         mean = (misfit.clip(0, _CLIPPED_MISFIT) * outline).sum() / (outline.sum() + 1e-6)
         # Eyes in the wrong order or of two scenes fit badly all along people; then nothing is blended.
