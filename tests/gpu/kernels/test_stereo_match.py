@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
 
 SIZE = (40, 72)
 STEPS = [0.5 * step for step in range(25)]
@@ -47,6 +47,31 @@ def test_the_disparity_of_a_person_is_found_in_both_eyes(samples):
     finer, _ = match_eyes(pictures, flat_curves(), [-0.5, -0.25, 0, 0.25, 0.5], radius=3, start=start)
     inside = cv2.erode(left[3], np.ones((5, 5))) > 0.9
     assert np.abs(finer[0][inside] - samples).max() < 0.35
+
+
+def noisy_step(size=SIZE):
+    """Two things, 4 and 9 samples apart, with noise."""
+    disparity = np.random.default_rng(0).normal(0, 0.1, (2, *size)).astype(np.float32)
+    disparity[:, :, : size[1] // 2] += 4
+    disparity[:, :, size[1] // 2 :] += 9
+    return disparity
+
+
+def test_smoothing_takes_noise_and_leaves_steps():
+    smooth = smooth_disparity(noisy_step(), sigma=0.5)
+    middle = SIZE[1] // 2
+    for columns, value in ((slice(0, middle), 4), (slice(middle, None), 9)):
+        assert np.abs(smooth[:, :, columns] - value).std() < 0.03
+        assert np.abs(smooth[:, :, columns] - value).max() < 0.1
+
+
+def test_parts_of_a_sample_are_not_drawn_to_whole_steps():
+    left = person()
+    steps = [float(step) for step in range(-2, 10)]
+    for samples in (4.0, 4.25, 4.5):
+        found, _ = match_eyes(np.stack([left, shifted(left, samples)]), flat_curves(), steps, radius=3)
+        inside = cv2.erode(left[3], np.ones((9, 9))) > 0.9
+        assert abs(float(np.median(found[0][inside])) - samples) < 0.08
 
 
 def test_two_scenes_fit_badly():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_stereo_match import SIZE, STEPS, flat_curves, person, shifted
+from test_stereo_match import SIZE, STEPS, flat_curves, noisy_step, person, shifted
 
 from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
-from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
 
 SIZES = [SIZE, (41, 75), (64, 96)]
 
@@ -43,6 +43,16 @@ def test_matching_follows_the_reference(size, with_start):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("size", [*SIZES, (9, 12)])
+def test_smoothing_follows_the_reference(size):
+    import cupy
+
+    disparity = noisy_step(size)
+    smooth = smooth_disparity(cupy.asarray(disparity), sigma=0.5)
+    np.testing.assert_allclose(smooth.get(), smooth_disparity(disparity, sigma=0.5), atol=2e-3)
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scale", [1, 2])
 def test_blending_follows_the_reference(size, scale):
@@ -63,5 +73,5 @@ def test_blending_follows_the_reference(size, scale):
 @needs_nvcc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_source_compiles(tmp_path, architecture):
-    kernels = ["cost_of_steps", "best_step", "moves_between_eyes", "blend_eyes"]
+    kernels = ["cost_of_steps", "best_step", "smooth_disparity", "moves_between_eyes", "blend_eyes"]
     assert_compiles(tmp_path, "stereo_match.cu", architecture, kernels)

@@ -12,6 +12,7 @@ from pictures import solid_frame
 from scripted import BrightnessNetwork
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation.matting import stereo_agreement
 from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
@@ -99,6 +100,18 @@ def test_eyes_agree_more_and_are_no_worse(lens, form):
     assert after - floor < (before - floor) / 2
     # What a network gets wrong is larger than these drawn errors, and falls: benchmarks/vr_stereo.py.
     assert error_after < 1.03 * error_before
+
+
+@pytest.mark.parametrize("lens", LENSES)
+def test_looking_near_people_alone_changes_nothing(lens, monkeypatch):
+    view, _ = seen(lens)
+    estimate, pictures = MatteEstimate(alpha=with_errors(view)), pictures_of(view)
+    agreement = StereoAgreement.of_eyes(lens, WANTED, right_eye_first=False)
+    near = agreement.agree(estimate, pictures).alpha
+    monkeypatch.setattr(stereo_agreement, "_NOBODY", -1.0)  # people are everywhere
+    everywhere = agreement.agree(estimate, pictures).alpha
+    assert np.abs(near - everywhere).max() < 0.01
+    assert np.abs(near - everywhere).mean() < 1e-5
 
 
 def test_whom_one_eye_alone_sees_keeps_his_matte():

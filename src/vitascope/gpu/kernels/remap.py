@@ -108,10 +108,9 @@ def remap(
     if is_on_gpu(picture.planes[0]) and map_scale == 1:
         return _launch_frames([picture], map_x, map_y, read, interpolation, border)
     _make_readable(picture)
-    chroma_read, codes = _chroma_read(picture, read), _codes(picture)
     planes = tuple(
-        _remap_plane(plane, map_x, map_y, chroma_read if slot else read, code, interpolation, border)
-        for slot, (plane, code) in enumerate(zip(picture.planes, codes, strict=True))
+        _remap_plane(plane, map_x, map_y, plane_read, code, interpolation, border)
+        for plane, (plane_read, code) in zip(picture.planes, _plane_reads(picture, read), strict=True)
     )
     return replace(picture, planes=planes, ready=None)
 
@@ -154,11 +153,14 @@ def remap_eyes(
         return _launch_frames(
             eyes, map_x, map_y, MapRead(size, (1.0, 1.0), (0.0, 0.0)), interpolation, border
         )
-    made: list[Frame] = [remap(eye, map_x, map_y, interpolation=interpolation, border=border) for eye in eyes]
-    if len(made) == 1:
-        return made[0]
-    planes = zip(*(eye.planes for eye in made), strict=True)
-    return replace(first, planes=tuple(np.concatenate(eye, axis=1) for eye in planes), ready=None)
+    luma = MapRead(size, (1.0, 1.0), (0.0, 0.0))
+    planes = []
+    for slot, (read, code) in enumerate(_plane_reads(first, luma)):
+        if slot < 2:  # the second chroma plane is read as the first is
+            places = _places(map_x, read, axis=1), _places(map_y, read, axis=0)
+        parts = [_read_places(eye.planes[slot], *places, read, code, interpolation, border) for eye in eyes]
+        planes.append(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
+    return replace(first, planes=tuple(planes), ready=None)
 
 
 def remap_stack(
@@ -195,16 +197,26 @@ def remap_stack(
     if is_on_gpu(planes):
         launched: npt.NDArray[Any] = _launch_stack(planes, map_x, map_y, weight=weight, add_to=add_to)
         return launched
-    made = np.zeros(shape, planes.dtype) if add_to is None else add_to
+    made = np.empty(shape, planes.dtype) if add_to is None else add_to
+    read = np.empty(map_x.shape, np.float32)
     for target, plane in zip(made, planes, strict=True):
-        read = cv2.remap(
+        is_read_at_once = weight is None and add_to is None and target.dtype == np.float32
+        result: Any = cv2.remap(
             plane.astype(np.float32, copy=False),
             map_x,
             map_y,
             cv2.INTER_LINEAR,
+            dst=target if is_read_at_once else read,
             borderMode=cv2.BORDER_REPLICATE,
         )
-        target += read if weight is None else read * weight
+        if is_read_at_once:
+            continue
+        if weight is not None:
+            result *= weight
+        if add_to is None:
+            target[...] = result
+        else:
+            target += result
     return made
 
 
@@ -251,6 +263,12 @@ def _codes(frame: Frame) -> list[Codes]:
     return [Codes(peak, step, constant) for constant in constants]
 
 
+def _plane_reads(frame: Frame, luma: MapRead) -> list[tuple[MapRead, Codes]]:
+    """How each plane of a frame is read, and what its samples may be."""
+    chroma = _chroma_read(frame, luma)
+    return [(chroma if slot else luma, code) for slot, code in enumerate(_codes(frame))]
+
+
 def _chroma_read(frame: Frame, luma: MapRead) -> MapRead:
     """Where a chroma site's luma comes from is where its chroma does, in chroma samples."""
     fmt, location = frame.format, frame.color.chroma_location
@@ -290,8 +308,20 @@ def _remap_plane(
             plane, map_x, map_y, read, codes, interpolation=interpolation, border=border
         )
         return moved
-    columns = _places(map_x, read, axis=1)
-    rows = _places(map_y, read, axis=0)
+    columns, rows = _places(map_x, read, axis=1), _places(map_y, read, axis=0)
+    return _read_places(plane, columns, rows, read, codes, interpolation, border)
+
+
+def _read_places(
+    plane: Plane,
+    columns: npt.NDArray[np.float32],
+    rows: npt.NDArray[np.float32],
+    read: MapRead,
+    codes: Codes,
+    interpolation: Interpolation,
+    border: Border,
+) -> Plane:
+    """A plane in the host's memory, read at places of ``_places``."""
     result: Any = cv2.remap(
         plane.astype(np.float32) if plane.dtype == np.float16 else plane,
         columns,

@@ -10,7 +10,7 @@
 #define ALPHA_WEIGHT 0.1f
 #endif
 
-constexpr float LEAST_BEND = 1e-9f;
+constexpr float LEAST_RISE = 1e-9f;
 
 struct Match {
     const float* pictures;  // [2, 4, height, width]
@@ -21,6 +21,13 @@ struct Match {
     float* misfit;          // [2, height, width]
     int height, width, count, radius;
     float first, step;
+};
+
+struct Smooth {
+    const float* disparity;  // [2, height, width]
+    float* smoothed;
+    int height, width, radius;
+    float of_place, of_value;  // factors of squared distances in the exponent
 };
 
 struct Blend {
@@ -109,12 +116,40 @@ extern "C" __global__ void __launch_bounds__(256) best_step(const __grid_constan
     }
     float index = best;
     if (best > 0 && best < job.count - 1) {
-        const float bend = before - 2 * least + after;
-        if (bend > LEAST_BEND) index += fminf(fmaxf((before - after) / (2 * bend), -0.5f), 0.5f);
+        const float rise = fmaxf(before, after) - least;
+        if (rise > LEAST_RISE) index += fminf(fmaxf((before - after) / (2 * rise), -0.5f), 0.5f);
     }
     job.misfit[eye * area + at] = least;
     job.found[eye * area + at] =
         (job.start ? job.start[eye * area + at] : 0.f) + job.first + index * job.step;
+}
+
+// The border's sample is the mirror, as OpenCV has it.
+__device__ __forceinline__ int mirrored(int i, int length) {
+    i = abs(i);
+    return inside(i < length ? i : 2 * length - 2 - i, length);
+}
+
+// grid: (width / 32, height / 8, eyes); block: (32, 8)
+extern "C" __global__ void __launch_bounds__(256) smooth_disparity(const __grid_constant__ Smooth job) {
+    const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y, eye = blockIdx.z;
+    if (x >= job.width || y >= job.height) return;
+    const int area = job.height * job.width, at = y * job.width + x;
+    const float* plane = job.disparity + eye * area;
+    const float own = plane[at];
+    float sum = 0, total = 0;
+    for (int down = -job.radius; down <= job.radius; ++down) {
+        const float* line = plane + mirrored(y + down, job.height) * job.width;
+        for (int across = -job.radius; across <= job.radius; ++across) {
+            const int square = down * down + across * across;
+            if (square > job.radius * job.radius) continue;
+            const float value = line[mirrored(x + across, job.width)], apart = value - own;
+            const float weight = __expf(square * job.of_place + apart * apart * job.of_value);
+            sum += weight * value;
+            total += weight;
+        }
+    }
+    job.smoothed[eye * area + at] = sum / total;
 }
 
 // grid: (width / 32, height / 8, eyes); block: (32, 8)

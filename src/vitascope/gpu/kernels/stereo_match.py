@@ -2,8 +2,9 @@
 
 People are matched, not pictures: a difference of colour counts as much as either eye sees a person there, so that a
 window on an outline finds the disparity of the person, whatever is behind. Windows are matched by the sum of absolute
-differences; the smallest of a parabola through the best three gives parts of a sample (Scharstein and Szeliski, "A
-Taxonomy and Evaluation of Dense Two-Frame Stereo Correspondence Algorithms", 2002).
+differences (Scharstein and Szeliski, "A Taxonomy and Evaluation of Dense Two-Frame Stereo Correspondence Algorithms",
+2002). Such sums rise in straight lines from the true place, so two lines of one slope through the best three give parts
+of a sample; a parabola would draw them towards whole steps.
 
 Where an eye's sample lies in the other eye is a cubic in the disparity, for each sample (``curves``): lenses bend the
 way that a thing takes across the picture as it comes nearer.
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range
 
-__all__ = ["blend_eyes", "match_eyes"]
+__all__ = ["blend_eyes", "match_eyes", "smooth_disparity"]
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -102,11 +103,30 @@ def _best_steps(costs: FloatArray, steps: Sequence[float]) -> tuple[FloatArray, 
         for kept, new in ((least, costs[number]), (before, costs[number - 1]), (after, following)):
             np.copyto(kept, new, where=better)
         best[better] = number
-    inside = (best > 0) & (best < count - 1)
-    bend = before - 2 * least + after
-    inside &= bend > _LEAST_BEND
-    part = np.divide(before - after, 2 * bend, where=inside, out=np.zeros_like(least))
+    rise = np.maximum(before, after) - least
+    inside = (best > 0) & (best < count - 1) & (rise > _LEAST_RISE)
+    part = np.divide(before - after, 2 * rise, where=inside, out=np.zeros_like(least))
     return steps[0] + (best + part.clip(-0.5, 0.5)) * np.float32(steps[1] - steps[0]), least
+
+
+def smooth_disparity(disparity: FloatArray, *, sigma: float) -> FloatArray:
+    """Take the noise out of disparities, but not the steps between things (bilateral filter; Tomasi, Manduchi, 1998).
+
+    Args:
+        disparity: float32 [2, h, w], C-contiguous.
+        sigma: How far neighbours of one thing are apart: what differs by twice as much hardly counts.
+
+    Returns:
+        float32 [2, h, w]; the GPU's differs by what OpenCV's table of weights rounds.
+
+    Raises:
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    if is_on_gpu(disparity):
+        on_gpu: FloatArray = _smooth_on_gpu(disparity, sigma)
+        return on_gpu
+    side = 2 * _SMOOTH_RADIUS + 1
+    return np.stack([cv2.bilateralFilter(plane, side, sigma, _SMOOTH_SIGMA) for plane in disparity])
 
 
 def blend_eyes(
@@ -158,8 +178,10 @@ def blend_eyes(
     return blended
 
 
-_LEAST_BEND = 1e-9
-"""Below it three costs lie on a line: without a smallest between them."""
+_LEAST_RISE = 1e-9
+"""Below it three costs are the same: without a smallest between them."""
+_SMOOTH_RADIUS, _SMOOTH_SIGMA = 7, 5.0
+"""In samples: people are smooth, what is found of them has the noise of a window."""
 
 
 def _displacement(curves: FloatArray, disparity: Any) -> tuple[FloatArray, FloatArray]:
@@ -188,6 +210,18 @@ _MATCH = np.dtype(
         ("radius", "i4"),
         ("first", "f4"),
         ("step", "f4"),
+    ],
+    align=True,
+)
+_SMOOTH = np.dtype(
+    [
+        ("disparity", "u8"),
+        ("smoothed", "u8"),
+        ("height", "i4"),
+        ("width", "i4"),
+        ("radius", "i4"),
+        ("of_place", "f4"),
+        ("of_value", "f4"),
     ],
     align=True,
 )
@@ -241,6 +275,21 @@ def _match_on_gpu(pictures: Any, curves: Any, steps: Sequence[float], radius: in
         )
         cuda_kernel("stereo_match.cu", "best_step", **defines)((*grid, 2), _BLOCK, (by_value(job),))
     return found, misfit
+
+
+def _smooth_on_gpu(disparity: Any, sigma: float) -> Any:
+    import cupy
+
+    disparity = cupy.ascontiguousarray(disparity)
+    height, width = disparity.shape[1:]
+    smoothed = cupy.empty(disparity.shape, "float32")
+    job = np.zeros(1, _SMOOTH)
+    of_place, of_value = (-0.5 / each**2 for each in (_SMOOTH_SIGMA, sigma))
+    job[0] = disparity.data.ptr, smoothed.data.ptr, height, width, _SMOOTH_RADIUS, of_place, of_value
+    grid = math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1]), 2
+    with nvtx_range("smooth disparity"):
+        cuda_kernel("stereo_match.cu", "smooth_disparity")(grid, _BLOCK, (by_value(job),))
+    return smoothed
 
 
 def _blend_on_gpu(planes: Any, disparity: Any, curves: Any, shown: Any, tolerance: float) -> Any:

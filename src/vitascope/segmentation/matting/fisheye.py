@@ -83,9 +83,13 @@ class FisheyeViews:
         is_planar = self.eye.layout == "NCHW"
         steps, eyes = images.shape[:2]
         shape = replace(self.eye, size=self.size).picture_shape()
+        all_maps = _maps_there(self, _device_of(images))
+        if is_planar and self.count == 1:
+            planes = remap_stack(images.reshape(-1, *images.shape[-2:]), *all_maps[0])
+            return planes.reshape(steps, eyes, *shape)
         shown = array_module(on_gpu=is_on_gpu(images)).empty((steps, eyes * self.count, *shape), images.dtype)
         pictures = shown.reshape(steps * eyes, self.count, *shape)
-        for number, maps in enumerate(_maps_there(self, _device_of(images))):
+        for number, maps in enumerate(all_maps):
             if is_planar:
                 planes = remap_stack(images.reshape(-1, *images.shape[-2:]), *maps)
                 pictures[:, number] = planes.reshape(steps * eyes, *shape)
@@ -167,19 +171,20 @@ def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
 
 @lru_cache(maxsize=8)
 def _maps_back(views: FisheyeViews, size: tuple[int, int], device: int | None) -> _Maps:
-    """For each fisheye picture the samples to read at an eye's places, and how much they count there."""
+    """For each fisheye picture the samples to read at an eye's places, and how much they count there: None is 1."""
     lens = views.lens
     fisheye = Fisheye(_fov_degrees(lens))
     angle = np.degrees(np.arccos(np.clip(lens.unproject(*_grid(views.eye.size))[2], -1, 1)))
     # Where two pictures overlap, one fades into the other from border to border.
     overlap = _LARGEST_FOV_DEGREES - 180
-    ahead = np.clip(0.5 + (90 - angle) / overlap, 0, 1) if views.count == 2 else np.ones_like(angle)
-    maps = []
+    ahead = np.clip(0.5 + (90 - angle) / overlap, 0, 1)
+    maps: list[tuple[Any, ...]] = []
     for camera, weight in zip(_cameras(lens), (ahead, 1 - ahead), strict=False):
         places = reprojection_map(
             fisheye, lens, source_size=size, target_size=views.eye.size, rotation=camera.T
         )
-        maps.append((*_inside_circle(*places, size), weight.astype(np.float32)))
+        shares = weight.astype(np.float32) if views.count == 2 else None
+        maps.append((*_inside_circle(*places, size), shares))
     return _on_device(maps, device)
 
 
@@ -212,4 +217,4 @@ def _on_device(maps: _Maps, device: int | None) -> _Maps:
         return maps
     arrays = array_module(on_gpu=True)
     with arrays.cuda.Device(device):
-        return [tuple(map(arrays.asarray, one)) for one in maps]
+        return [tuple(each if each is None else arrays.asarray(each) for each in one) for one in maps]

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from types import EllipsisType
 from typing import Any, Self
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import array_module, resized
 from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
@@ -43,6 +45,10 @@ _TRUSTED_MEAN, _MOST_MEAN = 0.026, 0.034
 exchanged."""
 _CLIPPED_MISFIT = 0.06
 """What counts of a window's misfit in that mean."""
+_SMOOTH_SHARE = 0.5
+"""Half samples of the coarse pictures by which disparities of one thing differ."""
+_NOBODY = 1 / 512
+"""Alpha up to which nobody is there."""
 _TOLERANCE = 1.0
 """Half samples of the coarse pictures by which disparities that belong together may differ."""
 
@@ -111,7 +117,6 @@ class StereoAgreement:
 
     def _blend(self, planes: Any, pictures: Any) -> Any:
         """Planes [2, C, H, W] of two pictures, from RGB and alpha [2, 4, h, w] at the fine size."""
-        arrays = array_module(on_gpu=is_on_gpu(pictures))
         # Cameras differ in exposure: each eye's people are as bright and as blue as those of both.
         alpha = pictures[:, 3:]
         means = (pictures[:, :3] * alpha).sum(axis=(2, 3)) / (alpha.sum(axis=(2, 3)) + 1e-6)
@@ -121,6 +126,28 @@ class StereoAgreement:
         coarse_size = (-(-fine_size[0] * _FINE // _COARSE), -(-fine_size[1] * _FINE // _COARSE))
         device = int(pictures.device.id) if is_on_gpu(pictures) else None
         coarse, fine = (_geometry(self, size, device) for size in (coarse_size, fine_size))
+        full_size = (int(planes.shape[2]), int(planes.shape[3]))
+        # A GPU would have to wait for the host to know where people are.
+        if device is None and all(
+            full == _FINE * half == _COARSE * quarter
+            for full, half, quarter in zip(full_size, fine_size, coarse_size, strict=True)
+        ):
+            box = _near_people(pictures[:, 3], coarse.samples_per_disparity)
+            blended = planes.copy()
+            here = _scaled(box, _COARSE)
+            blended[here] = self._blended(
+                np.ascontiguousarray(planes[here]),
+                np.ascontiguousarray(pictures[_scaled(box, _COARSE // _FINE)]),
+                coarse.part(box),
+                fine.part(_scaled(box, _COARSE // _FINE)),
+            )
+            return blended
+        return self._blended(planes, pictures, coarse, fine)
+
+    def _blended(self, planes: Any, pictures: Any, coarse: _Geometry, fine: _Geometry) -> Any:
+        """Planes of two pictures, or of the same part of both; ``coarse`` and ``fine`` are of that part."""
+        arrays = array_module(on_gpu=is_on_gpu(pictures))
+        fine_size, coarse_size = fine.shown.shape[1:], coarse.shown.shape[1:]
         # Half a sample of the coarse picture apart, straight ahead.
         step = 0.5 / coarse.samples_per_disparity
         least, most = _FLAT_DISPARITIES if self.lens is None else (_LEAST_DISPARITY, _MOST_DISPARITY)
@@ -134,6 +161,7 @@ class StereoAgreement:
             radius=_FINE_RADIUS,
             start=resized(found[:, None], fine_size)[:, 0],
         )
+        found = smooth_disparity(found, sigma=_SMOOTH_SHARE * step)
         outline = 1 - abs(2 * pictures[:, 3] - 1)
         mean = (misfit.clip(0, _CLIPPED_MISFIT) * outline).sum() / (outline.sum() + 1e-6)
         # Eyes in the wrong order or of two scenes fit badly all along people; then nothing is blended.
@@ -159,6 +187,44 @@ class _Geometry:
     """float32 [2, h, w]: 1 where the other eye looks, however near a thing is."""
     samples_per_disparity: float
     """Straight ahead."""
+
+    def part(self, box: _Box) -> _Geometry:
+        """Of a part of the pictures."""
+        return _Geometry(
+            np.ascontiguousarray(self.curves[box]),
+            np.ascontiguousarray(self.shown[box]),
+            self.samples_per_disparity,
+        )
+
+
+_Box = tuple["slice | EllipsisType", ...]
+"""Rows and columns of planes; the axes before them are whole."""
+
+
+def _near_people(alpha: npt.NDArray[np.float32], samples_per_disparity: float) -> _Box:
+    """The part of two pictures that holds everybody, and all that they may be matched with, in coarse samples.
+
+    Args:
+        alpha: float32 [2, h, w], 0..1, at the fine size; somebody is there.
+        samples_per_disparity: Of the coarse pictures.
+    """
+    seen = (alpha.max(axis=0) > _NOBODY).astype(np.uint8)
+    x, y, width, height = cv2.boundingRect(seen)
+    times = _COARSE // _FINE
+    margin = math.ceil(_MOST_DISPARITY * samples_per_disparity) + _COARSE_RADIUS + 1
+    rows, columns = (
+        slice(max(first // times - margin, 0), -(-(first + count) // times) + margin)
+        for first, count in ((y, height), (x, width))
+    )
+    return ..., rows, columns
+
+
+def _scaled(box: _Box, times: int) -> _Box:
+    """The same part in a picture that is as many times as large."""
+    *_, rows, columns = box
+    assert isinstance(rows, slice)  # rows and columns come last
+    assert isinstance(columns, slice)
+    return ..., *(slice(part.start * times, part.stop * times) for part in (rows, columns))
 
 
 @lru_cache(maxsize=16)
