@@ -273,6 +273,8 @@ class VideoInfo:
     fov_degrees: float | None = None
     """Horizontal field of view of an eye, from the container's ``hfov`` box; None when it does not say."""
     audio_stream_count: int = 0
+    audio_codec: str | None = None
+    """FFmpeg's name of the first sound track's decoder; None without sound, or for a codec that it does not know."""
     subtitle_stream_count: int = 0
     has_hdr_side_data: bool = False
     """True when mastering display or content light levels are present."""

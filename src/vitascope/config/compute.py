@@ -70,8 +70,7 @@ class GpuSettings(Section):
     )
     cudnn_benchmark: Literal["auto"] | bool = setting(
         "auto",
-        "Time cuDNN's algorithms at the start and keep the fastest; auto: in ONNX Runtime, not in PyTorch, where it takes "
-        "long.",
+        "Time cuDNN's algorithms at the start and keep the fastest; auto: in ONNX Runtime, not in PyTorch (slow).",
     )
     cudnn_deterministic: bool = setting(False, "Use only algorithms that repeat bit for bit; slower.")
     allow_tf32: bool = setting(

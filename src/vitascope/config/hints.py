@@ -30,16 +30,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from vitascope.config.hint_lines import taken_out
 from vitascope.config.people import People
 from vitascope.config.result import EdgeSettings
 from vitascope.config.values import Seconds, Section
-from vitascope.config.yaml_file import MAX_FILE_BYTES, display, dump_yaml, read_document
+from vitascope.config.yaml_file import MAX_FILE_BYTES, display, document_of, dump_yaml, read_content
 from vitascope.errors import ConfigError
 
 __all__ = ["Eye", "Hints", "Mark", "PeopleRule", "Region", "Timed", "hints_yaml", "read_hints", "told"]
@@ -155,7 +157,23 @@ def read_hints(path: Path) -> Hints:
     Raises:
         ConfigError: It cannot be read, or something in it is no hint; names line and field.
     """
-    data, lines = read_document(path, label=str(path))
+    found = _read_once(path, read_content(path, label=str(path)))
+    if isinstance(found, str):
+        raise ConfigError(found)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _read_once(path: Path, content: bytes) -> Hints | str:
+    """The hints, or what is wrong with them: each picture of the studio asks for them several times."""
+    try:
+        return _read(path, content)
+    except ConfigError as error:
+        return str(error)
+
+
+def _read(path: Path, content: bytes) -> Hints:
+    data, lines = _document(path, content)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected hints as `version: 1`, `people:`, `marks:` and `never:`")
     for name in ("people", "marks", "never", "edges"):
@@ -172,6 +190,25 @@ def read_hints(path: Path) -> Hints:
     except ValidationError as error:
         place = tuple(error.errors()[0]["loc"])
         raise ConfigError(f"{path}{_line(place, lines)}: {told(error)}") from error
+
+
+def _document(path: Path, content: bytes) -> tuple[Any, dict[tuple[str | int, ...], int]]:
+    """The file as plain data, and the lines of its values; sections of one line an item are read without YAML."""
+    try:
+        text, sections = taken_out(content.decode("utf-8"), ("people", "marks", "never"))
+    except UnicodeDecodeError:
+        sections = []
+    if sections:
+        data, lines = document_of(text.encode(), label=str(path))
+        # What only looked like a section, in a text of several lines, say, is YAML's all the same.
+        if isinstance(data, dict) and all(
+            data.get(name, 0) is None and lines[name,] == line for name, line, _ in sections
+        ):
+            for name, line, items in sections:
+                data[name] = items
+                lines.update({(name, number): line + 1 + number for number in range(len(items))})
+            return data, lines
+    return document_of(content, label=str(path))
 
 
 def hints_yaml(hints: Hints) -> str:

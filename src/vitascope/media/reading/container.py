@@ -20,6 +20,7 @@ from threading import Thread
 from typing import Any, TypeAlias
 
 import av
+from av.audio.codeccontext import AudioCodecContext
 from av.codec.hwaccel import HWAccel
 from av.container import InputContainer
 from av.packet import Packet
@@ -553,6 +554,15 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
         interlaced=stream.codec_context.field_order in _FIELD_ORDERS_INTERLACED,
         chroma_location=read_chroma_location(stream.codec_context.name, stream.codec_context.extradata),
         audio_stream_count=len(container.streams.audio),
+        audio_codec=_decoder_of_sound(container),
         subtitle_stream_count=len(container.streams.subtitles),
         metadata=dict(container.metadata),
     )
+
+
+def _decoder_of_sound(container: InputContainer) -> str | None:
+    # PyAV's stubs do not say that a stream of an unknown codec has no context.
+    contexts: list[AudioCodecContext | None] = [
+        stream.codec_context for stream in container.streams.audio[:1]
+    ]
+    return next((context.name for context in contexts if context is not None), None)

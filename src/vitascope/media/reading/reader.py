@@ -477,6 +477,7 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
         right_eye_first=boxes.right_eye_first or side_data.right_eye_first,
         fov_degrees=boxes.fov_degrees or side_data.fov_degrees,
         audio_stream_count=facts.audio_stream_count,
+        audio_codec=facts.audio_codec,
         subtitle_stream_count=facts.subtitle_stream_count,
         has_hdr_side_data=side_data.hdr is not None,
         metadata=dict(facts.metadata),

@@ -39,6 +39,7 @@ class SourceFacts:
     hidden_count: int = 0
     """Frames that the file's edit list leaves out."""
     audio_stream_count: int = 0
+    audio_codec: str | None = None
     subtitle_stream_count: int = 0
     metadata: dict[str, str] = field(default_factory=dict)
 

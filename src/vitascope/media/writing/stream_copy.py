@@ -9,7 +9,7 @@ picture. All of it is reported.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -220,15 +220,25 @@ class StreamCopier:
         source: The file to copy from.
         container: The output.
         muxer: FFmpeg's name of the output's format.
+        sound_codecs: Those whose packets are copied, by FFmpeg's names of decoders; others are encoded. None copies all
+            that the container holds.
 
     Raises:
         InputError: The source cannot be opened.
     """
 
-    def __init__(self, source: Path, container: OutputContainer, *, muxer: str) -> None:
+    def __init__(
+        self,
+        source: Path,
+        container: OutputContainer,
+        *,
+        muxer: str,
+        sound_codecs: Collection[str] | None = None,
+    ) -> None:
         self._path = source
         self._container = container
         self._muxer = muxer
+        self._sound_codecs = sound_codecs
         with wrap_input_error(source, "open it for its sound"):
             self._input: InputContainer = open_input(source)
         self.streams: list[CarriedStream] = []
@@ -344,18 +354,21 @@ class StreamCopier:
         ):
             reason = "it is announced, and nothing says what it is like"
             return None, replace(entry, action="dropped", target_codec=None, reason=reason)
-        if self._takes(partial(_add_copy, stream)):
+        is_wanted = (
+            self._sound_codecs is None or not isinstance(stream, AudioStream) or name in self._sound_codecs
+        )
+        if is_wanted and self._takes(partial(_add_copy, stream)):
             target = _add_copy(stream, self._container)
             carry_stream_tags(stream, target)
             copied = CopiedStream(stream, target, self._container)
             copied.is_adts = name == "aac" and self._input.format.name in CLOCK_DEMUXERS
             return copied, entry
-        return self._reencoding_route(stream, entry)
+        what = f"{self._muxer} cannot hold" if is_wanted else "those who play it do not decode"
+        return self._reencoding_route(stream, entry, reason=f"{what} {name}")
 
     def _reencoding_route(
-        self, stream: AudioStream | SubtitleStream, entry: CarriedStream
+        self, stream: AudioStream | SubtitleStream, entry: CarriedStream, *, reason: str
     ) -> tuple[CopiedStream | None, CarriedStream]:
-        reason = f"{self._muxer} cannot hold {entry.codec}"
         dropped = replace(entry, action="dropped", target_codec=None)
         if isinstance(stream, AudioStream):
             codec = _AUDIO_FALLBACK.get(self._muxer, _AUDIO_DEFAULT)

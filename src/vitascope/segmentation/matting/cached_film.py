@@ -181,9 +181,13 @@ def cache_folder() -> Path:
     return vitascope_home() / "mattes"
 
 
-def cache_contents() -> CacheContents:
-    """The kept mattes now; all zero if there never were any."""
-    folder = cache_folder()
+def cache_contents(folder: Path | None = None) -> CacheContents:
+    """What is kept now; all zero where nothing ever was.
+
+    Args:
+        folder: Of a ``CacheManager``; that of mattes when omitted.
+    """
+    folder = folder or cache_folder()
     if not folder.is_dir():
         return CacheContents(folder, 0, 0)
     # No bound: looking must not make room.
@@ -192,13 +196,16 @@ def cache_contents() -> CacheContents:
     return CacheContents(folder, stats.disk_entries, stats.disk_bytes)
 
 
-def clear_cache() -> CacheContents:
+def clear_cache(folder: Path | None = None) -> CacheContents:
     """Delete everything that is kept; what it was.
+
+    Args:
+        folder: As of ``cache_contents``.
 
     Raises:
         OutputError: The folder cannot be written.
     """
-    contents = cache_contents()
+    contents = cache_contents(folder)
     if contents.folder.is_dir():
         with CacheManager(disk_cache_gb=_NO_BOUND_GB, folder=contents.folder) as entries:
             entries.clear()
