@@ -2,15 +2,18 @@
 
 The films that are named are scaled, and go forth and back through their first pictures until ``--frames`` are written;
 the pictures lie in memory as the GPU's do when they have come down, so nothing but the encoders works. For each size,
-preset, CRF and number of encoders: frames/s, cores in use (processor seconds by wall seconds), milliseconds of the
+preset, CRF and number of encoders: frames/s, busy cores (processor seconds by wall seconds), milliseconds of the
 processor's time a frame, kilobytes a frame, and SSIM of luma (Gaussian window of 1.5, Wang et al. 2004) against what
 went in, of every eighth picture. Each file is decoded and its pictures counted.
 
-``serial_share`` is of one encoder: the part of its work that the busiest thread does, which bounds the cores in use.
+``serial_share`` is of one encoder: the part of its work that the busiest thread does, which bounds the busy cores.
 
 Film of a person on key colour: ``vitascope segment FILM.mp4 -o key.mp4 --crf 4 --preset superfast``.
 
-Usage: python benchmarks/encode.py KEY.mp4 [FILM.mp4 …] [--sizes 1080p,4K,8K] [--presets veryfast,…] [--crfs 20]
+Without a film, the stereo example is taken. How many cores 4K keeps busy, as it comes and with one encoder:
+``python benchmarks/encode.py --sizes 4K --presets veryfast --encoders 1,auto --keep``.
+
+Usage: python benchmarks/encode.py [KEY.mp4 FILM.mp4 …] [--sizes 1080p,4K,8K] [--presets veryfast,…] [--crfs 20]
        [--encoders 1,4,8,auto] [--frames 480] [--rounds 2] [--quick] [--keep]
 
 ``--quick`` writes 48 frames of 1080p once. ``--keep`` merges the rows into the results; leave it out on a machine that
@@ -42,6 +45,7 @@ from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 
 RESULTS = Path(__file__).parent / "results" / "encode.json"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "astronaut_sbs.mp4"
 SIZES = {"1080p": (1920, 1080), "4K": (3840, 2160), "8K": (7680, 4320)}
 FORMAT = PIXEL_FORMATS["yuv420p"]
 COLOR = ColorSpec(matrix="bt709", matrix_code=1, primaries=1, transfer=1)
@@ -108,7 +112,7 @@ def written(
     row = {
         "encoders": encoding.parallel_encoders,
         "fps": round(count / wall, 1),
-        "cores_used": round(used / wall, 2),
+        "cores_busy": round(used / wall, 2),
         "cpu_ms": round(1000 * used / count, 1),
         "kilobytes_a_frame": round(path.stat().st_size / count / 1e3, 1),
     }
@@ -175,7 +179,7 @@ def ssim(a: np.ndarray, b: np.ndarray) -> float:
 def main() -> None:
     """Measure what was asked for; the best of each round."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("films", type=Path, nargs="+")
+    parser.add_argument("films", type=Path, nargs="*", default=[EXAMPLE])
     parser.add_argument("--sizes", default="1080p,4K,8K")
     parser.add_argument("--presets", default="ultrafast,superfast,veryfast")
     parser.add_argument("--crfs", default="20")

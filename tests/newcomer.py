@@ -196,23 +196,16 @@ def a_folder(walk: Walk) -> None:
 def one_film(walk: Walk) -> None:
     """What the README's first lines promise."""
     walk.type("segment", "films/film 01.mkv", "out.mp4", "--device", "cpu")
-    walk.type(
-        "segment",
-        "films/film 01.mkv",
-        "cut.mov",
-        "--type",
-        "alpha",
-        "--profile",
-        "fast",
-        "--preview",
-        "sheet.png",
-    )
-    walk.check("there are a film, a transparent one and a sheet", all((walk.here / name).is_file() for name in ("out.mp4", "cut.mov", "sheet.png")))  # fmt: skip
+    fast = ("--profile", "fast")
+    walk.type("segment", "films/film 01.mkv", "cut.mov", "--type", "alpha", *fast, "--preview", "sheet.png")
+    made = [(walk.here / name).is_file() for name in ("out.mp4", "cut.mov", "sheet.png")]
+    walk.check("there are a film, a transparent one and a sheet", all(made))
     for name in ("empty.mp4", "notes.mp4", "cut off.mp4"):
         walk.type("segment", f"films/{name}", "broken.mp4", "--profile", "fast", code=3)
         walk.check("it left nothing", not list(walk.here.glob("*broken*")))
     walk.type("segment", "long.mp4", "long_cut.mp4", "--profile", "fast", code=130, interrupt_after=8)
-    walk.check("Ctrl-C kept what was made, under another name", [path.name for path in walk.here.glob("*long_cut*")] in (["long_cut.mp4.part"], []))  # fmt: skip
+    left = [path.name for path in walk.here.glob("*long_cut*")]
+    walk.check("Ctrl-C kept what was made, under another name", left in (["long_cut.mp4.part"], []))
 
 
 def a_portrait(walk: Walk, wheel: Path) -> None:

@@ -113,6 +113,27 @@ def test_one_bad_file_does_not_hide_the_others(clip, tmp_path, store):
     assert second.info.path == Path(clip)
 
 
+def test_of_videos_that_are_alike_one_is_tried(tmp_path, monkeypatch):
+    """Else a dry run of a folder takes longer than the run."""
+    for name, count, size in (("a", 24, 64), ("b", 48, 64), ("c", 24, 96), ("d", 72, 64)):
+        write_clip(tmp_path / f"{name}.mp4", width=size, height=48, frame_count=count)
+    written = []
+    write = Segmenter.write
+
+    def noted(self, video, outputs, **options):
+        written.append(video.name)
+        return write(self, video, outputs, **options)
+
+    monkeypatch.setattr(Segmenter, "write", noted)
+    loaded = load_settings(profile="fast", flags={"gpu.device": "cpu"})
+    plans = plan_outputs(find_videos([tmp_path], recursive=False), tmp_path / "cut", ["key"])
+    a, b, c, d = (one.estimate for one in explain_all(plans, loaded.settings, try_with=loaded))
+    assert written == ["a.mp4", "c.mp4"]
+    assert b.wall_seconds == pytest.approx(2 * a.wall_seconds)
+    assert d.nbytes == pytest.approx(3 * a.nbytes, abs=2)
+    assert c.frames == 24
+
+
 def test_the_stretch_and_an_estimate_of_it(tmp_path):
     clip = write_clip(tmp_path / "in.mp4", width=64, height=48, frame_count=96)
     loaded = load_settings(profile="fast", flags={"gpu.device": "cpu", "video.end_seconds": 3.0})

@@ -171,18 +171,23 @@ def explain_all(
         settings: The run's.
         resume: Leave out those whose outputs exist.
         store: Where networks lie; the user's own store when omitted.
-        try_with: The run's settings, with which some frames of each video are tried for an estimate, in a temporary
-            folder; nothing is tried when omitted, or where the network would have to be fetched.
+        try_with: The run's settings, with which some frames of a video are tried for an estimate, in a temporary
+            folder, once for all that are alike; nothing is tried when omitted, or where the network would have to be
+            fetched.
 
     Raises:
         VitascopeError: The whole run would fail: the device, the network or the background cannot be had.
     """
     model = _foresee(settings, store)
+    tried: dict[str, _Trial | None] = {}
     for plan in planned:
         try:
             explained = _explain(plan, settings, model=model, resume=resume)
             if try_with is not None and model.endswith("(here)") and not explained.skipped:
-                explained = replace(explained, estimate=_tried(explained, try_with, store))
+                alike = _what_sets_the_pace(explained)
+                if alike not in tried:
+                    tried[alike] = _tried(explained, try_with, store)
+                explained = replace(explained, estimate=_estimate(explained, tried[alike]))
             yield explained
         except VitascopeError as error:
             yield Refusal(plan, error)
@@ -262,7 +267,35 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
     )
 
 
-def _tried(explained: Explanation, loaded: LoadedSettings, store: ModelStore | None) -> Estimate | None:
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What the first frames of a video took."""
+
+    seconds: float
+    """Length of the stretch."""
+    frames: int
+    wall_seconds: float
+    nbytes: int
+
+
+def _estimate(explained: Explanation, trial: _Trial | None) -> Estimate | None:
+    """What a video takes, by the trial of one that is alike."""
+    if trial is None or explained.stretch_seconds is None:
+        return None
+    times_longer = explained.stretch_seconds / trial.seconds
+    return Estimate(trial.frames, trial.wall_seconds * times_longer, round(trial.nbytes * times_longer))
+
+
+def _what_sets_the_pace(explained: Explanation) -> str:
+    """Equal for videos of which a second takes as long, and as many bytes."""
+    info = explained.info
+    outputs = [(kind, path.suffix) for kind, path in explained.planned.outputs]
+    kind = (info.container == "images", info.codec, info.source_format, info.duration_seconds is None)
+    size = (info.width, info.height, info.average_frame_rate)
+    return repr((kind, size, explained.vr.layout, explained.vr.projection, outputs))
+
+
+def _tried(explained: Explanation, loaded: LoadedSettings, store: ModelStore | None) -> _Trial | None:
     """Run the first frames of a video into a temporary folder; None where the length is not known."""
     seconds, video = explained.stretch_seconds, loaded.settings.video
     if seconds is None or explained.info.container == "images":
@@ -275,11 +308,8 @@ def _tried(explained: Explanation, loaded: LoadedSettings, store: ModelStore | N
             for number, (kind, path) in enumerate(explained.planned.outputs)
         ]
         report = segmenter.write(explained.planned.video, outputs)
-    times_longer = max(seconds / length, 1.0)
     written = sum(output.size_bytes for output in report.outputs)
-    return Estimate(
-        report.frame_count, report.pipeline.wall_seconds * times_longer, round(written * times_longer)
-    )
+    return _Trial(length, report.frame_count, report.pipeline.wall_seconds, written)
 
 
 def _look_at(planned: PlannedVideo, settings: Settings) -> VideoInfo:
