@@ -27,7 +27,7 @@ import cv2
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import peak_memory_bytes, select_device
 from vitascope.frames import Frame, Plane
-from vitascope.gpu.memory.host_heap import share_heaps
+from vitascope.gpu.memory.host_heap import give_back_free_memory, share_heaps
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
@@ -295,6 +295,7 @@ class FilmRunner:
             profiled = beside_files(written, partial(profile.save, measured))
             if sheet is not None:
                 beside_files(written, sheet.save)
+        give_back_free_memory()  # else what the next video opens comes to lie among it
         return SegmentReport(
             input=video,
             outputs=written,

@@ -13,6 +13,7 @@ from typing import Self
 from vitascope.device import peak_memory_bytes
 from vitascope.errors import CorruptInputError, WorkerError
 from vitascope.frames import Frame
+from vitascope.gpu.memory.host_heap import give_back_free_memory
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink
@@ -221,6 +222,7 @@ class StretchMaker:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
+            give_back_free_memory()
 
     def _rest_after_an_error(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
