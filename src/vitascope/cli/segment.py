@@ -85,6 +85,7 @@ def segment(
     decontaminate: Annotated[bool | None, Parameter(negative="", group=_MATTE)] = None,
     keep: Annotated[str | None, Parameter(metavar="N,N", group=_PEOPLE)] = None,
     exclude: Annotated[str | None, Parameter(metavar="N,N", group=_PEOPLE)] = None,
+    keep_held: Annotated[bool | None, Parameter(negative="", group=_PEOPLE)] = None,
     hints: Annotated[Path | None, Parameter(group=_PEOPLE)] = None,
     model: Annotated[str | None, Parameter(alias="-m", group=_MATTE)] = None,
     kind: Annotated[
@@ -156,6 +157,7 @@ def segment(
         duration: Stop a live run after so many seconds.
         keep: Only these people, by their numbers (vitascope people shows them), or largest, or pov (the wearer's body).
         exclude: Everybody but these people.
+        keep_held: Also what kept people hold: a ball, a cup, a guitar; fetches a network (88 MB) and takes longer.
         hints: A file of hints: who is kept when, clicks, boxes, strokes, and regions never kept.
         feather: Pixels over which edges are softened.
         smoothing: Smoothing of alpha over time, 0 to 1.
@@ -213,6 +215,7 @@ def segment(
         "output.keep_partial": ("--keep-partial", keep_partial),
         "people.keep": ("--keep", keep),
         "people.exclude": ("--exclude", exclude),
+        "people.keep_held": ("--keep-held", keep_held),
         "people.hints": ("--hints", None if hints is None else str(hints)),
         "edges.threshold": ("--threshold", None if threshold is None else _levels(threshold)),
         "edges.grow_px": ("--grow", grow),
@@ -247,6 +250,7 @@ def segment(
         files_alone = {
             "--keep": keep,
             "--exclude": exclude,
+            "--keep-held": keep_held,
             "--hints": hints,
             "--recursive": recursive,
             "--resume": resume,

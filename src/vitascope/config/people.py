@@ -46,6 +46,11 @@ class PeopleSettings(Section):
     exclude: People | None = setting(
         None, "Everybody but these people, spelt as keep; null leaves nobody out."
     )
+    keep_held: bool = setting(
+        False,
+        "Also keep what kept people hold: things that stand out, touch them and move as they do; fetches isnet, and "
+        "mattes are not cached.",
+    )
     hints: FilePath | None = setting(
         None,
         "A file of hints: who is kept when, clicks, boxes, strokes and regions never kept; null is none.",
@@ -54,7 +59,7 @@ class PeopleSettings(Section):
     @property
     def active(self) -> bool:
         """True when anything is asked for."""
-        return not (self.keep is None and self.exclude is None and self.hints is None)
+        return self.keep_held or not (self.keep is None and self.exclude is None and self.hints is None)
 
     @model_validator(mode="after")
     def _check_choice(self) -> PeopleSettings:
