@@ -1,4 +1,6 @@
-"""ISNet (Qin, Dai, Hu, Fan, Shao and Van Gool, "Highly Accurate Dichotomous Image Segmentation", 2022): what stands out.
+"""What stands out of a picture, by ISNet.
+
+Qin, Dai, Hu, Fan, Shao and Van Gool, "Highly Accurate Dichotomous Image Segmentation", 2022.
 
 The file as it comes has one size of picture written into it, 1024 x 1024; others are written in memory.
 """
@@ -21,8 +23,8 @@ __all__ = ["SalientObjects"]
 
 _OWN_SIDE: Final = 1024
 _SIDE: Final = 640
-"""Of the square picture that is looked at. On two clips of held things 640 found what 1024 did, at a third of the work;
-384 and 512 lost a pot and a cup."""
+"""Rows and columns of the picture that is looked at. On two clips of held things 640 found what 1024 did, at a third
+of the work; 384 and 512 lost a pot and a cup."""
 _MEAN, _SPREAD = 128.0, 256.0
 
 

