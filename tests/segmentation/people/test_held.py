@@ -11,9 +11,12 @@ import pytest
 
 from clips import write_clip
 from two_people import two_people
+from vitascope.config import load_settings
 from vitascope.errors import ModelUnavailableError
+from vitascope.media.reading.reader import open_video
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.people import hinted
 from vitascope.segmentation.people.held import HeldThings
 from vitascope.segmentation.people.kept import KeptPeople
@@ -213,3 +216,13 @@ def test_without_its_network_it_is_an_error(film):
         pytest.raises(ModelUnavailableError, match="isnet"),
     ):
         next(iter(segmenter.stream(film)))
+
+
+def test_stretches_that_were_made_without_held_things_are_others(film):
+    def reaching(**settings):
+        loaded = load_settings(flags=settings).settings
+        with open_video(film) as reader:
+            return hinted.Keeping(reader, vr_of(reader.info, loaded.video), loaded).reaching_into(0, 1)
+
+    assert reaching() is None
+    assert reaching(**{"people.keep_held": True}) is not None

@@ -166,7 +166,7 @@ class Keeping:
         """What of it reaches into a part of the film: where this is equal, the same is kept; None where all is.
 
         A rule counts where somebody is seen whom it leaves out, a region while it lasts, and a stroke as far as it is
-        carried. Rules that come to the same are the same.
+        carried; held things are looked for everywhere. Rules that come to the same are the same.
 
         Args:
             begin_seconds: Of the part.
@@ -194,6 +194,8 @@ class Keeping:
             reaching += [("people", *part) for part in out]
         if not reaching:
             seen = blake2b(digest_size=20)  # whose each cell is makes no difference
+        if self.settings.people.keep_held:
+            reaching.append(("held things",))
         strokes = [mark for mark in hints.marks if mark.stroke is not None]
         for mark in strokes:
             assert table is not None  # marks need it
