@@ -169,6 +169,8 @@ class _Crossing:
     """Frames since no part is shared."""
     whole: int = 0
     """Frames since all of them are seen, too."""
+    is_first: bool = False
+    """None of them was seen apart before: only its end says well who is who."""
 
 
 class ShotFollower:
@@ -679,11 +681,13 @@ class ShotFollower:
             touching = [one for one in self._crossings if not group.isdisjoint(one.members)]
             members = {number: self._looks(number).copy() for number in group}
             begin = max(self._frame - 1, 0)
+            is_first = all(self.tracks[number].apart_frames == 0 for number in group)
             for one in touching:
                 members |= one.members
                 begin = min(begin, one.begin)
+                is_first = is_first and one.is_first
                 self._crossings.remove(one)
-            self._crossings.append(_Crossing(members, begin))
+            self._crossings.append(_Crossing(members, begin, is_first=is_first))
         for crossing in list(self._crossings):
             if any(not group.isdisjoint(crossing.members) for group in shared):
                 crossing.apart = crossing.whole = 0
@@ -770,23 +774,36 @@ class ShotFollower:
         numbers = [number for number in crossing.members if not self.tracks[number].unseen]
         if len(seen) < 3 or len(crossing.members) < 2:
             return
-        order = self._names_after(crossing, numbers, seen)
-        if order != numbers:
-            self._exchange(dict(zip(numbers, order, strict=True)), seen)
-        _give_out_anew(seen, list(crossing.members), crossing.members, self._motion)
+        begin = min(self.tracks[number].begin for number in crossing.members)
+        if crossing.is_first and crossing.begin <= begin and len(numbers) == len(crossing.members):
+            looks = self._looks_at_the_end(numbers, seen)
+            for number, own in looks.items():
+                self.tracks[number].appearance = own
+            _give_out_anew(seen, numbers, looks, self._motion, from_the_end=True)
+        else:
+            order = self._names_after(crossing, numbers, seen)
+            if order != numbers:
+                self._exchange(dict(zip(numbers, order, strict=True)), seen)
+            _give_out_anew(seen, list(crossing.members), crossing.members, self._motion)
         last = seen[-1].labels
         for number in numbers:
             mask = (last == number).astype(np.float32)
             if mask.any():
                 self.tracks[number].mask, self.tracks[number].place = mask, self._middle(mask)
 
-    def _names_after(self, crossing: _Crossing, numbers: list[int], seen: Sequence[_Seen]) -> list[int]:
-        """Who those that came apart are, by what each looked like before."""
+    @staticmethod
+    def _looks_at_the_end(numbers: Sequence[int], seen: Sequence[_Seen]) -> dict[int, Appearance]:
+        """What people look like in the last frames of a crossing, where they are apart."""
         after = {number: Appearance() for number in numbers}
         for frame in seen[-_SURE_FRAMES:]:
             codes = color_codes(frame.rgb)
             for number, looks in after.items():
                 looks.learn(codes, (frame.labels == number).astype(np.float32), keep=1.0)
+        return after
+
+    def _names_after(self, crossing: _Crossing, numbers: list[int], seen: Sequence[_Seen]) -> list[int]:
+        """Who those that came apart are, by what each looked like before."""
+        after = self._looks_at_the_end(numbers, seen)
         if len(numbers) < 2 or len(numbers) > _MOST_NAMES or any(looks.is_blank for looks in after.values()):
             return numbers
         alike = {
