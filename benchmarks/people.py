@@ -1,10 +1,11 @@
 """Whether people are kept apart: against clips made here, in which the alpha of each person is known.
 
-``crossing``: two people cross three times in 20 s, each passes before the other; one is kept. ``spliced``: ten shots of
-three people in other places, sizes, light and mirrored. ``speed``: how fast ``vitascope people`` is at 960x540.
+``crossing``: two people cross three times in 20 s, each passes before the other; one is kept. ``touching``: two people
+who touch in the first frame walk apart; one is kept. ``spliced``: ten shots of three people in other places, sizes,
+light and mirrored. ``speed``: how fast ``vitascope people`` is at 960x540.
 
-Usage: python benchmarks/people.py [CLIP.mp4 ...] [--only crossing,spliced,speed] [--seeds 3,11] [--sheet S.png]
-[--picture P.jpg]
+Usage: python benchmarks/people.py [CLIP.mp4 ...] [--only crossing,touching,spliced,speed] [--seeds 3,11]
+[--sheet S.png] [--picture P.jpg]
 
 The clips show one person each, before a plain background; the shipped photograph is always one of the people. Each is
 there a second time, mirrored and with red and blue exchanged: for who wears grey, hardly different. ``CROSSINGS`` and
@@ -92,6 +93,12 @@ CROSSINGS = (
     ),
     Crossing(("driver_grin, exchanged", "juggle"), (0.7, 0.9), seed=401, ways=(0.2, 0.3)),
 )
+TOUCHINGS = (
+    Crossing(("driver_grin", "driver_mouth"), (0.7, 0.65), seed=31),
+    Crossing(("astronaut", "driver_grin"), (0.8, 0.75), seed=32),
+    Crossing(("astronaut, exchanged", "driver_mouth"), (0.75, 0.75), seed=33),
+)
+_TOUCHING_FRAMES = 150
 SPLICES = (
     (("astronaut", "driver_grin", "driver_mouth"), 5, True),
     (("astronaut", "juggle", "driver_mouth"), 6, True),
@@ -153,6 +160,17 @@ def crossing(cast: Cast, pair: Crossing, folder: Path, *, frames: int = _FRAMES)
         order=lambda t: (0, 1) if 1 / 3 < t < 2 / 3 else (1, 0),
     )
     return _written(" and ".join(pair.names), rgb, alphas, folder, shot_frames=frames)
+
+
+def touching(cast: Cast, pair: Crossing, folder: Path) -> Clip:
+    """Two people who stand close, the second before the first, and after a second walk apart."""
+    walks = [
+        Walk(height, lambda t, way=way: 0.5 + way * (0.09 + 0.22 * max(t - 1 / 6, 0)))  # type: ignore[misc]
+        for height, way in zip(pair.heights, (-1, 1), strict=True)
+    ]
+    people = [cast[name] for name in pair.names]
+    rgb, alphas = make_scene(walks, people, seed=pair.seed, size=_SIZE, frames=_TOUCHING_FRAMES)
+    return _written(" and ".join(pair.names), rgb, alphas, folder, shot_frames=_TOUCHING_FRAMES)
 
 
 def spliced(cast: Cast, names: tuple[str, ...], folder: Path, *, seed: int = 5) -> Clip:
@@ -321,7 +339,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("clips", type=Path, nargs="*", help="one person each, before a plain background")
-    parser.add_argument("--only", default="crossing,spliced,speed")
+    parser.add_argument("--only", default="crossing,touching,spliced,speed")
     parser.add_argument("--seeds", help="only clips of these seeds, with commas between")
     parser.add_argument("--sheet", type=Path, help="PNG of frames of the crossings")
     parser.add_argument("--picture", type=Path, help="the documentation's picture, of the photograph alone")
@@ -347,6 +365,17 @@ def main() -> None:
                 row, kept = measured_crossing(clip)
                 note(row | {"seed": pair.seed, "is_tuned_on": pair.is_tuned_on})
                 sheets.append(sheet_of(clip, kept, np.linspace(0, len(kept) - 1, 12).astype(int).tolist()))
+        for pair in TOUCHINGS if "touching" in parts else ():
+            if cast.keys() >= set(pair.names) and (seeds is None or pair.seed in seeds):
+                clip = touching(cast, pair, folder)
+                row, kept = measured_crossing(clip)
+                row |= {
+                    "claim": "people who touch at first",
+                    "seed": pair.seed,
+                    "is_tuned_on": pair.is_tuned_on,
+                }
+                note(row)
+                sheets.append(sheet_of(clip, kept, np.linspace(0, len(kept) - 1, 8).astype(int).tolist()))
         for names, seed, is_tuned_on in SPLICES if "spliced" in parts else ():
             if cast.keys() >= set(names) and (seeds is None or seed in seeds):
                 row = measured_splice(spliced(cast, names, folder, seed=seed))

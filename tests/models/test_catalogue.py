@@ -47,6 +47,7 @@ def test_the_shipped_catalogue_knows_every_network_of_the_design() -> None:
         "rvm-resnet50",
         "face-landmarker",
         "centerface",
+        "isnet",
     )
 
 
@@ -79,7 +80,7 @@ def test_notice_and_provenance_account_for_every_bundled_file() -> None:
 
 def test_copyleft_weights_are_never_bundled() -> None:
     copyleft = [entry for entry in load_catalogue().models if "GPL" in entry.license]
-    assert {entry.name for entry in copyleft} == {"rvm", "rvm-resnet50"}
+    assert {entry.name for entry in copyleft} == {"rvm", "rvm-resnet50", "isnet"}
     assert not any(entry.is_bundled for entry in copyleft)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import subprocess
 import sys
+import tarfile
 import threading
 import zipfile
 from collections.abc import Callable
@@ -74,6 +76,55 @@ def test_wrong_bytes_never_get_the_final_name(store: ModelStore, server: FileSer
     assert "`vitascope models pull net`" in str(caught.value)
     assert names_in(store) == {"network.onnx.lock"}
     assert not store.is_cached("net")
+
+
+def packed(*pieces: bytes) -> bytes:
+    """A .tar.gz of ``package/0``, ``package/1`` and so on."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for number, piece in enumerate(pieces):
+            member = tarfile.TarInfo(f"package/{number}")
+            member.size = len(piece)
+            archive.addfile(member, io.BytesIO(piece))
+    return content.getvalue()
+
+
+def from_archive(server: FileServer, *members: str) -> dict[str, object]:
+    return {
+        "kind": "archive",
+        "url": server.url,
+        "archive_bytes": len(server.content),
+        "members": list(members),
+    }
+
+
+def test_a_file_is_joined_from_the_pieces_in_an_archive(server: FileServer, tmp_path: Path) -> None:
+    server.content = packed(CONTENT[1000:], CONTENT[:1000], b"other")
+    server.cuts = [1000]
+    store = make_store(tmp_path / "home", from_archive(server, "package/1", "package/0"))
+    assert store.pull("net").read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=1000-"]
+    assert names_in(store) == {"network.onnx", "network.onnx.verified", "network.onnx.lock"}
+
+
+@pytest.mark.parametrize(
+    ("content", "members", "complaint"),
+    [
+        (packed(CONTENT), ["package/1"], "does not hold package/1"),
+        (packed(CONTENT[:-1]), ["package/0"], "hold 263935 bytes, expected 263936"),
+        (packed(bytes(len(CONTENT))), ["package/0"], "wrong checksum"),
+        (packed(CONTENT)[:-200], ["package/0"], "is damaged"),
+        (b"no archive", ["package/0"], "is damaged"),
+    ],
+)
+def test_an_archive_that_lacks_the_file_is_said_and_gone(
+    server: FileServer, tmp_path: Path, content: bytes, members: list[str], complaint: str
+) -> None:
+    server.content = content
+    store = make_store(tmp_path / "home", from_archive(server, *members))
+    with pytest.raises(ModelUnavailableError, match=complaint):
+        store.pull("net")
+    assert names_in(store) == {"network.onnx.lock"}
 
 
 def test_a_beginning_of_another_file_is_thrown_away(store: ModelStore, server: FileServer) -> None:

@@ -85,6 +85,7 @@ def segment(
     decontaminate: Annotated[bool | None, Parameter(negative="", group=MATTE)] = None,
     keep: Annotated[str | None, Parameter(metavar="N,N", group=PEOPLE)] = None,
     exclude: Annotated[str | None, Parameter(metavar="N,N", group=PEOPLE)] = None,
+    keep_held: Annotated[bool | None, Parameter(negative="", group=PEOPLE)] = None,
     hints: Annotated[Path | None, Parameter(group=PEOPLE)] = None,
     model: Annotated[str | None, Parameter(alias="-m", group=MATTE)] = None,
     kind: Annotated[Literal["matte", "binary", "semantic", "yolo-seg"] | None, Parameter(group=MATTE)] = None,
@@ -154,6 +155,7 @@ def segment(
         duration: Stop a live run after this time.
         keep: Keep only these people: numbers from vitascope people, largest, or pov (the wearer).
         exclude: Keep everybody but these people.
+        keep_held: Also keep what kept people hold (a ball, a cup, a guitar); fetches a network (88 MB), takes longer.
         hints: Hints file: who is kept when, clicks, boxes, strokes, regions.
         feather: Soften edges.
         smoothing: Steady the matte over time, 0 to 1.
@@ -210,6 +212,7 @@ def segment(
         "output.keep_partial": ("--keep-partial", keep_partial),
         "people.keep": ("--keep", keep),
         "people.exclude": ("--exclude", exclude),
+        "people.keep_held": ("--keep-held", keep_held),
         "people.hints": ("--hints", None if hints is None else str(hints)),
         "edges.threshold": ("--threshold", None if threshold is None else _levels(threshold)),
         "edges.grow_px": ("--grow", grow),
@@ -244,6 +247,7 @@ def segment(
         files_alone = {
             "--keep": keep,
             "--exclude": exclude,
+            "--keep-held": keep_held,
             "--hints": hints,
             "--recursive": recursive,
             "--resume": resume,

@@ -43,6 +43,10 @@ class PeopleSettings(Section):
         "Keep only these people; null keeps everybody.",
     )
     exclude: People | None = setting(None, "Keep everybody but these people.")
+    keep_held: bool = setting(
+        False,
+        "Also keep what kept people hold; fetches isnet, and mattes are not cached.",
+    )
     hints: FilePath | None = setting(
         None,
         "A hints file: who is kept when, clicks, boxes, strokes and regions.",
@@ -51,7 +55,7 @@ class PeopleSettings(Section):
     @property
     def active(self) -> bool:
         """True if any of these settings is set."""
-        return not (self.keep is None and self.exclude is None and self.hints is None)
+        return self.keep_held or not (self.keep is None and self.exclude is None and self.hints is None)
 
     @model_validator(mode="after")
     def _check_choice(self) -> PeopleSettings:

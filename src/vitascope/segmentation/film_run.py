@@ -378,7 +378,7 @@ class FilmRun:
         self.notes: tuple[str, ...] = ()
         """What the user should know of what is kept."""
         if around is None and settings.people.active:
-            keeping = Keeping(reader, self.vr, settings)
+            keeping = Keeping(reader, self.vr, settings, store=runner.store)
             around, self.notes = keeping.around, keeping.notes
         self._stack = ExitStack()
         try:
@@ -391,7 +391,7 @@ class FilmRun:
                     closing(int8_network(runner.loaded, self.network, self.int8, store=runner.store))
                 )
             self._cache = None
-            if keeps_mattes:
+            if keeps_mattes and not settings.people.keep_held:  # held things are looked for in the pictures
                 self._cache = open_matte_cache(
                     reader.info.path,
                     settings=settings,

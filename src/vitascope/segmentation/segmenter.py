@@ -226,6 +226,9 @@ class Segmenter:
         """See who is in a video, where some of them shall be kept and nobody looked before."""
         if not self.settings.people.active:
             return
+        if self.settings.people.keep_held:
+            progress = self._fetch_progress
+            self._store.pull("isnet", progress=partial(progress, "isnet") if progress else None)
         from vitascope.segmentation.people.hinted import needs_scan  # most runs keep everybody
         from vitascope.segmentation.people.scan import find_people
         from vitascope.segmentation.people.table import known_people

@@ -298,7 +298,7 @@ def _run(
     ]
     around = None
     if settings.people.active:
-        around = Keeping(reader, vr, settings, moment=frames.seconds_of(frame)).around
+        around = Keeping(reader, vr, settings, moment=frames.seconds_of(frame), store=runner.store).around
     with FilmRun(runner, reader, kinds, around=around) as film:
         pipeline = film.pipeline([frame], wants_alpha=lambda _: False, first_frame_soon=True)
         with closing(pipeline.stream()) as steps:

@@ -130,6 +130,35 @@ def test_faces_tell_people_apart_who_touch_from_the_first_frame():
         assert lost.max() < 0.1
 
 
+@pytest.mark.parametrize("apart", [8, 16])
+def test_who_touched_from_the_first_frame_on_is_told_apart_there_too_once_they_part(apart):
+    walks = {
+        1: lambda t: 60 - apart / 2 - 35 * max(t - 0.3, 0),
+        2: lambda t: 60 + apart / 2 + 35 * max(t - 0.3, 0),
+    }
+    follower, labels, truths = followed(shot(walks, 60, order=lambda _: (1, 2)))
+    assert [one.first_pts for one in follower.confirmed] == [0, 0]
+    names = []
+    for who in (1, 2):
+        name, lost = wrong(labels, truths, who)
+        names.append(name)
+        assert lost.max() < 0.05
+    assert names == [1, 2]
+
+
+@pytest.mark.parametrize(("width", "frames"), [(3, 40), (6, 8)])
+def test_who_stands_behind_something_narrow_or_for_a_moment_is_one_person(width, frames):
+    steps = []
+    for n, (rgb, alpha, truth) in enumerate(shot({1: lambda t: 60}, 60)):
+        if 10 <= n < 10 + frames:
+            hidden = slice(60 - width // 2, 60 - width // 2 + width)
+            alpha[:, hidden], truth[:, hidden], rgb[:, hidden] = 0, 0, 0.3
+        steps.append((rgb, alpha, truth))
+    follower, labels, _ = followed(steps)
+    assert len(follower.confirmed) == 1
+    assert set(np.unique(labels)) == {0, 1}
+
+
 def test_who_comes_in_later_gets_the_next_number():
     follower, _, _ = followed(shot({1: lambda t: 30, 2: lambda t: 130 - 50 * t}, 30))
     first, second = sorted(follower.confirmed, key=lambda track: track.first_pts)

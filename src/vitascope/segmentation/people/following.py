@@ -69,6 +69,10 @@ _HOME = 0.4
 _OUT_OF_REACH = 0.04
 """Share of the width beyond which a part of the matte is no limb of somebody."""
 _MOST_TRACKS: Final = 200
+_HALF, _PARTED_FRAMES = 0.25, 10
+"""Who is in two parts beside one another, each of that share of their area, for so many frames, is two people."""
+_HELD_BACK = 120
+"""Frames that are given out again when who was in them together turns out to be two."""
 _SMOOTH_SIGMA = 0.8
 _COLOR_WEIGHT, _COLOR_WEIGHT_OF_KNOWN = 1.0, 0.8
 """How much the colours of somebody's parts count, and where it is also known which cell had which colour."""
@@ -113,6 +117,10 @@ class Track:
     """Frames in which they met nobody."""
     face_height: float = 0.0
     """Rows of their face, where one was seen."""
+    begin: int = 0
+    """Number of the frame in which they were found."""
+    parted_frames: int = 0
+    """Frames since they are in two parts beside one another."""
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -161,6 +169,8 @@ class _Crossing:
     """Frames since no part is shared."""
     whole: int = 0
     """Frames since all of them are seen, too."""
+    is_first: bool = False
+    """None of them was seen apart before: only its end says well who is who."""
 
 
 class ShotFollower:
@@ -212,6 +222,7 @@ class ShotFollower:
         self._note(pts, small, labels, codes, shared)
         shared = self._without_limbs(shared)
         self._watch_crossings(shared)
+        self._tell_apart()
         yield from self._settled()
 
     def finish(self) -> Iterator[Labelled]:
@@ -219,7 +230,7 @@ class ShotFollower:
         for crossing in self._crossings:
             self._resolve(crossing)
         self._crossings.clear()
-        yield from self._settled()
+        yield from self._settled(is_over=True)
 
     @property
     def confirmed(self) -> list[Track]:
@@ -377,6 +388,7 @@ class ShotFollower:
                 self._body(face),
                 first_x=float(place[0]) / self._size[1],
                 place=place,
+                begin=self._frame,
             )
             priors[number] = self._body(face)
             begun[number] = face
@@ -535,7 +547,9 @@ class ShotFollower:
             return 0
         number = next(self._numbers)
         first_x = float(place[0]) / self._size[1]
-        self.tracks[number] = Track(number, looks, pts, pts, mask, area=area, first_x=first_x, place=place)
+        self.tracks[number] = Track(
+            number, looks, pts, pts, mask, area=area, first_x=first_x, place=place, begin=self._frame
+        )
         return number
 
     def _emerging(self, area: float, codes: Codes, inside: npt.NDArray[np.bool_], labels: Labels) -> int:
@@ -667,11 +681,13 @@ class ShotFollower:
             touching = [one for one in self._crossings if not group.isdisjoint(one.members)]
             members = {number: self._looks(number).copy() for number in group}
             begin = max(self._frame - 1, 0)
+            is_first = all(self.tracks[number].apart_frames == 0 for number in group)
             for one in touching:
                 members |= one.members
                 begin = min(begin, one.begin)
+                is_first = is_first and one.is_first
                 self._crossings.remove(one)
-            self._crossings.append(_Crossing(members, begin))
+            self._crossings.append(_Crossing(members, begin, is_first=is_first))
         for crossing in list(self._crossings):
             if any(not group.isdisjoint(crossing.members) for group in shared):
                 crossing.apart = crossing.whole = 0
@@ -685,9 +701,65 @@ class ShotFollower:
                 self._resolve(crossing)
                 self._crossings.remove(crossing)
 
-    def _settled(self) -> Iterator[Labelled]:
+    def _tell_apart(self) -> None:
+        """Make two of who was there together from the beginning, once they are apart."""
+        for track in [one for one in self.tracks.values() if self.is_alone(one.number)]:
+            parts = self._halves(track)
+            track.parted_frames = track.parted_frames + 1 if parts else 0
+            if track.parted_frames >= _PARTED_FRAMES and len(self.tracks) < _MOST_TRACKS:
+                track.parted_frames = 0
+                self._split(track, parts)
+
+    def _halves(self, track: Track) -> list[npt.NDArray[np.bool_]]:
+        """The two largest parts that somebody is in, from left to right, if they lie beside one another; or none."""
+        own = self._pending[-1].labels == track.number
+        count, parts, stats, _ = cv2.connectedComponentsWithStats(own.astype(np.uint8), connectivity=8)
+        large = sorted(range(1, count), key=lambda part: -int(stats[part, cv2.CC_STAT_AREA]))[:2]
+        if len(large) < 2 or stats[large[1], cv2.CC_STAT_AREA] < max(_HALF * track.area, self._least):
+            return []
+        first, second = sorted(large, key=lambda part: int(stats[part, cv2.CC_STAT_LEFT]))
+        left, top, width, height = (int(side) for side in stats[first, :4])
+        other_left, other_top, _, other_height = (int(side) for side in stats[second, :4])
+        common = min(top + height, other_top + other_height) - max(top, other_top)
+        if other_left - (left + width) < _OUT_OF_REACH * self._size[1] or common < 0.5 * min(
+            height, other_height
+        ):
+            return []
+        return [np.asarray(parts == part) for part in (first, second)]
+
+    def _split(self, track: Track, halves: Sequence[npt.NDArray[np.bool_]]) -> None:
+        """Somebody turns out to be two: the left one keeps the number, and the frames that wait are given out anew."""
+        first = max(track.begin - self._first_pending, 0)
+        seen = list(self._pending)[first:]
+        other = next(self._numbers)
+        last = seen[-1]
+        last.labels = np.where(halves[1], np.uint8(other), last.labels)
+        codes = color_codes(last.rgb)
+        for number, mask in zip((track.number, other), (last.labels == track.number, halves[1]), strict=True):
+            own = mask.astype(np.float32)
+            looks = Appearance()
+            area, place = float(own.sum()), self._middle(own)
+            one = Track(
+                number, looks, track.first_pts, last.pts, own, frames=track.frames, area=area, place=place
+            )
+            one.begin, one.low_frames, one.apart_frames = track.begin, track.low_frames, _SURE_FRAMES
+            one.largest = area / own.size
+            one.body = learned_body(None, last.rgb, mask, None)
+            looks.learn(codes, own, span=one.span)
+            self.tracks[number] = one
+        looks_of = {number: self.tracks[number].appearance for number in (track.number, other)}
+        _give_out_anew(seen, list(looks_of), looks_of, self._motion, from_the_end=True)
+        for number in looks_of:
+            one = self.tracks[number]
+            there = [frame for frame in seen if (frame.labels == number).any()]
+            one.first_pts, one.frames = there[0].pts, len(there)
+            middle = self._middle((there[0].labels == number).astype(np.float32))
+            one.first_x = float(middle[0]) / self._size[1]
+
+    def _settled(self, *, is_over: bool = False) -> Iterator[Labelled]:
         """Frames that no crossing will change any more."""
-        begin = min((one.begin for one in self._crossings), default=self._frame + 1)
+        begin = self._frame + 1 if is_over else self._frame + 1 - _HELD_BACK
+        begin = min((begin, *(one.begin for one in self._crossings)))
         while self._pending and (self._first_pending < begin or len(self._pending) > _MOST_PENDING):
             seen = self._pending.popleft()
             self._first_pending += 1
@@ -702,23 +774,36 @@ class ShotFollower:
         numbers = [number for number in crossing.members if not self.tracks[number].unseen]
         if len(seen) < 3 or len(crossing.members) < 2:
             return
-        order = self._names_after(crossing, numbers, seen)
-        if order != numbers:
-            self._exchange(dict(zip(numbers, order, strict=True)), seen)
-        _give_out_anew(seen, list(crossing.members), crossing.members, self._motion)
+        begin = min(self.tracks[number].begin for number in crossing.members)
+        if crossing.is_first and crossing.begin <= begin and len(numbers) == len(crossing.members):
+            looks = self._looks_at_the_end(numbers, seen)
+            for number, own in looks.items():
+                self.tracks[number].appearance = own
+            _give_out_anew(seen, numbers, looks, self._motion, from_the_end=True)
+        else:
+            order = self._names_after(crossing, numbers, seen)
+            if order != numbers:
+                self._exchange(dict(zip(numbers, order, strict=True)), seen)
+            _give_out_anew(seen, list(crossing.members), crossing.members, self._motion)
         last = seen[-1].labels
         for number in numbers:
             mask = (last == number).astype(np.float32)
             if mask.any():
                 self.tracks[number].mask, self.tracks[number].place = mask, self._middle(mask)
 
-    def _names_after(self, crossing: _Crossing, numbers: list[int], seen: Sequence[_Seen]) -> list[int]:
-        """Who those that came apart are, by what each looked like before."""
+    @staticmethod
+    def _looks_at_the_end(numbers: Sequence[int], seen: Sequence[_Seen]) -> dict[int, Appearance]:
+        """What people look like in the last frames of a crossing, where they are apart."""
         after = {number: Appearance() for number in numbers}
         for frame in seen[-_SURE_FRAMES:]:
             codes = color_codes(frame.rgb)
             for number, looks in after.items():
                 looks.learn(codes, (frame.labels == number).astype(np.float32), keep=1.0)
+        return after
+
+    def _names_after(self, crossing: _Crossing, numbers: list[int], seen: Sequence[_Seen]) -> list[int]:
+        """Who those that came apart are, by what each looked like before."""
+        after = self._looks_at_the_end(numbers, seen)
         if len(numbers) < 2 or len(numbers) > _MOST_NAMES or any(looks.is_blank for looks in after.values()):
             return numbers
         alike = {
@@ -828,7 +913,12 @@ def _best(scores: dict[int, FloatMap]) -> Labels:
 
 
 def _give_out_anew(
-    seen: Sequence[_Seen], members: Sequence[int], looks: dict[int, Appearance], motion: MotionField
+    seen: Sequence[_Seen],
+    members: Sequence[int],
+    looks: dict[int, Appearance],
+    motion: MotionField,
+    *,
+    from_the_end: bool = False,
 ) -> None:
     """Give out the frames of a crossing again, from its end backwards and from its beginning forwards at once.
 
@@ -837,6 +927,8 @@ def _give_out_anew(
         members: Who met.
         looks: What each looked like before.
         motion: Of the grid.
+        from_the_end: Only the end says who is who, and the first frame is given out again, too: until then they were
+            taken for one.
     """
     last = seen[-1]
     bodies = {
@@ -845,11 +937,11 @@ def _give_out_anew(
         if (last.labels == number).any()
     }
     greys: list[Any] = [cv2.cvtColor(one.rgb, cv2.COLOR_RGB2GRAY) for one in seen]
-    for at in range(len(seen) - 2, 0, -1):
+    for at in range(len(seen) - 2, -1 if from_the_end else 0, -1):
         frame = seen[at]
         ahead = motion.place(greys[at], greys[at + 1])
         ours = np.isin(frame.labels, members)
-        late = 1 / (1 + np.exp(-_TURN * (at / (len(seen) - 1) - 0.5)))
+        late = 1.0 if from_the_end else 1 / (1 + np.exp(-_TURN * (at / (len(seen) - 1) - 0.5)))
         priors, spans = {}, {}
         others = _others(bodies, ahead, motion)
         for number, body in bodies.items():

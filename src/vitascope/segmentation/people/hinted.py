@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.config import Settings
+from vitascope.config import Settings, vitascope_home
 from vitascope.config.hints import Eye, Hints, Mark, PeopleRule, Timed, read_hints
 from vitascope.errors import UsageError
 from vitascope.media.reading.reader import VideoReader
+from vitascope.models.isnet import SalientObjects
 from vitascope.models.network import NetworkInput
+from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.batch import Estimator
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people, numbers_of
+from vitascope.segmentation.people.held import HeldThings
 from vitascope.segmentation.people.kept import KeptPeople, Layer, PeopleLayer
 from vitascope.segmentation.people.regions import RegionLayer
 from vitascope.segmentation.people.strokes import StrokeLayer, carried_strokes, stroke_bounds
@@ -77,10 +80,20 @@ class Keeping:
     """Only this part is looked at, from and up to, in seconds; None for all of the film."""
     scanned: Path | None = None
     """Who is in the film; where ``known_people`` finds it when None."""
+    store: ModelStore | None = None
+    """Where the network that finds held things lies; the usual place when None."""
 
-    def around(self, inner: Estimator, _: NetworkInput) -> Estimator:
-        """The link, for ``StreamMatting``."""
-        return KeptPeople(inner, self.layers)
+    def around(self, inner: Estimator, shown: NetworkInput) -> Estimator:
+        """The link, for ``StreamMatting``.
+
+        Raises:
+            ModelError: Held things shall be kept, and the network that finds them cannot be had.
+        """
+        if not self.settings.people.keep_held:
+            return KeptPeople(inner, self.layers)
+        store = self.store or ModelStore(vitascope_home())
+        salient = SalientObjects(store.pull("isnet"), threads=self.settings.processing.num_threads)
+        return KeptPeople(inner, self.layers, things=HeldThings(salient.find), shown=shown)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -153,7 +166,7 @@ class Keeping:
         """What of it reaches into a part of the film: where this is equal, the same is kept; None where all is.
 
         A rule counts where somebody is seen whom it leaves out, a region while it lasts, and a stroke as far as it is
-        carried. Rules that come to the same are the same.
+        carried; held things are looked for everywhere. Rules that come to the same are the same.
 
         Args:
             begin_seconds: Of the part.
@@ -181,6 +194,8 @@ class Keeping:
             reaching += [("people", *part) for part in out]
         if not reaching:
             seen = blake2b(digest_size=20)  # whose each cell is makes no difference
+        if self.settings.people.keep_held:
+            reaching.append(("held things",))
         strokes = [mark for mark in hints.marks if mark.stroke is not None]
         assert table is not None or not strokes  # marks need it
         bounds = stroke_bounds(strokes, table) if table is not None else ()

@@ -10,10 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Frame
+from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.models.network import MatteEstimate
+from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch, Estimator, array_module, resized
+from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.people.choice import Choice
+from vitascope.segmentation.people.held import HeldThings
 from vitascope.segmentation.people.table import PeopleTable
 
 __all__ = ["KeptPeople", "Layer", "PeopleLayer"]
@@ -105,26 +108,41 @@ class KeptPeople:
     Args:
         inner: Gives everybody's mattes.
         layers: How much of them is kept.
+        things: Follows what kept people hold; None where that is not asked for. Batches have pictures, then.
+        shown: How the network's pictures are prepared, for ``things``.
     """
 
-    def __init__(self, inner: Estimator, layers: Sequence[Layer]) -> None:
+    def __init__(
+        self,
+        inner: Estimator,
+        layers: Sequence[Layer],
+        *,
+        things: HeldThings | None = None,
+        shown: NetworkInput | None = None,
+    ) -> None:
         self._inner, self._layers = inner, layers
+        self._things, self._shown = things, shown
         self._shot_pts: int | None = None
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, of who is kept."""
         kept = []
-        for frame, starts_shot, estimate in zip(
-            batch.frames, batch.starts_shot, self._inner.estimate(batch), strict=True
+        for at, (frame, starts_shot, estimate) in enumerate(
+            zip(batch.frames, batch.starts_shot, self._inner.estimate(batch), strict=True)
         ):
             if starts_shot:
                 self._shot_pts = frame.pts
-            kept.append(self._kept(frame, estimate))
+            images = None if self._things is None else batch.images[at]
+            kept.append(self._kept(frame, estimate, images, starts_shot=starts_shot))
         return kept
 
-    def _kept(self, frame: Frame, estimate: MatteEstimate) -> MatteEstimate:
+    def _kept(
+        self, frame: Frame, estimate: MatteEstimate, images: Any, *, starts_shot: bool
+    ) -> MatteEstimate:
         shares = [layer.share_at(frame, self._shot_pts) for layer in self._layers]
         additions = [layer.added_at(frame) for layer in self._layers]
+        if self._things is not None:
+            additions.insert(0, self._held(estimate, images, shares, starts_shot=starts_shot))
         planes: Any = estimate.alpha if estimate.gain is None else estimate.gain
         on_gpu = is_on_gpu(planes)
 
@@ -157,3 +175,32 @@ class KeptPeople:
         if added is not None:
             offset[:, -1:] += added.astype(planes.dtype)
         return MatteEstimate(gain=gain, offset=offset)
+
+    def _held(
+        self,
+        estimate: MatteEstimate,
+        images: Any,
+        shares: Sequence[FloatMap | None],
+        *,
+        starts_shot: bool,
+    ) -> FloatMap | None:
+        """What kept people hold, as far as no other layer leaves it out."""
+        assert self._things is not None
+        assert self._shown is not None  # they come together
+        alpha = to_numpy(small_alpha(estimate, images, self._shown)).astype(np.float32)
+        rgb = to_numpy(plain_rgb(images, self._shown)).astype(np.float32)
+        if rgb.shape[2:] != alpha.shape[1:]:
+            rgb = resized(np.ascontiguousarray(rgb), estimate.size)
+        of_people: FloatMap | None = None
+        of_others: FloatMap | None = None
+        for layer, share in zip(self._layers, shares, strict=True):
+            if share is None:
+                continue
+            own = resized(np.ascontiguousarray(share[: len(alpha)][:, None]), estimate.size)[:, 0]
+            own = np.broadcast_to(own, alpha.shape)
+            if isinstance(layer, PeopleLayer):
+                of_people = own if of_people is None else of_people * own
+            else:
+                of_others = own if of_others is None else of_others * own
+        held = self._things.added(rgb, alpha, of_people, starts_shot=starts_shot)
+        return held if held is None or of_others is None else held * of_others

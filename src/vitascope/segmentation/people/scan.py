@@ -150,7 +150,8 @@ def _open_faces(store: ModelStore, progress: FetchProgress | None) -> tuple[Cent
     except ModelUnavailableError as error:
         return (
             None,
-            f"{error}; going on without faces: people who touch from the first frame on are taken for one",
+            f"{error}; going on without faces: people who touch from the first frame on are taken for one until "
+            "they part",
         )
     return CenterFace(path, threads=1), None
 

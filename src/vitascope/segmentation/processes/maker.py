@@ -290,7 +290,9 @@ class StretchMaker:
             if runner.settings.people.active:
                 span = seen_seconds(reader, film, order.stretch)
                 vr = vr_of(reader.info, runner.settings.video)
-                around = Keeping(reader, vr, runner.settings, span=span, scanned=film.scanned).around
+                around = Keeping(
+                    reader, vr, runner.settings, span=span, scanned=film.scanned, store=runner.store
+                ).around
             run = stack.enter_context(
                 FilmRun(
                     runner,

@@ -1,0 +1,318 @@
+"""What kept people hold: things that stand out, touch somebody who is kept, and move as they do.
+
+Every few frames a network says what stands out of somebody's surroundings. Parts of that which nobody's matte holds are
+things; one that touches a kept person is theirs unless it stays with the background while the person moves. Between two
+looks, things are carried by the film's motion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.segmentation.people.motion import MotionField
+
+__all__ = ["FindSalient", "HeldThings"]
+
+FloatMap = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+Picture = npt.NDArray[np.uint8]
+Movement = Literal["none", "with them", "with the background", "unclear"]
+FindSalient = Callable[[Picture], FloatMap]
+"""How much each pixel of a picture, uint8 [h, w, 3], stands out: float32 [h, w], 0..1."""
+
+_FRAMES_BETWEEN_LOOKS: Final = 8
+_REACH = 0.35
+"""How far around kept people things are looked for, as a share of their box's longer side."""
+_SOLID = 0.5
+_LEAST_AREA = 0.0004
+"""Share of the picture below which a part is no thing."""
+_MOST_AREA = 0.8
+"""A thing is smaller than this share of who holds it."""
+_LEAST_TOUCH = 0.02
+"""Pixels of a person that a thing touches, as a share of its own."""
+_RIM = 1 / 120
+"""Share of the picture's shorter side: a part that is narrower than twice that is the rim of a matte."""
+_TOUCH = 1 / 30
+"""Share of the picture's shorter side within which a thing touches somebody."""
+_LEAST_TOUCH_PX = 2
+_MOVES = 1 / 100
+"""Share of the picture's shorter side by which somebody must move between two looks to say anything about a thing."""
+_SURE = 0.7
+"""A thing moved in one way if it changed less, by this factor, than if it had moved in the other."""
+_STAYED = 0.1
+"""Share of a thing that was seen to stay behind, from which all of it is no held thing until that is forgotten."""
+_NOISE = 1.0
+"""Codes by which pictures change by themselves."""
+_MOST_HOLE = 0.25
+"""Share of a thing; larger holes in it are seen through."""
+_STANDS_OUT, _STOOD_OUT = 0.5, 0.25
+"""From which a pixel stands out, and one that was held before."""
+_HASTE = 1 / 24
+"""Share of the picture's shorter side by which a thing may move from frame to frame, and be looked for as a whole."""
+_STIFF = 1 / 40
+"""Share of the picture's shorter side over which a thing moves as one."""
+_PATIENCE_LOOKS = 3
+"""Looks for which a thing is carried on that does not stand out any more."""
+
+
+class HeldThings:
+    """Follows what kept people hold through a film, eye by eye.
+
+    Args:
+        find: Finds what stands out.
+        every: Frames from one look to the next.
+    """
+
+    def __init__(self, find: FindSalient, *, every: int = _FRAMES_BETWEEN_LOOKS) -> None:
+        self._find, self._every = find, every
+        self._frames_to_look = 0
+        self._eyes: list[_Eye] = []
+
+    def added(
+        self, rgb: FloatMap, alpha: FloatMap, share: FloatMap | None, *, starts_shot: bool
+    ) -> FloatMap | None:
+        """What is held in the next frame: float32 [E, h, w], 0..1; None for nothing.
+
+        Args:
+            rgb: float32 [E, 3, h, w], 0..1.
+            alpha: Everybody's matte, float32 [E, h, w], 0..1.
+            share: How much of it is kept, float32 [E, h, w], 0..1; None where all is.
+            starts_shot: Nothing before this frame counts.
+        """
+        if starts_shot or len(self._eyes) != len(rgb):
+            self._eyes = [_Eye(alpha.shape[1:]) for _ in rgb]
+            self._frames_to_look = 0
+        looks = self._frames_to_look == 0
+        self._frames_to_look = (self._frames_to_look or self._every) - 1
+        found = []
+        for at, eye in enumerate(self._eyes):
+            picture = np.ascontiguousarray(
+                np.rint(rgb[at].clip(0, 1) * 255).astype(np.uint8).transpose(1, 2, 0)
+            )
+            own = alpha[at] if share is None else alpha[at] * share[at]
+            eye.carry(picture)
+            if looks:
+                eye.look(picture, alpha[at], own > _SOLID, self._find)
+            else:
+                eye.judge(alpha[at], own > _SOLID)
+            found.append(eye.held)
+        return np.stack(found) if any(held.any() for held in found) else None
+
+
+class _Eye:
+    """The things of one eye's pictures."""
+
+    def __init__(self, size: Sequence[int]) -> None:
+        self._motion = MotionField((size[0], size[1]))
+        self._grid = np.dstack([self._motion.columns, self._motion.rows])
+        self._grey: Any = None
+        self._origin = self._grid
+        """Where each pixel was when things were last looked for, x and y."""
+        self._looked_at: Any = None
+        """The picture of then, uint8 [h, w]."""
+        self._stays = np.zeros(size, np.float32)
+        """What stayed behind when who touches it moved, carried."""
+        self._missed = np.zeros(size, np.float32)
+        """Looks since a thing stood out, carried."""
+        self._proven = np.zeros(size, np.float32)
+        """Held things that were seen to move with who touches them, carried."""
+        self.held = np.zeros(size, np.float32)
+
+    def carry(self, picture: Picture) -> None:
+        """Carry all that is known into the next frame."""
+        grey: Any = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+        if self._grey is not None:
+            place = self._motion.place(grey, self._grey)
+            self._origin = self._motion.carried(self._origin, place)
+            if self.held.any():
+                along = self._along(place, grey)
+                self.held = np.clip(0.5 + 1.2 * (self._motion.carried(self.held, along) - 0.5), 0, 1)
+                self._missed = self._motion.carried(self._missed, along)
+                self._proven = self._motion.carried(self._proven, along)
+            if self._stays.any():
+                self._stays = self._motion.carried(self._stays, place)
+        self._grey = grey
+
+    def _along(self, place: FloatMap, grey: Any) -> FloatMap:
+        """Where each pixel of a frame lies in the one before, if held things moved as wholes.
+
+        A thing is looked for as it was; its edges would be worn off by optical flow, which is half the background's
+        there. Where it changed, turned for example, flow fits better, and is evened out over it.
+        """
+        shares: Any = self._motion.carried(self.held, place)
+        sigma = _STIFF * min(shares.shape)
+        near: Any = cv2.GaussianBlur(shares, (0, 0), sigma)
+        moved: Any = cv2.GaussianBlur((place - self._grid) * shares[..., None], (0, 0), sigma)
+        even = np.where(near[..., None] > 1e-3, moved / np.maximum(near, 1e-3)[..., None], place - self._grid)
+        along = np.asarray(self._grid + even, np.float32)
+        flowed = cv2.absdiff(self._motion.carried(self._grey, along), grey)
+        reach = max(round(_HASTE * min(shares.shape)), 2)
+        count, parts, stats, _ = cv2.connectedComponentsWithStats((self.held > _SOLID).astype(np.uint8))
+        for part in range(1, count):
+            left, top, width, height = (int(side) for side in stats[part, :4])
+            here = (
+                slice(max(top - reach, 0), top + height + reach),
+                slice(max(left - reach, 0), left + width + reach),
+            )
+            own = np.ascontiguousarray(
+                (parts == part)[top : top + height, left : left + width].astype(np.uint8)
+            )
+            before = np.ascontiguousarray(self._grey[top : top + height, left : left + width])
+            costs = cv2.matchTemplate(np.ascontiguousarray(grey[here]), before, cv2.TM_SQDIFF, mask=own)
+            least, _, (x, y), _ = cv2.minMaxLoc(costs)
+            shift = x + here[1].start - left, y + here[0].start - top
+            moved_part = parts == part
+            there = np.roll(moved_part, shift[::-1], axis=(0, 1))
+            by_flow = self._motion.carried(moved_part.astype(np.float32), along) > _SOLID
+            error = float(np.square(flowed[by_flow].astype(np.float32)).mean()) if by_flow.any() else np.inf
+            if least / own.sum() < error:
+                wide = _grown(there, reach)
+                along[wide] = (self._grid - np.array(shift, np.float32))[wide]
+        return along
+
+    def judge(self, alpha: FloatMap, kept: Mask) -> None:
+        """Let go, without another look, what turns out to stay with the background."""
+        side, nobody = min(alpha.shape), alpha < _SOLID
+        held = self.held > _SOLID
+        for inside in _parts(held & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
+            movement = self._movement(inside, _reached(inside) & kept, nobody & ~held, side)
+            if movement == "with them":
+                self._proven[inside] = 1
+            elif movement == "with the background":
+                whole = _reached(inside)
+                self.held = np.where(whole, np.float32(0), self.held)
+                self._stays = np.maximum(self._stays, inside.astype(np.float32))
+
+    def look(self, picture: Picture, alpha: FloatMap, kept: Mask, find: FindSalient) -> None:
+        """See what is held, and remember it.
+
+        Args:
+            picture: uint8 [h, w, 3].
+            alpha: Everybody's matte, float32 [h, w], 0..1.
+            kept: bool [h, w]: where kept people are.
+            find: Finds what stands out.
+        """
+        if not kept.any():
+            self.held = np.zeros_like(self.held)
+            return
+        side, nobody = min(alpha.shape), alpha < _SOLID
+        before = self.held > _SOLID
+        salient = _around(picture, kept, find)
+        stands_out = salient > np.where(before, np.float32(_STOOD_OUT), np.float32(_STANDS_OUT))
+        held, stays, proven = (np.zeros(alpha.shape, bool) for _ in range(3))
+        for inside in _parts(stands_out & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
+            area = inside.sum()
+            near = _reached(inside)
+            touching, others = near & kept, near & ~nobody & ~kept
+            was_held = before[inside].mean() > 0.5
+            if area > _MOST_AREA * kept.sum():
+                continue
+            if not was_held and (touching.sum() < _LEAST_TOUCH * area or others.sum() > touching.sum()):
+                continue
+            movement = self._movement(inside, touching, nobody & ~stands_out, side)
+            is_proven = was_held and self._proven[inside].mean() > 0.5
+            stayed = self._stays[inside].mean() > _STAYED
+            if movement == "with the background" or (stayed and not is_proven):
+                stays |= inside
+                continue
+            if movement == "unclear" and not is_proven:
+                continue
+            own = _filled(inside, _MOST_HOLE)
+            own |= _grown(own, _RIM * side) & kept
+            held |= own
+            proven[own] = is_proven or movement == "with them"
+        gone = _reached(held | stays)
+        missed = np.zeros_like(self._missed)
+        for thing in _parts(before & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
+            looks = float(self._missed[thing].mean()) + 1
+            if looks <= _PATIENCE_LOOKS and (thing & gone).sum() < 0.3 * thing.sum():
+                own = thing | (_grown(thing, _RIM * side) & kept)
+                held |= own
+                proven[own] = self._proven[thing].mean() > 0.5
+                missed[thing] = looks
+        self.held = np.asarray(cv2.GaussianBlur(held.astype(np.float32), (0, 0), 1.0))
+        self._missed, self._stays, self._proven = (
+            missed,
+            stays.astype(np.float32),
+            proven.astype(np.float32),
+        )
+        self._looked_at, self._origin = self._grey, self._grid
+
+    def _movement(self, inside: Mask, touching: Mask, background: Mask, side: int) -> Movement:
+        """How a thing moved since the last look, if who touches it moved otherwise than the background."""
+        ring = _reached(inside, times=4) & background
+        if self._looked_at is None or not touching.any() or not ring.any():
+            return "none"
+        moved = self._grid - self._origin
+        person, behind = (np.median(moved[cells], axis=0) for cells in (touching, ring))
+        if float(np.hypot(*(person - behind))) < _MOVES * side:
+            return "none"
+        whole = _grown(inside, _RIM * side)
+        with_person, with_background = (self._change(whole, shift) for shift in (person, behind))
+        if min(with_person, with_background) > _SURE * max(with_person, with_background):
+            return "unclear"
+        return "with them" if with_person < with_background else "with the background"
+
+    def _change(self, cells: Mask, shift: npt.NDArray[Any]) -> float:
+        """How much some pixels changed since the last look, in codes, if they moved by a shift (x, y)."""
+        assert self._looked_at is not None
+        moved = np.array([[1, 0, -shift[0]], [0, 1, -shift[1]]], np.float64)
+        before: Any = cv2.warpAffine(
+            self._looked_at,
+            moved,
+            cells.shape[::-1],
+            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+            borderMode=cv2.BORDER_REPLICATE,
+        )
+        return float(cv2.absdiff(before, self._grey)[cells].mean()) + _NOISE
+
+
+def _around(picture: Picture, kept: Mask, find: FindSalient) -> FloatMap:
+    """What stands out of the surroundings of kept people, float32 [h, w], 0..1."""
+    rows, columns = np.flatnonzero(kept.any(axis=1)), np.flatnonzero(kept.any(axis=0))
+    margin = round(_REACH * max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1)
+    top, left = max(rows[0] - margin, 0), max(columns[0] - margin, 0)
+    here = slice(top, rows[-1] + margin + 1), slice(left, columns[-1] + margin + 1)
+    found = np.zeros(kept.shape, np.float32)
+    found[here] = find(np.ascontiguousarray(picture[here]))
+    return found
+
+
+def _parts(mask: Mask, *, rim: float, least: float) -> list[Mask]:
+    """Parts that hang together, without rims narrower than twice ``rim`` and without those smaller than ``least``."""
+    labels: Any
+    solid = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_OPEN, _disc(rim))
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(solid, connectivity=4)
+    return [labels == part for part in range(1, count) if stats[part, cv2.CC_STAT_AREA] >= least]
+
+
+def _disc(radius: float) -> Any:
+    side = 2 * max(round(radius), 1) + 1
+    return cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))
+
+
+def _grown(mask: Mask, radius: float) -> Mask:
+    grown: Mask = cv2.dilate(mask.astype(np.uint8), _disc(radius)) > 0
+    return grown
+
+
+def _reached(mask: Mask, times: int = 1) -> Mask:
+    """What is within reach of a part: as far as things touch, or some times as far."""
+    return _grown(mask, times * max(_TOUCH * min(mask.shape), _LEAST_TOUCH_PX))
+
+
+def _filled(mask: Mask, most: float) -> Mask:
+    """A part without its smaller holes."""
+    contours: Any
+    contours, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    whole = cv2.drawContours(np.zeros(mask.shape, np.uint8), contours, -1, 1, -1)
+    count, holes, stats, _ = cv2.connectedComponentsWithStats(
+        ((whole > 0) & ~mask).astype(np.uint8), connectivity=4
+    )
+    small = [hole for hole in range(1, count) if stats[hole, cv2.CC_STAT_AREA] < most * mask.sum()]
+    return mask | np.isin(holes, small)
