@@ -69,8 +69,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FETCHED_MODEL_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.fetched_model)
-    # Last, so that with several processes the others need not stand still for each of them.
-    items.sort(key=lambda item: item.get_closest_marker("whole_gpu") is not None)
+    # Slow ones first, so that no process ends long after the others; last what needs the GPU alone, for which others
+    # would have to stand still.
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("whole_gpu") is not None,
+            item.get_closest_marker("slow") is None,
+        )
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -82,7 +88,18 @@ def no_pools() -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    # Code under test looks for cycles when memory is short; the twelve thousand tests themselves are none of it.
+    _freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """At the end of a file, what it leaves for good (modules, caches) is put where the collector does not look."""
+    if nextitem is None or nextitem.path != item.path:
+        _freeze()
+
+
+def _freeze() -> None:
+    """Code under test looks for cycles when memory is short; twelve thousand tests and their modules are none of it."""
     gc.collect()
     gc.freeze()
 

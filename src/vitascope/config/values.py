@@ -51,7 +51,7 @@ class Section(BaseModel):
     """A group of settings: immutable, unknown keys refused, no guessing between types, no NaN or infinity."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True
+        defer_build=True, frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True
     )
 
 

@@ -31,6 +31,7 @@ from vitascope.segmentation.segmenter import Segmenter
 ray = pytest.importorskip("ray", reason="a cluster needs Ray: pip install 'vitascope[cluster]'")
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.slow,
     # Ray's own, at its borders: sockets and files that its processes keep open.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -76,6 +77,10 @@ def nodes():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # else whoever tests beside them takes the cores
+        # A node that is gone refuses the first question; by itself Ray asks each 3 s, and five times. One that is slow
+        # has 10 s for its answer.
+        patch.setenv("RAY_health_check_period_ms", "200")
+        patch.setenv("RAY_health_check_initial_delay_ms", "200")
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         try:
             for _ in range(2):

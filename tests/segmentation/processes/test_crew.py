@@ -29,6 +29,8 @@ from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.segmenter import Segmenter
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_SECONDS = 60
 TWO = {
     "processing.use_multiprocessing": True,

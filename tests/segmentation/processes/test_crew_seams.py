@@ -11,12 +11,14 @@ from clips import write_clip
 from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.segmenter import Segmenter
 
-FRAMES = 64
+pytestmark = pytest.mark.slow
+
+FRAMES, SIDE = 64, 128
 
 
 def swaying(n: int):
     """A person who sways before a wall that flickers a little."""
-    rgb = np.roll(data.astronaut()[:384:2, 40:424:2], round(12 * np.sin(n / 9)), axis=1).astype(np.int16)
+    rgb = np.roll(data.astronaut()[:384:3, 40:424:3], round(8 * np.sin(n / 9)), axis=1).astype(np.int16)
     rng = np.random.default_rng(n)
     return np.clip(rgb + rng.integers(-4, 5, rgb.shape), 0, 255).astype(np.uint8)
 
@@ -25,8 +27,8 @@ def swaying(n: int):
 def clip(tmp_path_factory):
     return write_clip(
         tmp_path_factory.mktemp("seams") / "in.mp4",
-        width=192,
-        height=192,
+        width=SIDE,
+        height=SIDE,
         frame_count=FRAMES,
         paint=swaying,
         codec_options={"g": "12"},
@@ -66,9 +68,9 @@ def test_alpha_at_a_seam_is_that_of_one_process(clip, tmp_path, model, request):
 
 def cut_before_a_seam(n: int):
     """Two people in turn: from frame 24 on the other one, mirrored and in another light, who comes in."""
-    rgb = data.astronaut()[:384:2, 40:424:2].astype(np.int16)
+    rgb = data.astronaut()[:384:3, 40:424:3].astype(np.int16)
     if n >= 24:
-        rgb = np.roll(255 - rgb[:, ::-1] // 2, 6 * (n - 24) - 90, axis=1)
+        rgb = np.roll(255 - rgb[:, ::-1] // 2, 4 * (n - 24) - 60, axis=1)
     rng = np.random.default_rng(n)
     return np.clip(rgb + rng.integers(-4, 5, rgb.shape), 0, 255).astype(np.uint8)
 
@@ -77,7 +79,7 @@ def test_a_shot_that_begins_shortly_before_a_seam(tmp_path, model_store, rvm_mod
     """A keyframe is decoded at -2, so the seam lies before frame 26; the first stretch sees ten frames behind it."""
     path = tmp_path / "in.mp4"
     film = write_clip(
-        path, width=192, height=192, frame_count=FRAMES, paint=cut_before_a_seam, codec_options={"g": "12"}
+        path, width=SIDE, height=SIDE, frame_count=FRAMES, paint=cut_before_a_seam, codec_options={"g": "12"}
     )
     name = {"model.name": "rvm"}
     whole, report = mattes(film, tmp_path / "one.mkv", model_store, **name)

