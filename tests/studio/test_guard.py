@@ -393,3 +393,14 @@ def test_an_upload_that_is_too_long_breaks_off_or_comes_from_elsewhere_leaves_no
     while list(films.glob(".upload-*")) and time.monotonic() < until:
         time.sleep(0.01)
     assert sorted(films.iterdir()) == before
+
+
+def test_no_shell_reads_a_name(studio, films, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "a; touch pwned; $(touch pwned) `touch pwned` | touch pwned & 'x.mp4"
+    write_clip(films / name, frame_count=4)
+    film = studio.film(name)
+    assert studio.get(f"/api/films/{film['id']}/frame?t=0&view=mask").status == 200
+    job = studio.job(studio.order(film, task="cut", kind="mask"))
+    assert Path(name).stem in job["made"][0]["name"]
+    assert not list(tmp_path.rglob("pwned"))
