@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 import time
@@ -17,7 +18,7 @@ from websockets.sync.client import connect
 import vitascope
 from clips import write_clip
 from vitascope.studio import uploads
-from vitascope.studio.entrance import COOKIE_SECONDS, cookie_key
+from vitascope.studio.entrance import COOKIE_SECONDS, Entrance, cookie_key
 from vitascope.studio.guard import MOST_BODY_BYTES
 
 PAGE = Path(vitascope.__file__).parent / "studio" / "page"
@@ -79,6 +80,54 @@ def test_a_key_that_is_none_is_made_anew(tmp_path, kept):
     key = cookie_key(path)
     assert (len(key), key) == (32, cookie_key(path))
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_key_that_others_can_read_is_made_anew(tmp_path):
+    path = tmp_path / "cookie.key"
+    first = cookie_key(path)
+    assert cookie_key(path) == first
+    for mode in (0o640, 0o604, 0o620):
+        path.chmod(mode)
+        key = cookie_key(path)
+        assert key != first
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_cookie_of_another_home_or_port_opens_nothing(tmp_path):
+    own = Entrance(tmp_path / "own.key", port=8765)
+    cookie = own.cookie()
+    assert own.knows(cookie)
+    assert Entrance(tmp_path / "own.key", port=8765).knows(cookie)
+    assert not Entrance(tmp_path / "other.key", port=8765).knows(cookie)
+    assert not Entrance(tmp_path / "own.key", port=8766).knows(cookie)
+
+
+def test_signatures_and_tokens_are_compared_in_constant_time(studio, monkeypatch):
+    """A comparison that ends at the first wrong letter tells an attacker how many were right."""
+    compared, compare = [], hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda one, two: compared.append(one) or compare(one, two))
+    name, _, value = studio.cookie.partition("=")
+    given_at = value.partition(".")[0]
+    compared.clear()
+    assert studio.get("/api/films", Cookie=f"{name}={given_at}.{'0' * 64}").status == 401
+    assert b"0" * 64 in compared
+    assert studio.get("/?token=guessed", Cookie="").status == 401
+    assert b"guessed" in compared
+    assert studio.get("/api/films", Cookie="", Authorization="Bearer guessed").status == 401
+    assert b"Bearer guessed" in compared
+
+
+def test_who_removes_the_key_shuts_out_every_browser_at_once(studio):
+    assert studio.get("/api/films").status == 200
+    stolen, key = studio.cookie, studio.opened.studio.queue._path.with_name("cookie.key")
+    key.unlink()
+    assert studio.get("/api/films").status == 401
+    assert studio.get("/api/films").status == 401
+    # The address that the terminal shows opens it again; the old cookie stays worthless.
+    studio._cookie = None
+    assert studio.get("/api/films").status == 200
+    assert studio.get("/api/films", Cookie=stolen).status == 401
+    assert key.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "a.b"])
@@ -344,3 +393,14 @@ def test_an_upload_that_is_too_long_breaks_off_or_comes_from_elsewhere_leaves_no
     while list(films.glob(".upload-*")) and time.monotonic() < until:
         time.sleep(0.01)
     assert sorted(films.iterdir()) == before
+
+
+def test_no_shell_reads_a_name(studio, films, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "a; touch pwned; $(touch pwned) `touch pwned` | touch pwned & 'x.mp4"
+    write_clip(films / name, frame_count=4)
+    film = studio.film(name)
+    assert studio.get(f"/api/films/{film['id']}/frame?t=0&view=mask").status == 200
+    job = studio.job(studio.order(film, task="cut", kind="mask"))
+    assert Path(name).stem in job["made"][0]["name"]
+    assert not list(tmp_path.rglob("pwned"))

@@ -444,3 +444,42 @@ def test_keys_move_through_the_film(page, studio):
     )
     page.until("document.querySelector('.playing') === null")  # it stops at the end
     page.until(f"{begin}.startsWith('0:00.79')")
+
+
+def test_who_is_kept_between_two_times_is_what_each_moment_says(page, studio):
+    """The page goes through rules once, in the order of time; here each moment asks all of them."""
+    page.show(studio.opened.address, width=DESK)
+    page.value("void import('/page/corrections.js').then((module) => { window.rules = module; })")
+    page.until("window.rules !== undefined")
+    wrong = page.value(
+        """(() => {
+          let seed = 25;
+          const any = (count) => { seed = (seed * 48271) % 2147483647; return seed % count; };
+          for (let round = 0; round < 2000; round += 1) {
+            const people = Array.from({ length: any(6) }, () => {
+              const from = any(8), rule = any(2) ? { keep: [1 + any(2)] } : { exclude: [1 + any(2)] };
+              return { ...rule, ...(from ? { from } : {}), ...(any(3) ? { to: from + 1 + any(6) } : {}) };
+            });
+            const from = any(3) ? any(8) : null, to = any(3) ? (from ?? 0) + 1 + any(6) : null;
+            const moments = Array.from({ length: 40 }, (_, at) => at / 2)
+              .filter((at) => (from ?? 0) <= at && at < (to ?? 20));
+            const states = moments.map((at) => window.rules.isKept({ people }, 1, at));
+            const said = states.every(Boolean) ? "kept" : states.some(Boolean) ? "part" : "gone";
+            const found = window.rules.keptWhile({ people }, 1, from, to);
+            if (said !== found) return JSON.stringify([people, from, to, said, found]);
+          }
+          return null;
+        })()"""
+    )
+    assert wrong is None
+
+
+def test_a_long_list_of_strokes_is_shown_in_part(page, studio, films):
+    marks = [{"at": number / 24, "stroke": [[0.5, 0.5]], "do": "keep"} for number in range(19)] * 30
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelector('#shown').naturalWidth > 0")
+    assert studio.correct(studio.film(), {"marks": marks}).status == 200
+    page.until("document.querySelector('#banner button') !== null")
+    page.click("#banner button")
+    page.until("document.querySelectorAll('#strokes li').length === 301")
+    assert "270 more, later in the video." in page.value("document.querySelector('#strokes').textContent")

@@ -53,7 +53,7 @@ def clear(*parts: Annotated[str, Parameter(negative="")], everything: Switch = F
 
     vitascope cache clear                everything that is made again by itself
     vitascope cache clear proxies        the studio's copies alone
-    vitascope cache clear people studio  who was found in videos, and the studio's jobs
+    vitascope cache clear people studio  people found in videos, and jobs
 
     Args:
         parts: Parts by the names that vitascope cache info shows.

@@ -39,7 +39,7 @@ from vitascope.studio.corrections import (
     write_corrections,
 )
 from vitascope.studio.cuts import CutFinder
-from vitascope.studio.entrance import Entrance, cookie_key
+from vitascope.studio.entrance import Entrance
 from vitascope.studio.guard import UPLOAD, Guard
 from vitascope.studio.library import Library, ListedFile, film_id
 from vitascope.studio.openapi import openapi
@@ -154,7 +154,7 @@ class Studio:
         if with_page:
             routes += [Route(path, self._page) for path in ("/", "/headset", "/page/{name}")]
         inner = Starlette(routes=routes, lifespan=self._lifespan)
-        entrance = Entrance(cookie_key(self._home / "cookie.key"), port=port)
+        entrance = Entrance(self._home / "cookie.key", port=port)
         return Guard(inner, token=token, entrance=entrance, names=names)
 
     def close(self) -> None:

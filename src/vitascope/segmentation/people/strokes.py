@@ -33,6 +33,8 @@ Grey = npt.NDArray[np.uint8]
 
 _GRID_SIDE: Final = 240
 _MOST_SECONDS = 10.0
+_MOST_REMEMBERED: Final = 256
+"""Carried strokes; each takes some 100 kB, and a picture with more strokes carries all of them anew each time."""
 _NEARBY_SECONDS = 0.2
 """What is read around a time holds a frame of it, at five frames a second and more."""
 
@@ -167,7 +169,7 @@ class _Stretch(NamedTuple):
     end_seconds: float
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_MOST_REMEMBERED)
 def _carried(
     stretch: _Stretch,
     mark: Mark,
