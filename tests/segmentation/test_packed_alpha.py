@@ -124,7 +124,7 @@ def test_packed_alpha_is_not_cut_again_unless_it_is_said_to_be_a_fisheye(vr180, 
     packed = tmp_path / "wedding_FISHEYE190_alpha.mp4"
     packed.write_bytes(vr180.read_bytes())
     with pytest.raises(
-        UsageError, match=r"wedding_FISHEYE190_alpha.mp4: its name says packed alpha \(file name"
+        UsageError, match=r"wedding_FISHEYE190_alpha.mp4: packed alpha, by its name"
     ):
         vitascope.segment(packed, tmp_path / "out.mp4", profile="fast")
     with pytest.raises(SystemExit) as ended:
