@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Dozens of tests start the program, which would compile all its sources each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check docs bench baseline fuzz clean
+.PHONY: demo test check docs bench baseline fuzz newcomer clean
 
 demo: $(VENV)/installed ## Cut a stereo clip and a VR180 video, animate the portrait, and say where the results are
 	$(BIN)/vitascope segment examples/astronaut_sbs.mp4 -o demo/out.mp4 --preview demo/out.png -y
@@ -42,6 +42,9 @@ baseline: $(VENV)/installed ## Keep the run in results/ as the baseline of this 
 
 fuzz: $(VENV)/installed-dev ## Damage N files in all kinds of ways, and see that each is answered well: make fuzz N=100000
 	cd tests && ../$(BIN)/python -m fuzz.campaign $(N)
+
+newcomer: ## Walk a newcomer's path: a wheel as released, in an empty environment, on a folder of all kinds of files; some minutes
+	$(PYTHON) tests/newcomer.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,7 +1,5 @@
 """A video through the asynchronous pipeline: frames as the decoder gives them, masks in their order.
 
-Its network is a PyTorch module: pip install 'vitascope[torch]' first.
-
 Usage: python examples/async_video.py [VIDEO] [--device cpu] [--frames 120]
 """
 
@@ -12,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from gpu_basic_usage import make_model
+from small_network import HAS_TORCH, make_model
 from vitascope import open_video
-from vitascope.gpu import AsyncPipeline
+from vitascope.gpu import AsyncPipeline, OnnxEngine
 from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncResult, AsyncStats
 
 VIDEO = Path(__file__).parent / "astronaut_sbs.mp4"
@@ -25,6 +23,9 @@ def main(
 ) -> tuple[list[AsyncResult], AsyncStats]:
     """Run the video through; results and figures."""
     model = make_model()
+    if not HAS_TORCH:  # the pipeline takes modules, engines and callables
+        network, model = model, OnnxEngine(device=device)
+        model.build_engine_from_onnx(network)
 
     # Configure
     config = {

@@ -1,7 +1,5 @@
 """Dynamic batching: threads hand in one frame each, and a network computes them together.
 
-Its network is a PyTorch module: pip install 'vitascope[torch]' first.
-
 Usage: python examples/dynamic_batching.py [--device cpu] [--frames 32]
 """
 
@@ -14,30 +12,22 @@ from typing import Literal
 
 import numpy as np
 
-try:
-    import torch
-except ImportError:
-    raise SystemExit("this example runs a PyTorch network: pip install 'vitascope[torch]'") from None
-
-from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest, InferenceResponse
+from small_network import onnx_network
+from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest, InferenceResponse, OnnxEngine
 
 
 def main(*, device: Literal["auto", "cuda", "cpu"] = "auto", frames: int = 32) -> list[InferenceResponse]:
     """Send frames one by one, then from eight threads at a time; print what that made of them."""
-    place = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
-    model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 1, 3, padding=1), torch.nn.Sigmoid()
-    )  # fmt: skip
-    model = model.to(place).eval()
+    engine = OnnxEngine(device=device)
+    engine.build_engine_from_onnx(onnx_network())
 
     # Configure
     config = BatchConfig(min_batch_size=1, max_batch_size=8, timeout_ms=50)
 
     # Define inference function
     def inference_fn(batch: np.ndarray) -> np.ndarray:
-        with torch.inference_mode():
-            mask: np.ndarray = model(torch.from_numpy(batch).to(place)).cpu().numpy()
-            return mask
+        scores: np.ndarray = engine.infer(np.asarray(batch))
+        return scores
 
     frame = np.random.default_rng(0).random((3, 72, 128), np.float32)
 
@@ -59,6 +49,7 @@ def main(*, device: Literal["auto", "cuda", "cpu"] = "auto", frames: int = 32) -
         )
     stats = batcher.stats()
     batcher.stop()
+    engine.close()
     print(f"{frames} frames of 8 clients: {stats.mean_batch_size:.1f} a call on average", end=", ")
     print(f"95 % within {stats.latency.p95_seconds * 1e3:.1f} ms")
     return [response, *responses]

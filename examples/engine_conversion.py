@@ -1,6 +1,4 @@
-"""A PyTorch module becomes an engine in a file, and is timed.
-
-Its network is a PyTorch module: pip install 'vitascope[torch]' first.
+"""A network becomes an engine in a file, and is timed: a PyTorch module, or without PyTorch an ONNX network.
 
 Usage: python examples/engine_conversion.py [--device cpu] [--engine tensorrt|inductor|onnx] [--iterations 100]
 """
@@ -12,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
-from gpu_basic_usage import ENGINES, INSTALLED, SUFFIXES, make_model
+from small_network import ENGINES, INSTALLED, SUFFIXES, build, make_model
 
 
 def main(
@@ -26,22 +24,12 @@ def main(
     your_model = make_model()
 
     # Define shapes
-    input_shapes = {
-        "input": {
-            "min": (1, 3, 512, 512),
-            "opt": (4, 3, 512, 512),
-            "max": (8, 3, 512, 512),
-        }
-    }
+    sizes = {"min": (1, 3, 512, 512), "opt": (4, 3, 512, 512), "max": (8, 3, 512, 512)}
 
     with tempfile.TemporaryDirectory() as folder:
         # Build engine
         built = ENGINES[engine](fp16_mode=True, device=device)
-        built.build_engine_from_pytorch(
-            model=your_model,
-            input_shapes=input_shapes,
-            output_path=Path(folder) / f"model_fp16{SUFFIXES[engine]}",
-        )
+        build(built, your_model, sizes, Path(folder) / f"model_fp16{SUFFIXES[engine]}")
 
         # Benchmark
         results: dict[str, Any] = built.benchmark(num_iterations=iterations)

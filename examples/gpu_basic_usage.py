@@ -1,8 +1,7 @@
 """Preprocess with the kernels, infer with an engine, profile it: the first page of the toolkit.
 
-TensorRT is taken where its package is installed, else PyTorch; ``--engine`` takes another one, by the same methods.
-
-Its network is a PyTorch module: pip install 'vitascope[torch]' first.
+TensorRT is taken where its package is installed, else PyTorch, else ONNX Runtime, which always is; ``--engine`` takes
+another one, by the same methods.
 
 Usage: python examples/gpu_basic_usage.py [--device cpu] [--engine tensorrt|inductor|onnx]
 """
@@ -10,31 +9,14 @@ Usage: python examples/gpu_basic_usage.py [--device cpu] [--engine tensorrt|indu
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import tempfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-try:
-    import torch
-except ImportError:
-    raise SystemExit("this example runs a PyTorch network: pip install 'vitascope[torch]'") from None
-
-from vitascope.gpu import CUDAKernelProcessor, InductorEngine, OnnxEngine, Profiler, TensorRTEngine
-
-ENGINES: dict[str, Any] = {"tensorrt": TensorRTEngine, "inductor": InductorEngine, "onnx": OnnxEngine}
-SUFFIXES = {"tensorrt": ".trt", "inductor": ".pt2", "onnx": ".onnx"}
-INSTALLED = "tensorrt" if importlib.util.find_spec("tensorrt") else "inductor"
-
-
-def make_model() -> torch.nn.Module:
-    """A network small enough for any machine; put yours here."""
-    torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3, stride=2, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 2, 1)
-    ).eval()
+from small_network import ENGINES, INSTALLED, SUFFIXES, build, make_model
+from vitascope.gpu import CUDAKernelProcessor, Profiler
 
 
 def main(
@@ -54,7 +36,7 @@ def main(
     with tempfile.TemporaryDirectory() as folder, ENGINES[engine](fp16_mode=True, device=device) as network:
         path = Path(folder) / f"model_fp16{SUFFIXES[engine]}"
         sizes = {"min": (1, 3, 512, 512), "opt": (4, 3, 512, 512), "max": (8, 3, 512, 512)}
-        network.build_engine_from_pytorch(make_model(), {"input": sizes}, path)
+        build(network, make_model(), sizes, path)
         network.load_engine(path)
         output: np.ndarray = network.infer(preprocessed)
 

@@ -20,13 +20,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gpu_basic_usage import ENGINES, SUFFIXES, make_model
-
 try:
     import torch
 except ImportError:
     raise SystemExit("this example runs a PyTorch network: pip install 'vitascope[torch]'") from None
 
+from small_network import ENGINES, SUFFIXES, make_model
 from vitascope.gpu import (
     AdaptiveBatchSizer,
     AsyncPipeline,

@@ -18,6 +18,7 @@ from vitascope.animation.motion_file import MotionReader
 from vitascope.animation.portrait import load_portrait
 from vitascope.animation.tracking import FaceTracker, fetch_face_model
 from vitascope.config import vitascope_home
+from vitascope.errors import MissingDependencyError
 from vitascope.models.store.store import ModelStore
 
 HERE = Path(__file__).parent
@@ -46,4 +47,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MissingDependencyError as error:
+        raise SystemExit(f"{error}") from None

@@ -15,7 +15,11 @@ import av
 import cv2
 import numpy as np
 import numpy.typing as npt
-from skimage import data
+
+try:
+    from skimage import data
+except ImportError:
+    raise SystemExit("the photograph is scikit-image's: pip install scikit-image pooch") from None
 
 FRAME_RATE = Fraction(24)
 FRAME_COUNT = 96

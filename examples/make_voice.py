@@ -7,6 +7,7 @@ its licence; the sentence is our own.
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -20,6 +21,8 @@ TEXT = (
 
 def main() -> None:
     """Speak, and encode as Opus."""
+    if shutil.which("espeak-ng") is None:
+        raise SystemExit("eSpeak NG speaks: install it first (Debian: apt install espeak-ng)")
     said = subprocess.run(
         ["espeak-ng", "-v", "en-us+f4", "-s", "150", "-p", "45", "--stdout", TEXT],
         capture_output=True,

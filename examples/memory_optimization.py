@@ -1,7 +1,5 @@
 """How much memory is there, a network of half the size, and batches that fit.
 
-Its network is a PyTorch module: pip install 'vitascope[torch]' first.
-
 Usage: python examples/memory_optimization.py [--device cpu] [--epochs 5]
 """
 
@@ -10,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Literal
 
-from gpu_basic_usage import make_model
+from small_network import make_model
 from vitascope.gpu import AdaptiveBatchSizer, ModelQuantizer, VRAMMonitor
 
 

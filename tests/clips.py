@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -107,3 +109,19 @@ def _write_tone(container: av.container.OutputContainer, tone: av.AudioStream, *
         frame.sample_rate, frame.pts, frame.time_base = 48000, start, Fraction(1, 48000)
         container.mux(tone.encode(frame))
     container.mux(tone.encode(None))
+
+
+def write_large_png(path: Path, *, side: int) -> Path:
+    """A square of one colour, in a file of a thousandth of its pixels' bytes."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    packer = zlib.compressobj(1)
+    row = b"\0" + b"\x40\x80\xc0" * side
+    rows = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
+    return path

@@ -19,6 +19,7 @@ import signal
 import tempfile
 import warnings
 from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -42,7 +43,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from gpu_turns import gpu_turn, release_gpu_memory
-from headless_browser import PROGRAMS, find_browser
+from headless_browser import PROGRAMS, Browser, find_browser
 from vitascope import device as device_module
 from vitascope.errors import DeviceError, ModelUnavailableError
 from vitascope.models.store.store import ModelStore
@@ -171,14 +172,52 @@ def rvm_model_path(model_store: ModelStore, pull_or_skip: Callable[[ModelStore, 
     return pull_or_skip(model_store, "rvm")
 
 
+class OneBrowser:
+    """The browser in which all tests of a process open their pages: to start one takes seconds."""
+
+    def __init__(self, folder: Path, *, draws_3d: bool = False) -> None:
+        self._folder, self._draws_3d = folder, draws_3d
+        self._running = ExitStack()
+        self._browser: Browser | None = None
+
+    def running(self) -> Browser:
+        """The browser, started anew where it has crashed; skips the test where there is none."""
+        if self._browser is None or not self._browser.is_running:
+            program = find_browser()
+            if program is None:
+                reason = f"needs a browser: none of {', '.join(PROGRAMS)} is on PATH"
+                skip_or_fail(reason, unless_required_by="VITASCOPE_REQUIRE_BROWSER")
+            self._browser = self._running.enter_context(
+                Browser(program, self._folder, draws_3d=self._draws_3d)
+            )
+        return self._browser
+
+    def close(self) -> None:
+        self._running.close()
+
+
 @pytest.fixture(scope="session")
-def browser_program() -> str:
-    """A browser that runs without a window."""
-    program = find_browser()
-    if program is None:
-        reason = f"needs a browser: none of {', '.join(PROGRAMS)} is on PATH"
-        skip_or_fail(reason, unless_required_by="VITASCOPE_REQUIRE_BROWSER")
-    return program
+def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Generator[OneBrowser]:
+    with closing(OneBrowser(tmp_path_factory.mktemp("browser"))) as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def one_browser_3d(tmp_path_factory: pytest.TempPathFactory) -> Generator[OneBrowser]:
+    with closing(OneBrowser(tmp_path_factory.mktemp("browser"), draws_3d=True)) as one:
+        yield one
+
+
+@pytest.fixture
+def browser(one_browser: OneBrowser) -> Browser:
+    """A browser that runs without a window; opens pages."""
+    return one_browser.running()
+
+
+@pytest.fixture
+def browser_3d(one_browser_3d: OneBrowser) -> Browser:
+    """One that has WebGL, too."""
+    return one_browser_3d.running()
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,8 +37,8 @@ def find_browser() -> str | None:
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
-class Page:
-    """One page of one browser, closed with the ``with`` block.
+class Browser:
+    """A browser that runs until its ``with`` block ends; ``Page`` opens pages in it, each of a user of its own.
 
     Args:
         program: The browser.
@@ -54,7 +55,7 @@ class Page:
             f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank",
         ]  # fmt: skip
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _LAUNCHER, str(read_there), str(write_there), *words],
+            [sys.executable, "-S", "-c", _LAUNCHER, str(read_there), str(write_there), *words],
             pass_fds=(read_there, write_there),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -66,26 +67,11 @@ class Page:
         self._read, self._write = read_here, write_here
         self._pending = b""
         self._number = 0
-        self._session: str | None = None
-        self.events: list[dict[str, Any]] = []
-        """Everything that the browser told of its own accord."""
 
     def __enter__(self) -> Self:
-        try:
-            self._attach()
-        except BaseException:
-            self.__exit__()
-            raise
         return self
 
-    def _attach(self) -> None:
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.call(f"{domain}.enable")
-
     def __exit__(self, *failure: object) -> None:
-        self._session = None
         try:
             self.call("Browser.close")
             self._process.wait(timeout=_SECONDS)
@@ -96,22 +82,89 @@ class Page:
             os.close(self._read)
             os.close(self._write)
 
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Ask for something, and wait for the answer."""
+    @property
+    def is_running(self) -> bool:
+        """False once it has crashed."""
+        return self._process.poll() is None
+
+    def call(
+        self,
+        method: str,
+        *,
+        session: str | None = None,
+        told: Callable[[dict[str, Any]], None] = lambda _: None,
+        **params: Any,
+    ) -> dict[str, Any]:
+        """Ask for something, and wait for the answer.
+
+        Args:
+            method: Of the protocol.
+            session: The page that is asked; the browser itself when omitted.
+            told: Takes what the browser says meanwhile of its own accord.
+            params: Of the method.
+        """
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
-        if self._session is not None:
-            message["sessionId"] = self._session
+        if session is not None:
+            message["sessionId"] = session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         until = time.monotonic() + _SECONDS
         while True:
-            answer = self._next(until, method)
+            answer = self.next_message(until, method)
             if answer.get("id") == self._number:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 result: dict[str, Any] = answer["result"]
                 return result
-            self.events.append(answer)
+            told(answer)
+
+    def next_message(self, until: float, what: str) -> dict[str, Any]:
+        """What the browser says next."""
+        while b"\0" not in self._pending:
+            ready, _, _ = select.select([self._read], [], [], max(until - time.monotonic(), 0))
+            if not ready:
+                raise TimeoutError(f"the browser does not answer: {what}")
+            chunk = os.read(self._read, 1 << 20)
+            if not chunk:
+                raise OSError(f"the browser ended: {what}")
+            self._pending += chunk
+        message, _, self._pending = self._pending.partition(b"\0")
+        decoded: dict[str, Any] = json.loads(message)
+        return decoded
+
+
+class Page:
+    """One page, closed with the ``with`` block; it knows nothing of what other pages keep (cookies, storage).
+
+    Args:
+        browser: Where it is opened.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._context = browser.call("Target.createBrowserContext")["browserContextId"]
+        target = browser.call("Target.createTarget", url="about:blank", browserContextId=self._context)
+        attached = browser.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self._session: str = attached["sessionId"]
+        self.events: list[dict[str, Any]] = []
+        """Everything that the browser told of this page of its own accord."""
+
+    def __enter__(self) -> Self:
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._browser.is_running:
+            self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Ask for something, and wait for the answer."""
+        return self._browser.call(method, session=self._session, told=self._told, **params)
+
+    def _told(self, event: dict[str, Any]) -> None:
+        if event.get("sessionId") == self._session:
+            self.events.append(event)
 
     def show(self, address: str, *, width: int, height: int = 900, is_phone: bool = False) -> None:
         """Open an address in a window of so many CSS pixels, and wait until it is loaded."""
@@ -126,7 +179,7 @@ class Page:
         self.call("Page.navigate", url=address)
         until = time.monotonic() + _SECONDS
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
-            self.events.append(self._next(until, f"loading {address}"))
+            self._told(self._browser.next_message(until, f"loading {address}"))
 
     def run_before(self, script: str) -> None:
         """Have a script run in every page that is opened, before the page's own, whatever policy that has."""
@@ -174,16 +227,3 @@ class Page:
         margins = {f"margin{side}": 1 / 2.54 for side in ("Top", "Bottom", "Left", "Right")}
         printed = self.call("Page.printToPDF", paperWidth=width_inches, paperHeight=height_inches, **margins)
         path.write_bytes(base64.b64decode(printed["data"]))
-
-    def _next(self, until: float, what: str) -> dict[str, Any]:
-        while b"\0" not in self._pending:
-            ready, _, _ = select.select([self._read], [], [], max(until - time.monotonic(), 0))
-            if not ready:
-                raise TimeoutError(f"the browser does not answer: {what}")
-            chunk = os.read(self._read, 1 << 20)
-            if not chunk:
-                raise OSError(f"the browser ended: {what}")
-            self._pending += chunk
-        message, _, self._pending = self._pending.partition(b"\0")
-        decoded: dict[str, Any] = json.loads(message)
-        return decoded

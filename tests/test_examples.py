@@ -1,8 +1,11 @@
-"""The examples of the GPU toolkit do what they show, on a machine without a GPU."""
+"""The examples do what they show, on a machine without a GPU, and with what the base install brings."""
 
 from __future__ import annotations
 
 import importlib
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +17,61 @@ from skimage import data
 from clips import write_clip
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+NOT_IN_THE_BASE_INSTALL = (
+    "cupy", "fastapi", "mediapipe", "matplotlib", "prometheus_client", "ray", "scipy", "skimage", "tensorrt", "torch",
+    "triton",
+)  # fmt: skip
+AS_IT_COMES = """
+import runpy, sys
+for name in {without}: sys.modules[name] = None
+sys.argv[0] = {path!r}
+sys.path.insert(0, {folder!r})
+runpy.run_path({path!r}, run_name="__main__")
+"""
+TAKE_MINUTES = {"make_readme_picture"}
+"""With RVM in the best quality; nothing but the base install is imported."""
+NEED_MORE = {
+    "gpu_optimization_demo": "pip install 'vitascope[torch]'",
+    "make_animate_picture": "pip install 'vitascope[animate]'",
+    "make_astronaut_sbs": "pip install scikit-image",
+    "make_voice": "apt install espeak-ng",
+}
+"""What an example says after the base install, where it cannot run."""
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in EXAMPLES.glob("*.py")} - TAKE_MINUTES))
+def test_each_runs_after_the_base_install_or_says_what_to_install(tmp_path, name):
+    copied = tmp_path / "examples"  # some write beside themselves
+    shutil.copytree(EXAMPLES, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "docs" / "images").mkdir(parents=True)
+    path = str(copied / f"{name}.py")
+    program = AS_IT_COMES.format(without=NOT_IN_THE_BASE_INSTALL, path=path, folder=str(copied))
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if ended.returncode == 0:
+        assert name not in NEED_MORE or name == "make_voice"  # where eSpeak NG is installed
+        assert "Traceback" not in ended.stderr
+        return
+    assert name in NEED_MORE, ended.stderr
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    assert NEED_MORE[name] in ended.stderr
+
+
+def test_live(example, tmp_path, capsys):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=24)
+    report = example("live").main(clip, f"file:{tmp_path / 'out.mp4'}")
+    assert report.shown > 0
+    assert report.shown + report.dropped == report.captured == 24
+    assert (tmp_path / "out.mp4").is_file()
+    assert "latency" in capsys.readouterr().out
 
 
 @pytest.fixture

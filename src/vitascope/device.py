@@ -50,7 +50,7 @@ class Gpu:
     name: str
     driver: str
     memory_bytes: int | None
-    """None where the driver does not tell."""
+    """None if the driver does not report it."""
 
 
 def select_device(kind: Literal["auto", "cpu", "cuda"], *, index: int = 0) -> Device:
@@ -61,7 +61,7 @@ def select_device(kind: Literal["auto", "cpu", "cuda"], *, index: int = 0) -> De
         index: Number of the GPU, from 0.
 
     Raises:
-        DeviceError: ``cuda`` was asked for and cannot be had, with what would help; or ``kind`` is none of the three.
+        DeviceError: ``cuda`` was requested and cannot be had, with what would help; or ``kind`` is none of the three.
     """
     if kind not in _KINDS:  # "gpu" or "cuda:1" must not become whatever is there
         raise DeviceError(f"{kind!r} is no device; expected auto, cpu or cuda")
@@ -131,7 +131,7 @@ def available_cores() -> int:
 
 
 def machine_cpu_seconds() -> float | None:
-    """CPU time of all processes since the machine started, or None where the system does not tell.
+    """CPU time of all processes since the machine started, or None if the system does not report it.
 
     Source: Linux, ``proc_stat(5)``: time in user, nice, system, irq, softirq and steal.
     """
@@ -144,7 +144,7 @@ def machine_cpu_seconds() -> float | None:
 
 
 def physical_memory_bytes() -> int | None:
-    """Installed memory, or None where the system does not tell."""
+    """Installed memory, or None if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf
@@ -152,7 +152,7 @@ def physical_memory_bytes() -> int | None:
 
 
 def peak_memory_bytes() -> int | None:
-    """The largest resident size this process has had, or None where the system does not tell."""
+    """The largest resident size this process has had, or None if the system does not report it."""
     status = Path("/proc/self/status")
     if not status.exists():
         return None

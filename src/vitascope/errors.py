@@ -132,7 +132,7 @@ class BatcherStoppedError(BatchingError):
 
 
 class DeviceError(VitascopeError):
-    """A GPU that was asked for and is missing, or whose driver cannot be used; the message says what would help."""
+    """A GPU that was requested and is missing, or whose driver cannot be used; the message says what would help."""
 
     exit_code = 5
 

@@ -1,4 +1,4 @@
-"""What flows through every stage: a frame in its native YUV planes, its colour, and its place in time.
+"""The frame that flows through every stage: native YUV planes, colour, and its place in time.
 
 A frame is not converted to full-resolution RGB unless somebody asks for it (``Frame.to_rgb``). Kernels read the planes
 as the decoder wrote them and write the same kind of planes for the encoder, so colour, bit depth and timing come out as
@@ -48,7 +48,7 @@ class DeviceEvent(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether the work before the event is done."""
+        """True if the work before the event is done."""
         ...
 
     def synchronize(self) -> None:
@@ -218,7 +218,7 @@ class Frame:
         Raises:
             KernelCompileError: The CUDA source could not be built for this GPU.
         """
-        # The conversion is a kernel, and kernels stand on frames: it is found when it is asked for.
+        # The conversion is a kernel, and kernels stand on frames: it is imported when it is used.
         kernel = import_module("vitascope.gpu.kernels.rgb")
         rgb: npt.NDArray[Any] = kernel.nv12_to_rgb(self, dtype=dtype)[0]
         return rgb
@@ -239,7 +239,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class VideoInfo:
-    """What a video says of itself, read before the first frame is decoded."""
+    """A video's description, read before the first frame is decoded."""
 
     path: Path
     width: int
@@ -273,6 +273,8 @@ class VideoInfo:
     fov_degrees: float | None = None
     """Horizontal field of view of an eye, from the container's ``hfov`` box; None when it does not say."""
     audio_stream_count: int = 0
+    audio_codec: str | None = None
+    """FFmpeg's name of the first sound track's decoder; None without sound, or for a codec that it does not know."""
     subtitle_stream_count: int = 0
     has_hdr_side_data: bool = False
     """True when mastering display or content light levels are present."""

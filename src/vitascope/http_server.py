@@ -130,7 +130,7 @@ class GuardedServer(ThreadingHTTPServer):
         """False for a name that may be a stranger's.
 
         Args:
-            host: The header ``Host``; empty where a program sends none, which no browser does.
+            host: The header ``Host``; empty if a program sends none, which no browser does.
         """
         return is_own_name(host, self._names)
 

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
+from clips import write_large_png
 from vitascope.animation.live import run
 from vitascope.animation.portrait import load_portrait, read_picture, with_even_sides
 from vitascope.config import load_settings
@@ -136,6 +137,12 @@ def test_a_picture_of_too_many_pixels_says_so(tmp_path, astronaut, face_model, m
     with pytest.raises(
         InputError, match=r"512x512 are too many pixels, at most 0\.2 million are read; shrink it"
     ):
+        load_portrait(path, model=lambda: face_model)
+
+
+def test_a_picture_that_ffmpeg_tells_no_size_of_says_it_too(tmp_path, face_model):
+    path = write_large_png(tmp_path / "large.png", side=16384)
+    with pytest.raises(InputError, match=r"16384x16384 are too many pixels, at most 268 million are read"):
         load_portrait(path, model=lambda: face_model)
 
 

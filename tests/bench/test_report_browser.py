@@ -49,9 +49,9 @@ def report(tmp_path_factory):
     return path, tables, sum(section.chart is not None for section in analysis.sections)
 
 
-@pytest.fixture(scope="module")
-def page(browser_program, tmp_path_factory):
-    with Page(browser_program, tmp_path_factory.mktemp("browser")) as opened:
+@pytest.fixture
+def page(browser):
+    with Page(browser) as opened:
         yield opened
 
 

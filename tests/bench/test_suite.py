@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from clips import write_clip
+from left_over import left_by
 from measured_cells import SHORT_PROBE, key_of
 from vitascope.bench import suite
 from vitascope.bench.measured_run import MeasuredSegmenter
@@ -75,6 +76,11 @@ def test_a_real_run(tiny, tmp_path):
     assert first.verdict is not None
     assert results.machine.cores >= 1
     assert results.machine.versions["vitascope"]
+
+
+def test_a_suite_leaves_nothing_in_memory(tiny, tmp_path):
+    folders = iter(range(2))
+    assert not left_by(lambda: run_suite(QUICK, output_dir=tmp_path / str(next(folders))))
 
 
 def test_cells_are_visited_again_later(tiny, tmp_path, monkeypatch):

@@ -307,5 +307,5 @@ def test_pictures_on_the_gpu_are_refused_by_an_engine_on_the_cpu(
     cupy = fake_cupy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     path = weighted(tmp_path / "matte.onnx", RED, input_shape=FREE, outputs={"planes": ["n", 1, "h", "w"]})
-    with pytest.raises(ModelError, match="on the processor"):
+    with pytest.raises(ModelError, match="on the CPU"):
         alphas(as_is(path, "matte"), cupy.asarray(pictures(1, 1, 3, 8, 12)))

@@ -25,8 +25,8 @@ KEY, BLACK, WHITE = (120, 255, 155), (0, 0, 0), (255, 255, 255)
 
 
 @pytest.fixture
-def page(browser_program, tmp_path):
-    with StudioPage(browser_program, tmp_path / "profile") as opened:
+def page(browser):
+    with StudioPage(browser) as opened:
         yield opened
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import threading
 import time
+from typing import NamedTuple
 
 import av
 import numpy as np
@@ -115,6 +116,74 @@ def test_a_copy_shows_what_the_video_shows(tmp_path, proxies, name, codec, pixel
         ]
     assert len(differences) == 12
     assert max(differences) < 4
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder", "heard_as"),
+    [
+        ("a.mkv", "ac3", "aac"),
+        ("a.mkv", "eac3", "aac"),
+        ("a.mov", "pcm_s16le", "aac"),
+        ("a.mkv", "pcm_s24le", "aac"),
+        ("a.mov", "alac", "aac"),
+        ("a.mkv", "mp2", "aac"),
+        ("a.mkv", "aac", None),
+        ("a.mkv", "libmp3lame", None),
+        ("a.mkv", "libopus", None),
+        ("a.mkv", "flac", None),
+    ],
+)
+def test_the_sound_of_a_copy_is_heard_in_browsers(tmp_path, proxies, name, encoder, heard_as):
+    """What they play is copied, packet by packet; the rest is encoded, as long and as loud, and at the same time."""
+    codec, pixel_format = ("prores_ks", "yuv422p10le") if name.endswith("mov") else ("ffv1", "yuv420p")
+    video = write_clip(tmp_path / name, codec=codec, pixel_format=pixel_format, audio=encoder, frame_count=24)
+    copy = made_of(proxies, video)
+    was, now = sound_of(video), sound_of(copy)
+    if heard_as is None:
+        assert (now.codec, now.packets) == (was.codec, was.packets)
+    else:
+        assert now.codec == heard_as
+    assert len(now.samples) == pytest.approx(len(was.samples), abs=4096)
+    middle = slice(8000, 16000)
+    assert np.std(now.samples[middle]) == pytest.approx(np.std(was.samples[middle]), rel=0.05)
+    assert np.std(now.samples[middle]) > 0.01
+
+
+class Sound(NamedTuple):
+    codec: str
+    packets: list[bytes]
+    samples: np.ndarray
+
+
+def sound_of(path):
+    """The one sound track of a file, mixed to one channel at 48 kHz."""
+    with av.open(str(path)) as container:
+        (stream,) = container.streams.audio
+        packets = [bytes(packet) for packet in container.demux(stream) if packet.size]
+        codec = stream.codec_context.name
+    resampler = av.AudioResampler("flt", "mono", 48000)
+    with av.open(str(path)) as container:
+        parts = [part for frame in container.decode(audio=0) for part in resampler.resample(frame)]
+    return Sound(codec, packets, np.concatenate([part.to_ndarray()[0] for part in parts]))
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder", "why"),
+    [
+        ("a.mp4", "ac3", "browsers play no AC-3 sound"),
+        ("a.mp4", "eac3", "browsers play no E-AC-3 sound"),
+        ("a.mov", "pcm_s16le", "browsers play no PCM sound"),
+        ("a.mp4", "aac", None),
+        ("a.mp4", "libmp3lame", None),
+        ("a.webm", "libopus", None),
+        ("a.mp4", None, None),
+    ],
+)
+def test_a_video_that_would_be_silent_is_not_played_as_it_is(tmp_path, name, encoder, why):
+    codec = "libvpx-vp9" if name.endswith("webm") else "libx264"
+    info = probe(write_clip(tmp_path / name, codec=codec, audio=encoder))
+    assert why_no_browser_plays(info) == why
+    assert why_no_browser_plays(dataclasses.replace(info, audio_codec="dca")) == "browsers play no DTS sound"
 
 
 def test_times_that_are_uneven_stay(tmp_path, proxies):

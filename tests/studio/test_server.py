@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection, IncompleteRead
 
 import av
 import cv2
@@ -43,6 +45,12 @@ def seen(mask, who, n):
     body = mask[24:56, middle - 5 : middle + 5]
     assert body.min() > 200 or body.max() < 40, (who, n, body.min(), body.max())
     return bool(body.min() > 200)
+
+
+def film_named(client, name):
+    """The id of a film, which need not be readable."""
+    (found,) = [film["id"] for film in client.get("/api/films").json["films"] if film["name"] == name]
+    return found
 
 
 def looked(client):
@@ -133,6 +141,28 @@ def test_a_film_that_cannot_be_read_is_told_and_the_others_work(studio, films):
     assert answer.status == 404
     assert "broken.mp4" in answer.json["error"]
     assert studio.film()["width"] == 96
+
+
+def test_a_video_that_is_being_sent_goes_on_after_a_restart(studio, serving, films, caplog):
+    """A browser that plays takes no more of a video than it will show soon: the server ends in the middle of it."""
+    sent = np.random.default_rng(0).bytes(1 << 20) * 24
+    (films / "long.mp4").write_bytes(sent)
+    media = f"/api/films/{film_named(studio, 'long.mp4')}/media"
+    with closing(HTTPConnection("127.0.0.1", studio.port, timeout=30)) as connection:
+        connection.request("GET", media, headers={"Cookie": studio.cookie, "Range": "bytes=0-"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Content-Length"]) == (206, str(len(sent)))
+        assert answer.read(1 << 16) == sent[: 1 << 16]
+        studio.end()
+        gc.collect()  # a connection that was left open is told now
+        assert caplog.text == ""
+        with pytest.raises((ConnectionError, IncompleteRead)):
+            answer.read()
+    again = serving(films, port=studio.port)
+    at = 1 << 16
+    rest = again.get(media, Cookie=studio.cookie, Range=f"bytes={at}-")
+    assert (rest.status, rest.headers["Content-Range"]) == (206, f"bytes {at}-{len(sent) - 1}/{len(sent)}")
+    assert rest.body == sent[at:]
 
 
 def test_a_film_that_changes_under_the_page_is_told(studio, films):

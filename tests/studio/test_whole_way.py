@@ -83,8 +83,8 @@ VIDEOS = [
 
 
 @pytest.fixture
-def page(browser_program, tmp_path):
-    with StudioPage(browser_program, tmp_path / "profile", draws_3d=True) as opened:
+def page(browser_3d):
+    with StudioPage(browser_3d) as opened:
         yield opened
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from clips import write_clip
+from left_over import left_by
 from scripted_runs import HELD, script_runs
 from vitascope.config import SettingsSource, load_settings
 from vitascope.device import Device
@@ -78,6 +79,18 @@ def test_the_fastest_batch_is_found_without_loss(plainly_tuned):
         True,
         False,
     }
+
+
+def test_a_search_leaves_nothing_in_memory(scripted, clip):
+    assert not left_by(lambda: tuner_of(clip).tune())
+
+
+def test_a_search_that_is_refused_leaves_nothing_either(scripted, clip):
+    def fail():
+        with pytest.raises(UsageError):
+            tuner_of(clip, "model.batch_size=2", keep_quality=True).tune()
+
+    assert not left_by(fail)
 
 
 def test_less_quality_may_be_asked_for(scripted, clip):

@@ -1,4 +1,4 @@
-"""The animator that the settings ask for, with its portrait; and ``vitascope.Animator``, which draws frame by frame."""
+"""Opens the animator of the settings with its portrait; and ``vitascope.Animator``, which draws frame by frame."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Animator:
         settings: Values by dotted key, for example ``{"animation.expression": 1.2}``.
         loaded: Settings that were loaded already, instead of ``profile`` and ``settings``.
         store: Where the tracker's model lies; the user's own store when omitted.
-        fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
+        fetch_progress: Called with (model, bytes here, bytes in all) while it is fetched.
 
     Raises:
         ConfigError: A setting is unknown or out of range.
@@ -71,7 +71,7 @@ class Animator:
         UsageError: The array is no picture.
         ModelError: A network cannot be had.
         MissingDependencyError: MediaPipe is not installed.
-        DeviceError: A GPU that was asked for is missing.
+        DeviceError: A GPU that was requested is missing.
     """
 
     def __init__(
@@ -180,18 +180,18 @@ class OpenedAnimator:
     batch_size: int = 1
     notes: tuple[str, ...] = ()
     curves: Mapping[str, Curve] | None = None
-    """How the portrait's expressions read; None where that was not measured."""
+    """The portrait's measured response to expressions; None if not measured."""
     eases: Callable[[FaceMotion], bool] = lambda _: False
     """Tells whether a motion turns the head farther than the portrait can show."""
 
 
 def gains_of(settings: Settings) -> Gains:
-    """Take how strongly the portrait follows from ``animation``."""
+    """Read the strengths from ``animation``."""
     return Gains(**{field.name: getattr(settings.animation, field.name) for field in fields(Gains)})
 
 
 def liveportrait_folder(settings: Settings, home: Path) -> Path:
-    """Say where LivePortrait's weights lie: in the setting's folder, else in ``liveportrait`` below the home."""
+    """The folder of LivePortrait's weights: the setting's, else ``liveportrait`` below the home."""
     wanted = settings.animation.liveportrait_folder
     return default_folder(home) if wanted is None else Path(wanted)
 
@@ -210,7 +210,7 @@ def open_animator(
 
     ``auto`` is LivePortrait where its weights, PyTorch and an NVIDIA GPU are there, else the mesh. That is drawn on the
     GPU of ``animation.gpu_id``, where ``gpu.device`` allows it, its picture is the CPU's, and calibration runs there to
-    its end. The GPUs of ``gpu.device_ids`` share a film's pictures.
+    its end. The GPUs of ``gpu.device_ids`` share a video's pictures.
 
     Args:
         portrait: From ``load_portrait``.
@@ -224,8 +224,8 @@ def open_animator(
     Raises:
         UsageError: Settings that no animator can follow.
         InputError: The portrait's face is too small.
-        ModelError: LivePortrait was asked for, and its weights are missing or damaged.
-        MissingDependencyError: LivePortrait was asked for without PyTorch.
+        ModelError: LivePortrait was requested, and its weights are missing or damaged.
+        MissingDependencyError: LivePortrait was requested without PyTorch.
         DeviceError: There is no such GPU, or it draws wrongly; with ``gpu.device=auto`` the CPU draws the mesh then.
     """
     loaded = checked_gpus(loaded, number="animation.gpu_id")

@@ -300,7 +300,7 @@ class _MotionMaker:
         mesh: The canonical face.
         estimator: Makes the motion.
         neutral: ``auto`` looks for a face at rest in the whole driver.
-        again: Opens the driver's pictures anew, for animators that read them; None for others.
+        again: Opens the driver's pictures again, for animators that read them; None for others.
     """
 
     def __init__(
@@ -501,7 +501,7 @@ class VoiceDriver:
 
 
 def _notes_of(voice: Voice) -> tuple[str, ...]:
-    """What a person should know of a voice that was heard to its end."""
+    """Notes on a voice that was heard to its end."""
     if voice.audible_count < 0.005 * voice.row_count:
         return ("the sound is silent: the portrait breathes, blinks and looks about",)
     if voice.opened_count < _LITTLE_SPEECH * voice.audible_count:

@@ -51,7 +51,7 @@ def read_face(mesh: CanonicalMesh, face: TrackedFace) -> FaceReading:
 def irises_seen(landmarks: FloatArray) -> FloatArray:
     """Where the irises are between the corners of their eyes, in the picture's plane.
 
-    The depth that a network guesses of an iris is left out. Of a head that is turned by 35 degrees, known glances were
+    The depth that a network guesses of an iris is left out. On a head that is turned by 35 degrees, known glances were
     read with r = 0.76 so, and 0.36 with it; and a head's turn moves irises that rest half as far.
 
     Args:

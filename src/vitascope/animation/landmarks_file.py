@@ -42,7 +42,7 @@ class SavedLandmarks:
 
     face: TrackedFace
     curves: Mapping[str, Curve] | None
-    """How its expressions read; None where that was not measured."""
+    """Its measured response to expressions; None if not measured."""
 
 
 def landmarks_path(picture: Path) -> Path:
@@ -59,7 +59,7 @@ def write_landmarks(
         picture: The picture file.
         face: Found in it.
         chosen: Which of its faces that is, as ``animation.face`` says it.
-        curves: How its expressions read; None where that was not measured.
+        curves: How its expressions read; None if that was not measured.
 
     Returns:
         The file.
@@ -95,7 +95,7 @@ def write_landmarks(
 
 
 def read_landmarks(picture: Path, *, chosen: str | int) -> SavedLandmarks | None:
-    """Read the landmarks beside a picture; None where there are none of this very picture and this face of it.
+    """Read the landmarks beside a picture; None if there are none of this very picture and this face of it.
 
     Args:
         picture: The picture file.

@@ -213,7 +213,7 @@ def write_motion(
 
 
 class MotionReader:
-    """Reads a motion file: its header at once, its rows as they are asked for. A context manager.
+    """Reads a motion file: its header at once, its rows on demand. A context manager.
 
     Args:
         path: The file.

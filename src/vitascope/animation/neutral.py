@@ -3,7 +3,7 @@
 A face counts as resting by its geometry: lips together, eyes open as they mostly are and looking where they mostly
 look, no smile, head and face standing still in their usual place. Weights of expressions count beside that; alone they
 take parted lips, a blink or a glance for calm. What is usual is the median of what was seen, so that a camera below
-the face or a slanted look is nobody's turn. Of somebody who smiles, speaks or looks aside throughout, that is taken
+the face or a slanted look is nobody's turn. If somebody smiles, speaks or looks aside throughout, that is taken
 out.
 """
 
@@ -43,9 +43,9 @@ up to 0.02."""
 _USUAL_LIDS = 0.9
 """Lids are open from this share of their widest usual opening on."""
 _AT_REST, _NOISE = 0.35, 0.08
-"""A driver whose calmest face has a weight of the mouth above the first is smiling or speaking all the time: then all
-above the second are taken out. Of a grin, with no calm face in the film, lips are left 0.2 cm from where they rest, 0.8
-to 1.1 without."""
+"""A driver whose calmest face has a weight of the mouth above the first smiles or speaks all the time: then all above
+the second are taken out. A grin without a calm face in the video leaves the lips 0.2 cm from where they rest, 0.8 to
+1.1 without."""
 _PARTED_GAP = 0.04
 """Lips that are this far apart in a driver's calmest face are parted: the gap is taken out of the face at rest, so that
 the portrait's lips are parted as well."""
@@ -67,7 +67,7 @@ _GONE_SECONDS = 0.25
 _BONES = (33, 133, 362, 263, 168, 6, 197, 4, 1, 48, 278, 98, 327, 129, 358, 127, 356, 234, 454, 10, 151, 9)
 """Points that expressions hardly move."""
 _SAME_PERSON_CM = 0.18
-"""Mean distance of those in two faces at rest: 0.04 to 0.13 between parts of one person's film, 0.22 to 0.44 between
+"""Mean distance of those in two faces at rest: 0.04 to 0.13 between parts of one person's video, 0.22 to 0.44 between
 five people."""
 
 
@@ -194,7 +194,7 @@ class NeutralSearch:
         usual = np.median(seen, axis=0)
         usual[_IRIS] = np.median(looking[:, _IRIS], axis=0)
         off = (of - usual) ** 2
-        # Of a few pictures nobody knows what is usual.
+        # A few pictures do not show what is usual.
         known = min(len(seen) / _KNOWN_AFTER, 1.0)
         return np.asarray(
             (np.maximum(of[:, _GAP] - closed, 0) / 0.03) ** 2

@@ -175,14 +175,14 @@ def animate_file(
         record: Where to keep the driver's motion (``.motion``); None keeps none.
         save_landmarks: Keep what the face network found of the portrait in ``PORTRAIT.landmarks`` beside it, so that
             this picture needs no network from then on.
-        may_replace: Told which outputs are there already, and raises where one must stay; they are replaced when
+        may_replace: Called with the outputs that exist, and raises if one must stay; they are replaced when
             omitted.
         on_start: Called once everything is open, from this thread.
-        fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
+        fetch_progress: Called with (model, bytes here, bytes in all) while it is fetched.
 
     Raises:
         UsageError: An output is something that is read, or settings contradict each other.
-        DeviceError: A GPU that was asked for is missing.
+        DeviceError: A GPU that was requested is missing.
         InputError: Portrait or driver cannot be read or hold no face, or no picture lies in the stretch asked for.
         OutputError: An output cannot be written.
         ModelError: The tracker's model cannot be had.
@@ -300,7 +300,7 @@ _WARM_UP_CALLS = 2
 def measure_film(
     portrait: Path, driver: Path, *, loaded: LoadedSettings, store: ModelStore, seconds: float
 ) -> float:
-    """Measure how many pictures of a film the animator draws in a second; nothing is written.
+    """Measure how many pictures of a video the animator draws in a second; nothing is written.
 
     It draws what the first pictures of the driver ask for, again and again, in calls of ``animation.batch_size``.
     Opening, reading, tracking and encoding are left out.

@@ -191,12 +191,12 @@ def _shrunk(picture: npt.NDArray[Any], max_side: int) -> tuple[npt.NDArray[Any],
 
 
 def _unreadable(path: Path, size: tuple[int, int]) -> InputError:
-    most = f"at most {_MAX_PIXELS / 1e6:.3g} million are read"
     if all(size):
+        most = f"at most {_MAX_PIXELS / 1e6:.3g} million are read"
         return InputError(f"{path}: {size[0]}x{size[1]} are too many pixels, {most}; shrink it")
     return InputError(
-        f"{path}: not a picture that can be read (JPEG, PNG, WebP, TIFF, BMP …), a damaged one, or one of too many "
-        f"pixels: {most}; a video is given with --driver"
+        f"{path}: not a picture that can be read (JPEG, PNG, WebP, TIFF, BMP …), or a damaged one; a video is given "
+        "with --driver"
     )
 
 

@@ -1,4 +1,4 @@
-"""Several GPUs that draw one portrait: each has an animator and a thread of its own, and takes its share of a film."""
+"""Several GPUs that draw one portrait: each has an animator and a thread of its own, and takes its share of a video."""
 
 from __future__ import annotations
 

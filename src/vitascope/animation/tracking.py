@@ -41,7 +41,7 @@ _SAME_FACE_DISTANCE = 0.75
 _CUT_PICTURE, _CUT_SUDDEN, _CUT_FACE = 0.08, 4.0, 0.02
 """A cut changes the picture by more than this share of the scale in the mean, by so many times more than pictures
 before it changed, and puts the landmarks elsewhere by more than this many of the face's sizes. Light that is switched
-on does only the first two, a camera that pans only the first and last, a nod the last. From one film to another, both
+on does only the first two, a camera that pans only the first and last, a nod the last. From one video to another, both
 framed alike, it was 0.17 and 0.033."""
 _THUMBNAIL = 48
 _MOST_SEEN = 8
@@ -53,7 +53,7 @@ def fetch_face_model(store: ModelStore, progress: Callable[[str, int, int], None
 
     Args:
         store: Where it lies, or is fetched to.
-        progress: Told (model, bytes here, bytes in all) while it is fetched.
+        progress: Called with (model, bytes here, bytes in all) while it is fetched.
 
     Raises:
         MissingDependencyError: MediaPipe, which runs it, is not installed.
@@ -84,7 +84,7 @@ def require_mediapipe() -> Any:
 
 
 def _import_mediapipe() -> None:
-    with suppress(ImportError):  # raised again where it is asked for
+    with suppress(ImportError):  # raised again when it is used
         importlib.import_module("mediapipe")
 
 
@@ -330,7 +330,7 @@ def _blendshapes(result: Any, index: int) -> FloatArray:
 
 
 def _moved(face: TrackedFace, before: TrackedFace) -> float:
-    """How far landmarks are from where they were, in sizes of the face."""
+    """Distance that landmarks moved, in sizes of the face."""
     apart = np.linalg.norm(face.landmarks[:, :2] - before.landmarks[:, :2], axis=1).mean()
     return float(apart) / max(before.size_pixels, 1.0)
 

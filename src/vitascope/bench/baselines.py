@@ -1,4 +1,4 @@
-"""What runs are held against: one file with a run for each class of machine, which a repository can keep.
+"""Baselines that runs are compared with: one file with a run for each class of machine.
 
 A class is what makes figures comparable, as ``machine.differences`` says: GPUs, CPU, cores and memory.
 """
@@ -52,7 +52,7 @@ def baseline_for(path: Path, latest: BenchResults) -> BenchResults:
 
 
 def why_no_baseline(path: Path, latest: BenchResults) -> str | None:
-    """What a file of baselines lacks for a run; None where ``baseline_for`` has something to give.
+    """Why a file of baselines has none for a run; None if ``baseline_for`` finds one.
 
     Args:
         path: Results of one run, or a file of baselines.

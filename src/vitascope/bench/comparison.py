@@ -1,4 +1,4 @@
-"""Has it become slower? Two runs of one benchmark, cell by cell, with intervals of confidence.
+"""Has it become slower? Compares two runs of one benchmark cell by cell, with confidence intervals.
 
 What is compared is the time for a frame in each round (the inverse of ``throughput``). The interval is a percentile
 bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13) of the ratio of geometric means
@@ -6,8 +6,8 @@ over rounds, widened by sqrt(n / (n - 1)) for few of them, at a confidence that 
 (Bonferroni). Rounds of one run share its hour: other programs and heat move all of them. That is not in their spread,
 so the interval has an allowance for it, half as large as the spread of single rounds, and common to all cells.
 
-Other programs make rounds slower and never faster. Of a dozen rounds or more the faster half is compared, in both runs
-alike: what is slower in itself is so in every round.
+Other programs make rounds slower and never faster. With a dozen rounds or more the faster half is compared, in both
+runs alike: what is slower in itself is so in every round.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MEMORY_GROWTH = 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellChange:
-    """What became of one cell."""
+    """The change of one cell."""
 
     key: CellKey | None
     """None for all cells together."""
@@ -59,20 +59,20 @@ class CellChange:
     """``slower``, ``faster``, ``same``; or ``unsure``: beyond the tolerance, but the interval is too wide to tell."""
 
     def label(self) -> str:
-        """For people."""
+        """The human-readable form."""
         return "all cells together" if self.key is None else self.key.label()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What two runs say of each other."""
+    """The comparison of two runs."""
 
     changes: tuple[CellChange, ...]
     overall: CellChange
     broken: tuple[str, ...]
     """Cells that were measured before and fail now, a sentence each."""
     notes: tuple[str, ...]
-    """What was not compared, and what else differs."""
+    """Notes on what was not compared and what else differs."""
     tolerance: float
     confidence: float
     """The confidence of each interval."""
@@ -216,7 +216,7 @@ def _log_ratios(
         one: Seconds for a frame, of each round.
         other: Likewise.
         draws: Random numbers.
-        drift: float64 [2, resamples], standard normal: of the two runs. None where both are parts of one.
+        drift: float64 [2, resamples], standard normal: of the two runs. None if both are parts of one.
     """
 
     def spread(

@@ -1,4 +1,4 @@
-"""A run of ``segment`` whose result nobody wants: for so many seconds, into a folder that goes away.
+"""A run of ``segment`` for some seconds whose output is discarded.
 
 Also a program, so that a tool can watch it from outside::
 
@@ -32,18 +32,18 @@ _KIND: OutputKind = "mask"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedRun(SettingsSource):
-    """What to run, and where its settings come from."""
+    """The video to run, and the source of its settings."""
 
     video: Path
     seconds: float
     """Most seconds of work, once everything is open; a shorter video ends earlier."""
 
     def device(self) -> Device:
-        """What it computes on.
+        """The device that computes.
 
         Raises:
             ConfigError: A setting is unknown or out of range.
-            DeviceError: A GPU that was asked for is missing.
+            DeviceError: A GPU that was requested is missing.
         """
         gpu = self.load().settings.gpu
         return select_device(gpu.device, index=gpu.device_id)
@@ -138,8 +138,7 @@ _MOST_SECONDS = 3.0
 def warm_up(segmenter: Segmenter, video: Path, *, kind: OutputKind) -> None:
     """Build kernels and record CUDA graphs, which takes seconds and happens once for each network; on a CPU, nothing.
 
-    Without it a measurement of a short video is one of its beginning: on one H200, recording took 1.1 s where the other
-    230 frames took 0.1 s, and the verdict on the run was about the recording.
+    Without it a measurement of a short video would measure mostly the recording.
 
     Args:
         segmenter: Open, in this process; it keeps what was built.

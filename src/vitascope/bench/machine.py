@@ -1,4 +1,4 @@
-"""Which machine and which software a figure was measured with."""
+"""The machine and the software that a figure was measured with."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GpuFacts:
     name: str
     driver: str
     memory_bytes: int | None
-    """None where the driver does not tell; so below."""
+    """None if the driver does not report it; so below."""
     sm_clock_mhz: float | None = None
     """The highest that it may take."""
     power_watts: float | None = None
@@ -47,7 +47,7 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What results depend on beside the code."""
+    """The machine and software that results depend on."""
 
     system: str
     processor: str

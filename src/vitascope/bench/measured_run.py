@@ -1,4 +1,4 @@
-"""``segment`` with a clock at both ends of its pipeline, and, where it is asked for, without an encoder."""
+"""``segment`` with a clock at both ends of its pipeline, optionally without an encoder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class MeasuredRun:
 
     frame_count: int
     wall_seconds: float
-    """From the first frame that is asked for to the last that is encoded, the encoder's own queue included; opening
+    """From the first frame that is requested to the last that is encoded, the encoder's own queue included; opening
     files and networks is not in it."""
     left_seconds: tuple[float, ...]
     """When each frame left the decoder, counted from the beginning of the run."""
@@ -99,7 +99,7 @@ class MeasuredSegmenter(Segmenter):
 
     @property
     def store(self) -> ModelStore:
-        """Where its networks lie."""
+        """Store of its networks."""
         return self._alone().store
 
     def _alone(self) -> FilmRunner:

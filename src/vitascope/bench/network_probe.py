@@ -56,12 +56,12 @@ _WARM_UPS = 2
 _SETTLING_FRAMES = 12
 """After them a stream's gate has made up its mind: at first it looks at every frame several times."""
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Shape", "Squeeze", "Unsqueeze"})
-"""They name the same memory anew."""
+"""They name the same memory again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeEffort:
-    """How long a network is looked at."""
+    """Effort of measuring a network."""
 
     fewest_calls: int = 5
     most_calls: int = 50
@@ -72,7 +72,7 @@ class ProbeEffort:
 
 @dataclass(frozen=True, slots=True)
 class ProbedNetwork:
-    """What was found."""
+    """The measurement of a network."""
 
     row: Row
     """``network``: milliseconds for a frame, a sample for each call."""
@@ -197,7 +197,7 @@ class NetworkProbe:
 
 
 def video_pictures(video: Path, *, network: MattingNetwork, loaded: LoadedSettings, count: int) -> FloatArray:
-    """The first frames of a video as a network takes them, in the host's memory; a shorter video begins anew.
+    """The first frames of a video as a network takes them, in the host's memory; a shorter video begins again.
 
     Args:
         video: Decoded on the CPU.

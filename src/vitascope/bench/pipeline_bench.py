@@ -29,7 +29,7 @@ _LONGEST_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions(SettingsSource):
-    """What to run, and where its settings come from."""
+    """The video to run, and the source of its settings."""
 
     video: Path | None = None
     """The video; a synthetic one when omitted."""

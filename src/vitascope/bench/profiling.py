@@ -1,4 +1,4 @@
-"""Profiling tools around a run: each leaves its files, and says the three things that matter.
+"""Profiling tools around a run: each writes its files, and reports the three things that matter.
 
 Besides our own and PyTorch's profilers, NVIDIA's Nsight Systems (``nsys``) and Nsight Compute (``ncu``):
 https://docs.nvidia.com/nsight-systems/UserGuide/, https://docs.nvidia.com/nsight-compute/NsightComputeCli/
@@ -286,7 +286,7 @@ Tool = Literal["stages", "pytorch", "nsight-systems", "nsight-compute", "memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled:
-    """What a tool found."""
+    """The findings of a tool."""
 
     tool: Tool
     findings: tuple[str, ...]
@@ -294,7 +294,7 @@ class Profiled:
     table: str
     """Figures as text."""
     files: tuple[Path, ...]
-    """What was written."""
+    """The written files."""
 
 
 def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
@@ -479,7 +479,7 @@ class Detected:
         return [*lines, f"busy: {busy}"]
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Plain values for JSON."""
         return {
             "input": str(self.report.input),
             "frame_count": self.report.frame_count,

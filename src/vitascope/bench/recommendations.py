@@ -1,4 +1,4 @@
-"""What limits a measured run, what its encoder does at the end counted in, and what to change.
+"""What limits a measured run, including its encoder's end, and what to change.
 
 The verdict on a cell is about its pipeline, which ends when the encoder has taken the last picture. Encoders hold
 pictures back (x264 looks 40 ahead, several side by side hold a part of the video each), so in a video of some seconds
@@ -49,7 +49,7 @@ def encoder_end(cell: Cell) -> tuple[float, float] | None:
 
 
 def limit_of(cell: Cell) -> Finding | None:
-    """The verdict on the whole run; None where there is none.
+    """The verdict on the whole run; None if there is none.
 
     After the last picture an encoder cannot have more left than the whole video. If it takes longer for that than
     everything took before, it is slower than all the rest, and limits the run; of several encoders, where the video is
@@ -120,9 +120,9 @@ class Recommendation:
     change: str
     """What, as one would do it: a setting, or a sentence."""
     why: str
-    """What was measured."""
+    """The measurement behind it."""
     gain: float
-    """How many times as fast it gets; 1.0 where it makes a run safe or steady, not fast."""
+    """Gain of speed, as a factor; 1.0 if it makes a run safe or steady, not fast."""
     certainty: str
     """``measured``, or what the bottleneck's model thinks of itself: ``high``, ``medium``, ``low``."""
 
@@ -268,7 +268,7 @@ def _in_settings(limit: Finding, cell: Cell) -> str:
 
 
 def _faster_encoder(settings: Mapping[str, Any]) -> str:
-    """The advice, without what the run was told already."""
+    """The advice, without what is set already."""
     is_fast = settings.get("output.speed") == "fast" or "output.preset" in settings
     changes = ["a narrower output" if is_fast else FASTER_ENCODER]
     if settings.get("gpu.encoder") == "cpu":

@@ -1,6 +1,6 @@
-"""What a benchmark measured, as a JSON file of a versioned schema; ``docs/benchmarking.md`` describes it.
+"""The results of a benchmark, as a JSON file of a versioned schema.
 
-The file is written anew after every cell, whole or not at all: a run that is killed keeps what it measured.
+The file is written again after every cell, whole or not at all: a run that is killed keeps what it measured.
 """
 
 from __future__ import annotations
@@ -104,15 +104,15 @@ class Operation:
     share: float
     """Its share of the time of all operators, 0..1."""
     mbytes: float | None = None
-    """That it reads and writes for a frame, weights included, 10^6 bytes; None where nobody tells."""
+    """That it reads and writes for a frame, weights included, 10^6 bytes; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """What a network spends its time and memory traffic on."""
+    """The operators of a network by time and memory traffic."""
 
     source: str
-    """Who told."""
+    """The source."""
     ms: float = 0.0
     """Time of all operators for a frame; recording costs a little."""
     operator_count: int = 0
@@ -120,7 +120,7 @@ class Operations:
     by_time: tuple[Operation, ...] = ()
     """The ten most expensive."""
     by_memory: tuple[Operation, ...] = ()
-    """The ten that move most; empty where nobody tells."""
+    """The ten that move most; empty if nobody tells."""
     share_by_kind: dict[str, float] = field(default_factory=dict)
     """Share of the time, the largest first."""
     missing: str = ""
@@ -129,7 +129,7 @@ class Operations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellKey:
-    """What is measured; two runs are compared cell by cell where their keys are equal."""
+    """The settings of a cell; two runs are compared cell by cell if their keys are equal."""
 
     clip: str
     """``synthetic``, or the file's name."""
@@ -146,7 +146,7 @@ class CellKey:
     """Kind of picture that is made, for example ``key``; behind it ``, discarded`` where nothing is encoded."""
 
     def label(self) -> str:
-        """For people."""
+        """The human-readable form."""
         eyes = "" if self.stereo in ("mono", "auto") else f", {self.stereo}"
         return f"{self.resolution}, batch {self.batch}, {self.precision}{eyes}"
 
@@ -172,7 +172,7 @@ class Cell:
     damaged_count: int = 0
     """Packets and pictures that could not be decoded, over all rounds."""
     alpha_error: float | None = None
-    """Mean absolute difference of alpha, 0..1, to the same network in fp32 with one frame a call; None where that was
+    """Mean absolute difference of alpha, 0..1, to the same network in fp32 with one frame a call; None if that was
     this very combination."""
     rows: tuple[Row, ...] = ()
     load: Utilisation | None = None
@@ -180,7 +180,7 @@ class Cell:
     verdict: Finding | None = None
     """What limits it."""
     operations: Operations | None = None
-    """None where they were not asked for."""
+    """None if they were not asked for."""
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> Row | None:
@@ -211,7 +211,7 @@ class BenchResults:
     """False while it runs, and for ever where it was killed."""
     machine: Machine
     workload: dict[str, str]
-    """What was asked for, in plain words; a run is resumed only by the same."""
+    """What was requested, in plain words; a run is resumed only by the same."""
     settings: dict[str, str] = field(default_factory=dict)
     """Settings that were set explicitly, by dotted key."""
     cells: tuple[Cell, ...] = ()
@@ -358,7 +358,7 @@ _ALWAYS, _TO_EXPLAIN = ("throughput",), ("throughput", "frame_time", "latency")
 
 
 def what_is_wrong(results: BenchResults) -> str | None:
-    """The first thing that cannot be, with its place; None where there is nothing.
+    """The first thing that cannot be, with its place; None if there is nothing.
 
     Args:
         results: Of one machine, as read.
@@ -370,7 +370,7 @@ def what_is_wrong(results: BenchResults) -> str | None:
 
 
 def what_is_lacking(results: BenchResults) -> str | None:
-    """The first row that a report needs, and that is not there; None where all are.
+    """The first row that a report needs, and that is not there; None if all are.
 
     Args:
         results: Of one machine, as read.

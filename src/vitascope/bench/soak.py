@@ -32,7 +32,7 @@ _FEWEST_PASSES, _LONG_SECONDS = 64, 3600.0
 """A trend takes so many passes, or a time beside which a pass is short: over a small video allocators go on growing for
 40 passes (seen with 24 frames of 320x180 on two cores)."""
 _LEAST_GROWTH_BYTES, _LEAST_GROWTH = 4 << 20, 0.02
-"""Growth below which nothing is said, in bytes and as a share of what is there: allocators drift by this much."""
+"""Growth that is ignored, in bytes and as a share: allocators drift by this much."""
 _SLOTS = 16
 """Parts of a soak in which frames are timed; the first quarter of them warms up."""
 _DRIFT = 0.1
@@ -51,14 +51,14 @@ class SoakLook:
     frames: float
     latency_seconds: float
     resident_bytes: float | None
-    """Main memory of the process; None where the system does not tell."""
+    """Main memory of the process; None if the system does not report it."""
     gpu_bytes: int | None
     """What arrays and tensors of this process hold of the GPU; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soak:
-    """What became of it."""
+    """The result of a soak."""
 
     seconds: float
     pass_frames: tuple[int, ...]
@@ -84,18 +84,18 @@ class Soak:
 
     @property
     def too_short(self) -> str | None:
-        """Why nothing can be said of trends; None where it can."""
+        """Why trends cannot be measured; None if they can."""
         if len(self.rests) >= _FEWEST_PASSES or self.seconds >= _LONG_SECONDS:
             return None
         done = f"{len(self.rests)} passes over the video in {self.seconds:.0f} s"
         return f"{done}; a trend takes {_FEWEST_PASSES}, or an hour"
 
     def memory(self, where: Where) -> tuple[float, float] | None:
-        """Bytes, median over the second quarter of the soak and over the last; None where they are not known."""
+        """Bytes, median over the second quarter of the soak and over the last; None if they are not known."""
         return _ends([size for _, size in self._sizes(where)])
 
     def memory_growth(self, where: Where) -> Growth | None:
-        """Growth of memory that goes on: over the whole soak, and over its second half again; None where it stops."""
+        """Growth of memory that goes on: over the whole soak, and over its second half again; None if it stops."""
         sizes = self._sizes(where)
         if not sizes:
             return None
@@ -108,11 +108,11 @@ class Soak:
         return _ends([value for _, value in self._latencies()])
 
     def latency_growth(self) -> Growth | None:
-        """Growth of the mean way of a frame from decoder to encoder, in seconds; None where it does not grow."""
+        """Growth of the mean way of a frame from decoder to encoder, in seconds; None if it does not grow."""
         return _drift(self._latencies())
 
     def pace_growth(self) -> Growth | None:
-        """Growth of the seconds for each frame; None where it does not grow."""
+        """Growth of the seconds for each frame; None if it does not grow."""
         return _drift(
             [
                 (
@@ -268,7 +268,7 @@ class _Look:
         return perf_counter() - self._began
 
     def __call__(self) -> SoakLook:
-        """What is there now."""
+        """The figures now."""
         found = self._counts.look()
         frames = found.counts.get(("vitascope_frames_total", ()))
         latency = found.counts.get(("vitascope_frame_latency_seconds", ()))

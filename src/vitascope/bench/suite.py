@@ -64,7 +64,7 @@ _PEAKS = ("peak_ram", "peak_vram")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """How often a video is run over: until ``seconds`` are spent, within these bounds."""
+    """Number of rounds over a video: until ``seconds`` are spent, within these bounds."""
 
     fewest: int
     most: int
@@ -327,8 +327,9 @@ _USUAL_RESOLUTION, _USUAL_BATCH = "1080p", 4
 _VR_RESOLUTION = "4K"
 _FRAMES, _QUICK_FRAMES = 96, 32
 """Frames of 1080p; smaller pictures get more, up to 96."""
-_MOST_GPU_FRAMES = 480
-"""A GPU is through 96 small frames before its clocks have settled."""
+_FEWEST_GPU_FRAMES, _MOST_GPU_FRAMES = 240, 480
+"""A GPU is through 96 small frames before its clocks have settled, and through 120 large ones before the encoder has
+begun to be what limits."""
 _ROUNDS = Rounds(fewest=5, most=9, seconds=20.0)
 _QUICK_ROUNDS = Rounds(fewest=5, most=9, seconds=3.0)
 _QUICK_VISITS = 3
@@ -339,7 +340,7 @@ _QUICK_PROBE = ProbeEffort(seconds=0.3, traced_calls=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteOptions(SettingsSource):
-    """What to measure, and where its settings come from."""
+    """The cells to measure, and the source of their settings."""
 
     only: Axis | None = None
     """Vary this alone."""
@@ -367,8 +368,10 @@ class SuiteOptions(SettingsSource):
         """Frames of one round; of a longer video the first ones."""
         if self.quick:
             return min(max(_QUICK_FRAMES * 1920 * 1080 // (width * height), _QUICK_FRAMES), _FRAMES)
-        fitting = _MOST_GPU_FRAMES * 1920 * 1080 // (width * height) if on_gpu else _FRAMES
-        return min(max(fitting, _FRAMES), _MOST_GPU_FRAMES)
+        if not on_gpu:
+            return _FRAMES
+        fitting = _MOST_GPU_FRAMES * 1920 * 1080 // (width * height)
+        return min(max(fitting, _FEWEST_GPU_FRAMES), _MOST_GPU_FRAMES)
 
     def workload(self) -> dict[str, str]:
         """In plain words; the same for runs that measure the same."""
@@ -451,7 +454,7 @@ def run_suite(
         options: What to measure.
         output_dir: Folder of the results; made where it is missing.
         resume: Go on with the unfinished results there.
-        on_cell: Told each cell, its number from 1, and how many there are.
+        on_cell: Called with each cell, its number from 1, and how many there are.
 
     Returns:
         The results, and their file. Earlier results of that name are kept beside it, with their date.
@@ -541,7 +544,7 @@ def keep_earlier(path: Path) -> None:
 
 
 def _resumed(path: Path, fresh: BenchResults) -> BenchResults | None:
-    """The unfinished results that lie there; None where there are none yet.
+    """The unfinished results that lie there; None if there are none yet.
 
     Raises:
         UsageError: They are finished, or of another machine, or of another request.
@@ -574,7 +577,7 @@ def _resumed(path: Path, fresh: BenchResults) -> BenchResults | None:
 def _measure(
     options: SuiteOptions, key: CellKey, videos: SuiteVideos, networks: NetworkProbe | None, *, on_gpu: bool
 ) -> Cell:
-    """One visit of a cell; ``networks`` is None where its network was looked at alone before."""
+    """One visit of a cell; ``networks`` is None if its network was looked at alone before."""
     if key.precision != "fp32" and not on_gpu:
         reason = f"the CPU computes in fp32; {key.precision} needs a GPU"
         return Cell(key=key, status="skipped", reason=reason)

@@ -1,4 +1,4 @@
-"""A video to measure with where none is named: a person who moves over a moving texture, the same at every size.
+"""The default video to measure with: a person who moves over a moving texture, the same at every size.
 
 Texture and noise come from a generator with a fixed seed: no frame equals another, nothing is all zeros, and two runs
 see the same bytes. The person is the portrait that ships with Vitascope, so that mattes can be checked.
@@ -34,7 +34,7 @@ _STEP_SHARE = 0.005
 """The share of the picture's width that the texture moves from frame to frame."""
 _SEED = 20_251_006
 _USUAL_SIZE, _USUAL_FRAMES = (1920, 1080), 240
-"""Where nobody says another."""
+"""The default."""
 
 
 def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: bool = False) -> Path:

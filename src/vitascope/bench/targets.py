@@ -19,13 +19,13 @@ class Target:
 
     name: str
     source: str
-    """Where it comes from."""
+    """Its source."""
     limit: float
     unit: str
     at_least: bool
     """True where more is better."""
     value: Callable[[Cell], float | None]
-    """The figure of a cell; None where it was not measured."""
+    """The figure of a cell; None if it was not measured."""
     resolution: str | None = None
     """None looks at every cell, and takes the worst."""
     batch: int | None = None
@@ -39,23 +39,23 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """What became of a target."""
+    """The result for a target."""
 
     target: Target
     value: float | None
-    """None where nothing was measured that could tell."""
+    """None if nothing was measured that could tell."""
     cell: Cell | None
-    """Where the value is from."""
+    """Source of the value."""
 
     @property
     def passed(self) -> bool | None:
-        """None where nothing was measured."""
+        """None if nothing was measured."""
         if self.value is None:
             return None
         return self.value >= self.target.limit if self.target.at_least else self.value < self.target.limit
 
     def status(self) -> str:
-        """``pass``, ``fail``, ``not measured``; ``for comparison`` where a CPU computed what is asked of a GPU."""
+        """``pass``, ``fail``, ``not measured``; ``for comparison`` if a CPU computed a GPU's target."""
         if self.cell is not None and self.target.source != USER and self.cell.device.startswith("CPU"):
             return "for comparison"
         return {True: "pass", False: "fail", None: "not measured"}[self.passed]
@@ -64,7 +64,7 @@ class TargetResult:
 def check_targets(
     results: BenchResults, *, performance: Mapping[str, float] | None = None
 ) -> list[TargetResult]:
-    """Hold results against every target.
+    """Check results against every target.
 
     Args:
         results: Of one machine.

@@ -9,7 +9,22 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitascope.cli.options import Assignments, ConfigFiles, Many, Overwrite, Switch, may_replace
+from vitascope.cli.options import (
+    DEVICE,
+    FACE,
+    INPUT,
+    LIVE,
+    MONITORING,
+    OUTPUT,
+    QUALITY,
+    SETTINGS,
+    Assignments,
+    ConfigFiles,
+    Many,
+    Overwrite,
+    Switch,
+    may_replace,
+)
 from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.observe.keys import PressedKeys, holding_interrupts
@@ -21,86 +36,86 @@ _METRICS_PORT = 9100
 
 
 def animate(
-    portrait: Path,
+    portrait: Annotated[Path, Parameter(group=INPUT)],
     /,
     *,
-    driver: Annotated[str, Parameter(alias="-d")],
-    out: Annotated[Path | None, Parameter(alias="-o", metavar="PATH")] = None,
-    sink: Annotated[list[str] | None, Many] = None,
-    record: Annotated[Path | None, Parameter(metavar="PATH")] = None,
-    save_landmarks: Switch = False,
-    overwrite: Overwrite = None,
-    profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
-    animator: Literal["auto", "mesh", "liveportrait"] | None = None,
-    gpu_id: int | None = None,
-    gpu_ids: Annotated[str | None, Parameter(metavar="N,N")] = None,
-    fp16: Annotated[bool | None, Parameter(negative="")] = None,
-    batch_size: int | None = None,
-    expression: float | None = None,
-    pose: float | None = None,
-    face: str | None = None,
-    mirror: Annotated[bool | None, Parameter(negative="")] = None,
-    voice: Annotated[bool | None, Parameter(negative="")] = None,
-    text: str | None = None,
-    smoothing: int | None = None,
-    codec: Literal["auto"] | Codec | None = None,
-    crf: int | None = None,
-    preset: str | None = None,
-    start: str | None = None,
-    end: str | None = None,
-    duration: float | None = None,
-    enable_metrics: Switch = False,
-    metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
-    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
-    json: Switch = False,
-    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
+    driver: Annotated[str, Parameter(alias="-d", group=INPUT)],
+    voice: Annotated[bool | None, Parameter(negative="", group=INPUT)] = None,
+    text: Annotated[str | None, Parameter(group=INPUT)] = None,
+    start: Annotated[str | None, Parameter(group=INPUT)] = None,
+    end: Annotated[str | None, Parameter(group=INPUT)] = None,
+    out: Annotated[Path | None, Parameter(alias="-o", metavar="PATH", group=OUTPUT)] = None,
+    record: Annotated[Path | None, Parameter(metavar="PATH", group=OUTPUT)] = None,
+    save_landmarks: Annotated[Switch, Parameter(group=OUTPUT)] = False,
+    overwrite: Annotated[Overwrite, Parameter(group=OUTPUT)] = None,
+    face: Annotated[str | None, Parameter(group=FACE)] = None,
+    expression: Annotated[float | None, Parameter(group=FACE)] = None,
+    pose: Annotated[float | None, Parameter(group=FACE)] = None,
+    mirror: Annotated[bool | None, Parameter(negative="", group=FACE)] = None,
+    smoothing: Annotated[int | None, Parameter(metavar="FRAMES", group=FACE)] = None,
+    animator: Annotated[Literal["auto", "mesh", "liveportrait"] | None, Parameter(group=FACE)] = None,
+    sink: Annotated[list[str] | None, Many, Parameter(group=LIVE)] = None,
+    duration: Annotated[float | None, Parameter(metavar="SECONDS", group=LIVE)] = None,
+    profile: Annotated[str | None, Parameter(group=QUALITY)] = None,
+    codec: Annotated[Literal["auto"] | Codec | None, Parameter(group=QUALITY)] = None,
+    crf: Annotated[int | None, Parameter(group=QUALITY)] = None,
+    preset: Annotated[str | None, Parameter(group=QUALITY)] = None,
+    gpu_id: Annotated[int | None, Parameter(group=DEVICE)] = None,
+    gpu_ids: Annotated[str | None, Parameter(metavar="N,N", group=DEVICE)] = None,
+    fp16: Annotated[bool | None, Parameter(negative="", group=DEVICE)] = None,
+    batch_size: Annotated[int | None, Parameter(group=DEVICE)] = None,
+    json: Annotated[Switch, Parameter(group=MONITORING)] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q", group=MONITORING)] = False,
+    enable_metrics: Annotated[Switch, Parameter(group=MONITORING)] = False,
+    metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=MONITORING)] = None,
+    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER", group=MONITORING)] = None,
+    config: Annotated[ConfigFiles, Parameter(group=SETTINGS)] = None,
+    set_: Annotated[Assignments, Parameter(group=SETTINGS)] = None,
 ) -> None:
-    """Animate a portrait with a face in a video, a voice, recorded motion, or live with a camera or a microphone.
+    """Animate a portrait with a face in a video, a voice, recorded motion, or live.
 
-    vitascope animate portrait.jpg --driver talk.mp4 -o out.mp4    with the driver's sound
-    vitascope animate portrait.jpg --driver speech.wav -o out.mp4  a voice moves it
-    vitascope animate portrait.jpg --driver 0 --sink window        live
+    vitascope animate me.jpg -d talk.mp4 -o out.mp4    a face in a video
+    vitascope animate me.jpg -d speech.wav -o out.mp4  a voice
+    vitascope animate me.jpg -d 0 --sink window        live, with camera 0
 
-    Keys of a live run, in its window or in the terminal: R performance report, N this face is neutral, F find the best
-    neutral, M mirror, + stronger, - weaker, [ less smoothing, ] more smoothing, B background, O overlay of landmarks,
-    P pause, S snapshot, T try failed sinks again, Q quit, ? this list.
+    Keys of a live run, in its window or in the terminal:
+    R performance report, N this face is neutral, F find the best neutral,
+    M mirror, + stronger, - weaker, [ less smoothing, ] more smoothing,
+    B background, O overlay of landmarks, P pause, S snapshot,
+    T try failed sinks again, Q quit, ? this list.
 
     Args:
         portrait: A picture with a face: photo, painting, statue.
-        driver: A video of a face, a sound file with a voice, a .motion file, a camera (its number from 0, or an
-            address), or a microphone: mic, or mic:DEVICE.
+        driver: A video of a face, a sound file, a .motion file, a camera (number or address), mic or mic:DEVICE.
         out: The video; without a suffix, a folder of pictures.
-        sink: Where live pictures go: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null;
-            may be repeated. A video or recording is then played at its own pace.
-        record: Also keep the driver's motion, in a .motion file.
-        save_landmarks: Keep the portrait's face in PORTRAIT.landmarks: this picture needs no face network any more.
-        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
+        sink: Live output: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null; repeatable.
+        record: Also write the driver's motion to a .motion file.
+        save_landmarks: Write the portrait's face to PORTRAIT.landmarks, so that it needs no face network again.
+        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example animation.gaze=0.5.
         animator: What moves the portrait: the mesh, LivePortrait, or auto.
         gpu_id: Number of the GPU, from 0.
-        gpu_ids: Several GPUs that share a video's pictures, such as 0,1; live, one.
-        fp16: Compute LivePortrait in half precision.
-        batch_size: Driving frames for each call of the network; live runs take one at a time.
-        expression: Strength of what the face does; 1 is the driver's own.
-        pose: Strength of what the head does.
+        gpu_ids: GPUs that share a video's pictures, such as 0,1; live uses one.
+        fp16: Run LivePortrait in half precision.
+        batch_size: Driver frames for each call of LivePortrait; live it is one.
+        expression: Strength of the face; 1 is the driver's own.
+        pose: Strength of the head's motion.
         face: Which face of the portrait moves: largest, or its number from the left, from 0.
         mirror: Move like a mirror image of the driver.
-        voice: Let a video's sound move the portrait, not the face in it.
-        text: What the voice says, in English, or a text file: lips then meet exactly where they must.
-        smoothing: Frames over which still faces are smoothed; 1 does not smooth.
+        voice: Let a video's sound move the portrait instead of the face in it.
+        text: What the voice says, in English, or a text file: lips then close on time.
+        smoothing: Frames over which a nearly still face is smoothed; 1 is off.
         codec: Video codec [default: auto, by the file name].
-        crf: Quality on the codec's own scale; lower is better and larger.
-        preset: The encoder's own preset, for example veryfast.
-        start: Where the driver begins: seconds, or 1:30, or 0:01:30.5.
-        end: Where the driver stops.
-        duration: Stop a live run after so many seconds.
-        enable_metrics: Serve a live run's figures to Prometheus, at port 9100 of this machine.
-        metrics_port: The same at another port; 0 takes a free one.
-        tensorboard: Record the run's figures once a second, in a folder of the run in this one, for TensorBoard.
+        crf: Quality on the codec's scale; lower is better and larger.
+        preset: Preset of the encoder, for example veryfast.
+        start: Where to begin: seconds, or 1:30, or 0:01:30.5.
+        end: Where to stop.
+        duration: Stop a live run after this time.
+        enable_metrics: Serve a live run's figures to Prometheus on port 9100.
+        metrics_port: The same on another port; 0 takes a free one.
+        tensorboard: Record the run's figures for TensorBoard in this folder.
         json: Print as JSON.
         quiet: Print nothing but errors.
     """

@@ -63,7 +63,7 @@ USAGE = 2
 
 app = CompletingApp(
     name="vitascope",
-    help="Cut people out of video, flat or VR, stereo or not.",
+    help="Cut people out of flat and VR video; animate portraits.",
     help_epilogue="Every command takes --debug, which shows where an error came from.",
     version=__version__,
     version_flags=["--version", "-V"],

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "baseline", "checklist"]
 
 
-app = App(
-    name="bench", help="Measure the speed of this machine, and what it depends on.", help_format="plaintext"
-)
+app = App(name="bench", help="Measure the speed of this machine.", help_format="plaintext")
 app.command(animate)
 
 
@@ -46,18 +44,18 @@ def run(
 ) -> None:
     """Measure 1080p, 4K, 6K and 8K with batches of 1, 4, 8, 16 and 32 frames in each precision.
 
-    Each network alone, with its operators, is measured beside.
-    Writes benchmark_results.json, after every measurement: what is there stays there when the run is killed.
+    Writes benchmark_results.json after every measurement, so a killed run
+    keeps its results.
 
     Args:
-        output_dir: Folder of the results; earlier ones there are kept, with their date in the name.
+        output_dir: Folder of the results; earlier ones are renamed by date.
         only: Vary this alone.
-        quick: Small videos and the small network, in some minutes: does everything work, and has it become slower?
-        input: A video of your own instead of synthetic ones; its first frames are measured.
-        stereo: Synthetic videos have two eyes side by side.
-        resume: Go on with the unfinished results in the folder.
+        quick: Small videos and the small network, in some minutes.
+        input: Your own video instead of synthetic ones.
+        stereo: Make synthetic videos stereo, side by side.
+        resume: Continue unfinished results in the folder.
         model: Network, as in segment.
-        profile: How much time to spend: fast, balanced or quality [default: balanced].
+        profile: Speed or quality: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4.
     """
@@ -100,13 +98,13 @@ def compare(
     allow_no_baseline: Switch = False,
     json: Switch = False,
 ) -> int:
-    """Say whether the latest run is slower than the baseline; exit code 1 when it is.
+    """Say whether the latest run is slower than the baseline; exit with 1 if it is.
 
     Args:
-        baseline: Results of an earlier run, or a file of baselines, of which that of this class of machine is taken.
-        latest: Results of a later run, on the same machine.
-        tolerance: Share by which the time of a frame may vary, 0 to 1.
-        allow_no_baseline: Where the file of baselines has none for this run, say so and exit with 0.
+        baseline: Results of an earlier run, or a file of baselines.
+        latest: Results of a later run on the same machine.
+        tolerance: Share by which the time of a frame may grow.
+        allow_no_baseline: Exit with 0 if the file has no baseline for this run.
         json: Print as JSON.
     """
     from dataclasses import asdict
@@ -168,14 +166,14 @@ def analyze(
     config: ConfigFiles = None,
     set_: Assignments = None,
 ) -> None:
-    """Say what results mean: how fast, what limits, what to change, targets with pass or fail, tables, charts.
+    """Explain results: how fast, what limits, what to change, targets, tables and charts.
 
-    Writes benchmark_report.html, which needs no network, .md, and its charts as .png.
+    Writes benchmark_report.html, .md, and charts as .png.
 
     Args:
-        results: What bench run or bench pipeline wrote; several machines are shown side by side.
+        results: Results of bench run or bench pipeline; several machines stand side by side.
         output_dir: Folder of the report [default: that of the first results].
-        profile: Whose performance.target_fps and performance.max_latency_ms are targets, too.
+        profile: Profile whose performance.target_fps and performance.max_latency_ms are targets, too.
         config: Settings file (YAML) with such targets.
         set_: One setting as key=value, for example performance.target_fps=60.
     """
@@ -214,15 +212,15 @@ def pipeline(
     config: ConfigFiles = None,
     set_: Assignments = None,
 ) -> None:
-    """Run the whole pipeline over a video: the real speed of this machine, and what limits it.
+    """Run the whole pipeline on a video: how fast is it here, and what limits it?
 
     Args:
-        video: The video; a synthetic one when omitted.
-        discard: Discard the frames at the end instead of encoding them.
-        duration: Most seconds of work, once everything is open.
-        stereo: The synthetic video has two eyes side by side.
-        output_dir: Folder for the results, which compare and analyze read; not written when omitted.
-        profile: How much time to spend: fast, balanced or quality [default: balanced].
+        video: The video [default: a synthetic one].
+        discard: Discard frames instead of encoding them.
+        duration: Maximum seconds of work.
+        stereo: Make the synthetic video stereo, side by side.
+        output_dir: Folder for results that compare and analyze read.
+        profile: Speed or quality: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4.
     """
@@ -253,14 +251,13 @@ def pipeline(
 
 @app.command
 def baseline(results: Path, baselines: Path, /) -> None:
-    """Keep a run as what later ones are compared with, on this class of machine.
+    """Keep a run as the baseline of this class of machine: the same GPUs, CPU, cores and memory.
 
-    A class is what makes figures comparable: GPUs, CPU, cores and memory. The file has a run for each class and
-    workload; compare takes the one that fits.
+    The file has a run for each class and workload; compare takes what fits.
 
     Args:
-        results: What bench run or bench pipeline wrote.
-        baselines: The file, for example benchmarks/baseline.json; made where it is missing.
+        results: Results of bench run or bench pipeline.
+        baselines: File of baselines, for example benchmarks/baseline.json; made if missing.
     """
     from vitascope.bench.baselines import load_baselines, store_baseline
     from vitascope.bench.results import load_results
@@ -325,15 +322,15 @@ def checklist(
     set_: Assignments = None,
     json: Switch = False,
 ) -> int:
-    """Ask whether everything is ready for production, and answer by measuring; exit code 1 when something is not.
+    """Measure whether everything is ready for production; exit with 1 if something is not.
 
-    Each question is answered with yes, no or not applicable here, and with the figure that says so.
+    Answers each question with yes, no or not applicable here, and the figure.
 
     Args:
-        video: The video; a synthetic one when omitted.
-        duration: Also run the video again and again for so long: leaks, drift, lost frames; a day is 86400.
-        results: What bench run wrote [default: results/benchmark_results.json, where there is one].
-        profile: How much time to spend: fast, balanced or quality [default: balanced].
+        video: The video [default: a synthetic one].
+        duration: Also repeat the video for so long (a day is 86400) and look for leaks, drift and lost frames.
+        results: Results of bench run [default: results/benchmark_results.json].
+        profile: Speed or quality: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4.
         json: Print as JSON.

@@ -38,21 +38,20 @@ def animate(
     set_: Assignments = None,
     json: Switch = False,
 ) -> None:
-    """Let a portrait follow a driver that never ends, with nothing shown: how fast is this machine?
+    """Measure how fast a portrait follows a driver here; nothing is shown.
 
-    With --auto-tune, find the settings with which it reaches performance.target_fps within
-    performance.max_latency_ms, giving up as little as possible, and write them to a file for animate -c.
+    With --auto-tune, find the settings that reach performance.target_fps within
+    performance.max_latency_ms with the least loss, and write a file for
+    animate -c.
 
     Args:
         image: The portrait.
-        driver: A video of a face (tracker and animator are measured) or a .motion file (the animator alone;
-            with --auto-tune a video is made of it, which the tracker follows).
-        duration: Seconds of measuring, all trials of --auto-tune together.
-        auto_tune: Try size, landmark refinement, frame skipping and, where both are there, the animator; of
-            LivePortrait also the batch for videos.
+        driver: A video of a face, or a .motion file (which needs no tracker).
+        duration: Seconds to measure, all trials of --auto-tune together.
+        auto_tune: Try size, landmark refinement, frame skipping, the animator, and LivePortrait's batch.
         save_config: Settings file that --auto-tune writes [default: live.yaml].
         profile: Settings to begin with [default: balanced].
-        config: Settings file (YAML); several override one another in order. What it sets is not tuned.
+        config: Settings file (YAML); what it sets is not tuned.
         set_: One setting as key=value; it is not tuned.
         json: Print as JSON.
     """

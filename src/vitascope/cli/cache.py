@@ -1,8 +1,10 @@
-"""``vitascope cache``: the mattes and stretches that are kept on this machine."""
+"""``vitascope cache``: what is kept on this machine."""
 
 from __future__ import annotations
 
-from cyclopts import App
+from typing import Annotated
+
+from cyclopts import App, Parameter
 
 from vitascope.cli.options import Switch
 from vitascope.observe.terminal import Page
@@ -11,47 +13,59 @@ __all__ = ["app"]
 
 app = App(
     name="cache",
-    help="See and empty the cache of mattes (processing.enable_caching) and of finished stretches (--hints).",
+    help="See what Vitascope keeps on this machine, and empty its caches.",
     help_format="plaintext",
 )
 
 
 @app.command
 def info(*, json: Switch = False) -> None:
-    """Show where the cache lies and how much is in it.
+    """Show everything that is kept: where, how much, and what for.
 
     Args:
         json: Print as JSON.
     """
-    from vitascope.segmentation.matting.cached_film import cache_contents
-    from vitascope.segmentation.processes.kept_stretches import kept_stretches
+    from vitascope.config import vitascope_home
+    from vitascope.studio.home_contents import PARTS, contents_of, rest_of_home
 
-    contents, stretches = cache_contents(), kept_stretches()
-    page = Page()
+    found = {part.name: contents_of(part) for part in PARTS}
+    rest, page = rest_of_home(), Page()
+    total = sum(one.size_bytes for one in (*found.values(), rest))
     if json:
-        page.print_json(
-            data={
-                "folder": str(contents.folder),
-                "entries": contents.entries,
-                "size_bytes": contents.size_bytes,
-                "stretches": {
-                    "folder": str(stretches.folder),
-                    "entries": stretches.entries,
-                    "size_bytes": stretches.size_bytes,
-                },
-            }
-        )
+        told = {
+            name: {"folder": str(one.folder), "entries": one.entries, "size_bytes": one.size_bytes}
+            for name, one in (*found.items(), ("other", rest))
+        }
+        page.print_json(data={**told["mattes"], **told, "home": str(vitascope_home()), "total_bytes": total})
         return
-    for one in (contents, stretches):
-        page.print(f"{one.folder}: {one.entries} entries, {one.size_bytes / 1e6:.1f} MB")
+    for part in PARTS:
+        one = found[part.name]
+        page.print(
+            f"{one.folder}: {one.entries} entries, {one.size_bytes / 1e6:.1f} MB ({part.name}: {part.purpose})"
+        )
+    page.print(f"{rest.folder}: {rest.entries} other files, {rest.size_bytes / 1e6:.1f} MB")
+    page.print(f"{total / 1e6:.1f} MB in all")
 
 
 @app.command
-def clear() -> None:
-    """Delete every matte and stretch in the cache; videos are matted anew the next time."""
-    from vitascope.segmentation.matting.cached_film import clear_cache
-    from vitascope.segmentation.processes.kept_stretches import clear_kept_stretches
+def clear(*parts: Annotated[str, Parameter(negative="")], everything: Switch = False) -> None:
+    """Delete what is made again by itself: mattes, stretches, INT8 networks, the studio's copies and cuts.
 
+    vitascope cache clear                everything that is made again by itself
+    vitascope cache clear proxies        the studio's copies alone
+    vitascope cache clear people studio  who was found in videos, and the studio's jobs
+
+    Args:
+        parts: Parts by the names that vitascope cache info shows.
+        everything: Delete all parts but networks.
+    """
+    from vitascope.studio.home_contents import PARTS, clear_parts
+
+    named = [part.name for part in PARTS if part.is_spare]
+    if everything:
+        named = [part.name for part in PARTS if part.refusal is None]
     page = Page()
-    for removed in (clear_cache(), clear_kept_stretches()):
-        page.print(f"{removed.folder}: {removed.entries} entries removed, {removed.size_bytes / 1e6:.1f} MB")
+    for part, held in clear_parts(parts or named):
+        page.print(
+            f"{held.folder}: {held.entries} entries removed, {held.size_bytes / 1e6:.1f} MB ({part.name})"
+        )

@@ -20,10 +20,10 @@ app = App(
 
 @app.command
 def status(*, address: str = "auto", json: Switch = False) -> None:
-    """Show the nodes of a cluster, and how far the videos are that they work on.
+    """Show the nodes of a cluster, and the progress of its videos.
 
     Args:
-        address: The cluster: auto (that of this machine), HOST:PORT or ray://HOST:PORT.
+        address: The cluster: auto (this machine's), HOST:PORT or ray://HOST:PORT.
         json: Print as JSON.
     """
     from vitascope.segmentation.processes.at_work import films_at_work

@@ -11,7 +11,7 @@ from vitascope.observe.terminal import Page
 
 __all__ = ["app"]
 
-app = App(name="config", help="Look at settings.", help_format="plaintext")
+app = App(name="config", help="Show settings.", help_format="plaintext")
 
 
 @app.command

@@ -25,7 +25,7 @@ _EXTRAS = {
 
 
 def doctor(*, json: Switch = False) -> None:
-    """Say what this machine can do: CPU, GPU, codecs, engines, networks, settings of the system, what to install.
+    """Say what this machine can do: CPU, GPU, codecs, engines, networks, system settings, what to install.
 
     Args:
         json: Print as JSON.

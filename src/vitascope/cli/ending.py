@@ -1,4 +1,4 @@
-"""Ctrl-C that ends a command within a second or two, whatever native code is in the middle of."""
+"""Ctrl-C ends a command within a second or two, even inside native code."""
 
 from __future__ import annotations
 

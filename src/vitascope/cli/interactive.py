@@ -28,18 +28,19 @@ def interactive(
     metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
     metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
 ) -> int:
-    """Start, watch and stop jobs and a live animation from a prompt, with the same settings from one to the next.
+    """Start, watch and stop jobs and a live animation from a prompt.
 
-    Commands: start, stop, jobs, stats, watch, report, wait, animate, press, restart, live, hardware, config, set,
-    unset, help, quit. They may also come from a file or a pipe; then its end waits for all jobs, and the exit code is
-    that of the first failure.
+    Commands: start, stop, jobs, stats, watch, report, wait, animate, press,
+    restart, live, hardware, config, set, unset, help, quit.
+    From a file or a pipe, the end waits for all jobs, and the exit code is the
+    first failure's.
 
     Args:
-        profile: How much time to spend: fast, balanced or quality [default: balanced].
+        profile: Speed or quality: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4.
-        metrics_port: Serve figures of the run for Prometheus at this port of this machine; 0 takes a free one.
-        metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
+        metrics_port: Serve the run's figures to Prometheus on this port; 0 takes a free one.
+        metrics_host: Address to serve them on [default: 127.0.0.1].
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():

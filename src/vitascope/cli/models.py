@@ -58,7 +58,7 @@ def list_models(*, json: Switch = False) -> None:
 
 @app.command
 def pull(names: Annotated[list[str], Parameter(negative="")], /) -> None:
-    """Fetch networks, verify them, and keep them for offline use.
+    """Fetch networks and keep them for offline use.
 
     Args:
         names: Names from vitascope models list.
@@ -84,12 +84,12 @@ def where() -> None:
 
 @app.command
 def verify(names: Annotated[list[str] | None, Parameter(negative="")] = None, /) -> None:
-    """Read every network on this machine again and compare its sha256 with the catalogue's.
+    """Check the sha256 of every network on this machine.
 
     Exits with 5 when a file is damaged.
 
     Args:
-        names: Which; all when omitted.
+        names: Names [default: all].
     """
     from vitascope.models.store.store import ModelStore, Verdict
 
@@ -127,13 +127,13 @@ def export(
     weights: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
     fp16: Switch = False,
 ) -> None:
-    """Write LivePortrait's networks as ONNX files, for other engines and programs. Needs PyTorch.
+    """Write LivePortrait's networks as ONNX files. Needs PyTorch.
 
     Args:
         name: liveportrait; all other networks are ONNX files already.
-        to: Folder to write to; made where it is missing.
+        to: Folder to write to.
         weights: The authors' checkpoints [default: liveportrait, below VITASCOPE_HOME].
-        fp16: Compute in FP16 inside the networks that paint; what they take and give stays FP32.
+        fp16: Compute in FP16 inside the networks that paint; inputs and outputs stay FP32.
     """
     from vitascope.errors import MissingDependencyError, UsageError
     from vitascope.models.liveportrait.folder import default_folder, require_folder

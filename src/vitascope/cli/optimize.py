@@ -48,26 +48,26 @@ def optimize(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
-    """Find the fastest settings for segmenting a video on this machine, by measuring; or say what limits it.
+    """Find the fastest settings for segment on this machine, by measuring, or what limits it.
 
     vitascope optimize in.mp4 --save-config tuned.yaml  keep the best settings
     vitascope segment in.mp4 out.mp4 -c tuned.yaml      use them
     vitascope optimize in.mp4 --detect-bottlenecks      say what limits
 
     Args:
-        video: The video to measure with; a synthetic one when none is named.
+        video: Video to measure with [default: a synthetic one].
         save_config: Settings file to write, with the reason of each value.
-        target_fps: Frames a second to reach; of all settings that do, those with the most exact mattes are taken.
-        max_latency_ms: Longest way of a frame from decoder to encoder, queues included.
-        min_quality: 1 less the mean difference of mattes from the FP32 reference, 0 to 1 [default: 0.998].
-        preset: Where the search begins: a GPU and a size such as rtx3090-4k, or auto.
-        trials: Most runs; never more than a fifth of the combinations, or 14.
-        seconds: Length of one run, about; at least 48 frames are run, however slow the machine.
-        minutes: Most time for all of it, about; what is the best by then is kept.
-        resume: Go on with a search that was broken off; it is kept beside the file of --save-config.
-        detect_bottlenecks: Change nothing: say what limits the run, on what evidence, and the one change that helps.
-        auto_optimize: The same as no option: search.
-        profile: How much time to spend: fast, balanced or quality [default: balanced].
+        target_fps: Frames per second to reach with the most exact mattes.
+        max_latency_ms: Longest way of a frame from decoder to encoder.
+        min_quality: 1 minus the mean difference of mattes from the FP32 reference [default: 0.998].
+        preset: Values to start from: a GPU and a size such as rtx3090-4k, or auto.
+        trials: Maximum runs.
+        seconds: Length of one run, at least 48 frames.
+        minutes: Maximum minutes in all.
+        resume: Continue an interrupted search, kept beside the file of --save-config.
+        detect_bottlenecks: Change nothing: say what limits the run, and the one change that helps.
+        auto_optimize: Search, as without it.
+        profile: Speed or quality: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); what it sets is not searched.
         set_: One setting as key=value; it is not searched.
         json: Print the result as JSON.

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from rich.console import Console
 
 from vitascope.errors import DeviceError, MissingDependencyError, OutputError, UsageError, one_line
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from vitascope.observe.job_counts import JobCounts
 
 __all__ = [
+    "DEVICE",
+    "FACE",
+    "INPUT",
+    "LIVE",
+    "MATTE",
+    "MONITORING",
+    "OUTPUT",
+    "PEOPLE",
+    "QUALITY",
+    "SETTINGS",
+    "STEREO",
     "Assignments",
     "ConfigFiles",
     "Many",
@@ -28,6 +39,26 @@ __all__ = [
     "serving_metrics",
     "watch_gpus",
 ]
+
+INPUT, OUTPUT, PEOPLE, MATTE, STEREO, FACE, LIVE, QUALITY, DEVICE, MONITORING, SETTINGS = (
+    Group(name, sort_key=number)
+    for number, name in enumerate(
+        (
+            "Input",
+            "Output",
+            "People",
+            "Matte",
+            "VR and stereo",
+            "Face",
+            "Live",
+            "Quality",
+            "Device",
+            "Monitoring",
+            "Settings",
+        )
+    )
+)
+"""The boxes of ``--help`` of commands with many flags, in order."""
 
 Many = Parameter(negative="", consume_multiple=False)
 """A flag that may be given several times, each time with one value."""
@@ -46,10 +77,10 @@ Overwrite = Annotated[bool | None, Parameter(name=["--overwrite", "-y"], negativ
 def may_replace(
     existing: Sequence[Path], *, overwrite: bool | None, screen: Console, otherwise: str = ""
 ) -> None:
-    """Ask before files are replaced; where nobody can be asked, refuse.
+    """Ask before files are replaced; refuse if nobody can be asked.
 
     Args:
-        existing: Outputs that are there.
+        existing: Outputs that exist.
         overwrite: Replace them, or refuse to; None asks on a terminal.
         screen: Where to ask.
         otherwise: What else can be done, to end the message.
@@ -94,12 +125,12 @@ def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None
 def serving_metrics(
     address: MetricsAddress | None, *, screen: Console, quiet: bool, tensorboard: Path | None = None
 ) -> Iterator[JobCounts | None]:
-    """Serve and record figures, from before anything else is opened or written; None where nobody wants them.
+    """Serve and record figures, from before anything else is opened or written; None if neither is wanted.
 
     Args:
         address: Where to serve them.
-        screen: Told where they are.
-        quiet: Tell nothing.
+        screen: Where to print their address.
+        quiet: Print nothing.
         tensorboard: Folder of runs to record them in, for TensorBoard.
 
     Raises:
@@ -135,7 +166,7 @@ def serving_metrics(
 
 
 def watch_gpus(metrics: JobCounts | None, gpus: Sequence[int]) -> str | None:
-    """Export figures of these GPUs, too; a note that says why not, where that cannot be done."""
+    """Export figures of these GPUs, too; a note if that is impossible."""
     if metrics is None or not gpus:
         return None
     try:

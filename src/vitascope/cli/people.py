@@ -33,22 +33,22 @@ def people(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> None:
-    """Say who is in a video: a number for each person, when they are seen, and how sure that is.
+    """List the people in a video: a number for each, when they are seen, how sure that is.
 
     vitascope people film.mp4 -o sheet.png
     vitascope segment film.mp4 out.mp4 --keep 1,3
 
-    What is found is kept, so that vitascope segment gives the same people the same numbers.
+    The answer is kept: vitascope segment uses the same numbers.
 
     Args:
         video: A video.
-        out: Also draw a numbered strip of the people, and when each is seen.
+        out: Also draw a numbered sheet of the people.
         start: Where to begin: seconds, or 1:30, or 0:01:30.5.
         end: Where to stop.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
-        again: Look again, also where it is known.
-        device: What computes: the GPU where one can be used (auto), cpu or cuda.
-        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
+        again: Look again, even if the answer is kept.
+        device: Device that computes; auto takes the GPU if it works.
+        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4.
         json: Print as JSON.

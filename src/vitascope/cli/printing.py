@@ -1,4 +1,4 @@
-"""Prints what commands give: JSON for programs, and tables for people, which programs can cut into lines."""
+"""Prints the results of commands: JSON for programs, and tables for people that programs can cut into lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def print_json_line(data: Any) -> None:
 
 
 def facts(rows: Mapping[str, str] | Iterable[tuple[str, str]]) -> Table:
-    """Make a table of names and what is said of them."""
+    """Make a table of names and descriptions."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")

@@ -30,16 +30,15 @@ def profile(
     config: ConfigFiles = None,
     set_: Assignments = None,
 ) -> None:
-    """Segment a video under a profiler, discard the frames, and say where the time or the memory goes.
+    """Segment a video under a profiler, and say where time or memory goes; writes no video.
 
     Args:
         video: The input.
-        tool: stages (the time of each), pytorch (kernels and operators, too), nsight-systems (or nsight: the system's
-            timeline), nsight-compute (counters of single kernels), or memory [default: pytorch on a GPU if it is
-            installed, else stages].
-        duration: Most seconds of work, once everything is open.
+        tool: stages (time of each), pytorch (kernels and operators, too), nsight-systems or nsight (timeline),
+            nsight-compute (counters of kernels), or memory [default: pytorch on a GPU if it is installed, else stages].
+        duration: Maximum seconds of work.
         output_dir: Folder for traces and tables.
-        profile: How much time to spend: fast, balanced or quality [default: balanced].
+        profile: Speed or quality: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4.
     """

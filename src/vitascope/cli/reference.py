@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 COMMANDS = (
-    (),
     ("segment",),
     ("people",),
     ("studio",),
@@ -76,7 +75,9 @@ COMMANDS = (
 )
 _COMMANDS_HEAD = """# Commands
 
-Written from `--help` by `make docs`. Where `segment` explains an option in the same words, other commands only name it.
+`make docs` writes this page from `--help`. Options after *Also* are explained under `segment`; `--json` prints the
+answer as JSON. Every command takes `--debug`, which shows where an error came from. `vitascope --help` lists the
+commands, `--version` the version, and `--install-completion` completes options in your shell.
 """
 
 BEGIN = "<!-- settings:begin -->"
@@ -98,6 +99,8 @@ _TEMPLATE_HEAD = """\
 _TEMPLATE_WIDTH = 118
 _OPTION = re.compile(r" (\*  |   )?--\S")
 """A line of help on which an option begins; one that is required has an asterisk before it."""
+_EMPTY_BOX = re.compile(r"^[A-Z][\w ]*:\n(?:\n|\Z)", re.MULTILINE)
+"""The title of a box that nothing is left in."""
 _INSIDE_AN_OPTION = " " * 10
 """How every further line of its explanation begins, at least."""
 
@@ -132,13 +135,13 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = Path()) -> int:
 def commands_page() -> str:
     """Write the help of all commands as Markdown, each option that several explain alike once, under ``segment``."""
     app.resolved_commands()  # one that was not imported has no help yet
-    explained = {words for _, words in _options(_help_of(("segment",)))}
+    explained = {words for _, words in _options(_help_of(("segment",)))} | {"--json Print as JSON."}
     parts = [_COMMANDS_HEAD]
     for command in COMMANDS:
-        if command and any(other[:-1] == command for other in COMMANDS):
+        if any(other[:-1] == command for other in COMMANDS):
             continue  # a group; its commands follow
         page = _help_of(command)
-        if command not in ((), ("segment",)):
+        if command != ("segment",):
             page = _without(page, explained)
         parts.append(f"## `{' '.join(('vitascope', *command))}`\n\n```text\n{page}\n```\n")
     return "\n".join(parts)
@@ -150,7 +153,7 @@ def _help_of(command: tuple[str, ...]) -> str:
     console = Console(file=page, width=100, color_system=None, force_terminal=False, legacy_windows=False)
     app.help_print(list(command), console=console)
     text = "\n".join(_unboxed(page.getvalue().strip().splitlines()))
-    return text if not command else text.removesuffix(str(app.help_epilogue)).rstrip()
+    return text[text.index("\n\n") + 2 :].removesuffix(str(app.help_epilogue)).rstrip()  # no line of usage
 
 
 def _options(page: str) -> Iterator[tuple[range, str]]:
@@ -175,9 +178,8 @@ def _without(page: str, explained: set[str]) -> str:
         return page
     left_out = {number for place, _ in named for number in place}
     kept = [line for number, line in enumerate(page.splitlines()) if number not in left_out]
-    while kept[-1] in ("", "Parameters:"):
-        kept.pop()
-    return "\n".join([*kept, "", f"As in segment: {', '.join(words.split()[0] for _, words in named)}"])
+    text = _EMPTY_BOX.sub("", "\n".join([*kept, ""])).rstrip()
+    return "\n".join([text, "", f"Also: {', '.join(words.split()[0] for _, words in named)}"])
 
 
 def _unboxed(lines: Sequence[str]) -> Iterator[str]:
@@ -214,8 +216,14 @@ def with_settings(page: str) -> str:
 
 
 def _row(entry: SettingField) -> str:
-    values = re.sub(r"a whole number from (\S+ to \d+)", r"\1, whole", entry.expected)
-    values = re.sub(r"^a number (from )?", "", values).replace(", whole or", ", whole, or")
+    values = entry.expected if entry.default is not None else entry.expected.removesuffix(" or null")
+    values = re.sub(r"a whole number from (\d+) to (\d+)", r"integer \1–\2", values)
+    values = re.sub(r"a number from (\d+) to (\d+)", r"\1–\2", values)
+    values = re.sub(r"a number (from )?", "", values).replace("true or false", "boolean")
+    values = re.sub(r"above 0 up to (\d+)", r"0–\1, not 0", values).replace(
+        " (vitascope people shows them)", ""
+    )
+    values = re.sub(r'(,? or|,) a (range|time) such as ("\d[\d:-]+").*', r" or \3", values)
     if values.startswith("a colour:"):
         values = "a colour"  # its row says how it is spelt
     cells = (f"`{entry.key}`", f"`{display(entry.default)}`", values, entry.description)

@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 from rich.console import Console
 
 from vitascope.cli.options import (
+    DEVICE,
+    INPUT,
+    LIVE,
+    MATTE,
+    MONITORING,
+    OUTPUT,
+    PEOPLE,
+    QUALITY,
+    SETTINGS,
+    STEREO,
     Assignments,
     ConfigFiles,
     Many,
@@ -50,81 +60,69 @@ class _Told(NamedTuple):
     error: VitascopeError | None
 
 
-_INPUT, _OUTPUT, _PEOPLE, _MATTE, _STEREO, _LIVE = (
-    Group(name, sort_key=number)
-    for number, name in enumerate(("Input", "Output", "People", "Matte", "VR and stereo", "Live"))
-)
-_QUALITY, _DEVICE, _MONITORING = (
-    Group(name, sort_key=number) for number, name in enumerate(("Quality", "Device", "Monitoring"), start=10)
-)
-_SETTINGS = Group("Settings", sort_key=20)
-
-
 def segment(
-    *inputs: Annotated[str, Parameter(group=_INPUT)],
-    recursive: Annotated[bool, Parameter(negative="", show_default=False, alias="-r", group=_INPUT)] = False,
-    start: Annotated[str | None, Parameter(group=_INPUT)] = None,
-    end: Annotated[str | None, Parameter(group=_INPUT)] = None,
-    resume: Annotated[bool, Parameter(negative="", show_default=False, group=_INPUT)] = False,
-    out: Annotated[str | None, Parameter(alias="-o", metavar="PATH", group=_OUTPUT)] = None,
+    *inputs: Annotated[str, Parameter(group=INPUT)],
+    recursive: Annotated[bool, Parameter(negative="", show_default=False, alias="-r", group=INPUT)] = False,
+    start: Annotated[str | None, Parameter(group=INPUT)] = None,
+    end: Annotated[str | None, Parameter(group=INPUT)] = None,
+    resume: Annotated[bool, Parameter(negative="", show_default=False, group=INPUT)] = False,
+    out: Annotated[str | None, Parameter(alias="-o", metavar="PATH", group=OUTPUT)] = None,
     type_: Annotated[
-        list[OutputKind | str] | None, Many, Parameter(name=["--type", "-t"], metavar="KIND", group=_OUTPUT)
+        list[OutputKind | str] | None, Many, Parameter(name=["--type", "-t"], metavar="KIND", group=OUTPUT)
     ] = None,
     output: Annotated[list[str] | None, Many, Parameter(show=False)] = None,
-    key_color: Annotated[str | None, Parameter(group=_OUTPUT)] = None,
-    background: Annotated[Path | None, Parameter(group=_OUTPUT)] = None,
-    preview: Annotated[Path | None, Parameter(group=_OUTPUT)] = None,
-    keep_partial: Annotated[bool | None, Parameter(negative="", group=_OUTPUT)] = None,
+    key_color: Annotated[str | None, Parameter(group=OUTPUT)] = None,
+    background: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
+    preview: Annotated[Path | None, Parameter(group=OUTPUT)] = None,
+    keep_partial: Annotated[bool | None, Parameter(negative="", group=OUTPUT)] = None,
     overwrite: Annotated[
-        bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"], group=_OUTPUT)
+        bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"], group=OUTPUT)
     ] = None,
-    threshold: Annotated[str | None, Parameter(metavar="LOW,HIGH", group=_MATTE)] = None,
-    grow: Annotated[float | None, Parameter(metavar="PIXELS", group=_MATTE)] = None,
-    feather: Annotated[float | None, Parameter(metavar="PIXELS", group=_MATTE)] = None,
-    smoothing: Annotated[float | None, Parameter(group=_MATTE)] = None,
-    decontaminate: Annotated[bool | None, Parameter(negative="", group=_MATTE)] = None,
-    keep: Annotated[str | None, Parameter(metavar="N,N", group=_PEOPLE)] = None,
-    exclude: Annotated[str | None, Parameter(metavar="N,N", group=_PEOPLE)] = None,
-    hints: Annotated[Path | None, Parameter(group=_PEOPLE)] = None,
-    model: Annotated[str | None, Parameter(alias="-m", group=_MATTE)] = None,
-    kind: Annotated[
-        Literal["matte", "binary", "semantic", "yolo-seg"] | None, Parameter(group=_MATTE)
-    ] = None,
-    stereo: Annotated[str | None, Parameter(name=["--stereo", "--layout"], group=_STEREO)] = None,
-    player: Annotated[PlayerName | None, Parameter(group=_STEREO)] = None,
-    projection: Annotated[str | None, Parameter(group=_STEREO)] = None,
-    fov: Annotated[float | None, Parameter(metavar="DEGREES", group=_STEREO)] = None,
-    camera: Annotated[str | None, Parameter(group=_LIVE)] = None,
-    camera_size: Annotated[str | None, Parameter(metavar="WIDTHxHEIGHT", group=_LIVE)] = None,
-    sink: Annotated[list[str] | None, Many, Parameter(group=_LIVE)] = None,
-    duration: Annotated[float | None, Parameter(metavar="SECONDS", group=_LIVE)] = None,
-    profile: Annotated[str | None, Parameter(group=_QUALITY)] = None,
-    codec: Annotated[Literal["auto"] | Codec | None, Parameter(group=_QUALITY)] = None,
-    crf: Annotated[int | None, Parameter(group=_QUALITY)] = None,
-    preset: Annotated[str | None, Parameter(group=_QUALITY)] = None,
-    skip_static: Annotated[float | None, Parameter(group=_QUALITY)] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"] | None, Parameter(group=_DEVICE)] = None,
-    gpu_id: Annotated[int | None, Parameter(group=_DEVICE)] = None,
-    gpu_ids: Annotated[str | None, Parameter(metavar="N,N", group=_DEVICE)] = None,
-    cluster: Annotated[str | None, Parameter(metavar="ADDRESS", group=_DEVICE)] = None,
-    mode: Annotated[Literal["auto", "throughput", "latency"] | None, Parameter(group=_DEVICE)] = None,
+    threshold: Annotated[str | None, Parameter(metavar="LOW,HIGH", group=MATTE)] = None,
+    grow: Annotated[float | None, Parameter(metavar="PIXELS", group=MATTE)] = None,
+    feather: Annotated[float | None, Parameter(metavar="PIXELS", group=MATTE)] = None,
+    smoothing: Annotated[float | None, Parameter(group=MATTE)] = None,
+    decontaminate: Annotated[bool | None, Parameter(negative="", group=MATTE)] = None,
+    keep: Annotated[str | None, Parameter(metavar="N,N", group=PEOPLE)] = None,
+    exclude: Annotated[str | None, Parameter(metavar="N,N", group=PEOPLE)] = None,
+    hints: Annotated[Path | None, Parameter(group=PEOPLE)] = None,
+    model: Annotated[str | None, Parameter(alias="-m", group=MATTE)] = None,
+    kind: Annotated[Literal["matte", "binary", "semantic", "yolo-seg"] | None, Parameter(group=MATTE)] = None,
+    stereo: Annotated[str | None, Parameter(name=["--stereo", "--layout"], group=STEREO)] = None,
+    player: Annotated[PlayerName | None, Parameter(group=STEREO)] = None,
+    projection: Annotated[str | None, Parameter(group=STEREO)] = None,
+    fov: Annotated[float | None, Parameter(metavar="DEGREES", group=STEREO)] = None,
+    camera: Annotated[str | None, Parameter(group=LIVE)] = None,
+    camera_size: Annotated[str | None, Parameter(metavar="WIDTHxHEIGHT", group=LIVE)] = None,
+    sink: Annotated[list[str] | None, Many, Parameter(group=LIVE)] = None,
+    duration: Annotated[float | None, Parameter(metavar="SECONDS", group=LIVE)] = None,
+    profile: Annotated[str | None, Parameter(group=QUALITY)] = None,
+    codec: Annotated[Literal["auto"] | Codec | None, Parameter(group=QUALITY)] = None,
+    crf: Annotated[int | None, Parameter(group=QUALITY)] = None,
+    preset: Annotated[str | None, Parameter(group=QUALITY)] = None,
+    skip_static: Annotated[float | None, Parameter(group=QUALITY)] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"] | None, Parameter(group=DEVICE)] = None,
+    gpu_id: Annotated[int | None, Parameter(group=DEVICE)] = None,
+    gpu_ids: Annotated[str | None, Parameter(metavar="N,N", group=DEVICE)] = None,
+    cluster: Annotated[str | None, Parameter(metavar="ADDRESS", group=DEVICE)] = None,
+    mode: Annotated[Literal["auto", "throughput", "latency"] | None, Parameter(group=DEVICE)] = None,
     backend: Annotated[
         Literal["auto", "triton", "torch", "onnxruntime", "inductor", "tensorrt"] | None,
-        Parameter(group=_DEVICE),
+        Parameter(group=DEVICE),
     ] = None,
-    precision: Annotated[Literal["fp32", "fp16", "int8", "mixed"] | None, Parameter(group=_DEVICE)] = None,
-    dry_run: Annotated[bool, Parameter(negative="", show_default=False, group=_MONITORING)] = False,
-    json: Annotated[bool, Parameter(negative="", show_default=False, group=_MONITORING)] = False,
-    json_lines: Annotated[bool, Parameter(negative="", show_default=False, group=_MONITORING)] = False,
-    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q", group=_MONITORING)] = False,
+    precision: Annotated[Literal["fp32", "fp16", "int8", "mixed"] | None, Parameter(group=DEVICE)] = None,
+    dry_run: Annotated[bool, Parameter(negative="", show_default=False, group=MONITORING)] = False,
+    json: Annotated[bool, Parameter(negative="", show_default=False, group=MONITORING)] = False,
+    json_lines: Annotated[bool, Parameter(negative="", show_default=False, group=MONITORING)] = False,
+    quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q", group=MONITORING)] = False,
     verbose: Annotated[
-        bool, Parameter(negative="", show_default=False, alias="-v", group=_MONITORING)
+        bool, Parameter(negative="", show_default=False, alias="-v", group=MONITORING)
     ] = False,
-    metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=_MONITORING)] = None,
-    metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS", group=_MONITORING)] = None,
-    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER", group=_MONITORING)] = None,
-    config: Annotated[ConfigFiles, Parameter(group=_SETTINGS)] = None,
-    set_: Annotated[Assignments, Parameter(group=_SETTINGS)] = None,
+    metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=MONITORING)] = None,
+    metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS", group=MONITORING)] = None,
+    tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER", group=MONITORING)] = None,
+    config: Annotated[ConfigFiles, Parameter(group=SETTINGS)] = None,
+    set_: Annotated[Assignments, Parameter(group=SETTINGS)] = None,
 ) -> int:
     """Cut every person out of videos.
 
@@ -134,61 +132,60 @@ def segment(
     vitascope segment --camera 0 --sink window     live, from camera 0; Q quits
 
     Args:
-        inputs: Videos, images, folders or globs; then where to write, unless --out says so.
-        out: Output file, or a folder when there are several inputs; without a suffix, a folder of pictures.
-        type_: What to write, several (mask,key) from one pass [default: key].
+        inputs: Videos, images, folders or globs; then the output, unless --out names it.
+        out: Output file; a folder for several inputs or, without a suffix, for pictures.
+        type_: What to write; several (mask,key) in one pass [default: key].
         output: The former name of --type.
-        profile: How much time to spend: fast, balanced or quality [default: balanced].
+        profile: Speed or quality: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4.
-        model: Network: auto, rvm, selfie, another name of vitascope models list, or an ONNX file.
-        kind: What your own ONNX file gives.
+        model: Network: a name of vitascope models list, an ONNX file, or auto.
+        kind: Output of your own ONNX file.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
-        player: Write what a VR player shows, and name it so: packed alpha, or key colour where it knows no other.
-        projection: What the picture of an eye is: auto, flat, equirect180, equirect360 or fisheye.
-        fov: Field of view of an eye: across the circle of a fisheye, or the width of an equirectangular picture.
-        threshold: Alpha up to LOW becomes 0, from HIGH on 1, for example 0.1,0.9.
-        grow: Pixels by which people grow; negative shrinks them.
-        camera: Cut live: a camera's number from 0 or address (rtsp://...), or a video at its own pace.
-        camera_size: Picture that the camera is asked for, such as 1280x720; it takes the nearest that it has.
-        sink: Where live pictures go: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null;
-            may be repeated [default: window, or the file that --out names].
-        duration: Stop a live run after so many seconds.
-        keep: Only these people, by their numbers (vitascope people shows them), or largest, or pov (the wearer's body).
-        exclude: Everybody but these people.
-        hints: A file of hints: who is kept when, clicks, boxes, strokes, and regions never kept.
-        feather: Pixels over which edges are softened.
-        smoothing: Smoothing of alpha over time, 0 to 1.
-        decontaminate: Take the old background's colour out of soft edges.
+        player: Write what this VR player shows with passthrough, under a name that it knows.
+        projection: Projection of each eye: auto, flat, equirect180, equirect360 or fisheye.
+        fov: Field of view of each eye.
+        threshold: Alpha levels that become 0 and 1, for example 0.1,0.9.
+        grow: Grow people; negative shrinks them.
+        camera: Cut live from a camera (number from 0, or address such as rtsp://...), or from a video at its own pace.
+        camera_size: Picture size to ask the camera for, such as 1280x720.
+        sink: Live output: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null; repeatable
+            [default: window, or the file of --out].
+        duration: Stop a live run after this time.
+        keep: Keep only these people: numbers from vitascope people, largest, or pov (the wearer).
+        exclude: Keep everybody but these people.
+        hints: Hints file: who is kept when, clicks, boxes, strokes, regions.
+        feather: Soften edges.
+        smoothing: Steady the matte over time, 0 to 1.
+        decontaminate: Remove the old background's colour from soft edges.
         key_color: Colour behind people in key: #78FF9B, 120,255,155 or a name.
         background: Image or video behind people in replace.
         codec: Video codec [default: auto, by the file name].
-        crf: Quality on the codec's own scale; lower is better and larger.
-        preset: The encoder's own preset, for example veryfast.
+        crf: Quality on the codec's scale; lower is better and larger.
+        preset: Preset of the encoder, for example veryfast.
         start: Where to begin: seconds, or 1:30, or 0:01:30.5.
         end: Where to stop.
-        device: What computes: the GPU where one can be used (auto), cpu or cuda.
+        device: Device that computes; auto takes the GPU if it works.
         gpu_id: Number of the GPU, from 0.
-        gpu_ids: Several GPUs that share each video, such as 0,1; 0,0 is two processes on one.
-        cluster: Ray cluster whose machines share each video: auto (that of this machine), HOST:PORT or ray://HOST:PORT.
-        mode: 8 to 16 frames at a time, and INT8 where it is right (throughput), or each at once, with short queues
-            (latency).
-        backend: Engine that runs the network; auto takes the fastest that works here.
-        precision: Arithmetic of the network on a GPU; int8 on the CPU, too, for rvm.
+        gpu_ids: GPUs that share each video, such as 0,1; 0,0 is two processes on one.
+        cluster: Ray cluster whose machines share each video: auto (this machine's), HOST:PORT or ray://HOST:PORT.
+        mode: Optimise throughput (8 to 16 frames a call, INT8 where it is right) or latency (one frame a call).
+        backend: Engine of the network; auto takes the fastest that works here.
+        precision: Arithmetic on a GPU; int8 is for rvm on the CPU.
         skip_static: Change of the picture, 0 to 1, below which the last matte is used again; 0.01 for a still camera.
-        recursive: Look into folders of folders.
-        resume: Skip inputs whose outputs exist already, and go on with what several processes left of others.
+        recursive: Include subfolders.
+        resume: Skip inputs that are done, and continue those that several processes left unfinished.
         keep_partial: Keep what could be read of a damaged video, as a .part file.
-        preview: Also write a contact sheet (PNG): source, matte and result of up to twelve frames.
-        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
+        preview: Also write a contact sheet (PNG) of up to twelve frames.
+        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
         dry_run: Say what would happen, and do nothing.
-        json: Print a JSON list: for each input its status, and the report or the error.
-        json_lines: Print a line of JSON as an input begins, once a second, and as it ends.
+        json: Print a JSON list of each input's status and report or error.
+        json_lines: Print JSON events, one a line, as the run goes on.
         quiet: Print nothing but errors.
-        verbose: Print also how busy each stage was.
-        metrics_port: Serve figures of the run for Prometheus at this port of this machine; 0 takes a free one.
-        metrics_host: Address to serve them at, for others to reach them [default: 127.0.0.1].
-        tensorboard: Record the run's figures once a second, in a folder of the run in this one, for TensorBoard.
+        verbose: Also print how busy each stage was.
+        metrics_port: Serve the run's figures to Prometheus on this port; 0 takes a free one.
+        metrics_host: Address to serve them on [default: 127.0.0.1].
+        tensorboard: Record the run's figures for TensorBoard in this folder.
     """
     if camera is None:
         for flag, value in (("--camera-size", camera_size), ("--sink", sink), ("--duration", duration)):

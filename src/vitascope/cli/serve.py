@@ -27,18 +27,18 @@ def serve(
     config: ConfigFiles = None,
     set_: Assignments = None,
 ) -> None:
-    """Take jobs from programs, over HTTP: what the studio's page asks for, without the page.
+    """Take jobs from programs over HTTP: the studio without its page.
 
     vitascope serve films/ --token-file token
-    curl -H "Authorization: Bearer $(cat token)" http://127.0.0.1:8766/api/openapi.json
+    curl -H "Authorization: Bearer $(cat token)" 127.0.0.1:8766/api/openapi.json
 
     Args:
-        films: Films and folders that may be opened; nothing else can be read.
-        token_file: Holds the secret that programs send; made, for you alone to read, where it does not exist.
-        port: Where to listen; 0 takes a free port.
-        host: Address to listen at, for others to reach it.
-        profile: How much time to spend: fast, balanced or quality [default: balanced].
-        device: What computes: the GPU where one can be used (auto), cpu or cuda.
+        films: Videos and folders that may be opened; nothing else is read.
+        token_file: Secret that programs send; made, readable by you alone, if it does not exist.
+        port: Port to listen on; 0 takes a free one.
+        host: Address to listen on, for other machines.
+        profile: Speed or quality: fast, balanced or quality [default: balanced].
+        device: Device that computes; auto takes the GPU if it works.
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4.
     """

@@ -30,21 +30,22 @@ def studio(
     config: ConfigFiles = None,
     set_: Assignments = None,
 ) -> None:
-    """Look at films, correct their mattes and queue cuts, in a web page on this machine.
+    """Look at videos, correct their mattes and cut them, in a web page on this machine.
 
     vitascope studio                       the videos of the current folder
     vitascope studio wedding.mp4           one video
     vitascope studio films/ --no-browser   prints the address alone
 
-    Corrections are written beside each video, as film.hints.yaml, which vitascope segment --hints takes, too.
+    Saves corrections beside each video, as film.hints.yaml for
+    vitascope segment --hints.
 
     Args:
-        films: Films and folders that the page may open; nothing else can be read.
-        port: Where to listen; 0 takes a free port.
-        host: Address to listen at, for others to reach it: whoever has the printed address may use it.
-        no_browser: Open no browser; the address is printed in any case.
-        profile: How much time to spend: fast, balanced or quality [default: balanced].
-        device: What computes: the GPU where one can be used (auto), cpu or cuda.
+        films: Videos and folders that the page may open; it reads nothing else.
+        port: Port to listen on; 0 takes a free one.
+        host: Address to listen on, for other machines; whoever has the printed address may use it.
+        no_browser: Only print the address.
+        profile: Speed or quality: fast, balanced or quality [default: balanced].
+        device: Device that computes; auto takes the GPU if it works.
         config: Settings file (YAML); several override one another in order.
         set_: One setting as key=value, for example model.batch_size=4.
     """

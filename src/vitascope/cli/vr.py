@@ -21,7 +21,7 @@ __all__ = ["app"]
 
 app = App(
     name="vr",
-    help="See what a video is to VR players, give it another projection, check packed alpha, describe a folder.",
+    help="Inspect and convert VR videos, check packed alpha, describe a folder to players.",
     help_format="plaintext",
 )
 
@@ -36,15 +36,15 @@ def info(
     fov: float | None = None,
     json: Switch = False,
 ) -> None:
-    """Say what a video is to VR players, how that was found out, and what each player will make of it.
+    """Say what a video is to VR players, how that was found out, and what each player makes of it.
 
     vitascope vr info wedding.mp4
 
     Args:
         video: A video file.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
-        projection: What the picture of an eye is: auto, flat, equirect180, equirect360 or fisheye.
-        fov: Horizontal field of view of an eye, in degrees.
+        projection: Projection of each eye: auto, flat, equirect180, equirect360 or fisheye.
+        fov: Field of view of each eye, in degrees.
         json: Print as JSON.
     """
     with holding_interrupts():
@@ -109,24 +109,24 @@ def convert(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> None:
-    """Paint each eye of a video in another projection; sound, subtitles, chapters and HDR stay.
+    """Convert a video to another projection; sound, subtitles, chapters and HDR stay.
 
     vitascope vr convert wedding_LR_180.mp4 --to fisheye190
 
     Args:
         video: A video file.
-        to: What to make; flat is a view straight ahead, 90 degrees wide.
-        out: Output file, or a folder for it [default: beside the input, named for players].
-        stereo: How two eyes share a frame of the input: auto, mono, side-by-side (sbs) or top-bottom (tb).
-        projection: What the picture of an eye is in the input: auto, flat, equirect180, equirect360 or fisheye.
-        fov: Horizontal field of view of an eye of the input, in degrees.
+        to: Projection to make; flat is a view straight ahead, 90 degrees wide.
+        out: Output file or folder [default: beside the input, named for players].
+        stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        projection: Projection of each eye: auto, flat, equirect180, equirect360 or fisheye.
+        fov: Field of view of each eye, in degrees.
         start: Where to begin: seconds, or 1:30, or 0:01:30.5.
         end: Where to stop.
         codec: Video codec [default: auto, by the file name].
-        crf: Quality on the codec's own scale; lower is better and larger.
-        preset: The encoder's own preset, for example veryfast.
+        crf: Quality on the codec's scale; lower is better and larger.
+        preset: Preset of the encoder, for example veryfast.
         keep_partial: Keep what could be read of a damaged video, as a .part file.
-        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
+        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
         json: Print as JSON.
         quiet: Print nothing but errors.
     """
@@ -189,16 +189,16 @@ def library(
     overwrite: Overwrite = None,
     json: Switch = False,
 ) -> int:
-    """Describe a folder's videos to HereSphere and DeoVR, in JSON beside them, for a web server to show.
+    """Write JSON beside a folder's videos, so that HereSphere and DeoVR can browse them on a web server.
 
     vitascope vr library videos/ --base-url http://nas:8080/videos/
 
     Args:
-        folder: The library.
-        recursive: Look into folders of folders.
-        base_url: Address at which a server shows the folder; without it, addresses are relative.
-        key_color: Colour behind people, for videos with passthrough in their names: #2BE640, 43,230,64 or a name.
-        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
+        folder: Folder of videos.
+        recursive: Include subfolders.
+        base_url: Address at which a server shows the folder; otherwise addresses are relative.
+        key_color: Colour behind people in videos named for passthrough: #2BE640, 43,230,64 or a name.
+        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
         json: Print as JSON.
     """
     with holding_interrupts():
@@ -263,18 +263,18 @@ def verify(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
-    """Unpack the alpha of a packed-alpha video, as it is after compression, and say what a viewer would see.
+    """Unpack the alpha of a packed-alpha video as a player does, and say what a viewer would see.
 
-    vitascope vr verify wedding_FISHEYE190_alpha.mp4 --matte wedding_LR_180_mask.mkv
+    vitascope vr verify dance_FISHEYE190_alpha.mp4 --matte dance_LR_180_mask.mkv
 
     Args:
         video: A packed-alpha video.
-        matte: The mask of the same run (--type packed-alpha,mask): error, leakage and sync are measured by it.
-        html: Also write a page that shows unpacked frames: picture, matte, and people on a colour.
+        matte: Mask of the same run (--type packed-alpha,mask), to measure error, leakage and sync.
+        html: Also write a page of unpacked frames: picture, matte, people on a colour.
         stereo: How two eyes share a frame of the mask: auto, side-by-side (sbs) or top-bottom (tb).
-        projection: What the picture of an eye is in the mask: auto, equirect180 or fisheye.
-        fov: Horizontal field of view of an eye of the mask, in degrees.
-        overwrite: Replace outputs that exist, or refuse to; without either, you are asked on a terminal.
+        projection: Projection of the mask: auto, equirect180 or fisheye.
+        fov: Field of view of each eye of the mask, in degrees.
+        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
         json: Print as JSON.
         quiet: Print nothing but what is wrong.
     """
@@ -318,7 +318,7 @@ def verify(
 def _video_settings(
     stereo: str | None, projection: str | None, fov: float | None, **stretch: str | None
 ) -> VideoSettings:
-    """What is said of the input."""
+    """Settings of the input."""
     given = {
         "stereo": stereo,
         "projection": projection,

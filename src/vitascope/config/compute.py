@@ -26,32 +26,29 @@ class GpuSettings(Section):
 
     device: Literal["auto", "cuda", "cpu"] = setting(
         "auto",
-        "Device that computes: auto takes the best that works; one that is asked for and missing is an error.",
+        "Device that computes; auto takes the best that works.",
     )
     device_id: int = setting(
         0,
-        "Number of the GPU, counted from 0.",
+        "Number of the GPU, from 0.",
         ge=0,
         le=255,
     )
     device_ids: GpuNumbers | None = setting(
         None,
-        "GPUs that share each video, a process for each; named several times, a GPU gets several. null is one GPU, "
-        "device_id.",
+        "GPUs that share each video; a repeated GPU gets several processes; null is device_id alone.",
     )
     precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
         "fp16",
-        "Arithmetic on a GPU; mixed keeps what is sensitive in fp32. int8 is for rvm on the CPU, calibrated on the "
-        "video, and refused where its matte is off.",
+        "Arithmetic on a GPU; mixed keeps what is sensitive in fp32; int8 is for rvm on the CPU.",
     )
     decoder_sessions: Literal["auto"] | Annotated[int, Ge(1), Le(16)] = setting(
         "auto",
-        "Hardware decoders that share one video; auto takes 3 at 4K and 4 above it where memory allows, else 1.",
+        "Hardware decoders that share one video; auto takes up to 4 if memory allows.",
     )
     encoder: Literal["cpu", "nvenc", "auto"] = setting(
         "auto",
-        "What encodes H.264, H.265 and AV1: the CPU, the GPU's NVENC, or auto: NVENC where it takes the output and has "
-        "passed a trial on this machine.",
+        "Encoder of H.264, H.265 and AV1; auto takes NVENC if it passed a trial here.",
     )
 
     @property
@@ -61,21 +58,19 @@ class GpuSettings(Section):
 
     max_vram_usage: float = setting(
         0.9,
-        "Most of the GPU's memory that may be in use, by all processes, as a share: the allocators of CuPy and "
-        "PyTorch take no more.",
+        "Maximum share of the GPU's memory in use, by all processes.",
         gt=0,
         le=1,
     )
     memory_fraction: float | None = setting(
         None,
-        "Exact share of the GPU's memory that is reserved at the start and not exceeded; null takes it as "
-        "needed.",
+        "Exact share of the GPU's memory to reserve at the start; null takes it as needed.",
         gt=0,
         le=1,
     )
-    cudnn_benchmark: bool = setting(
-        True,
-        "Time cuDNN's convolution algorithms at the start and keep the fastest.",
+    cudnn_benchmark: Literal["auto"] | bool = setting(
+        "auto",
+        "Time cuDNN's algorithms at the start and keep the fastest; auto: in ONNX Runtime, not in PyTorch (slow).",
     )
     cudnn_deterministic: bool = setting(False, "Use only algorithms that repeat bit for bit; slower.")
     allow_tf32: bool = setting(
@@ -89,43 +84,40 @@ class ModelSettings(Section):
 
     name: str = setting(
         "auto",
-        "Network: a name of `vitascope models list`, the path of an ONNX file, or auto (rvm, else selfie).",
+        "Network: a name of `vitascope models list`, an ONNX file, or auto (rvm, else selfie).",
         min_length=1,
     )
     kind: Literal["matte", "binary", "semantic", "yolo-seg"] | None = setting(
         None,
-        "What the output of your own ONNX file is; null for networks of the catalogue, which say it themselves.",
+        "Output of your own ONNX file.",
     )
     person_class: int | None = setting(
         None,
-        "Class index of people in your own semantic or yolo-seg network; null means 15 (Pascal VOC) or 0 (COCO).",
+        "Class of people in your own semantic or yolo-seg network; null is 15 (Pascal VOC) or 0 (COCO).",
         ge=0,
         le=65535,
     )
     batch_size: BatchRange = setting(
         BatchRange(1, 1),
-        "Consecutive frames for each call of the network; of a range the tuner picks, without it the lower end acts.",
+        "Consecutive frames a call of the network; a range is for the tuner.",
     )
     input_size: InputSize | None = setting(
         None,
-        "Bound on the longest side of the network's input, in pixels: one side or [width, height]; "
-        "null suits whole bodies.",
+        "Longest side of the network's picture, in pixels; null suits whole bodies.",
     )
     downsample_ratio: Literal["auto"] | Annotated[float, Gt(0), Le(1)] = setting(
         "auto",
-        "Scale of the network's input against the picture, for networks that take one; overrides input_size.",
+        "Scale of the network's picture, for networks that take one; overrides input_size.",
     )
     warm_up_frames: int = setting(
         3,
-        "How often a network with memory sees the first picture of a shot before its answer counts; "
-        "without it the first frames of a shot have holes.",
+        "How often a network with memory sees a shot's first frame before it answers.",
         ge=0,
         le=100,
     )
     look_ahead_frames: int = setting(
         8,
-        "First frames of a shot that a network with memory also sees backwards before the first is matted; 0: none, as "
-        "live and in latency mode.",
+        "First frames of a shot that a network with memory also sees backwards; none live.",
         ge=0,
         le=32,
     )
@@ -137,14 +129,13 @@ class ModelSettings(Section):
     )
     prefetch_factor: int = setting(
         2,
-        "Batches that each of these threads (on a GPU, each stream) prepares ahead of the network.",
+        "Batches that each of these threads (on a GPU, each stream) prepares ahead.",
         ge=1,
         le=1024,
     )
     backend: Literal["auto", "triton", "torch", "onnxruntime", "inductor", "tensorrt"] = setting(
         "auto",
-        "Engine that runs the network; auto takes the fastest that is installed and right on this machine; inductor "
-        "compiles it first.",
+        "Engine of the network; auto takes the fastest that is correct here.",
     )
 
     @property
@@ -157,47 +148,43 @@ class ProcessingSettings(Section):
     """``processing``: threads and queues on the CPU."""
 
     num_threads: ThreadCount = setting(
-        0, "Threads of the network on the CPU; 0 or null uses all cores.", ge=0, le=4096
+        0, "Threads of the network on the CPU; 0 or null is all cores.", ge=0, le=4096
     )
     use_multiprocessing: bool = setting(
         False,
-        "Share each video among processes on the CPU, each with its part of the cores.",
+        "Share each video among processes on the CPU.",
     )
     cluster: str | None = setting(
         None,
-        "Address of a Ray cluster whose machines share each video: auto (the one that this machine belongs to), "
-        "HOST:PORT or ray://HOST:PORT.",
+        "Ray cluster whose machines share each video: auto (this machine's), HOST:PORT or ray://HOST:PORT.",
     )
     max_queue_size: int = setting(
         32,
-        "Most frames that wait between two stages; the smaller of this and max_queue_mb wins.",
+        "Maximum frames that wait between two stages.",
         ge=1,
         le=100_000,
     )
     max_queue_mb: float = setting(
-        256.0, "Most megabytes (10^6 bytes) of frames that wait between two stages.", gt=0, le=1_000_000
+        256.0, "Maximum megabytes (10^6 bytes) of frames that wait between two stages.", gt=0, le=1_000_000
     )
     chunk_size: int | None = setting(
         None,
-        "Most frames that a process makes at a time, where several share a video, but as many as its overlap; null "
-        "weighs overlaps against idle ends.",
+        "Maximum frames of a stretch where processes share a video; null finds the best.",
         ge=1,
         le=100_000,
     )
     overlap_frames: int | None = setting(
         None,
-        "Frames that a process sees before those it answers for, where several share a video, so that no seam shows; "
-        "null takes what the network's memory needs.",
+        "Frames that a process sees before its stretch, so that no seam shows; null is enough.",
         ge=0,
         le=100_000,
     )
     enable_caching: bool = setting(
         False,
-        "Keep mattes on disk, so that another run over the same video with other outputs needs no network; several "
-        "processes keep finished stretches.",
+        "Keep mattes on disk, so that another output of the same video needs no network.",
     )
     cache_size_gb: float = setting(
-        4.0, "Most gigabytes (10^9 bytes) of kept mattes, and of kept stretches.", gt=0, le=100_000
+        4.0, "Maximum gigabytes (10^9 bytes) of kept mattes, and of kept stretches.", gt=0, le=100_000
     )
 
 
@@ -206,38 +193,35 @@ class PerformanceSettings(Section):
 
     mode: Literal["auto", "throughput", "latency"] = setting(
         "auto",
-        "What to optimise: throughput takes 8 to 16 frames at a time, and INT8 on the CPU where it is right; latency "
-        "takes each at once; auto is neither.",
+        "Optimise throughput (8 to 16 frames a call, INT8 on the CPU where it is right) or latency (one "
+        "frame a call).",
     )
     target_fps: float = setting(
         90.0,
-        "Frames a second to reach: tuning stops once it has what you set; live, what a camera is asked for, and the "
-        "most that are animated.",
+        "Frames per second that tuning must reach if you set it, and the most of a live run.",
         gt=0,
         le=1000,
     )
     max_latency_ms: float = setting(
         50.0,
-        "Longest way of a frame from decoder to encoder, in milliseconds, that tuning accepts where you set it; live, "
-        "from capture to the sinks.",
+        "Longest way of a frame in milliseconds, decoder to encoder, that tuning accepts if you set it; "
+        "live, capture to sinks.",
         gt=0,
         le=60_000,
     )
     auto_tune: bool = setting(
         False,
-        "Let `vitascope segment` measure for some seconds before a job, and choose batch size, queues and threads.",
+        "Choose batch size, queues and threads by measuring before each job.",
     )
-    frame_skip_enabled: bool = setting(
-        False, "Show the last frame again while a live driver barely moves, instead of animating anew."
-    )
+    frame_skip_enabled: bool = setting(False, "Repeat the last picture while a live driver barely moves.")
     frame_skip_threshold: float = setting(
         0.92,
-        "Similarity of two of the driver's frames from which on the driver barely moved.",
+        "Similarity of two driver frames above which the driver barely moved.",
         gt=0,
         le=1,
     )
     prefetch_frames: int = setting(
-        3, "Frames of a driver's file that are decoded ahead of the tracker.", ge=0, le=1000
+        3, "Frames of a driver's video to decode ahead of the tracker.", ge=0, le=1000
     )
     gpu_memory_fraction: float = setting(
         0.85,
@@ -247,16 +231,12 @@ class PerformanceSettings(Section):
     )
     clear_cache_interval: int = setting(
         200,
-        "Frames that LivePortrait draws between releases of unused GPU memory; 0 never releases.",
+        "Frames between releases of LivePortrait's unused GPU memory; 0 never releases.",
         ge=0,
         le=1_000_000_000,
     )
-    use_async_capture: bool = setting(
-        True, "Read the camera in a thread of its own, so that the newest picture is always there."
-    )
-    use_async_output: bool = setting(
-        True, "Give each live output a thread of its own, so that none waits for another."
-    )
+    use_async_capture: bool = setting(True, "Read the camera in its own thread.")
+    use_async_output: bool = setting(True, "Give each live output its own thread.")
 
 
 class InferenceSettings(Section):
@@ -264,52 +244,48 @@ class InferenceSettings(Section):
 
     skip_static: float = setting(
         0.0,
-        "Change of the picture below which a frame takes over the last matte; 0 shows every frame to the "
-        "network; 0.01 suits a camera that stands still.",
+        "Change of the picture below which the last matte is used again; 0.01 suits a still camera.",
         ge=0,
         le=1,
     )
     region: Literal["whole", "crop", "zoom"] = setting(
         "whole",
-        "What the network sees of a frame: all of it, people's surroundings alone (crop: less work), or these enlarged "
-        "(zoom: more detail).",
+        "What the network sees: the whole frame, people's surroundings (crop: faster), or these "
+        "enlarged (zoom: finer).",
     )
     region_margin: float = setting(
         0.25,
-        "How much of people's surroundings goes with them on each side, as a share of their own size.",
+        "Margin around people on each side, as a share of their size.",
         ge=0,
         le=2,
     )
     recheck_frames: int = setting(
         12,
-        "Frames after which region looks at the whole frame again, and early_exit compares its two networks.",
+        "Frames after which region sees the whole frame again, and early_exit compares its networks.",
         ge=1,
         le=10_000,
     )
     early_exit: Literal["off", "smaller", "selfie"] = setting(
         "off",
-        "Which network looks first, so that the full one need not: none, the same on a picture of half the side, or "
-        "selfie.",
+        "Cheaper network that looks first: the same at half the side, or selfie.",
     )
     early_exit_confidence: float = setting(
         0.8,
-        "How sure the first network must be to be believed.",
+        "Confidence at which the first network is believed.",
         ge=0,
         le=1,
     )
     scales: Scales = setting(
         (1.0,),
-        "Sizes of the network's picture, relative to the usual one, whose mattes are averaged: [1, 1.5] for quality.",
+        "Relative sizes of the network's picture whose mattes are averaged.",
     )
     bidirectional: bool = setting(
         False,
-        "Show each shot to a network with memory backwards, too, and weigh both answers by how sure they are: three "
-        "times the work; not live.",
+        "Matte each shot forwards and backwards: three times the work; not live.",
     )
     stereo_agreement: bool = setting(
         True,
-        "Make the mattes of two eyes agree: each gets the mean of both where both see the same place. For region whole "
-        "and scales [1].",
+        "Average the mattes of two eyes where both see the same place.",
     )
 
     @model_validator(mode="after")

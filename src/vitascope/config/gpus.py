@@ -1,4 +1,4 @@
-"""The GPUs that settings name: each is there, and nothing else in them says otherwise."""
+"""Checks the GPUs that settings name: each exists, and no other setting contradicts it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""``film.hints.yaml``: what a user knows better about one film, and its only schema.
+"""``film.hints.yaml``: a user's corrections of one video; this is its only schema.
 
 ::
 
     version: 1
-    video: film.mp4                  # the film's name; hints for another film are refused
+    video: film.mp4                  # the video's name; hints for another video are refused
     people:                          # who is kept while
       - keep: [1, 3]                 # only these people ...
         from: 0:10                   # ... from here (the beginning, when left out)
@@ -12,12 +12,12 @@
     marks:                           # at a frame; x and y are shares of an eye's picture, 0 to 1
       - at: 12.5
         click: [0.42, 0.31]          # the person there
-        do: remove                   # keep or remove them, in the whole film or from ... to
+        do: remove                   # keep or remove them, in the whole video or from ... to
       - at: 12.5
         box: [0.1, 0.0, 0.4, 1.0]    # the person who is mostly in it: left, top, right, bottom
         do: keep
       - at: 14
-        stroke: [[0.4, 0.3], [0.45, 0.5]]   # a brush: what it covers, carried by the film's motion
+        stroke: [[0.4, 0.3], [0.45, 0.5]]   # a brush: what it covers, carried by the video's motion
         radius: 0.02                 # as a share of the width
         do: remove                   # keep adds it to the matte
     never:                           # regions that are never kept
@@ -30,16 +30,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from vitascope.config.hint_lines import taken_out
 from vitascope.config.people import People
 from vitascope.config.result import EdgeSettings
 from vitascope.config.values import Seconds, Section
-from vitascope.config.yaml_file import MAX_FILE_BYTES, display, dump_yaml, read_document
+from vitascope.config.yaml_file import MAX_FILE_BYTES, display, document_of, dump_yaml, read_content
 from vitascope.errors import ConfigError
 
 __all__ = ["Eye", "Hints", "Mark", "PeopleRule", "Region", "Timed", "hints_yaml", "read_hints", "told"]
@@ -64,7 +66,7 @@ class Timed(Section):
     from_: Seconds = Field(0.0, alias="from")
     to: Seconds | None = None
     line: int = Field(0, exclude=True)
-    """Where it stands in the file; 0 for one that was made in Python."""
+    """Its line in the file; 0 for one that was made in Python."""
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -89,7 +91,7 @@ class PeopleRule(Timed):
 
 
 class Mark(Timed):
-    """What was marked in a picture of a frame."""
+    """A mark in a frame: a click, a box or a stroke."""
 
     at: Seconds
     do: Literal["keep", "remove"] = "keep"
@@ -124,18 +126,18 @@ class Region(Timed):
 
 
 class Hints(Section):
-    """All hints for one film."""
+    """All hints for one video."""
 
     version: Literal[1] = 1
     video: str | None = None
-    """The film's file name; None fits any."""
+    """The video's file name; None fits any."""
     people: Annotated[tuple[PeopleRule, ...], BeforeValidator(_tuples)] = ()
     marks: Annotated[tuple[Mark, ...], BeforeValidator(_tuples)] = ()
     never: Annotated[tuple[Region, ...], BeforeValidator(_tuples)] = ()
     edges: EdgeSettings | None = None
     """Those that are set here act, under what flags say; see ``load_settings``."""
     edge_lines: dict[str, int] = Field(default_factory=dict, exclude=True)
-    """Where each of them stands in the file."""
+    """The line of each in the file."""
     label: str = Field("hints", exclude=True)
     """How messages name them: the file's name."""
 
@@ -145,7 +147,7 @@ class Hints(Section):
         return bool(self.people or self.marks)
 
     def place(self, hint: Timed) -> str:
-        """Where a hint stands, for messages: ``film.hints.yaml:12``."""
+        """The place of a hint, for messages: ``film.hints.yaml:12``."""
         return f"{self.label}:{hint.line}" if hint.line else self.label
 
 
@@ -155,7 +157,23 @@ def read_hints(path: Path) -> Hints:
     Raises:
         ConfigError: It cannot be read, or something in it is no hint; names line and field.
     """
-    data, lines = read_document(path, label=str(path))
+    found = _read_once(path, read_content(path, label=str(path)))
+    if isinstance(found, str):
+        raise ConfigError(found)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _read_once(path: Path, content: bytes) -> Hints | str:
+    """The hints, or what is wrong with them: each picture of the studio asks for them several times."""
+    try:
+        return _read(path, content)
+    except ConfigError as error:
+        return str(error)
+
+
+def _read(path: Path, content: bytes) -> Hints:
+    data, lines = _document(path, content)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected hints as `version: 1`, `people:`, `marks:` and `never:`")
     for name in ("people", "marks", "never", "edges"):
@@ -172,6 +190,25 @@ def read_hints(path: Path) -> Hints:
     except ValidationError as error:
         place = tuple(error.errors()[0]["loc"])
         raise ConfigError(f"{path}{_line(place, lines)}: {told(error)}") from error
+
+
+def _document(path: Path, content: bytes) -> tuple[Any, dict[tuple[str | int, ...], int]]:
+    """The file as plain data, and the lines of its values; sections of one line an item are read without YAML."""
+    try:
+        text, sections = taken_out(content.decode("utf-8"), ("people", "marks", "never"))
+    except UnicodeDecodeError:
+        sections = []
+    if sections:
+        data, lines = document_of(text.encode(), label=str(path))
+        # What only looked like a section, in a text of several lines, say, is YAML's all the same.
+        if isinstance(data, dict) and all(
+            data.get(name, 0) is None and lines[name,] == line for name, line, _ in sections
+        ):
+            for name, line, items in sections:
+                data[name] = items
+                lines.update({(name, number): line + 1 + number for number in range(len(items))})
+            return data, lines
+    return document_of(content, label=str(path))
 
 
 def hints_yaml(hints: Hints) -> str:

@@ -285,7 +285,7 @@ def _profile_entries(named: _Entry | None) -> tuple[str, dict[str, _Entry]]:
 
 
 def _player_entries(named: _Entry | None) -> dict[str, _Entry]:
-    """What a VR player wants; all that the user says comes over it."""
+    """The settings that a VR player needs; the user's own settings win over them."""
     if named is None or named.value is None:
         return {}
     # Imported here: no other settings need what is known of players.
@@ -449,7 +449,7 @@ def vitascope_home() -> Path:
 
 
 def engine_cache() -> Path:
-    """Where built engines are kept, and verdicts on engines and on the GPU's video encoder.
+    """Folder of built engines, and of verdicts on engines and on the GPU's video encoder.
 
     Raises:
         ConfigError: As ``vitascope_home``.

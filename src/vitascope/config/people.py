@@ -40,20 +40,17 @@ class PeopleSettings(Section):
 
     keep: People | None = setting(
         None,
-        "Only these people: their numbers by vitascope people, such as 1,3, largest (who covers most), or pov (the "
-        "wearer's own body); null keeps everybody.",
+        "Keep only these people; null keeps everybody.",
     )
-    exclude: People | None = setting(
-        None, "Everybody but these people, spelt as keep; null leaves nobody out."
-    )
+    exclude: People | None = setting(None, "Keep everybody but these people.")
     hints: FilePath | None = setting(
         None,
-        "A file of hints: who is kept when, clicks, boxes, strokes and regions never kept; null is none.",
+        "A hints file: who is kept when, clicks, boxes, strokes and regions.",
     )
 
     @property
     def active(self) -> bool:
-        """True when anything is asked for."""
+        """True if any of these settings is set."""
         return not (self.keep is None and self.exclude is None and self.hints is None)
 
     @model_validator(mode="after")

@@ -48,33 +48,29 @@ class VideoSettings(Section):
 
     stereo: StereoChoice = setting(
         "auto",
-        "How two eyes share a frame; auto asks metadata, the file name and the frames.",
+        "How two eyes share a frame; auto finds out.",
     )
     projection: ProjectionChoice = setting(
         "auto",
-        "What the picture of an eye is; auto asks boxes, the file name and the frames.",
+        "Projection of an eye's picture; auto finds out.",
     )
     fov_degrees: float | None = setting(
         None,
-        "Field of view of an eye in degrees: across the circle of a fisheye, or the width of equirectangular pictures; "
-        "null is the projection's usual one.",
+        "Field of view of an eye in degrees (of a fisheye: its diameter); null is the usual one.",
         ge=20,
         le=360,
     )
-    start_seconds: Seconds = setting(0.0, "Where to begin, in seconds from the start of the video.")
-    end_seconds: Seconds | None = setting(
-        None, "Where to stop, in seconds from the start of the video; null runs to the end."
-    )
+    start_seconds: Seconds = setting(0.0, "Where to begin, in seconds.")
+    end_seconds: Seconds | None = setting(None, "Where to stop, in seconds; null is the end.")
     max_corrupt_frames: int = setting(
         250,
-        "Most frames that may be damaged or missing before the video counts as broken.",
+        "Maximum damaged or missing frames before the video is refused.",
         ge=0,
         le=1_000_000_000,
     )
     scene_cut_threshold: float = setting(
         0.05,
-        "Share of the picture that must be new at once, motion taken off, for a frame to count as a cut; the "
-        "network then forgets the past. 0 disables.",
+        "Share of the picture that must be new, apart from motion, to count as a cut; 0 finds none.",
         ge=0,
         le=1,
     )
@@ -99,7 +95,7 @@ class OutputSettings(Section):
     )
     player: PlayerName | None = setting(
         None,
-        "VR player to write for; sets kind, colour, codec and names unless you do.",
+        "VR player to write for: sets kind, colour, codec and names.",
     )
     key_color: RgbColor = setting(
         RgbColor(120, 255, 155),
@@ -107,17 +103,17 @@ class OutputSettings(Section):
     )
     background: FilePath | None = setting(
         None,
-        "Image or video behind people in replace; a relative path in a settings file is relative to that file.",
+        "Image or video behind people in replace.",
     )
     mask_max_width: int | None = setting(
         None,
-        "Most pixels a row of mask; a wider video's mask is made smaller, which encodes faster; null keeps its size.",
+        "Maximum pixels across a mask; wider ones are shrunk; null keeps the size.",
         ge=16,
         le=65536,
     )
     packed_fov_degrees: float | None = setting(
         None,
-        "Field of view of the fisheye eyes in packed-alpha, in degrees; null is 190, or a fisheye video's own.",
+        "Field of view of packed-alpha's eyes, in degrees; null is 190, or a fisheye video's own.",
         ge=120,
         le=230,
     )
@@ -125,34 +121,33 @@ class OutputSettings(Section):
         "red", "Colour of the matte in packed-alpha; players read red."
     )
     blur_radius: float = setting(
-        24.0, "Strength of blur in pixels of a picture of 1080 lines; scales with the height.", gt=0, le=512
+        24.0, "Radius of blur in pixels at 1080 lines; scales with the height.", gt=0, le=512
     )
     overlay_color: RgbColor = setting(
-        RgbColor(255, 51, 102), "Tint over people in overlay; spelled as key_color."
+        RgbColor(255, 51, 102), "Tint over people in overlay; written as key_color."
     )
     overlay_opacity: float = setting(0.5, "Opacity of that tint.", ge=0, le=1)
     codec: Literal["auto"] | Codec = setting(
         "auto",
-        "Video codec; auto follows the output's file name and kind (alpha needs prores, vp9, ffv1 or png).",
+        "Video codec; auto follows the file name and kind.",
     )
     speed: EncoderSpeed = setting(
         "balanced",
-        "What the encoder trades for time; sets each codec's CRF and preset.",
+        "Encoding speed; sets each codec's CRF and preset.",
     )
     crf: int | None = setting(
         None,
-        "Constant rate factor on the codec's scale, lower is better (to 51 for h264 and h265, 63 for av1 and vp9); "
-        "null follows speed.",
+        "Quality on the codec's scale, lower is better; null follows speed.",
         ge=0,
         le=63,
     )
     preset: PresetName | None = setting(
         None,
-        "Preset by the encoder's own name or number, such as veryfast or 8; null follows speed.",
+        "Preset of the encoder, such as veryfast or 8; null follows speed.",
         min_length=1,
     )
     bit_depth: Literal["auto", 8, 10] = setting(
-        "auto", "Bits a sample; auto keeps the input's as far as the codec can."
+        "auto", "Bits per sample; auto keeps the input's where the codec can."
     )
     keep_partial: bool = setting(
         False, "Keep what was written, as a .part file, when a video stops being decodable."
@@ -172,20 +167,20 @@ class EdgeSettings(Section):
     """``edges``: what is done to the matte before it is used, in this order: threshold, grow, feather."""
 
     threshold: AlphaLevels | None = setting(
-        None, "Alpha levels [low, high] that become 0 and 1, linear between; null leaves alpha as it is."
+        None, "Alpha levels [low, high] that become 0 and 1, linear between; null changes nothing."
     )
     grow_px: float = setting(
         0.0, "Pixels of the output by which people grow; negative shrinks them.", ge=-256, le=256
     )
     feather_px: float = setting(
         0.0,
-        "Softness of the edge: standard deviation of a Gaussian, in pixels of the output.",
+        "Blur of the edge: standard deviation of a Gaussian, in pixels of the output.",
         ge=0,
         le=256,
     )
     decontaminate: bool = setting(
-        True, "Take the old background's colour out of soft edges; masks and overlays have none to take."
+        True, "Remove the old background's colour from soft edges; not in mask and overlay."
     )
     temporal_smoothing: float = setting(
-        0.0, "Weight of the past in the matte; steadies edges and lets motion lag.", ge=0, lt=1
+        0.0, "Weight of the previous matte; steadies edges, which then lag behind motion.", ge=0, lt=1
     )

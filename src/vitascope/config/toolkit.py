@@ -22,12 +22,8 @@ __all__ = ["BatchingSettings", "DataloaderSettings", "PipelineSettings", "Tensor
 class TensorrtPrecision(Section):
     """``tensorrt.precision``: the arithmetic that an engine may use beside fp32."""
 
-    fp16: bool = setting(
-        True, "Allow half precision in TensorRT engines; without it they compute in fp32 (or TF32)."
-    )
-    int8: bool = setting(
-        False, "Build TensorRT engines in 8-bit integers; a network that was not calibrated is refused."
-    )
+    fp16: bool = setting(True, "Allow FP16 in TensorRT engines; otherwise FP32 or TF32.")
+    int8: bool = setting(False, "Build TensorRT engines in INT8; the network must be calibrated.")
 
 
 class TensorrtSettings(Section):
@@ -36,13 +32,13 @@ class TensorrtSettings(Section):
     precision: TensorrtPrecision = Field(default_factory=TensorrtPrecision)
     workspace_gb: float = setting(
         4.0,
-        "Gigabytes (10^9 bytes) of scratch memory that TensorRT may use while it builds and runs an engine.",
+        "Gigabytes (10^9 bytes) of scratch memory that TensorRT may use.",
         gt=0,
         le=1000,
     )
     cache_dir: FilePath | None = setting(
         None,
-        "Folder of built TensorRT engines; null keeps them below VITASCOPE_HOME.",
+        "Folder of built TensorRT engines; null is below VITASCOPE_HOME.",
     )
 
 
@@ -51,14 +47,16 @@ class DynamicBatching(Section):
 
     min_batch_size: int = setting(
         1,
-        "Fewest pictures in a call of `StillSegmenter`; a smaller one is filled up with copies of its last.",
+        "Minimum pictures in a call of `StillSegmenter`; missing ones are copies of the last.",
         ge=1,
         le=MAX_BATCH_SIZE,
     )
-    max_batch_size: int = setting(8, "Most pictures in a call of `StillSegmenter`.", ge=1, le=MAX_BATCH_SIZE)
+    max_batch_size: int = setting(
+        8, "Maximum pictures in a call of `StillSegmenter`.", ge=1, le=MAX_BATCH_SIZE
+    )
     timeout_ms: float = setting(
         50.0,
-        "Milliseconds that a picture waits for those that other threads of `StillSegmenter` still prepare.",
+        "Milliseconds that a picture of `StillSegmenter` waits for those of other threads.",
         ge=0,
         le=60_000,
     )
@@ -93,7 +91,7 @@ class PreprocessStage(Section):
 
     cuda_streams: int = setting(
         4,
-        "CUDA streams that prepare network inputs, a batch each in turn.",
+        "CUDA streams that prepare the network's batches in turn.",
         ge=1,
         le=64,
     )
@@ -103,7 +101,7 @@ class InferenceStage(Section):
     """``pipeline.stages.inference``."""
 
     batch_size: BatchRange | None = setting(
-        None, "Consecutive frames for each call of the network; overrides model.batch_size; null leaves it."
+        None, "Consecutive frames a call of the network; overrides model.batch_size."
     )
 
 
@@ -112,7 +110,7 @@ class PostprocessStage(Section):
 
     threads: ThreadCount = setting(
         0,
-        "Threads that composite at a time on the CPU; 0 or null uses all cores.",
+        "Threads that composite on the CPU; 0 or null is all cores.",
         ge=0,
         le=4096,
     )
@@ -147,8 +145,8 @@ class DataloaderSettings(Section):
 
     pin_memory: bool = setting(
         True,
-        "Copy to and from the GPU through page-locked memory, which it reads and writes directly.",
+        "Copy to and from the GPU through page-locked memory, which is faster.",
     )
     persistent_workers: bool = setting(
-        True, "Keep worker processes, and the networks open in them, from one video to the next."
+        True, "Keep worker processes and their networks from one video to the next."
     )

@@ -59,7 +59,7 @@ def setting(default: object, description: str, **limits: float) -> Any:
     """Declare a setting.
 
     Args:
-        default: Its value when nobody says otherwise; validated like any other.
+        default: Its value if nothing sets it; validated like any other.
         description: One sentence for ``config show`` and the reference; names the unit.
         **limits: ``ge``, ``gt``, ``le``, ``lt`` of a number, ``min_length`` of a text.
 
@@ -312,7 +312,7 @@ def _parse_path(value: object) -> object:
 
 
 def _parse_preset(value: object) -> object:
-    # Of the encoders that number their presets, SVT-AV1 goes furthest, to 13.
+    # SVT-AV1 has the highest preset number, 13.
     return str(value) if type(value) is int and 0 <= value <= 13 else value
 
 

@@ -21,9 +21,10 @@ from vitascope.errors import ConfigError
 __all__ = [
     "FileEntry",
     "display",
+    "document_of",
     "dump_yaml",
     "parse_value",
-    "read_document",
+    "read_content",
     "read_settings_file",
     "unknown_setting",
 ]
@@ -103,7 +104,7 @@ def read_settings_file(path: Path, *, label: str) -> list[FileEntry]:
     Raises:
         ConfigError: Missing or unreadable file, YAML syntax, unknown or repeated key; names the line.
     """
-    with _composed(_read(path, label=label), label=label) as (loader, root):
+    with _composed(read_content(path, label=label), label=label) as (loader, root):
         entries = [] if root is None or _is_null(root) else list(_entries(loader, root, "", label=label))
     lines: dict[str, int] = {}
     for entry in entries:
@@ -113,18 +114,18 @@ def read_settings_file(path: Path, *, label: str) -> list[FileEntry]:
     return entries
 
 
-def read_document(path: Path, *, label: str) -> tuple[Any, dict[tuple[str | int, ...], int]]:
-    """Read any YAML file as plain data.
+def document_of(content: bytes, *, label: str) -> tuple[Any, dict[tuple[str | int, ...], int]]:
+    """Read any YAML text as plain data.
 
     Args:
-        path: The file, UTF-8 or UTF-16 with byte order mark.
-        label: How messages name it.
+        content: The text, UTF-8 or UTF-16 with byte order mark.
+        label: How messages name its file.
 
     Returns:
         The data, and the line of each value by its place in it: ``("marks", 2, "click")``.
 
     Raises:
-        ConfigError: Missing or unreadable file, YAML syntax, or a name that stands twice; names the line.
+        ConfigError: YAML syntax, or a name that stands twice; names the line.
     """
     lines: dict[tuple[str | int, ...], int] = {}
 
@@ -141,7 +142,7 @@ def read_document(path: Path, *, label: str) -> tuple[Any, dict[tuple[str | int,
                 lines[inner] = key.start_mark.line + 1
                 note(value, inner)
 
-    with _composed(_read(path, label=label), label=label) as (loader, root):
+    with _composed(content, label=label) as (loader, root):
         if root is None:
             return None, lines
         note(root, ())
@@ -205,7 +206,16 @@ def unknown_setting(key: str, *, source: str) -> ConfigError:
     return ConfigError(f"{source}: unknown setting {_shorten(key)!r}; {hint}")
 
 
-def _read(path: Path, *, label: str) -> bytes:
+def read_content(path: Path, *, label: str) -> bytes:
+    """Read a settings file, as far as one may be long.
+
+    Args:
+        path: The file.
+        label: How messages name it.
+
+    Raises:
+        ConfigError: It is missing, cannot be read, or is too long.
+    """
     try:
         is_folder = path.is_dir()
         content = b""

@@ -49,7 +49,7 @@ def on_cuda_stream(stream: Any) -> Iterator[Any]:
 
 
 def recorded(record: Callable[[], T]) -> T:
-    """Record a graph; again where somebody else made the device wait meanwhile.
+    """Record a graph; again if somebody else synchronised the device meanwhile.
 
     Decoders of FFmpeg do so as they open and close, on threads of their own that know no turns.
 

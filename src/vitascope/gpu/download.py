@@ -21,7 +21,7 @@ _ALIGNMENT_BYTES = 256
 
 
 class Copy:
-    """A copy that goes on, and what must live until it is over."""
+    """A copy in progress, and what must live until it is over."""
 
     __slots__ = ("event", "is_over", "keep")
 
@@ -128,7 +128,7 @@ class Download:
 
 
 def _runs(arrays: Sequence[Any]) -> list[list[Any]]:
-    """Arrays that lie one behind the other on the GPU, as the planes of one picture do: one copy brings them."""
+    """Arrays that lie one behind the other on the GPU, such as the planes of a picture: one copy brings them all."""
     runs: list[list[Any]] = []
     end = None
     for array in arrays:

@@ -23,7 +23,7 @@ _DLPACK_HOST = (1, 3)  # kDLCPU and kDLCUDAHost
 
 
 def kind_of(array: Any) -> ArrayKind:
-    """Which library an array belongs to; asks none of them, so that none is imported for it.
+    """Which library an array belongs to; imports none of them.
 
     Raises:
         TypeError: It is no array.

@@ -119,7 +119,7 @@ def open_input(path: str | PathLike[str], *, hwaccel: HWAccel | None = None) -> 
 
 
 def fraction_or_none(rational: Fraction | None) -> Fraction | None:
-    """A time base, a rate or an aspect as PyAV gives it; None where FFmpeg does not know it (0/1)."""
+    """A time base, a rate or an aspect as PyAV gives it; None if FFmpeg does not know it (0/1)."""
     return Fraction(rational.numerator, rational.denominator) if rational else None
 
 

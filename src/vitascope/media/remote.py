@@ -33,7 +33,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
 _STORES = frozenset({"abfs", "adl", "az", "gcs", "gs", "memory", "oss", "s3", "s3a"})
 """They have no folders, only names with slashes."""
 _BLOCK_BYTES, _BLOCKS = 4 << 20, 8
-"""What is asked for at a time, and how many of these each open file keeps: demuxers read forwards, and now and then an
+"""Size of a request, and how many of them each open file keeps: demuxers read forwards, and now and then an
 index elsewhere."""
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class RemotePath(_Base):
         return file if "b" in mode else io.TextIOWrapper(file, encoding, errors, newline)
 
     def iterdir(self) -> Generator[RemotePath, None, None]:
-        """What lies in it."""
+        """Its content."""
         with self._as_of_a_file():
             names = self._store().ls(self._key, detail=False)
         yield from (path for name in names if (path := self._named(name)) != self)

@@ -46,7 +46,7 @@ def planes_of(rgb: npt.NDArray[np.uint8]) -> tuple[Plane, Plane, Plane]:
 
 
 def rgb_of(frame: Frame) -> npt.NDArray[np.uint8]:
-    """The picture of a frame; chroma is taken for lying between its pixels, which is off by half of one at most.
+    """The picture of a frame; chroma is assumed between its pixels, which is off by half a pixel at most.
 
     Args:
         frame: In the host's memory, with three planes.

@@ -1,4 +1,4 @@
-"""Any network on the CPU, in a job on the GPU: pictures come down to it, coefficients go up again."""
+"""A network on the CPU in a job on the GPU: pictures come down to it, coefficients go up again."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class SpatialState(NetworkState, Protocol):
     """
 
     def window(self, parts: Sequence[Region]) -> SpatialState:
-        """The state of parts of the pictures: a copy; empty where the state is."""
+        """The state of parts of the pictures: a copy; empty if the state is."""
         ...
 
     def put(self, parts: Sequence[Region], state: SpatialState) -> None:
@@ -169,7 +169,7 @@ class SpatialState(NetworkState, Protocol):
         ...
 
     def copy(self) -> SpatialState:
-        """The same features apart, to go another way from here; empty where the state is."""
+        """The same features apart, to go another way from here; empty if the state is."""
         ...
 
     def take(self, state: SpatialState, share: FloatArray) -> None:
@@ -258,7 +258,7 @@ def side_multiple(network: MattingNetwork) -> int | None:
 
 
 def engine_notes(opened: object) -> tuple[str, ...]:
-    """Say which engines that were kept from an earlier run were built anew, and why, one line each.
+    """Say which engines that were kept from an earlier run were built again, and why, one line each.
 
     Args:
         opened: A network or an engine; those that keep nothing say nothing.
@@ -276,7 +276,7 @@ def join_pictures(
         images: float32 [T, E, C, H, W] or [T, E, H, W, C].
         name: The network's name, for the message.
         layout: Order of the last three axes.
-        size: (height, width) that the network takes; None where it takes any.
+        size: (height, width) that the network takes; None if it takes any.
 
     Returns:
         float32 [T * E, ...], C-contiguous; a view where possible.

@@ -1,1 +1,1 @@
-"""What a person sees while a job runs, and after it."""
+"""Progress, logs and metrics of jobs."""

@@ -1,4 +1,4 @@
-"""What the jobs of one process counted and measure now: read when somebody looks, never pushed by the work itself."""
+"""Counters and gauges of the jobs of one process: read on demand, never pushed by the work itself."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class JobCounts:
     """Counters and gauges of one process: of its jobs, one after another, and of a live run beside. A context manager.
 
     Nothing is measured for it: each look reads the counters that a pipeline keeps anyway, on the thread of whoever
-    looks. Counters go on from run to run and never fall; a job and a live run at one time are added up. Of gauges
-    that both have, the job's are told.
+    looks. Counters go on from run to run and never fall; a job and a live run at one time are added up. If both
+    have a gauge, the job's counts.
 
     Args:
         gpus: Looked at, too, by number; closed with it. See ``watch_gpus``.
@@ -84,11 +84,11 @@ class JobCounts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the GPUs."""
+        """Release the GPUs."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the GPUs."""
+        """Release the GPUs."""
         with self._gpu_lock:
             gpus, self._gpus = self._gpus, {}
         for gpu, _ in gpus.values():

@@ -1,4 +1,4 @@
-"""Single keys from the terminal, while something runs, and what Ctrl-C does meanwhile."""
+"""Single keys from the terminal while something runs, and what Ctrl-C does meanwhile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PressedKeys:
         """Hand keys on from now on.
 
         Args:
-            press: Told each character, from a thread.
+            press: Called with each character, from a thread.
             at_interrupt: Called on the first Ctrl-C; the second one interrupts as ever. It runs between any two steps
                 of the main thread, so it may wait for nothing that the main thread holds.
         """

@@ -16,7 +16,7 @@ _lock = threading.Lock()
 
 
 class TimingLogger(logging.LoggerAdapter[logging.Logger]):
-    """A standard logger with timers; what it logs goes where ``logging`` is told to send it.
+    """A standard logger with timers; ``logging`` decides where its messages go.
 
     Timers are spans of a ``Profiler``: they nest, work in any thread, and time the GPU, too, where one is in use.
 
@@ -42,7 +42,7 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
 
         Returns:
             ``{"timers": {name: {...}}}`` with ``count``, ``total``, ``mean``, ``min``, ``max``, and within 2.2 %
-            ``p50``, ``p95`` and ``p99``; ``gpu_mean`` and ``gpu_total`` are None where no GPU was timed.
+            ``p50``, ``p95`` and ``p99``; ``gpu_mean`` and ``gpu_total`` are None if no GPU was timed.
         """
         timers: dict[str, dict[str, Any]] = {}
         for name, row in self.profiler.by_name().items():

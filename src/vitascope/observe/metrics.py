@@ -1,6 +1,6 @@
 """Metrics of running jobs for Prometheus, and a small server for them: ``http://127.0.0.1:9100/metrics``.
 
-They are read when they are asked for, never pushed by the work itself. The metrics and their labels are in
+They are read when they are requested, never pushed by the work itself. The metrics and their labels are in
 ``readings.py``; the text format is that of ``prometheus-client``
 (https://prometheus.io/docs/instrumenting/exposition_formats/).
 """
@@ -150,7 +150,7 @@ class MetricsServer:
         )
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.server_address[1]}/metrics"
-        """Where Prometheus finds it."""
+        """Its address for Prometheus."""
 
     def __enter__(self) -> Self:
         """Begin to answer."""

@@ -36,7 +36,7 @@ class JobProgress:
     Args:
         console: Where to draw; stderr, so that stdout stays free for results.
         visible: False shows nothing, whatever the console is.
-        tell: Told once a second, as plain values for machines, instead of anything being shown.
+        tell: Called once a second with plain values, instead of showing anything.
     """
 
     def __init__(
@@ -194,10 +194,10 @@ class _Job(NamedTuple):
     counts: Callable[[], dict[str, int]] | None = None
 
     def paced(self, report: PipelineReport) -> str:
-        """How fast it is, in a few words."""
+        """Its speed, in a few words."""
         return f"{report.items_per_second:.1f} fps" if self.pace is None else self.pace()
 
 
 def stage_loads(report: PipelineReport) -> str:
-    """How busy each stage is, for example ``decode 12% prep 4% infer 99%``."""
+    """The load of each stage, for example ``decode 12% prep 4% infer 99%``."""
     return " ".join(f"{_SHORT_NAMES.get(stage.name, stage.name)} {stage.load:.0%}" for stage in report.stages)

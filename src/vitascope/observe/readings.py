@@ -104,7 +104,7 @@ _MOST_NAMES = 64
 
 @dataclass(slots=True)
 class Readings:
-    """One look at a run."""
+    """One reading of a run."""
 
     counts: dict[Series, npt.NDArray[np.float64]] = field(default_factory=dict)
     """Counters: float64 [1]. Histograms: float64 [22], the sum in seconds, then the buckets, not cumulative."""
@@ -184,7 +184,7 @@ class QueueFigures(Protocol):
 
     @property
     def frame_count(self) -> int | None:
-        """Expected frames of all; None where one does not say."""
+        """Expected frames of all; None if one does not say."""
         ...
 
     @property
@@ -212,7 +212,7 @@ class LiveFigures(Protocol):
 
     @property
     def repeated(self) -> int:
-        """How many of these were shown again."""
+        """Number of these that were shown again."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""What the reports of all jobs on videos say, and their values: plain ones for JSON, sizes in words."""
+"""The common part of all reports on videos, and their values: plain ones for JSON, sizes in words."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoReport:
-    """What every job on a video says of itself."""
+    """The report of any job on a video."""
 
     frame_count: int
     corrupt_count: int = 0
     """Damaged packets and pictures of the input that were skipped."""
     notes: tuple[str, ...]
-    """What was not done, or had no effect, one line each."""
+    """Notes on what was not done or had no effect, one line each."""
     profile: str
     wall_seconds: float
     pipeline: PipelineReport

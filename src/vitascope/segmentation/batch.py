@@ -14,7 +14,8 @@ from vitascope.errors import InputError, OutputError, VitascopeError, let_go, on
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo, find_videos
 from vitascope.media.remote import path_of
 from vitascope.media.writing.output_target import refuse_unwritable
-from vitascope.segmentation.plan import PlannedVideo, is_finished, plan_outputs, refuse_clashes
+from vitascope.segmentation.finished import is_finished, remember_finished
+from vitascope.segmentation.plan import PlannedVideo, plan_outputs, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
 
@@ -138,7 +139,9 @@ def segment(
     )
     refuse_clashes([planned], settings=loaded.settings)
     with Segmenter(loaded=loaded) as segmenter:
-        return segmenter.write(planned.video, planned.outputs, preview=planned.preview)
+        report = segmenter.write(planned.video, planned.outputs, preview=planned.preview)
+    remember_finished(planned, loaded.settings.video, resumed=False)
+    return report
 
 
 def _only_video(video: Path) -> FoundVideo:
@@ -168,8 +171,8 @@ def segment_all(
     Args:
         segmenter: Does the work.
         planned: Inputs and outputs.
-        resume: Leave out videos whose outputs all exist and are as long as is wanted now, and go on with the stretches
-            that earlier runs left of others.
+        resume: Leave out videos whose outputs all exist and are the stretch that is wanted now, and go on with the
+            stretches that earlier runs left of others.
         on_start: Called when a video's files are open.
         on_queue: Told the queue of several videos before it begins, where several processes share it.
 
@@ -193,6 +196,7 @@ def segment_all(
             report = segmenter.write(
                 plan.video, plan.outputs, preview=plan.preview, on_start=started, resume=resume
             )
+            remember_finished(plan, segmenter.settings.video, resumed=resume)
             yield Outcome(plan, report)
         except VitascopeError as error:
             let_go(error)  # the next video needs the memory
@@ -222,4 +226,6 @@ def _by_all(
         on_start=on_start or (lambda *_: None),
         resume=resume,
     ):
+        if ended.report is not None:
+            remember_finished(ended.planned, segmenter.settings.video, resumed=resume)
         yield Outcome(ended.planned, ended.report, ended.error)

@@ -1,4 +1,4 @@
-"""Which devices a run works on, and how much it does at a time: frames, sessions, threads, streams, processes."""
+"""Devices of a run, and how much it does at a time: frames, sessions, threads, streams, processes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def open_streams(device: Device, settings: Settings) -> JobStreams | None:
 
 
 def frames_per_call(loaded: LoadedSettings, info: VideoInfo, *, streams: JobStreams | None) -> int:
-    """Consecutive frames for each call: what was asked for; else the profile's, and on a GPU as many as fill it.
+    """Consecutive frames for each call: what was requested; else the profile's, and on a GPU as many as fill it.
 
     ``performance.mode`` takes one for latency, and for throughput 8 to 16 where nobody asked for a number.
     """
@@ -89,13 +89,13 @@ class Parallelism:
     """Within one process. The order of frames is kept whatever the numbers are."""
 
     prepare_threads: int = 1
-    """Threads that make the network's pictures on the processor."""
+    """Threads that prepare the network's pictures on the CPU."""
     prepare_streams: int = 1
     """CUDA streams that make them on a GPU, a batch each in turn."""
     batches_ahead: int = 2
     """Batches that each of them may have waiting for the network."""
     draw_threads: int = 1
-    """Threads that refine and draw on the processor; those that need frames in order do it on one."""
+    """Threads that refine and draw on the CPU; one if frames must stay in order."""
 
     def prepared_limits(self, limits: QueueLimits, *, frames: int) -> QueueLimits:
         """The limits of the queue before the network on the CPU, which holds frames.
@@ -113,7 +113,7 @@ class Parallelism:
 
 
 def parallelism_of(settings: Settings) -> Parallelism:
-    """What the settings ask for."""
+    """The parallelism that the settings ask for."""
     stages = settings.pipeline.stages
     return Parallelism(
         prepare_threads=max(settings.model.num_workers, 1),
@@ -125,7 +125,7 @@ def parallelism_of(settings: Settings) -> Parallelism:
 
 
 def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_shared: bool) -> list[str]:
-    """Wishes about threads, streams and processes that had no effect, a line each.
+    """Settings of threads, streams and processes that had no effect, a line each.
 
     Args:
         loaded: Settings, and where they came from.
@@ -138,9 +138,9 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
         idle["model.num_workers"] = "the GPU prepared the pictures"
         idle["pipeline.stages.postprocess.threads"] = "the GPU drew the pictures"
         if not is_shared:
-            idle["processing.use_multiprocessing"] = "processes share the processor, and a GPU computed"
+            idle["processing.use_multiprocessing"] = "processes share the CPU, and a GPU computed"
     else:
-        idle["pipeline.stages.preprocess.cuda_streams"] = "the processor prepared the pictures"
+        idle["pipeline.stages.preprocess.cuda_streams"] = "the CPU prepared the pictures"
         if settings.edges.temporal_smoothing > 0 and settings.pipeline.stages.postprocess.threads > 1:
             idle["pipeline.stages.postprocess.threads"] = "temporal smoothing takes frames in order"
     if not is_shared:
@@ -150,7 +150,7 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
 
 
 def works_in_processes(settings: Settings) -> bool:
-    """True when several processes share each video: in a cluster, on several GPUs, or on the processor."""
+    """True when several processes share each video: in a cluster, on several GPUs, or on the CPU."""
     gpu = settings.gpu
     if settings.processing.cluster is not None:
         return True

@@ -87,7 +87,7 @@ class FilmJob(ABC):
         """The stages between decoder and encoder; they take frames and give ``Rendered`` in the host's memory.
 
         Args:
-            wants_alpha: Told a frame's index; True where alpha and the frame itself are given, too.
+            wants_alpha: Called with a frame's index; True where alpha and the frame itself are given, too.
             draws: False for a frame of which no pictures are wanted, only what network and smoother remember of it.
             on_device: Give ``PicturesOnGpu`` instead: nothing comes down.
 
@@ -108,7 +108,7 @@ class FilmJob(ABC):
         self.notes += self.matting.finish(is_whole=is_whole)
 
     def lever_report(self) -> LeverReport:
-        """What became of the frames, once all are through."""
+        """The levers' report, once all frames are through."""
         return self.matting.report()
 
 

@@ -201,7 +201,7 @@ class FilmRunner:
                 threads=threads,
                 alone=len(outputs) == 1,
                 hardware=hardware_for(self.settings.gpu, output_count=len(outputs)),
-                # Frames of a GPU come faster than one encoder on the processor takes them.
+                # Frames of a GPU come faster than one encoder on the CPU takes them.
                 parallel_encoders=1 if self.streams is None else "auto",
                 device_id=self.settings.gpu.device_id,
             )

@@ -1,4 +1,4 @@
-"""Which way a video takes: through the GPU where its frames can stay there, else through the CPU."""
+"""Chooses the way of a video: through the GPU if its frames can stay there, else through the CPU."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def open_job(
         )
 
     if streams is None or not can_stay_on_gpu(info.format):
-        # A shot's first frames may come together with more: calls stay as large as was asked for.
+        # A shot's first frames may come together with more: calls stay as large as was requested.
         sizer = AdaptiveBatchSizer(
             frames_per_call, max_batch_size=frames_per_call, min_batch_size=frames_per_call, growing=False
         )

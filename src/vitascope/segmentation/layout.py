@@ -1,4 +1,4 @@
-"""What a video is to VR: by the settings, the file, its name, and where these are silent its pictures."""
+"""Layout and projection of a video: from the settings, the file, its name, or else its pictures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def vr_of(
 
 
 def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
-    """Whether pictures would tell more: decoding some takes longer than opening a file."""
+    """True if pictures would show more: decoding some takes longer than opening a file."""
     if said.projection is Projection.FISHEYE:
         return True  # where its circle lies
     if said.layout_reason.how == NO_SIGN and possible_layout(info.width, info.height) is not None:

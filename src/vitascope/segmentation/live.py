@@ -2,10 +2,10 @@
 
 ::
 
-    camera ──> a film's own stages, one frame at a time ──> sinks
+    camera ──> a video's own stages, one frame at a time ──> sinks
           newest               newest               newest
 
-Mattes and pictures are made by what makes those of films (``jobs.open_job``); the loop around it is that of every live
+Mattes and pictures are made by what makes those of videos (``jobs.open_job``); the loop around it is that of every live
 run (``media.live.loop``). A frame's pts is the moment of its capture.
 """
 
@@ -70,7 +70,7 @@ _TIME_BASE = Fraction(1, 1_000_000)
 _SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image2")
 """How pictures leave: as they are, a mask with all its levels."""
 _CAMERA_FPS = 30.0
-"""What a camera is asked for, unless ``performance.target_fps`` was set: a profile's is about films and headsets."""
+"""What a camera is asked for, unless ``performance.target_fps`` was set: a profile's is about videos and headsets."""
 _FIRST_PICTURE_SECONDS = 10.0
 """Longer than cameras take to wake up."""
 IN_ONE_PROCESS = (
@@ -82,7 +82,7 @@ _CLOSE = 0.9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FilmPicture:
-    """A frame of a film that came due."""
+    """A frame of a video that came due."""
 
     frame: Frame
     captured_seconds: float
@@ -161,15 +161,15 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
     """One camera whose people are cut out. ``run`` works until it is stopped; all else may be called meanwhile.
 
     Args:
-        source: The camera, or a film in its place.
+        source: The camera, or a video in its place.
         job: What is done with a frame; its queues drop the oldest.
         info: Of the pictures.
         said: The fields of ``LiveMattingReport`` that do not change, by name.
         outlets: Started sinks; not closed here.
         controls: Keys.
         options: How to go about it.
-        on_report: Told a report when one was asked for.
-        on_message: Told, in one line, what should be known at once.
+        on_report: Called with a report when one was requested.
+        on_message: Called with one line that the user should see at once.
         sampler: Measures CPU and GPU; started.
         with_spans: Lays a profiler's spans around the work of the stages.
     """
@@ -264,11 +264,11 @@ def live_settings(source: SettingsSource) -> tuple[LoadedSettings, str | None]:
     Who names no profile, network or settings file gets ``fast`` on a CPU, which keeps up with a camera there.
 
     Args:
-        source: What was asked for.
+        source: What was requested.
 
     Raises:
         ConfigError: As ``load_settings``.
-        DeviceError: A GPU that was asked for is missing.
+        DeviceError: A GPU that was requested is missing.
     """
     loaded = source.load()
     if source.profile is not None or source.files or loaded.origin("model.name").explicit:
@@ -303,8 +303,8 @@ def segment_live(
         camera_size: (width, height) that the camera is asked for.
         seconds: When to stop by itself.
         on_start: Given the run before it begins, for keys, ``stop`` and ``pace``.
-        on_report: Told a report when R was pressed.
-        on_message: Told, in one line, what should be known at once.
+        on_report: Called with a report when R was pressed.
+        on_message: Called with one line that the user should see at once.
     """
     settings, performance = runner.settings, runner.settings.performance
     made_sinks = check_live(source, sinks, loaded=runner.loaded, camera_size=camera_size, seconds=seconds)
@@ -461,7 +461,7 @@ def _open_source(
     on_message: Callable[[str], object] | None,
     stack: ExitStack,
 ) -> tuple[Camera | _FilmSource, VideoInfo, Any]:
-    """Open a camera or a film; with what its pictures are, and of a camera the luma of the first of them."""
+    """Open a camera or a video; with what its pictures are, and of a camera the luma of the first of them."""
     performance = loaded.settings.performance
     if not is_camera(source):
         film = stack.enter_context(_FilmSource(Path(source), loaded=loaded))

@@ -75,7 +75,7 @@ def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
         notes.append(f"{reader.hidden_count} frames are left out by the video's edit list, as by a player")
     if reader.repeated_pts_count:
         notes.append(
-            f"{reader.repeated_pts_count} frames had the time of the one before, or an earlier one; they follow it"
+            f"{reader.repeated_pts_count} frames had the time of the one before, or were out of order; they follow it"
         )
     if reader.clock_jump_count:
         notes.append(
@@ -115,7 +115,7 @@ def notes_on(
         notes.append("the video is interlaced; it was matted and written as full pictures, combing included")
     if device.kind == "cuda" and not can_stay_on_gpu(info.format):
         notes.append(
-            f"{info.source_format} cannot stay on the GPU, whose kernels read 4:2:0 of 8 or 10 bits: the processor "
+            f"{info.source_format} cannot stay on the GPU, whose kernels read 4:2:0 of 8 or 10 bits: the CPU "
             "prepared and drew the frames"
         )
     stays_on_gpu = device.kind == "cuda" and can_stay_on_gpu(info.format)
@@ -142,9 +142,9 @@ def notes_on(
     if device.kind == "cpu":
         acts = loaded.settings.gpu.precision == "int8"  # or the video was refused
         idle = tuple(key for key in _GPU_ONLY if not (acts and key == "gpu.precision"))
-        why = "this run computed on the processor"
+        why = "this run computed on the CPU"
     elif isinstance(network, HostNetwork):
-        idle, why = _OF_GPU_ENGINES, f"{network.name} computed on the processor"
+        idle, why = _OF_GPU_ENGINES, f"{network.name} computed on the CPU"
     for key in idle:
         if loaded.origin(key).explicit:
             notes.append(f"{key} has no effect here: {why}")

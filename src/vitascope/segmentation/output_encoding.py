@@ -42,7 +42,7 @@ def check_kinds(kinds: Sequence[str], settings: OutputSettings) -> None:
 
 
 def hardware_for(gpu: GpuSettings, *, output_count: int) -> Hardware:
-    """Which encoder a run may take; ``auto`` only where what its trial has not shown cannot fail.
+    """The encoder that a run may take; ``auto`` only if nothing can fail that its trial has not shown.
 
     Args:
         gpu: The wishes.
@@ -80,7 +80,7 @@ def encoding_for(
         alone: True for the only output of a run.
         hardware: Which encoder, see ``choose_encoding``. ``auto`` leaves HDR metadata to the CPU's encoders, which
             write them into the bitstream.
-        parallel_encoders: ``auto`` where frames come faster than one encoder of the processor takes them.
+        parallel_encoders: ``auto`` where frames come faster than one encoder of the CPU takes them.
         device_id: The GPU that frames come from.
 
     Raises:

@@ -29,7 +29,6 @@ __all__ = [
     "PlannedVideo",
     "descriptions_of",
     "file_key",
-    "is_finished",
     "no_picture_between",
     "plan_outputs",
     "refuse_clashes",
@@ -439,10 +438,6 @@ def _identity(path: Path) -> _Identity | None:
     return status.st_dev, status.st_ino
 
 
-# A frame at 2 frames a second: rounding of containers is far below, a forgotten --end far above.
-_TOLERANCE_SECONDS = 0.5
-
-
 def no_picture_between(video: str | PathLike[str], wanted: VideoSettings, info: VideoInfo) -> InputError:
     """The error for a start and an end that no picture lies between."""
     end = "the end" if wanted.end_seconds is None else f"{wanted.end_seconds:g} s"
@@ -450,59 +445,7 @@ def no_picture_between(video: str | PathLike[str], wanted: VideoSettings, info: 
     return InputError(f"{video}: no picture between {wanted.start_seconds:g} s and {end}{length}")
 
 
-def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
-    """True when every output exists and covers the stretch that is wanted, and so need not be made again.
-
-    A try with ``--end 5`` must not make a later ``--resume`` believe that the whole video is done. Videos that do not
-    say how long they are count as long enough. Outputs that are older than the hints were made by others.
-    """
-    if not planned.is_done:
-        return False
-    hints, wanted = settings.people.hints, settings.video
-    try:
-        if hints is not None and any(_changed(path) < _changed(hints) for _, path in planned.outputs):
-            return False
-        return all(_is_long_enough(planned.video, path, wanted) for _, path in planned.outputs)
-    except InputError:  # what cannot be read is not finished; an unreadable input says so when its turn comes
-        return False
-
-
-def _changed(path: Path) -> int:
-    """When a file was written, in nanoseconds; what is not there never was."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-def _is_long_enough(video: Path, output: Path, wanted: VideoSettings) -> bool:
-    source, made = probe(video), probe(output)
-    if source.duration_seconds is None or made.container == "images":
-        return _has_enough_pictures(source, made, wanted)
-    if made.duration_seconds is None:
-        return True
-    return abs(made.duration_seconds - wanted_seconds(source.duration_seconds, wanted)) <= _tolerance(
-        source.duration_seconds, wanted
-    )
-
-
-def _has_enough_pictures(source: VideoInfo, made: VideoInfo, wanted: VideoSettings) -> bool:
-    """A folder of pictures, and pictures of pictures, are counted: they have no time of their own."""
-    count, duration = source.frame_count_estimate, source.duration_seconds
-    if count is None or made.frame_count_estimate is None:
-        return True
-    if not duration:
-        return made.frame_count_estimate >= count or wanted != VideoSettings()
-    share = wanted_seconds(duration, wanted) / duration
-    slack = _tolerance(duration, wanted) / duration
-    return made.frame_count_estimate >= count * (share - slack)
-
-
 def wanted_seconds(duration_seconds: float, wanted: VideoSettings) -> float:
     """The length of the stretch that is wanted of a video of some length."""
     end = min(duration_seconds, wanted.end_seconds or duration_seconds)
     return end - wanted.start_seconds
-
-
-def _tolerance(duration_seconds: float, wanted: VideoSettings) -> float:
-    return _TOLERANCE_SECONDS + 0.01 * min(duration_seconds, wanted.end_seconds or duration_seconds)

@@ -1,4 +1,4 @@
-"""What a finished job says of itself, for machines and in words."""
+"""The report of a finished job, as plain values and in words."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ class SegmentReport(VideoReport):
     network_size: tuple[int, int]
     """(height, width) of the network's picture."""
     peak_memory_bytes: int | None
-    """Largest resident size of the process so far; None where the system does not tell."""
+    """Largest resident size of the process so far; None if the system does not report it."""
     levers: LeverReport | None = None
-    """What became of the frames on their way to the network; None where several processes shared the video."""
+    """What became of the frames on their way to the network; None if several processes shared the video."""
     gpu: GpuReport | None = None
-    """Time and memory of the GPU; None where the frames stayed on the processor."""
+    """Time and memory of the GPU; None if the frames stayed on the CPU."""
 
 
 def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages: bool = False) -> list[str]:
-    """What a person wants to know after a job, a line each; the outputs first.
+    """The summary after a job, a line each; the outputs first.
 
     Args:
         report: Of the job.
@@ -112,7 +112,7 @@ def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages
 
 
 def _pace(report: SegmentReport) -> str:
-    """How long a frame keeps the stage that sets the pace; the way through all queues says little of a file job."""
+    """Time of a frame in the stage that sets the pace; the way through all queues says little of a file job."""
     stages = report.pipeline.stages
     bottleneck = report.pipeline.bottleneck
     slowest = next((stage for stage in stages if bottleneck and stage.name == bottleneck.stage), stages[0])

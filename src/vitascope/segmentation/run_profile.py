@@ -21,7 +21,7 @@ PARTS_OF_STAGES = {
 
 
 def profile_paths(output: Path) -> tuple[Path, Path]:
-    """Where profile and trace of a run lie.
+    """Paths of a run's profile and trace.
 
     Args:
         output: The first output; of a folder of pictures, they lie beside the folder.
@@ -30,7 +30,7 @@ def profile_paths(output: Path) -> tuple[Path, Path]:
 
 
 def not_profiled(*, wanted: bool) -> list[str]:
-    """What to say of a run whose work is done in other processes, where no profiler looks."""
+    """The note on a run that is not profiled because other processes do its work."""
     if not wanted:
         return []
     return [

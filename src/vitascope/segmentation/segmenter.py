@@ -45,7 +45,7 @@ class Segmenter:
         settings: Values by dotted key, for example ``{"model.name": "selfie", "edges.feather_px": 1.5}``.
         loaded: Settings that were loaded already, instead of ``profile`` and ``settings``.
         store: Where networks lie; the user's own store when omitted.
-        fetch_progress: Told how far the download of a network is.
+        fetch_progress: Called with the progress of a network's download.
 
     Raises:
         ConfigError: A setting is unknown or out of range.
@@ -186,7 +186,7 @@ class Segmenter:
 
         Args:
             planned: Inputs and outputs, which do not clash.
-            on_queue: Told the queue before it begins: how far all are, what is done where.
+            on_queue: Called with the queue before it begins: how far all are, what is done where.
             on_start: Called as each video begins, from this thread.
             resume: As for ``write``.
 
@@ -263,8 +263,8 @@ class Segmenter:
             seconds: When to stop by itself; None runs on.
             on_start: Given the run before it begins: its ``stop()`` ends it, from any thread, ``report()`` tells how
                 it is, and ``controls.press`` is a key.
-            on_report: Told a report when the key R was pressed.
-            on_message: Told, in one line, what should be known at once: a camera that is gone, a sink that failed.
+            on_report: Called with a report when the key R was pressed.
+            on_message: Called with one line that the user should see at once: a lost camera, a failed sink.
 
         Returns:
             The report of the whole run; its ``failure`` says which sinks failed.

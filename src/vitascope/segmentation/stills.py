@@ -1,4 +1,4 @@
-"""Single pictures of many threads: what they hand in at the same time shares one call of the network.
+"""Single pictures from many threads: those handed in at the same time share one call of the network.
 
 Each thread prepares its picture and refines its matte by itself; only the network is shared, behind a
 ``DynamicBatcher``. The pictures of one call lie where a stereo video's eyes lie, each with a memory of its own that
@@ -52,12 +52,12 @@ class StillSegmenter:
         settings: Values by dotted key, for example ``{"batching.dynamic.max_batch_size": 16}``.
         loaded: Settings that were loaded already, instead of ``profile`` and ``settings``.
         store: Where networks lie; the user's own store when omitted.
-        fetch_progress: Told how far the download of a network is.
+        fetch_progress: Called with the progress of a network's download.
 
     Raises:
         ConfigError: A setting is unknown or out of range.
         UsageError: INT8 on the CPU, or only some people shall be kept.
-        DeviceError: A GPU was asked for and cannot be had.
+        DeviceError: A GPU was requested and cannot be had.
         ModelError: The network cannot be had.
         EngineError: The engine cannot load it.
     """
@@ -136,7 +136,7 @@ class StillSegmenter:
             return self._mask(picture)
 
     def stats(self) -> BatcherStats:
-        """How many pictures shared calls, and how long they waited."""
+        """Numbers of pictures that shared calls, and their waiting times."""
         return self._batcher.stats()
 
     def _mask(self, picture: npt.NDArray[np.uint8]) -> Plane:

@@ -1,4 +1,4 @@
-"""The files of one job: written together, finished together, or not at all, however the run ends."""
+"""The files of one job: all are finished, or none, however the run ends."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def _kept_files(files: OutputSet) -> str:
 
 @contextmanager
 def keeping_what_was_written(files: OutputSet, *, of_damaged: bool) -> Iterator[None]:
-    """Keep what a run has written when Ctrl-C ends it, and when damage does if that is asked for; the error says so."""
+    """Keep what a run has written when Ctrl-C ends it, and when damage does if that is requested; the error says so."""
     try:
         yield
     except KeyboardInterrupt as error:

@@ -30,11 +30,11 @@ class CorrectionsClashError(UsageError):
 
 
 class Corrections(NamedTuple):
-    """What the file holds at a time."""
+    """The content of the file at a time."""
 
     revision: str
     hints: Hints | None
-    """None where the file has an error."""
+    """None if the file has an error."""
     error: str | None = None
     """Line and reason of it."""
 
@@ -47,12 +47,12 @@ class Corrections(NamedTuple):
 
 
 def hints_path(video: Path) -> Path:
-    """Where the corrections of a video lie: beside it, ``film.hints.yaml``."""
+    """Path of a video's corrections: beside it, ``film.hints.yaml``."""
     return video.with_name(f"{video.stem}.hints.yaml")
 
 
 def read_corrections(video: Path) -> Corrections:
-    """Read the corrections of a video; none where nobody made any.
+    """Read the corrections of a video; empty if there are none.
 
     A video that was given other hints by hand, or an error in them, is told with its line.
     """

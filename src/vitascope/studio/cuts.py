@@ -1,4 +1,4 @@
-"""Where the shots of a video begin, found beside everything else and kept, so that the timeline can show them."""
+"""Finds where the shots of a video begin, in the background, and keeps it for the timeline."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class CutFinder:
 
     Args:
         folder: Where what was found is kept.
-        wanted: How films are read; its threshold is the run's.
-        on_news: Told a video's id when more is known of it, from that thread.
+        wanted: How videos are read; its threshold is the run's.
+        on_news: Called with a video's id when more is known of it, from that thread.
     """
 
     def __init__(self, folder: Path, wanted: VideoSettings, *, on_news: Callable[[str], object]) -> None:

@@ -1,4 +1,4 @@
-"""The cookie that a browser holds which opened the printed address: signed, so that it outlives a restart, for a week.
+"""The cookie of a browser that opened the printed address: signed, valid for a week and over restarts.
 
 It says when it was given, and proves that by an HMAC (RFC 2104) with a key in Vitascope's home, for its owner alone.
 The address itself is a new one at each start. Removing the key shuts out every browser.

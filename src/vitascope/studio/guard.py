@@ -1,4 +1,4 @@
-"""Who may speak to the studio: whoever opened the address that the terminal printed, from this page alone.
+"""Who may use the studio: whoever opened the address that the terminal printed, from this page alone.
 
 Four checks stand before every answer, each against a known attack:
 
@@ -148,7 +148,7 @@ class Guard:
 
 
 def _is(given: str, secret: str) -> bool:
-    """Compare without telling by the time it takes how much is right."""
+    """Compare in constant time."""
     return hmac.compare_digest(given.encode(), secret.encode())
 
 

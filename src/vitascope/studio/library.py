@@ -52,7 +52,7 @@ class ListedFile:
 
 
 class Library:
-    """What lies in the named folders.
+    """The files of the named folders.
 
     Args:
         named: Folders, looked through with all that lies below them, and videos, whatever their suffix.
@@ -76,7 +76,7 @@ class Library:
 
     @property
     def folder(self) -> Path:
-        """Where new files go: the first folder that was named.
+        """Folder of new files: the first that was named.
 
         Raises:
             UsageError: None was.
@@ -119,7 +119,7 @@ class Library:
         raise InputError("there is no such film in the folders that were named")
 
     def holds(self, path: Path) -> bool:
-        """True for a file that lies in a named folder, links followed, or is a named film."""
+        """True for a file that lies in a named folder, links followed, or is a named video."""
         real = path.resolve()
         return any(real == root or (root.is_dir() and real.is_relative_to(root)) for root in self._roots)
 

@@ -1,4 +1,4 @@
-"""What the studio's server answers, in the words that programs read: OpenAPI 3.1."""
+"""The interface of the studio's server as OpenAPI 3.1."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Strength(NamedTuple):
 
 @dataclass
 class Motion:
-    """What a driver does, as far as it was read; written by one thread, read by others."""
+    """A driver's motion, as far as it was read; written by one thread, read by others."""
 
     seconds: list[float] = field(default_factory=list)
     """When each frame is shown, from the first one on."""
@@ -62,7 +62,7 @@ class Motion:
 
     @property
     def read_share(self) -> float:
-        """How much was read, 0 to 1."""
+        """Share that was read, 0 to 1."""
         if self.is_complete:
             return 1.0
         if self.pipeline is None or not self.frame_count:
@@ -83,7 +83,7 @@ class Portraits:
     Args:
         source: Settings of the studio.
         store: Where networks lie.
-        fetch_progress: Told how far the download of a network is.
+        fetch_progress: Called with the progress of a network's download.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from vitascope.studio.previews import BusyError
 __all__ = ["Copying", "Proxies", "why_no_browser_plays"]
 
 _SUFFIX: Final = ".proxy.mp4"
-_FORMAT: Final = "1"
+_FORMAT: Final = "2"
 """Which kind of copy is made here; part of the names."""
 _MOST_WAITING: Final = 20
 _FLAT_SIDE: Final = 1280
@@ -52,13 +52,18 @@ _CODECS: Final = {
     "libaom-av1": "AV1",
 }
 """Codecs that browsers play, some of them not everywhere, by FFmpeg's decoders."""
+_COPIED_SOUND: Final = frozenset({"aac", "mp3", "mp3float", "opus", "libopus", "flac"})
+"""Sound that browsers play in MP4, by FFmpeg's decoders. AC-3, E-AC-3, DTS and PCM are not played in it."""
+_PLAYED_SOUND: Final = _COPIED_SOUND | {"vorbis", "libvorbis"}
+"""Sound that they play in other containers, too."""
+_SOUND_NAMES: Final = {"ac3": "AC-3", "eac3": "E-AC-3", "dca": "DTS"}
 _H264_FORMATS: Final = frozenset({"yuv420p", "yuvj420p", "nv12"})
 
 State = Literal["waiting", "making", "done", "failed"]
 
 
 class Copying(NamedTuple):
-    """How far a copy is."""
+    """Progress of a copy."""
 
     state: State
     share: float = 0.0
@@ -67,7 +72,7 @@ class Copying(NamedTuple):
 
 
 def why_no_browser_plays(info: VideoInfo) -> str | None:
-    """What keeps every browser from playing a video; None where some do, though not each.
+    """What keeps every browser from playing a video; None if some do, though not each.
 
     Args:
         info: The video.
@@ -79,6 +84,9 @@ def why_no_browser_plays(info: VideoInfo) -> str | None:
         return f"browsers decode no {info.codec}"
     if info.codec == "h264" and info.source_format not in _H264_FORMATS:
         return f"browsers decode H.264 of 8 bits in 4:2:0 alone, and this is {info.source_format}"
+    if info.audio_codec is not None and info.audio_codec not in _PLAYED_SOUND:
+        name = info.audio_codec.partition("_")[0]
+        return f"browsers play no {_SOUND_NAMES.get(name, name.upper())} sound"
     long, short = max(info.width, info.height), min(info.width, info.height)
     if long > _LEVEL_5_2[0] or short > _LEVEL_5_2[1]:
         return f"{info.width} × {info.height} is more than browsers play smoothly"
@@ -224,7 +232,12 @@ class Proxies:
 
             source = None if info.container == "images" else copy.video
             with VideoWriter(
-                target, info=made, encoding=encoding, copy_from=source, hdr=reader.hdr
+                target,
+                info=made,
+                encoding=encoding,
+                copy_from=source,
+                sound_codecs=_COPIED_SOUND,
+                hdr=reader.hdr,
             ) as writer:
                 pipeline = Pipeline(
                     [Source("decode", frames), Map("shrink", shrink), Sink("encode", writer.write)]

@@ -2,7 +2,7 @@
 
 They outlive a restart. A job is what the command does: ``find_people``, ``Segmenter.write`` or ``animate_file``, with
 the video's corrections as they are when it begins. Stretches and mattes are kept on disk: a second cut of a video
-makes only those stretches anew that a correction touches, and needs no network for them.
+makes only those stretches again that a correction touches, and needs no network for them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Kept(BaseModel):
 
 
 class Order(_Kept):
-    """What a user asks for."""
+    """A user's order."""
 
     task: Literal["people", "cut", "animate"]
     kind: OutputKind = "key"
@@ -68,7 +68,7 @@ class Order(_Kept):
     begin_seconds: float = 0.0
     end_seconds: float | None = None
     portrait: Path | None = None
-    """What moves as the video's face does."""
+    """The portrait."""
     expression: Annotated[float, Field(ge=0, le=4)] = 1.0
     pose: Annotated[float, Field(ge=0, le=4)] = 1.0
 
@@ -82,7 +82,7 @@ class Job(_Kept):
     state: State = "waiting"
     made: tuple[Path, ...] = ()
     said: tuple[str, ...] = ()
-    """What the run said of itself."""
+    """The run's notes."""
     error: str | None = None
     added_at: float = 0.0
     """Seconds since 1970."""
@@ -99,7 +99,7 @@ class _File(_Kept):
 
 
 class Progress(BaseModel):
-    """How far the running job is."""
+    """Progress of the running job."""
 
     frames: int = 0
     of_frames: int | None = None
@@ -107,10 +107,10 @@ class Progress(BaseModel):
     loads: tuple[tuple[str, float], ...] = ()
     """Each stage and how busy it is, 0 to 1."""
     limit: str | None = None
-    """Which stage sets the pace, and why, in a sentence."""
+    """The stage that sets the pace, and why, in a sentence."""
     is_scan: bool = False
     fetching: str | None = None
-    """Which network comes over the line, and how far it is."""
+    """The network that is being fetched, and its progress."""
 
 
 class Queue:
@@ -160,7 +160,7 @@ class Queue:
         self._thread.start()
 
     def close(self) -> None:
-        """Break the running job off; it begins anew at the next start."""
+        """Break the running job off; it begins again at the next start."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -228,7 +228,7 @@ class Queue:
         self._on_news()
 
     def progress(self) -> Progress | None:
-        """How far the running job is; None while none runs."""
+        """Progress of the running job; None while none runs."""
         started = self._started
         if started is None:
             return None if self._fetching is None else Progress(fetching=self._fetching)

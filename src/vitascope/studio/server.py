@@ -58,6 +58,8 @@ _NEWS_SECONDS = 0.5
 _MOST_LISTENERS = 100
 _MOST_UPLOADS = 4
 _RETRY_SECONDS = "5"
+_LAST_ANSWERS_SECONDS = 1.0
+"""How long the studio's end waits for answers that are being sent."""
 _PAGE_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -612,6 +614,28 @@ def _told(corrections: Any) -> Response:
     )
 
 
+class _Server(uvicorn.Server):
+    """A server that at its end leaves no connection open.
+
+    A browser that plays a video takes no more of it than it will show soon: an answer of which it takes nothing would
+    never be sent whole, and its connection would outlive the event loop.
+    """
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Give answers a moment to be taken, break off the others, and end."""
+
+        async def break_off() -> None:
+            await asyncio.sleep(_LAST_ANSWERS_SECONDS)
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+
+        breaking_off = asyncio.create_task(break_off())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            breaking_off.cancel()
+
+
 class Opened(NamedTuple):
     """A server that listens, and is not running yet."""
 
@@ -673,9 +697,9 @@ def open_studio(
         server_header=False,
         ws_max_size=1 << 16,
         ws="websockets-sansio",
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=5,
     )
-    return Opened(address, uvicorn.Server(config), listening, studio)
+    return Opened(address, _Server(config), listening, studio)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -136,7 +136,7 @@ class OpenFilms:
 
         Args:
             path: The video.
-            version: Of the file; another one is opened anew.
+            version: Of the file; another one is opened again.
 
         Raises:
             InputError: It cannot be opened.
@@ -166,7 +166,7 @@ def upright_eye(
     rotation_degrees: Rotation,
     look: Look | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """One eye of a frame, upright, no larger than is asked for; or what somebody sees who looks around in it.
+    """One eye of a frame, upright, no larger than is requested; or what somebody sees who looks around in it.
 
     Args:
         frame: On the CPU or a GPU.
@@ -208,7 +208,7 @@ def places_in_eye(
         look: Where to.
 
     Returns:
-        For each point x and y as shares of the eye's picture; None where it shows nothing.
+        For each point x and y as shares of the eye's picture; None if it shows nothing.
 
     Raises:
         UsageError: Nobody knows the lens of this video.

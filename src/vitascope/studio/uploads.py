@@ -1,4 +1,4 @@
-"""Files that the page brings into a named folder: whole or not at all, and never in the place of another."""
+"""Files that the page uploads into a named folder: whole or not at all, and never over another."""
 
 from __future__ import annotations
 

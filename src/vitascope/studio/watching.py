@@ -1,6 +1,6 @@
 """Videos as the page plays them: the file itself in ranges, what it is, and a copy where a browser cannot play it.
 
-The same of a video of the folders, below ``/api/films/{film}``, and of what a job made, below
+The same of a video of the folders, below ``/api/films/{video}``, and of what a job made, below
 ``/api/jobs/{job}/files/{number}``.
 """
 
@@ -32,13 +32,13 @@ class Watched(NamedTuple):
 
     path: Path
     address: str
-    """Where its own bytes are."""
+    """Address of its own bytes."""
     key_color: tuple[int, int, int] | None = None
     """8-bit RGB behind people, where that is known to be a key."""
 
 
 class Watching:
-    """Answers what is asked of videos that are played.
+    """Answers requests about videos that are played.
 
     Args:
         proxies: Who makes copies.

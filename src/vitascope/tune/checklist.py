@@ -1,4 +1,4 @@
-"""The tuning guide's checklists as questions with answers that were measured: yes, no, or not applicable here."""
+"""The tuning guide's checklists as questions with measured answers: yes, no, or not applicable here."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class ChecklistItem:
     question: str
     answer: Answer
     figure: str
-    """What was measured; for ``not applicable``: why not."""
+    """The measurement; for ``not applicable`` the reason."""
     advice: str | None = None
-    """What brings a yes; None where nothing is to be done."""
+    """What to do for a yes; None if nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What the answers are drawn from."""
+    """The measurements behind the answers."""
 
     video: str
     """How to speak of it."""
@@ -76,22 +76,22 @@ class Measurements:
     prompt: Cell
     """The same in ``performance.mode=latency``."""
     doubled: Cell | None
-    """With twice the batch; None where that was not tried."""
+    """With twice the batch; None if that was not tried."""
     not_doubled: str = ""
     """Why not."""
     suite: BenchResults | None
-    """Results of ``bench run``; None where there are none."""
+    """Results of ``bench run``; None if there are none."""
     suite_place: str
     """Where it was looked for."""
     tuned: Mapping[str, Any] | None
-    """The newest line of the history of ``optimize`` for this device and network; None where there is none."""
+    """The newest line of the history of ``optimize`` for this device and network; None if there is none."""
     not_in_use: Mapping[str, Any]
     """What it found, of settings that are something else now."""
     processor_throttled: int | None
-    """How often heat slowed the CPU down meanwhile; None where the system does not count it."""
+    """How often heat slowed the CPU down meanwhile; None if the system does not count it."""
     system: Sequence[SystemCheck]
     soak: Soak | None
-    """None where none was asked for."""
+    """None if none was requested."""
 
 
 def answered(
@@ -102,7 +102,7 @@ def answered(
     Args:
         group: Which list it belongs to.
         question: As a statement that is hoped for.
-        good: None where it cannot be told, or is not asked here.
+        good: None if it cannot be told, or is not asked here.
         figure: What was measured, or why not.
         advice: Dropped where all is well.
     """
@@ -128,7 +128,7 @@ class Checklist:
         return tuple(item for item in self.items if item.answer == "no")
 
     def count(self, answer: Answer) -> int:
-        """How many have this answer."""
+        """Number of questions with this answer."""
         return sum(item.answer == answer for item in self.items)
 
     def verdict(self) -> str:
@@ -138,7 +138,7 @@ class Checklist:
         return f"{counts}{f'; not so: {failed}' if failed else ''}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Plain values for JSON."""
         return {"passed": not self.failed, "items": [asdict(item) for item in self.items]}
 
 
@@ -346,7 +346,7 @@ _OTHERS_SHARE, _IDLE_SHARE = 0.2, 0.05
 
 
 def trouble_items(found: Measurements) -> Iterator[ChecklistItem]:
-    """What the guide tells to look at when something is not as it should be."""
+    """What the guide says to check if something is wrong."""
     yield _half_precision(found)
     yield _batch_is_large_enough(found)
     yield _bottleneck_is_known(found)
@@ -493,12 +493,12 @@ _DEFAULT_RESULTS = Path("results") / RESULTS_NAME
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistOptions(SettingsSource):
-    """What to ask about, and where its settings come from."""
+    """The video to check, and the source of its settings."""
 
     video: Path | None = None
     """The video; a synthetic one when omitted."""
     soak_seconds: float | None = None
-    """How long to run it again and again; None leaves that out."""
+    """Seconds to repeat it; None leaves that out."""
     results: Path | None = None
     """Results of a run of the suite; None looks where ``bench run`` writes by itself."""
 
@@ -521,7 +521,7 @@ def measure_for_checklist(
 
     Args:
         options: What to ask about.
-        tell: Told what is being done, a line each.
+        tell: Called with a line on each step.
 
     Raises:
         UsageError: The time of the soak is out of range.
@@ -615,7 +615,7 @@ def _doubled(options: ChecklistOptions, video: Path, cell: Cell) -> Cell:
 
 
 def _suite(named: Path | None) -> BenchResults | None:
-    """What ``bench run`` wrote; None where nothing was named, and nothing lies where it writes by itself."""
+    """What ``bench run`` wrote; None if nothing was named, and nothing lies where it writes by itself."""
     if named is None and not _DEFAULT_RESULTS.exists():
         return None
     return load_results(named or _DEFAULT_RESULTS)

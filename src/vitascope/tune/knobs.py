@@ -1,4 +1,4 @@
-"""Which settings a tuner may turn on this machine, to what, and the presets at which a search may begin."""
+"""The settings that a tuner may change on this machine, their values, and presets to start from."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def preset_values(name: str) -> dict[str, Any]:
 
 
 def preset_for(device: Device, *, width: int, height: int) -> str | None:
-    """The preset of the GPU that computes and the nearest size; None where no GPU does, or none is like it.
+    """The preset of the GPU that computes and the nearest size; None if no GPU does, or none is like it.
 
     Args:
         device: What computes.

@@ -77,7 +77,7 @@ def batch_sizes(loaded: LoadedSettings) -> tuple[int, ...]:
 
 
 def kept_quality(values: Mapping[str, Any], now: Settings, *, size: tuple[int, int]) -> float:
-    """What is kept of the picture with some settings changed: 1 less what they cost, multiplied, 0..1.
+    """Quality with some settings changed: the product of 1 minus what each costs, 0..1.
 
     Args:
         values: Of a cell of ``live_knobs``, by key.
@@ -114,7 +114,7 @@ _FILM_SECONDS, _FILM_SIDE = 6.0, 640
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTarget:
-    """What is wanted of a live run, from ``performance``."""
+    """The goal for a live run, from ``performance``."""
 
     fps: float
     """Pictures a second."""
@@ -128,18 +128,18 @@ class LiveTuned(TunedSettings):
 
     target: LiveTarget
     knobs: tuple[Knob, ...]
-    """What was turned, in the order of the cells of the search."""
+    """The knobs, in the order of the cells of the search."""
     score_unit: str = "%"
 
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """What was measured before and after: ``fps``, ``latency_ms`` (95 %), and the score in percent."""
+        """Measurements before and after: ``fps``, ``latency_ms`` (95 %), and the score in percent."""
         return (
             {**self.before.figures, "score": self.before.score},
             {**self.after.figures, "score": self.after.score},
         )
 
     def change_in_words(self) -> str:
-        """What was gained, and what it costs."""
+        """The gain, and its cost."""
         old, new = self.before.figures, self.after.figures
         return (
             f"{old['fps']:.1f} -> {new['fps']:.1f} fps of {self.target.fps:g}, {self.trade_off()}; of what is wanted, "
@@ -147,7 +147,7 @@ class LiveTuned(TunedSettings):
         )
 
     def trade_off(self) -> str:
-        """What becomes of the delay."""
+        """The change of the delay, in words."""
         old, new = self.before.figures["latency_ms"], self.after.figures["latency_ms"]
         return f"{old:.0f} -> {new:.0f} ms latency (95 %) of {self.target.max_latency_ms:g}"
 
@@ -169,8 +169,8 @@ class LiveTuner:
         store: Where the tracker's model lies.
         folder: For that video.
         seconds: Of measuring, all trials together.
-        command: What searches anew, as it is typed.
-        on_trial: Told each trial and how many may come.
+        command: What searches again, as it is typed.
+        on_trial: Called with each trial and how many may come.
 
     Raises:
         UsageError: ``seconds`` is too short for a trial.
@@ -278,7 +278,7 @@ class LiveTuner:
         return Effect(_BATCH, size, tuple((size, 100 * rate / most) for size, rate in rates.items()))
 
     def _film(self) -> Path:
-        """The driver, for a tracker to follow; where it is made, it holds no more than what was asked for."""
+        """The driver, for a tracker to follow; where it is made, it holds no more than what was requested."""
         if self._driver.suffix.lower() != MOTION_SUFFIX:
             return self._driver
         film = self._folder / "driver.mp4"

@@ -77,7 +77,7 @@ _Mattes = list[npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the first run says of clip and network."""
+    """Facts about clip and network from the first run."""
 
     measured: Measured
     device: Device
@@ -87,9 +87,9 @@ class Shown:
     frames_per_call: int
     """Frames in a call of the network."""
     pace: str | None = None
-    """What set the pace, in words; None where no stage did."""
+    """What set the pace, in words; None if no stage did."""
     run_seconds: float = 0.0
-    """How long one trial takes, opening the network included."""
+    """Seconds of one trial, opening the network included."""
 
 
 class ClipTrials:
@@ -125,7 +125,7 @@ class ClipTrials:
 
         Args:
             with_quality: Compare mattes with those of the FP32 reference, here and in all trials.
-            expected: Told, before the first run, the seconds that one takes at the least, as far as the reference
+            expected: Called before the first run with the seconds that one takes at least, as far as the reference
                 tells; what it raises ends it.
 
         Raises:
@@ -259,7 +259,7 @@ def _pace(bottleneck: Bottleneck | None) -> str | None:
 
 
 def _failure(error: VitascopeError) -> str | None:
-    """Why settings do not run, in words; None where it is not their fault."""
+    """Why settings do not run, in words; None if it is not their fault."""
     causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
     if any(isinstance(cause, InputError | OutputError) for cause in causes):
         return None
@@ -267,7 +267,7 @@ def _failure(error: VitascopeError) -> str | None:
 
 
 def _whole_batches(batch: int) -> int:
-    """Frames after which the clock is read: they come in bursts, on a GPU of up to 16 where nobody says how many."""
+    """Frames after which the clock is read: they come in bursts, on a GPU of up to 16 unless a batch size is set."""
     return max(WARM_UP_FRAMES // batch, 1) * batch
 
 
@@ -294,7 +294,7 @@ _LONGEST_SECONDS = 86_400
 
 
 def turns(run_seconds: float) -> int:
-    """How often what was found is held against the settings as they are at the end."""
+    """How often the new settings and the old ones are compared at the end."""
     return min(_SLOW_TURNS, _TURNS) if run_seconds > _SLOW_SECONDS else _TURNS
 
 
@@ -337,7 +337,7 @@ class SearchTime:
         return perf_counter() - self._began + 2 * turns(run_seconds) * run_seconds > left
 
     def plan(self, run_seconds: float, *, trials: int, cells: int) -> str:
-        """What comes, in one line."""
+        """The plan, in one line."""
         limit = ""
         if self._most_seconds is not None:
             minutes = self._most_seconds / 60
@@ -359,7 +359,7 @@ _DEFAULT_ERROR = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is wanted."""
+    """The goal of a search."""
 
     fps: float | None = None
     """Frames a second to reach; of all that reach it, the most exact is taken. None: as fast as possible."""
@@ -401,21 +401,21 @@ class Tuned(TunedSettings):
     target: Target
     shown: Shown
     error_limit: float | None
-    """Most that the matte may be off, in codes of 255; None where mattes were not compared."""
+    """Most that the matte may be off, in codes of 255; None if mattes were not compared."""
     others: tuple[Measured, ...]
     """Trials that ran, of settings that are known to differ from those as they are."""
     score_unit: str = "fps"
     command: str = "vitascope optimize in.mp4"
 
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """What was measured before and after, by name."""
+        """Measurements before and after, by name."""
         return (
             {"fps": self.before.score, **self.before.figures},
             {"fps": self.after.score, **self.after.figures},
         )
 
     def change_in_words(self) -> str:
-        """What was gained, and what it costs."""
+        """The gain, and its cost."""
         return f"{self.before.score:.1f} -> {self.after.score:.1f} fps ({self.gain:.2f}x); {self.trade_off()}"
 
     def unchanged_in_words(self) -> str:
@@ -434,11 +434,11 @@ class Tuned(TunedSettings):
 
     @property
     def gain(self) -> float:
-        """How many times as fast."""
+        """Gain of speed, as a factor."""
         return self.after.score / self.before.score
 
     def trade_off(self) -> str:
-        """What the speed costs, in words."""
+        """The cost of the speed, in words."""
         words = []
         for name, unit, digits in (("alpha_error", "of 255 alpha error", 2), ("latency_ms", "ms latency", 0)):
             if name in self.after.figures:
@@ -468,8 +468,8 @@ class Tuner:
             when omitted, at the settings as they are.
         state: Where trials are kept until the search is over.
         resume: Go on with those.
-        on_trial: Told each trial and how many may come.
-        on_plan: Told once, before the first trial, how long one takes and how many there are.
+        on_trial: Called with each trial and how many may come.
+        on_plan: Called once before the first trial: how long one takes and how many there are.
 
     Raises:
         InputError: The clip cannot be read, or is too short.
@@ -680,7 +680,7 @@ class Tuner:
 
 
 def _changed(search: GridSearch, cell: Cell | None, now: Mapping[str, Any]) -> dict[str, Any]:
-    """What a cell sets otherwise than it is now."""
+    """The settings of a cell that differ from the present ones."""
     values = {} if cell is None else search.values(cell)
     if values.get("performance.mode") == "latency":  # one frame at a time, whatever the batch
         values = {key: value for key, value in values.items() if not key.endswith("batch_size")}
@@ -705,11 +705,11 @@ _MOST_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class AutoTuned:
-    """What a job starts with."""
+    """The settings that a job starts with, and why."""
 
     loaded: LoadedSettings
     values: Mapping[str, Any]
-    """What was chosen, by key; empty where the settings stay."""
+    """The chosen values, by key; empty if the settings stay."""
     note: str
     """One line for the user."""
 

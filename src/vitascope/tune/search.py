@@ -202,7 +202,7 @@ class Knob:
     ordered: bool = True
 
     def apart(self) -> _Floats:
-        """How far values lie apart, 0..1, float64 [V, V]."""
+        """Distances of values, 0..1, float64 [V, V]."""
         count = len(self.values)
         if not self.ordered or count < 2:
             return np.asarray(1.0 - np.eye(count))
@@ -223,12 +223,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a cell gave."""
+    """The measurement of a cell."""
 
     score: float = 0.0
     """More is better; above 0 unless it failed."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """What limits are about; zero or more."""
+    """Figures that have limits; zero or more."""
     failure: str | None = None
     """Why it could not be measured, in a few words."""
 
@@ -244,7 +244,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What one knob does at the best cell, the others being as they are there."""
+    """The effect of one knob at the best cell."""
 
     key: str
     value: Any
@@ -254,7 +254,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What was found."""
+    """The result of a search."""
 
     best: Cell | None
     """None when no cell that was measured keeps the limits."""
@@ -533,7 +533,7 @@ class GridSearch:
         return min(most, max(self.most_trials // _SPREAD_PART, _LEAST_SPREAD))
 
     def result(self) -> SearchResult:
-        """What is known so far."""
+        """The result so far."""
         best = self._best()
         if best is None:
             return SearchResult(None, 0.0, tuple(self.trials), (), len(self.cells), self._ended)

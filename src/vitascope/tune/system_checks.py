@@ -61,7 +61,7 @@ def check_system(
 
 
 def processor_throttle_count(root: Path = Path("/")) -> int | None:
-    """How often heat has slowed the CPU's cores down since the system began; None where it does not count.
+    """Times that heat slowed the CPU's cores since the system began; None if it does not count.
 
     Linux counts it for each core of Intel's CPUs: Documentation/admin-guide/abi-testing (``thermal_throttle``).
 
@@ -85,7 +85,7 @@ def _governor(root: Path) -> Iterator[SystemCheck]:
     if found:
         slow = "powersave" in found and not (root / "sys/devices/system/cpu/intel_pstate").exists()
         advice = "clocks stay low under load: sudo cpupower frequency-set -g performance" if slow else None
-        yield SystemCheck("processor's governor", ", ".join(found), advice)
+        yield SystemCheck("CPU governor", ", ".join(found), advice)
 
 
 def _huge_pages(root: Path) -> Iterator[SystemCheck]:

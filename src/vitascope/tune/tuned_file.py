@@ -1,4 +1,4 @@
-"""What a tuner found: the settings file for ``-c``, with the reason of each value beside it, and the history.
+"""The result of a tuner: the settings file for ``-c``, with the reason of each value beside it, and the history.
 
 The history is one line of JSON for each search, kept with models and caches.
 """
@@ -37,35 +37,35 @@ NOTHING_BETTER = "nothing was better than the settings as they are"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedSettings(ABC):
-    """What a tuner found."""
+    """The result of a tuner."""
 
     values: Mapping[str, Any]
-    """The settings to change, by key; empty where nothing was better than the settings as they are."""
+    """The settings to change, by key; empty if nothing was better than the settings as they are."""
     before: Measured
     after: Measured
     """Measured in turns with ``before``."""
     search: SearchResult
-    """What was tried."""
+    """The search."""
     target: Any
-    """What was wanted, a dataclass."""
+    """The goal, a dataclass."""
     unreachable: str | None
     """What cannot be had and what can, in one line; None when the target was reached."""
     device_label: str
-    """What computed."""
+    """The device."""
     network: str
-    """What was measured on it."""
+    """Its measurements."""
     score_unit: str
     """Unit of the scores of the search."""
     command: str
-    """What searches anew, as it is typed."""
+    """The command that searches again."""
 
     @abstractmethod
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """What was measured before and after, by name."""
+        """Measurements before and after, by name."""
 
     @abstractmethod
     def change_in_words(self) -> str:
-        """What was gained, and what it costs."""
+        """The gain, and its cost."""
 
     def unchanged_in_words(self) -> str:
         """That nothing was better than the settings as they are, and why, where that is known."""
@@ -73,7 +73,7 @@ class TunedSettings(ABC):
 
     @abstractmethod
     def trade_off(self) -> str:
-        """What the speed costs, in words."""
+        """The cost of the speed, in words."""
 
 
 _WIDTH = 110
@@ -110,7 +110,7 @@ def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, wh
 
 
 def reason(effect: Effect, *, unit: str = "fps") -> str:
-    """Why a knob stands where it does: what each of its values promised, the other settings being the chosen ones.
+    """Why a setting has its value: what each value promised, with the other settings as chosen.
 
     Args:
         effect: What the search learnt of it.
@@ -162,7 +162,7 @@ def _commented(plain: str, reasons: Mapping[str, str]) -> str:
 
 
 def history_path() -> Path:
-    """Where the history lies: below ``VITASCOPE_HOME``."""
+    """Path of the history, below ``VITASCOPE_HOME``."""
     return vitascope_home() / "optimization_history.jsonl"
 
 

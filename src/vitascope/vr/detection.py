@@ -1,4 +1,4 @@
-"""What a video is to a VR player: layout, projection and field of view, how each was found out, and how sure it is.
+"""Layout, projection and field of view of a video for a VR player, how each was found out, and how sure it is.
 
 What the user says wins over the file's boxes, these over its name, the name over what the pictures show, and that over
 the shape of the frame. Where two of them contradict each other, a line says so.
@@ -47,7 +47,7 @@ Picture = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """How something was found out."""
+    """The source of a verdict, and how sure it is."""
 
     how: str
     """For people: ``declared``, ``stereo box``, ``file name (_SBS)``, ``black corners around a circle`` …"""
@@ -56,12 +56,12 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class VrDescription:
-    """What a video is to a VR player."""
+    """A video's layout and projection, as a VR player needs them."""
 
     layout: StereoLayout
     projection: Projection
     fov_degrees: float | None
-    """Horizontal field of view of an eye; None of a flat picture, where nobody says it."""
+    """Horizontal field of view of an eye; None for a flat picture of unknown width."""
     lenses: tuple[Lens, ...]
     """One lens an eye, in the order of ``eye_regions``."""
     layout_reason: Reason
@@ -76,11 +76,11 @@ class VrDescription:
     camera: str | None = None
     """Whose lens it is, where the name says it: ``MKX200``, ``MKX220``, ``RF52`` or ``VRCA220``."""
     doubts: tuple[str, ...] = ()
-    """What a person should know or look at, one line each."""
+    """Notes for the user, one line each."""
 
     @property
     def trusted_lens(self) -> Lens | None:
-        """The projection of an eye; None where it is a guess."""
+        """The projection of an eye; None if it is a guess."""
         return None if self.projection_reason.sureness == "a guess" else self.lenses[0]
 
     def in_words(self) -> str:
@@ -334,7 +334,7 @@ _EXACT_SQUARE = 0.02
 
 
 def _fits(projection: Projection | None, aspect: float) -> bool:
-    """Whether an eye's shape is that of a projection, whole or squeezed."""
+    """True if an eye's shape is that of a projection, whole or squeezed."""
     low, high = _SQUARE if projection is Projection.HALF_EQUIRECTANGULAR else _TWO_TO_ONE
     return any(low <= aspect * factor <= high for factor in (1, 2, 0.5))
 
@@ -360,12 +360,12 @@ def _projection_of_shape(
     return Projection.FLAT, Reason("the shape of the eyes", "a guess")
 
 
-# Of luma at 512 samples a frame. A pole is one direction, stretched over a whole row.
+# Ratios of luma at 512 samples a frame. A pole is one direction, stretched over a whole row.
 _SEAM_TO_NEIGHBOURS, _POLE_TO_PICTURE = 3.0, 0.35
 
 
 def _goes_around(pictures: Sequence[Picture]) -> bool:
-    """Whether pictures are whole spheres: the right border goes on at the left one, and the poles are even."""
+    """True if pictures are whole spheres: the right border goes on at the left one, and the poles are even."""
     votes = []
     for picture in pictures:
         luma = picture.astype(np.float32)
@@ -435,7 +435,7 @@ def _fov(
 
 
 def _looks_squeezed(layout: StereoLayout, projection: Projection, aspect: float) -> bool:
-    """Whether the eyes' shape is half of what the projection has; of flat pictures, half of 16:9."""
+    """True if the eyes' shape is half of what the projection has; of flat pictures, half of 16:9."""
     whole = {Projection.EQUIRECTANGULAR: 2.0, Projection.FLAT: 16 / 9}.get(projection, 1.0)
     if layout is StereoLayout.SIDE_BY_SIDE:
         return 0.45 <= aspect / whole <= 0.55
@@ -462,7 +462,7 @@ def _eye(pictures: Sequence[Picture], region: Region, info: VideoInfo) -> list[P
     return eyes
 
 
-# Of the picture's sides. Circles are found within 0.02, through strong compression.
+# Share of the picture's sides. Circles are found within 0.02, even after strong compression.
 _CENTERED = 0.03
 
 
@@ -477,7 +477,7 @@ def _size(region: Region) -> str:
 Circle = tuple[tuple[float, float], tuple[float, float]]
 """Centre (x, y) and radius (x, y), as fractions of the picture's width and height."""
 
-# Of the picture's sides; luma of 8 bits.
+# Shares of the picture's sides; luma of 8 bits.
 _CORNER, _DARKEST_CORNERS_LUMA, _ABOVE_CORNERS_LUMA = 0.05, 44.0, 10.0
 _NEAR, _LEAST_NEAR_SHARE = 0.02, 0.5
 _LEAST_OUTSIDE_SHARE, _LEAST_DARK_SHARE = 0.02, 0.98
@@ -492,7 +492,7 @@ def find_circle(pictures: Sequence[npt.NDArray[np.uint8]]) -> Circle | None:
         pictures: Luma of frames of one video, uint8 [h, w], all of one size.
 
     Returns:
-        Centre and radius; None where there is no such circle.
+        Centre and radius; None if there is no such circle.
     """
     if not pictures or min(pictures[0].shape) < 16:
         return None

@@ -1,4 +1,4 @@
-"""What a VR video's file name says: the words that studios, cameras and players put between separators.
+"""Reads a VR video's file name: the words that studios, cameras and players put between separators.
 
 Only whole words count: "ours_180.mp4" must not read as "ou", nor "slr.mp4" as "lr". Words that are also something else
 ("ou" is French, "BT" a company, "alpha" a stage of a project) count only beside a word of VR or 3D.
@@ -32,7 +32,7 @@ _HALF_EQUIRECTANGULAR = frozenset({"180", "vr180", "180x180"})
 _EQUIRECTANGULAR = frozenset({"360", "vr360"})
 _VR_HINTS = frozenset({"vr180", "vr", "3d", "180", "360", "vr360", "stereo", "8k", "6k", "5k", "equirect"})
 _ALPHA = "alpha"
-# Of an ending, but only behind another of its words.
+# Part of an ending only after another of its words.
 _WORDS_BEHIND_OTHERS = frozenset(
     {_ALPHA, "passthrough", "full", "half", "mono", "2d", *_AMBIGUOUS_TOP_BOTTOM}
 )

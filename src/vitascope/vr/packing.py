@@ -126,8 +126,8 @@ def unpack_discs(frame: Frame) -> npt.NDArray[np.float32]:
         frame: 2E x E luma samples in the host's memory.
 
     Returns:
-        float32 [2, *tile_size(E)], 0..1: left eye, right eye; 0 outside the circle. Of red discs R - max(G, B), of
-        grey ones their grey: the colour is that of the larger sum.
+        float32 [2, *tile_size(E)], 0..1: left eye, right eye; 0 outside the circle. Red discs give R - max(G, B),
+        grey ones their grey; the colour is that of the larger sum.
 
     Raises:
         ValueError: A picture that cannot be packed.

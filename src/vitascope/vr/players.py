@@ -51,15 +51,15 @@ Box = Literal["st3d", "sv3d", "vexu"]
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """What one player wants of a video with people cut out."""
+    """Requirements of one player on a video with people cut out."""
 
     name: str
     """As in ``--player``."""
     title: str
     kinds: tuple[PlayerKind, ...]
-    """What it shows people on, the best first."""
+    """Output kinds on which it shows people, the best first."""
     boxes: frozenset[Box]
-    """What tells it layout and projection inside the file; empty where it goes by name or JSON."""
+    """What tells it layout and projection inside the file; empty if it goes by name or JSON."""
     json: Literal["heresphere", "deovr"] | None
     """Whose description it reads from a server."""
     goes_by_name: bool = True
@@ -228,11 +228,11 @@ def as_played(player: Player, description: VrDescription, stem: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServedVideo:
-    """What players that read from a server are told of a video."""
+    """A video's description for players that read from a server."""
 
     description: VrDescription
     title: str
-    """For people."""
+    """The human-readable form."""
     url: str
     width: int
     """Width of a frame, in samples."""
@@ -313,7 +313,7 @@ def deovr_json(video: ServedVideo) -> dict[str, Any]:
 
 
 def description_beside(video: Path, player_json: str) -> Path:
-    """Where a video's JSON for a player lies."""
+    """Path of a video's JSON for a player."""
     return video.with_name(f"{video.name}.{player_json}.json")
 
 

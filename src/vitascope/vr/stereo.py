@@ -38,7 +38,7 @@ class DetectedLayout:
     reason: str
     """For people: ``declared``, ``stereo box``, ``file name (_SBS)`` or ``NO_SIGN``."""
     doubt: str | None = None
-    """What a person should look at, because nothing is sure; None otherwise."""
+    """A note to check the layout, because nothing is sure; None otherwise."""
 
 
 def detect_layout(info: VideoInfo, declared: StereoLayout | None = None) -> DetectedLayout:
@@ -46,7 +46,7 @@ def detect_layout(info: VideoInfo, declared: StereoLayout | None = None) -> Dete
 
     Args:
         info: The video; its ``stereo`` and ``path`` are looked at.
-        declared: What the user said; None to find out.
+        declared: The user's choice; None finds out.
     """
     if declared is not None:
         return DetectedLayout(declared, "declared")
@@ -80,7 +80,7 @@ def compare_halves(pictures: Sequence[npt.NDArray[np.uint8]], layout: StereoLayo
         layout: How they may be shared.
 
     Returns:
-        The layout where they are; ``MONO`` with a doubt where they may be; None where they are not.
+        The layout where they are; ``MONO`` with a doubt where they may be; None if they are not.
     """
     alike = halves_alike(pictures, layout)
     if alike in ("no", "unseen"):
@@ -99,7 +99,7 @@ def compare_halves(pictures: Sequence[npt.NDArray[np.uint8]], layout: StereoLayo
 def halves_alike(
     pictures: Sequence[npt.NDArray[np.uint8]], layout: StereoLayout
 ) -> Literal["yes", "maybe", "no", "unseen"]:
-    """Whether the halves of some frames are two views of one scene, see ``compare_halves``; ``unseen`` in the dark."""
+    """True if the halves of some frames are two views of one scene, see ``compare_halves``; ``unseen`` in the dark."""
     scores = [score for picture in pictures if (score := _likeness(picture, layout)) is not None]
     if len(scores) < max(len(pictures) // 2, 1):
         return "unseen"  # dark, or without any texture

@@ -43,7 +43,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a figure's centre is, as seen from between the eyes.
+    """Position of a figure's centre, as seen from between the eyes.
 
     Raises:
         ValueError: A distance that is not positive.
@@ -72,7 +72,7 @@ class Figure:
     rgba: Array
     """[h, w, 4], straight alpha; uint8, or floats 0..1."""
     place: Place | Callable[[float], Place] = Place()
-    """Where it stands, or where it is after so many seconds."""
+    """Its position, or a function of the time in seconds."""
     height_m: float | None = None
     """Height of the whole picture; its width follows from the picture's shape."""
     height_degrees: float | None = None
@@ -88,7 +88,7 @@ class Figure:
             raise ValueError("a figure has one height: height_m or height_degrees")
 
     def place_at(self, time_seconds: float) -> Place:
-        """Where it is then."""
+        """Its position at that time."""
         return self.place(time_seconds) if callable(self.place) else self.place
 
     def height_m_at(self, distance_m: float) -> float:
@@ -120,7 +120,7 @@ def drift(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Surround:
-    """What is behind all figures.
+    """The background behind all figures.
 
     Raises:
         ValueError: A picture that is not RGB.
@@ -141,7 +141,7 @@ class Surround:
 
 @dataclass(frozen=True, slots=True)
 class Camera:
-    """What looks at a scene."""
+    """A camera in a scene."""
 
     lens: Lens = field(default_factory=Equirectangular)
     size: tuple[int, int] = (512, 1024)

@@ -110,5 +110,5 @@ def test_open_engine_checks_what_it_takes(tmp_path):
         network, "inductor", input_shapes=SHAPES, device="cuda", cache_dir=tmp_path, on_reason=reasons.append
     ) as engine:
         assert relative(engine.infer(pictures(2)), expected(network, pictures(2))) < 2e-3
-    assert "differs from the processor's by" in reasons[-1]
+    assert "differs from the CPU's by" in reasons[-1]
     assert list(tmp_path.glob("*.verdict.json"))

@@ -24,7 +24,7 @@ def test_an_onnx_network_opens_without_more(doubling, tmp_path):
             np.testing.assert_array_equal(engine.run({"x": X})["twice"], 2 * X)
         assert len(reasons) == 1
         assert "onnxruntime" in reasons[0]
-        assert "differs from the processor's by 0" in reasons[0]
+        assert "differs from the CPU's by 0" in reasons[0]
 
 
 def test_a_module_runs_on_the_engine_that_is_named():

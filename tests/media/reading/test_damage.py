@@ -262,6 +262,18 @@ def test_a_time_that_is_far_off_loses_no_picture_without_a_word(tmp_path: Path) 
         assert frames + missing == 24
 
 
+def test_each_part_that_is_played_counts_its_own_damage(tmp_path: Path) -> None:
+    path = intact_clip(tmp_path / "in.mp4")
+    damage_packets(path, range(10, 12))
+    with open_video(path, max_corrupt_frames=25) as reader:
+        shown, lost = len(list(reader)), reader.corrupt_count
+        assert 1 <= lost <= 25
+        for _ in range(3):
+            reader.play(None, None)
+            assert reader.corrupt_count == 0
+            assert (len(list(reader)), reader.corrupt_count) == (shown, lost)
+
+
 def test_damage_past_the_limit_raises(tmp_path: Path) -> None:
     path = intact_clip(tmp_path / "a.mp4")
     damage_packets(path, range(25, 60))

@@ -175,6 +175,51 @@ def test_joined_recordings_go_on_in_time(tmp_path: Path) -> None:
     assert all(0 < b - a < 0.1 for a, b in pairwise(times))
 
 
+@pytest.mark.parametrize("bframes", ["0", "3"])
+@pytest.mark.parametrize("frame_count", [2, 10, 24])
+def test_takes_shorter_than_a_second_are_shown_at_full_length(
+    tmp_path: Path, frame_count: int, bframes: str
+) -> None:
+    part = write_clip(tmp_path / "part.ts", frame_count=frame_count, codec_options={"bf": bframes})
+    path = tmp_path / "joined.ts"
+    path.write_bytes(part.read_bytes() * 3)
+    with open_video(path) as reader:
+        times = [frame.pts_seconds for frame in reader]
+        assert (reader.clock_jump_count, reader.repeated_pts_count) == (2, 0)
+        assert reader.corrupt_count == 0
+    assert np.diff(times) == pytest.approx([1 / 24] * (3 * frame_count - 1), abs=1e-4)
+
+
+def test_a_stretch_of_joined_takes_counts_from_the_first(tmp_path: Path) -> None:
+    first = write_clip(tmp_path / "first.ts", frame_count=24)
+    second = write_clip(tmp_path / "second.ts", frame_count=96, codec_options={"g": "12"})
+    path = tmp_path / "joined.ts"
+    path.write_bytes(first.read_bytes() + second.read_bytes())
+    with open_video(path) as reader:
+        whole = [joined(frame) for frame in reader]
+    assert len(whole) == 120
+    with open_video(path, start_seconds=2, end_seconds=3) as reader:
+        stretch = [joined(frame) for frame in reader]
+    np.testing.assert_array_equal(stretch, whole[48:72])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([0, 1, 2, 1, 3, 4], [0, 1, 2, 3, 3.5, 4]),  # one is late
+        ([0, 1, 2, 5, 3, 4, 6, 7], [0, 1, 2, 5, 6, 7, 7.5, 8]),  # behind damage, out of order
+        ([0, 1, 2, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 6, 7]),  # another take, and longer
+        ([0, 1, 2, 10**9, 3, 4], [0, 1, 2, 3, 3.5, 4]),  # a damaged time
+        ([0, 1, 2, 2, 3], [0, 1, 2, 2.5, 3]),  # twice
+    ],
+)
+def test_another_take_is_told_from_pictures_out_of_order(given: list[int], expected: list[float]) -> None:
+    clock = PresentationClock(Fraction(1, 20), Fraction(10))  # two ticks for each picture
+    stamps = [clock.stamp(2 * pts, 2) / 2 for pts in given]
+    assert stamps == expected
+    assert clock.jump_count == (1 if given[3:5] == [0, 1] else 0)
+
+
 def test_a_clock_that_jumps_ahead_by_a_year_goes_on(tmp_path: Path) -> None:
     year = 365 * 86_400 * 24
     path = write_clip(tmp_path / "gap.mkv", pts=[*range(12), *range(year, year + 12)])

@@ -127,7 +127,7 @@ def test_nvenc_that_cannot_be_had_is_an_error_only_when_asked_for() -> None:
     automatic = choose_encoding(Path("a.mp4"), source_format=NV12, hardware="auto")
     assert replace(automatic, notes=()) == choose_encoding(Path("a.mp4"), source_format=NV12, hardware="cpu")
     assert automatic.encoder == "libx264"
-    assert automatic.notes == ("the processor encodes, not the GPU: h264_nvenc is on strike",)
+    assert automatic.notes == ("the CPU encodes, not the GPU: h264_nvenc is on strike",)
 
 
 @pytest.mark.usefixtures("no_trial")
@@ -358,7 +358,7 @@ def test_an_output_goes_to_the_encoder_that_passed(
     trials.cache.rename(tmp_path / "gone")
     nvenc.why_nvenc_fails.cache_clear()
     chosen = choose_encoding(tmp_path / "b.mp4", hardware="auto", **wishes)
-    assert chosen.notes == ("the processor encodes, not the GPU: libx264 gives 11 pictures for 12",)
+    assert chosen.notes == ("the CPU encodes, not the GPU: libx264 gives 11 pictures for 12",)
     with pytest.raises(
         OutputError, match=r"NVENC was asked for.*gives 11 pictures for 12; leave it to the CPU"
     ):

@@ -344,19 +344,22 @@ def test_sound_that_lies_far_from_its_picture_in_the_file_keeps_its_time(tmp_pat
     assert packets(tmp_path / "out.mkv") == packets(clip)
 
 
+@pytest.mark.parametrize("frame_count", [20, 96])
 @pytest.mark.parametrize("target", ["out.mp4", "out.mkv", "out.webm"])
-def test_sound_of_joined_recordings_goes_on_beside_the_picture(tmp_path: Path, target: str) -> None:
+def test_sound_of_joined_recordings_goes_on_beside_the_picture(
+    tmp_path: Path, target: str, frame_count: int
+) -> None:
     """Two transport streams whose clocks both begin anew, one behind the other."""
-    part = write_clip(tmp_path / "part.ts", audio="aac", frame_count=96)
+    part = write_clip(tmp_path / "part.ts", audio="aac", frame_count=frame_count)
     joined = tmp_path / "in.ts"
     joined.write_bytes(part.read_bytes() * 2)
     write_anew(part, tmp_path / f"part-{target}")
     write_anew(joined, tmp_path / target)
-    assert len(video_times(tmp_path / target)) == 192
+    assert len(video_times(tmp_path / target)) == 2 * frame_count
     alone, both = packets(tmp_path / f"part-{target}"), packets(tmp_path / target)
-    assert abs(len(both) - 2 * len(alone)) <= 3
+    assert abs(len(both) - 2 * len(alone)) <= 5  # sound of a part may be longer than its picture
     # Sound of the second recording lies beside its picture as in the first.
-    second = video_times(tmp_path / target)[96] - video_times(tmp_path / target)[0]
+    second = video_times(tmp_path / target)[frame_count] - video_times(tmp_path / target)[0]
     late = [moment - second for moment, _ in both if moment > second + Fraction(1, 2)]
     assert all(min(abs(moment - other) for other, _ in alone) < Fraction(3, 100) for moment in late[:100])
     steps = np.diff([float(moment) for moment, _ in both])

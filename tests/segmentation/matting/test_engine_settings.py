@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,6 +76,27 @@ def test_engines_are_kept_in_the_folder_that_is_named(trt, network, home, tmp_pa
     build(network, **{"gpu.precision": "fp32", "tensorrt.cache_dir": str(tmp_path / "own")})
     assert list((tmp_path / "own").glob("*.engine"))
     assert len(trt.builds) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "in_pytorch", "in_onnx_runtime"),
+    [
+        ({}, False, True),
+        ({"gpu.cudnn_benchmark": True}, True, True),
+        ({"gpu.cudnn_benchmark": False}, False, False),
+    ],
+)
+def test_cudnn_is_not_searched_with_pytorch_unless_asked_for(
+    monkeypatch, tmp_path, flags, in_pytorch, in_onnx_runtime
+):
+    """The search takes 15 s, which a short video never gets back."""
+    told = []
+    module = SimpleNamespace(RvmTorchNetwork=lambda path, **options: told.append(options))
+    monkeypatch.setitem(sys.modules, "vitascope.models.rvm.torch_network", module)
+    settings = load_settings(flags={"model.backend": "torch", **flags}).settings
+    gpu_networks._torch_candidate(tmp_path / "rvm.onnx", "rvm", settings, GPU).open()
+    assert told[0]["cudnn_benchmark"] is in_pytorch
+    assert options(**flags).cudnn_benchmark is in_onnx_runtime
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.processes.film_queue import FilmQueue
 from vitascope.segmentation.processes.hands import Hands, Piece
 from vitascope.segmentation.processes.port import MakerGoneError, StretchProgress
+from waiting import eventually
 
 REPORT = Pipeline([Source("decode", range(3)), Sink("encode", lambda _: None)]).run()
 
@@ -37,6 +38,7 @@ class Scripted:
         self._places = places
         self._script = dict(script)
         self.tries = []
+        self.rested = []
         self.ended = threading.Event()
 
     def __len__(self):
@@ -56,6 +58,9 @@ class Scripted:
         if says is not None:
             raise says
         return Report(4)
+
+    def rest(self, number):
+        self.rested.append(self._places[number])
 
     def interrupt(self, number):
         self.ended.set()
@@ -101,6 +106,16 @@ def test_the_longest_comes_first_and_all_are_counted(videos):
     assert queue.snapshot().items == 20
     assert queue.counts() == {"videos": 5, "videos_done": 5, "videos_failed": 0, "videos_running": 0}
     assert (queue.places["x"].done, queue.places["x"].frames, queue.places["x"].busy) == (5, 20, 0)
+    assert makers.rested[-1] == "x"
+
+
+def test_who_has_nothing_to_do_rests_once_until_it_has():
+    makers = Scripted(["x"])
+    with Hands(makers) as hands:
+        for rests in (1, 2):
+            hands.hand_in([Piece("a", (0,), lambda number: 4, makers.drop, makers.drop)])
+            eventually(lambda rests=rests: len(makers.rested) == rests)
+    assert makers.rested == ["x"] * 3
 
 
 def test_what_fails_twice_at_different_nodes_fails_and_the_others_go_on(videos):

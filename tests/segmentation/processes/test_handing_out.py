@@ -78,6 +78,9 @@ class Scripted:
                 file.write(Encoded(None, (FrameTime(3 * order.stretch.number + n, Fraction(1), 1),), ()))
             file.finish(StretchSummary(3, 0, 1, damage, (), (1, 1), "", ""))
 
+    def rest(self, number):
+        """It keeps nothing open."""
+
     def drop(self, number):
         self.killed.set()
 

@@ -11,7 +11,7 @@ import pytest
 
 from clips import write_clip
 from vitascope.config import load_settings
-from vitascope.errors import CorruptInputError, InputError, PipelineError, WorkerError
+from vitascope.errors import CorruptInputError, InputError, OutputError, PipelineError, WorkerError
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.segmentation.film_run import FilmRunner
@@ -105,6 +105,88 @@ def test_a_warm_up_is_not_drawn_and_what_smooths_sees_it(
     times = [time.pts for encoded in StretchFile(file).encoded() for time in encoded.times]
     assert times == ticks[25:35]
     assert len(refined) == finished
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Readers that were opened by somebody who makes stretches."""
+    readers, open_it = [], FilmRunner.open_video
+    monkeypatch.setattr(
+        FilmRunner, "open_video", lambda self, video: readers.append(open_it(self, video)) or readers[-1]
+    )
+    return readers
+
+
+def is_open(reader):
+    try:
+        next(reader, None)
+    except ValueError:
+        return False
+    return True
+
+
+class TestOneReader:
+    """A video stays open from one of its stretches to the next."""
+
+    @pytest.fixture
+    def orders(self, film, tmp_path):
+        """Three stretches of one video."""
+        target = tmp_path / "o.mp4"
+        with open_video(film) as reader:
+            encoding = choose_encoding(target, source_format=reader.info.format)
+            orders = []
+            for stretch in (
+                FilmStretch(0, None, None, 20),
+                FilmStretch(1, 12, 20, 35),
+                FilmStretch(2, 27, 35, None),
+            ):
+                frames, _ = stretch_of(reader, stretch, warm_up=8)
+                film_order = replace(
+                    frames._film, outputs=(OutputOrder("key", target, reader.info, encoding, None),)
+                )
+                file = tmp_path / f"{stretch.number}.stretch"
+                orders.append(StretchOrder(film_order, frames._stretch, file, {}))
+                reader.play(None, None)
+        return orders
+
+    @pytest.fixture
+    def maker(self, model_store):
+        loaded = load_settings(profile="fast", flags={"gpu.device": "cpu"})
+        with StretchMaker(FilmRunner(loaded, store=model_store, keeps_mattes=False)) as maker:
+            yield maker
+
+    def test_stretches_are_as_from_a_reader_of_their_own(self, maker, orders, opened):
+        for order in orders[::-1]:
+            maker.make(order, tell=lambda _: None)
+            maker.rest()
+        assert len(opened) == 3
+        apart = [order.file.read_bytes() for order in orders]
+        opened.clear()
+        for order in orders:
+            order.file.unlink()
+            maker.make(order, tell=lambda _: None)
+        assert [order.file.read_bytes() for order in orders] == apart
+        assert len(opened) == 1
+        assert is_open(opened[0])
+        maker.rest()
+        assert not is_open(opened[0])
+
+    def test_another_video_and_the_end_close_it(self, maker, orders, opened, film, tmp_path):
+        maker.make(orders[0], tell=lambda _: None)
+        other = tmp_path / "other.mkv"
+        other.write_bytes(film.read_bytes())
+        order = orders[1]
+        maker.make(replace(order, film=replace(order.film, video=other)), tell=lambda _: None)
+        assert [is_open(reader) for reader in opened] == [False, True]
+        maker.__exit__()
+        assert not is_open(opened[1])
+
+    def test_an_error_closes_it(self, maker, orders, opened):
+        maker.make(orders[0], tell=lambda _: None)
+        orders[1].file.mkdir()
+        with pytest.raises(OutputError):
+            maker.make(orders[1], tell=lambda _: None)
+        assert not is_open(opened[0])
 
 
 class OddError(Exception):

@@ -2,15 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 
-from clips import write_clip
-from vitascope.config import Settings, VideoSettings
 from vitascope.errors import UsageError
 from vitascope.media.reading.discovery import FoundVideo
-from vitascope.segmentation.plan import PlannedVideo, is_finished, plan_outputs
+from vitascope.segmentation.plan import PlannedVideo, plan_outputs
 
 
 def found(*names, is_named=True):
@@ -154,18 +150,6 @@ def test_done_looks_for_the_pictures_of_a_pattern(tmp_path):
     assert not plan.is_done
     (tmp_path / "q" / "f_000.png").touch()
     assert plan.is_done
-
-
-def test_a_try_with_an_early_end_is_not_done_later(tmp_path):
-    """Pictures are counted: half of them are not the whole video."""
-    clip = write_clip(tmp_path / "in.mp4", frame_count=48)
-    plan = PlannedVideo(clip, (("key", tmp_path / "shots"),))
-    (tmp_path / "shots").mkdir()
-    for made, finished, of_the_first_second in ((10, False, False), (24, False, True), (48, True, True)):
-        for number in range(made):
-            cv2.imwrite(str(tmp_path / "shots" / f"{number:06}.png"), np.zeros((8, 8, 3), np.uint8))
-        assert is_finished(plan, Settings()) == finished
-        assert is_finished(plan, Settings(video=VideoSettings(end_seconds=1.0))) == of_the_first_second
 
 
 def test_previews_of_several_inputs_mirror_their_tree_in_their_names():

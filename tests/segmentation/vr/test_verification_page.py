@@ -107,18 +107,18 @@ def test_the_command_writes_it_and_does_not_replace_another(video, tmp_path, cap
     assert len(frames_of(path)) == FRAMES // 2
 
 
-def test_a_browser_shows_people_on_a_colour(page, browser_program, tmp_path):
-    with Page(browser_program, tmp_path / "browser") as browser:
-        browser.show(page.as_uri(), width=390, is_phone=True)
-        assert browser.value("document.documentElement.scrollWidth") <= 390
-        until(browser, pixel(20), [0x2B, 0x6C, 0xB0, 255])  # the colour
-        assert max(abs(code - 128) for code in browser.value(pixel(120))[:3]) < 12  # the person
+def test_a_browser_shows_people_on_a_colour(page, browser):
+    with Page(browser) as shown:
+        shown.show(page.as_uri(), width=390, is_phone=True)
+        assert shown.value("document.documentElement.scrollWidth") <= 390
+        until(shown, pixel(20), [0x2B, 0x6C, 0xB0, 255])  # the colour
+        assert max(abs(code - 128) for code in shown.value(pixel(120))[:3]) < 12  # the person
         move = "document.getElementById('at').value = 9"
-        browser.value(f"{move}; document.getElementById('at').dispatchEvent(new Event('input'))")
-        until(browser, "document.getElementById('time').textContent", f"{frames_of(page)[9]['t']:.2f} s")
-        browser.value("document.querySelector('[value=matte]').click()")
-        until(browser, pixel(20), [0, 0, 0, 255])
-        assert not browser.complaints()
+        shown.value(f"{move}; document.getElementById('at').dispatchEvent(new Event('input'))")
+        until(shown, "document.getElementById('time').textContent", f"{frames_of(page)[9]['t']:.2f} s")
+        shown.value("document.querySelector('[value=matte]').click()")
+        until(shown, pixel(20), [0, 0, 0, 255])
+        assert not shown.complaints()
 
 
 def pixel(x):
@@ -130,9 +130,9 @@ def pixel(x):
     }})()"""
 
 
-def until(browser, expression, wanted):
+def until(shown, expression, wanted):
     """Wait until the page shows it: pictures are decoded in the background."""
     end = time.monotonic() + 20
-    while (met := browser.value(expression)) != wanted:
+    while (met := shown.value(expression)) != wanted:
         assert time.monotonic() < end, (met, wanted)
         time.sleep(0.05)

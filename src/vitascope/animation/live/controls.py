@@ -57,11 +57,11 @@ class LiveState:
 
 
 class Controls(RunControls):
-    """The state of a live animation and what is asked of it. Thread-safe.
+    """The state of a live animation and requests to it. Thread-safe.
 
     Args:
         state: To begin with.
-        on_message: Told, in a few words, what a key did.
+        on_message: Called with a few words on what a key did.
     """
 
     keys = KEYS

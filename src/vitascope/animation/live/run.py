@@ -79,9 +79,9 @@ def animate_live(
         warm_up_pictures: For measuring: the first pictures, which figures leave out, and before which ``seconds`` does
             not begin.
         on_session: Given the session before it runs, for keys and ``stop``.
-        on_report: Told a report when R was pressed.
-        on_message: Told, in one line, what should be known at once.
-        fetch_progress: Told (model, bytes here, bytes in all) while it is fetched.
+        on_report: Called with a report when R was pressed.
+        on_message: Called with one line that the user should see at once.
+        fetch_progress: Called with (model, bytes here, bytes in all) while it is fetched.
 
     Returns:
         The report of the whole run; its sinks say which of them failed.
@@ -285,7 +285,7 @@ def _open_source(
 
 
 def _most_behind_ms(loaded: LoadedSettings, *, listens: bool) -> float:
-    """The longest delay that is not told: what the user set, else what suits pictures, or lips behind a voice."""
+    """The longest delay that is not reported: what the user set, else what suits pictures, or lips behind a voice."""
     key = "performance.max_latency_ms"
     if listens and not loaded.origin(key).explicit:
         return _MOST_BEHIND_MS
@@ -312,7 +312,7 @@ def measure_live(
 ) -> LiveReport:
     """Animate a portrait live for a while, with pictures at ``performance.target_fps`` and nowhere to show them.
 
-    A video measures tracker and animator, a ``.motion`` file the animator alone. The driver begins anew when it ends.
+    A video measures tracker and animator, a ``.motion`` file the animator alone. The driver begins again when it ends.
 
     Args:
         portrait: A picture file.
@@ -322,7 +322,7 @@ def measure_live(
         seconds: How long, after the first picture that counts.
         warm_up_pictures: The first pictures, which are slower and which the figures leave out.
         on_session: Given the session before it runs, for ``stop``.
-        on_message: Told, in one line, what should be known at once.
+        on_message: Called with one line that the user should see at once.
 
     Returns:
         The report.

@@ -113,7 +113,7 @@ class LiveSession(LiveLoop[CameraPicture]):
 
     Args:
         source: The camera.
-        tracker: Finds the driver's face; None where motion comes without pictures.
+        tracker: Finds the driver's face; None if motion comes without pictures.
         estimator: Makes motion of it.
         animator: With its portrait set.
         size: (width, height) of its pictures.
@@ -123,9 +123,9 @@ class LiveSession(LiveLoop[CameraPicture]):
         mirror: For the key M; None when it is not wanted.
         on_background: Lays the portrait on green; None when it cannot.
         recorder: Keeps the motion.
-        set_strength: Told a new strength, for animators that have one.
-        on_report: Told a report when one was asked for.
-        on_message: Told, in one line, what should be known at once.
+        set_strength: Called with a new strength, for animators that have one.
+        on_report: Called with a report when one was requested.
+        on_message: Called with one line that the user should see at once.
         sampler: Measures CPU and GPU; started.
         device: What draws, for the report.
         with_spans: Lays a profiler's spans around the work of the stages.
@@ -214,7 +214,7 @@ class LiveSession(LiveLoop[CameraPicture]):
         return _Absence(last.rgb, now, last.index, False)
 
     def _watched(self, name: str, work: Callable[[Taken], Made]) -> Callable[[Taken], Made]:
-        """A stage of which is known whether it is at work."""
+        """A stage that records whether it is working."""
 
         def watched(taken: Taken) -> Made:
             self._at_work.add(name)

@@ -1,4 +1,4 @@
-"""Drivers other than a camera, in real time: a video as if it were one, a voice, recorded motion; films without end."""
+"""Drivers other than a camera, in real time: a video as if it were one, a voice, recorded motion; endless videos."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def open_voice(
         seed: As for ``Voice``.
         start_seconds: Of a file, leave out what comes before.
         end_seconds: Of a file, leave out what comes from here on.
-        on_message: Told, in one line, when a microphone goes and when it is back.
+        on_message: Called with one line when a microphone goes and when it is back.
 
     Raises:
         InputError: It cannot be opened, or has no sound.
@@ -307,7 +307,7 @@ def open_voice(
 
 
 class EndlessDriver(_Recorded):
-    """For measuring: gives a driver's pictures again and again, at a rate of one's own, from memory.
+    """For measuring: repeats a driver's pictures from memory, at a fixed rate.
 
     Reading costs nothing while it runs: the part that is given, at most its first 256 MB, is read before. For a
     recording this is the estimator, too. It is never over.

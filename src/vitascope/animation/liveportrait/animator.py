@@ -236,7 +236,7 @@ class LivePortraitAnimator:
         return [driving[row : row + 1] for row in range(len(motions))]
 
     def _neutral_of(self, motion: FaceMotion) -> _Neutral:
-        """The driver's neutral; read anew when another picture was taken for it."""
+        """The driver's neutral; read again when another picture was taken for it."""
         face, rgb = motion.neutral_face, motion.neutral_rgb
         if face is None or rgb is None:
             raise UsageError("the motion does not hold the driver's neutral picture")

@@ -84,7 +84,7 @@ class _Portrait:
     own_smile: FloatArray
     """float32 [468, 3], centimetres: the displacement of the smile that it shows itself."""
     on_gpu: GpuDrawing | None
-    """The GPU's drawing; None where the CPU draws."""
+    """The GPU's drawing; None if the CPU draws."""
     response: Response | None = None
     """Response of its expressions; None when it was not measured."""
 
@@ -290,7 +290,7 @@ class MeshAnimator:
         """Compare the GPU's picture of a turned head that blinks, looks aside and shouts with the CPU's.
 
         Returns:
-            None where the CPU draws.
+            None if the CPU draws.
 
         Raises:
             UsageError: No portrait was set.
@@ -376,7 +376,7 @@ class MeshAnimator:
         coarse: FloatArray,
         out: RgbPicture,
     ) -> None:
-        """Draw an eye or the mouth anew, with a finer map."""
+        """Draw an eye or the mouth again, with a finer map."""
         patch = feature.patch(bent)
         if patch is None:
             return

@@ -4,7 +4,7 @@ Moving points bends a portrait's picture, but not its light. So for each side of
 brows that go up, the portrait is prepared once as it would be lit with its skin folded: its own relief (what is darker
 or lighter than around) is deepened, and folds are drawn where faces have them, in its own colours. A frame mixes those
 with the portrait as strongly as its points moved. What is not coloured as skin, such as hair on the forehead or
-glasses, has no folds. Of a portrait that shows its teeth there is also one with lips that can meet: without teeth and
+glasses, has no folds. A portrait that shows its teeth also gets one with lips that can meet: without teeth and
 dark corners, which closed lips would show as a rim. And one with lips that are drawn together: a mouth that becomes
 narrower takes its corners along, and leaves no dark ends of the line between its lips in the cheeks.
 """

@@ -203,7 +203,7 @@ def _smoothing(count: int) -> npt.NDArray[np.float64]:
 
 
 def _part_lips(vertices: FloatArray) -> None:
-    """Lips touch, they do not pass through one another."""
+    """Keep lips from passing through one another."""
     upper, lower = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
     overlap = np.maximum(vertices[lower, 1] - vertices[upper, 1], 0) / 2
     vertices[upper, 1] += overlap
@@ -224,7 +224,7 @@ def turns_too_far(rest: Pose, motion: FaceMotion, gain: float) -> bool:
 
     Args:
         rest: The pose in the portrait.
-        motion: What is asked for.
+        motion: The motion to draw.
         gain: Of the pose.
     """
     yaw, pitch, roll = angles_of(motion.rotation)
@@ -234,7 +234,7 @@ def turns_too_far(rest: Pose, motion: FaceMotion, gain: float) -> bool:
 
 
 def _borne_angles(rest: Pose, asked: tuple[float, float, float]) -> tuple[float, float, float]:
-    """The turn (yaw, pitch, roll; degrees) that a portrait can show of one that is asked for."""
+    """The part of a turn (yaw, pitch, roll; degrees) that a portrait can show."""
     yaw, pitch, roll = asked
     own_yaw = angles_of(rest.rotation)[0]
     if yaw * own_yaw < 0:  # towards the camera comes the cheek that the portrait hides
@@ -307,7 +307,7 @@ def _covering(rig: PortraitRig, places: FloatArray) -> tuple[FloatArray, FloatAr
     moved = (np.abs(shift) > 1e-3) & ~of_edge
     shown = sources
     if moved.any():
-        # Of all that would lie at a place the outermost is seen behind the edge: from there on places only rise.
+        # Where several would lie at a place, the outermost is seen behind the edge: from there on places only rise.
         seen = np.minimum.accumulate(along[::-1], axis=0)[::-1]
         count = len(seen)
         below = (seen[None] <= ordered[:, None]).sum(axis=1).clip(1, count - 1) - 1  # [K, S]

@@ -282,7 +282,7 @@ class Eyeball:
         along = along / np.float32(width * width)
         from_corner = edge - edge[0]
         shares = np.maximum.accumulate(from_corner @ along) + np.arange(len(edge)) * 1e-4
-        # Of an open eye lashes point to the viewer, of a closed one they hang.
+        # The lashes of an open eye point to the viewer, those of a closed one hang.
         hanging = 0.4 + 0.6 * max(float(bent.closure[self._index]), 0.0)
         return LashPlacement(
             shown=shown,

@@ -132,6 +132,6 @@ class LipFit:
 
 
 def _widened(displacement: FloatArray) -> float:
-    """How much farther apart the mouth's corners are, across."""
+    """Growth of the distance between the mouth's corners."""
     right, left = MOUTH_CORNERS
     return float(displacement[left, 0] - displacement[right, 0])

@@ -227,7 +227,7 @@ class Feature:
     """A part of the face with finer detail than the rest."""
 
     outline: list[int]
-    """Points whose rectangle is drawn anew."""
+    """Points whose rectangle is drawn again."""
     triangles: npt.NDArray[np.int32]
     """int32 [T, 3]."""
     step: int

@@ -210,7 +210,7 @@ class MouthPlacement:
     tongue_light: float
     """Light that reaches it, as a share of its own colour."""
     upper_teeth: FloatArray | None
-    """The place of the upper row's texture; None where the portrait's own teeth are shown."""
+    """The place of the upper row's texture; None if the portrait's own teeth are shown."""
     lower_teeth: FloatArray
     light_px: float
     """Softness with which light falls in: a standard deviation, pixels."""

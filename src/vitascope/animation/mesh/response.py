@@ -43,7 +43,7 @@ _GAP, _WIDER, _WIDER_APART, _GAZE = (
     ("gaze sideways", "gaze down"),
 )
 """Curves of what is read from the landmarks: gap in centimetres, width as a share of that at rest, less 1, and how far
-the irises moved, in widths of the eye. Of a grin nearly all of the width is read, of a smile with closed lips 0.6."""
+the irises moved, in widths of the eye. Nearly all of a grin's width is read, 0.6 of a smile's with closed lips."""
 CHANNELS = frozenset((*_SKIN, _JAW_IN_SMILE, _PUCKER, *_EYES, *_BROWS, _GAP, _WIDER, _WIDER_APART, *_GAZE))
 """Names of all curves."""
 _GAPS_CM = np.array([0.0, 0.2, 0.4, 0.9, 1.6, 2.6])
@@ -320,9 +320,9 @@ def steady_reader(model: Path) -> Iterator[Callable[[RgbPicture], TrackedFace | 
     """A reader for ``MeshAnimator.calibrate``.
 
     MediaPipe reads the same picture differently as it frames the face: of a painting's small jaw opening 0.09 where it
-    follows the face from the picture before, 0.16 where it finds it anew. So it does both, and weights are the mean.
+    follows the face from the picture before, 0.16 where it finds it again. So it does both, and weights are the mean.
     Landmarks are those of the face followed, as a driver's are: of another painting's lips that are 0.2 cm apart, 0.1
-    is read so and 0.4 anew.
+    is read so and 0.4 again.
 
     Args:
         model: The file ``face_landmarker.task``.

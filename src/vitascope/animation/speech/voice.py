@@ -110,7 +110,7 @@ class Voice:
         return motion
 
     def _forget(self, middle: int) -> None:
-        """Let go of rows that no later moment needs."""
+        """Release rows that no later moment needs."""
         gone = middle - 3 * _REACH_ROWS
         if gone > 100:
             self._shapes, self._heard = self._shapes[gone:], self._heard[gone:]

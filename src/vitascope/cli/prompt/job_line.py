@@ -59,7 +59,7 @@ class JobLine:
     stays open from job to job while the settings are the same.
 
     Args:
-        on_end: Told of each job that ended: from that thread, or by whoever stopped one that had not begun.
+        on_end: Called with each job that ended: from that thread, or by whoever stopped one that had not begun.
         metrics: Fed with the jobs.
     """
 

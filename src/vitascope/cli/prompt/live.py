@@ -24,9 +24,9 @@ class LiveRun:
 
     Args:
         store: Where the tracker's model lies, or is fetched to.
-        on_message: Told, from any thread, in one line, what should be known at once.
-        on_report: Told a report when one was asked for.
-        on_end: Told that an animation ended.
+        on_message: Called from any thread with one line that the user should see at once.
+        on_report: Called with a report when one was requested.
+        on_end: Called when an animation ended.
         on_session: Given each session before it runs.
     """
 

@@ -191,7 +191,7 @@ def shapes_to_json(ranges: Mapping[str, ShapeRange]) -> str:
 
 
 def shapes_from_json(text: str) -> dict[str, ShapeRange]:
-    """Read what ``shapes_to_json`` wrote; empty where it is something else, which costs ``benchmark`` its sizes."""
+    """Read what ``shapes_to_json`` wrote; empty if it is something else, so that ``benchmark`` lacks sizes."""
     try:
         return {
             name: ShapeRange(*(tuple(int(side) for side in one) for one in sizes))

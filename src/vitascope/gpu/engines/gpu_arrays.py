@@ -112,7 +112,7 @@ def require_gpu_inputs(spec: EngineSpec, inputs: Mapping[str, Tensor], *, label:
 
 
 def failure(error: Exception | str, *, label: str, what: str, on_gpu: bool = True) -> EngineError:
-    """The error for a library's failure: ``DeviceMemoryError`` where its words speak of the GPU's memory."""
+    """The error for a library's failure: ``DeviceMemoryError`` if its message is about the GPU's memory."""
     text = str(error).strip()
     reason = text.splitlines()[0] if text else type(error).__name__
     if on_gpu and speaks_of_memory(text):

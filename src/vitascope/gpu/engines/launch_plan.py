@@ -125,7 +125,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class ArrayPlace:
-    """Where an input or an output lies in the plan's memory."""
+    """Place of an input or an output in the plan's memory."""
 
     offset: int
     shape: tuple[int, ...]
@@ -135,7 +135,7 @@ class ArrayPlace:
 
 @dataclass(frozen=True)
 class LaunchPlan(Generic[KernelT]):
-    """Everything that a replay needs but the kernels' code and the weights."""
+    """Everything that a replay needs, except the kernels' code and the weights."""
 
     kernels: tuple[KernelT, ...]
     launches: tuple[Launch, ...]
@@ -181,7 +181,7 @@ class LaunchPlan(Generic[KernelT]):
 
 
 class PlanRecorder(Generic[KernelT]):
-    """Notes launches, and finds each array a place where nothing lies that is still read."""
+    """Records launches, and places each array where nothing lies that is still read."""
 
     def __init__(self) -> None:
         self._kernels: dict[KernelT, int] = {}

@@ -33,7 +33,7 @@ __all__ = [
 
 
 _KEY = "vitascope.input_shapes"
-# Of the ONNX operator set, and of ONNX Runtime's own (com.microsoft), as far as quantisers write them.
+# Operators of ONNX, and of ONNX Runtime (com.microsoft), that quantisers write.
 _INTEGER_OPERATORS = frozenset({
     "ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulInteger",
     "MatMulIntegerToFloat", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
@@ -84,7 +84,7 @@ def with_kept_shapes(network: bytes, ranges: Mapping[str, ShapeRange]) -> bytes:
 
 
 def low_precision_of(network: bytes) -> Literal["int8", "fp16"] | None:
-    """The arithmetic of a network, told by what its operators are given; None for FP32.
+    """The arithmetic of a network, from the types of its operators' inputs; None for FP32.
 
     Weights that are merely kept small and widened before they are used (``Cast``, ``DequantizeLinear``) do not count.
     """
@@ -108,7 +108,7 @@ def low_precision_of(network: bytes) -> Literal["int8", "fp16"] | None:
 
 
 def kept_shapes(network: bytes) -> dict[str, ShapeRange]:
-    """The sizes that ``with_kept_shapes`` kept; empty where there are none."""
+    """The sizes that ``with_kept_shapes`` kept; empty if there are none."""
     texts = [one.value for one in load_network(network).metadata_props if one.key == _KEY]
     return shapes_from_json(texts[0]) if texts else {}
 

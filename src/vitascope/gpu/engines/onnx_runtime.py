@@ -1,7 +1,7 @@
 """ONNX Runtime: on the CPU, or on a GPU through CUDA, TensorRT or TensorRT-RTX.
 
 ONNX Runtime falls back in silence: a provider whose libraries are missing is dropped, and operators that no other
-provider takes run on the CPU. Here a provider that was asked for is the one that runs, or opening fails.
+provider takes run on the CPU. Here a provider that was requested is the one that runs, or opening fails.
 
 On a GPU a session computes on the one stream that it was opened with, from and to CuPy arrays. Callers on other streams
 are ordered before and behind it by events; the host does not wait.
@@ -88,7 +88,7 @@ class SessionRequest:
     stream: int = 0
     """CUDA stream handle that the GPU's work goes to; never the default stream."""
     cache_dir: Path | None = None
-    """Folder for what TensorRT builds; None builds anew each time."""
+    """Folder for what TensorRT builds; None builds again each time."""
     cuda_graph: bool = False
     allow_tf32: bool = True
     cudnn_benchmark: bool = True
@@ -100,7 +100,7 @@ class SessionRequest:
 
 
 def missing_provider(provider: Provider) -> str | None:
-    """The reason that a provider cannot be asked for here, with what would install it; None when it can be tried."""
+    """Why a provider cannot be used here, and what to install; None if it can be tried."""
     if provider == "tensorrt-rtx":
         try:
             _register_rtx_plugin()
@@ -116,7 +116,7 @@ def missing_provider(provider: Provider) -> str | None:
 
 
 def open_session(source: str | bytes, request: SessionRequest, *, label: str) -> ort.InferenceSession:
-    """Open a network on the provider that was asked for.
+    """Open a network on the provider that was requested.
 
     Raises:
         MissingDependencyError: The provider is not installed; the message names the package.
@@ -156,7 +156,7 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
 
 @cache
 def _have_shared_scratch_memory() -> None:
-    """Let the networks of this process compute in one piece of memory, where each would keep its own.
+    """Let all networks of this process share one piece of scratch memory.
 
     The halves of RVM run in turn, so what one leaves the next one takes: when it was written, a third less memory at
     768x432 and half the page faults before the first frame (no row is kept). It stays with the process when sessions
@@ -273,7 +273,7 @@ def _rtx_device(request: SessionRequest, label: str) -> Any:
 
 
 def _require_provider(session: ort.InferenceSession, request: SessionRequest, label: str) -> None:
-    """Refuse a session that runs on other providers than the one that was asked for.
+    """Refuse a session that runs on other providers than the one that was requested.
 
     Raises:
         EngineError: The provider was dropped, or took not one operator.
@@ -286,7 +286,7 @@ def _require_provider(session: ort.InferenceSession, request: SessionRequest, la
             f"CUDA, cuDNN or TensorRT libraries that fit onnxruntime {ort.__version__} are missing"
         )
     if request.provider == "cpu" or not hasattr(session, "get_provider_graph_assignment_info"):
-        return  # before ONNX Runtime 1.24 a session does not tell who took what
+        return  # before ONNX Runtime 1.24 a session does not report it who took what
     assigned = {part.ep_name for part in session.get_provider_graph_assignment_info()}
     if wanted not in assigned:
         raise EngineError(

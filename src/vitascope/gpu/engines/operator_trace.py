@@ -57,14 +57,14 @@ class OperatorTraces:
         self._began_ns: list[int] = []
 
     def ask(self, options: ort.SessionOptions) -> None:
-        """Let the next session be profiled."""
+        """Profile the next session."""
         options.enable_profiling = True
         options.profile_file_prefix = str(self._folder / self._prefix(len(self._began_ns)))
         if not self._optimised:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 
     def opened(self, session: ort.InferenceSession) -> None:
-        """Note when its profile began: it is on C++'s finest clock, which is another one on each system."""
+        """Record when its profile began, on C++'s finest clock, which differs between systems."""
         began = session.get_profiling_start_time_ns()
         ages = [now() - began for now in (monotonic_ns, time_ns)]
         self._began_ns.append(monotonic_ns() - min(age for age in ages if age >= 0))
@@ -96,7 +96,7 @@ def operator_traces(folder: Path, *, optimised: bool = True) -> Iterator[Operato
 
     Args:
         folder: Where the files go; it exists.
-        optimised: False runs the network's nodes as the file has them, none fused and none laid out anew: for
+        optimised: False runs the network's nodes as the file has them, none fused and none laid out again: for
             counting, not for timing.
     """
     traces = OperatorTraces(folder, optimised=optimised)

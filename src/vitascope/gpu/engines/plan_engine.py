@@ -6,7 +6,7 @@ launches.
 Launch plans on disk: the machine code of their kernels, their weights, and the launches as JSON.
 
 A plan holds for one kind of GPU, one version of the compiler and one state of the code that recorded it: its key. What
-does not fit its key or its checksum is made anew, with a note. Nothing that is read is unpickled.
+does not fit its key or its checksum is made again, with a note. Nothing that is read is unpickled.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PlanStore:
         folder: Created when absent; None keeps nothing.
         label: The network, for file names.
         key: Whatever changes plans besides sizes.
-        on_note: Told, in one line, whenever a kept plan does not fit.
+        on_note: Called with one line whenever a kept plan does not fit.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PlanStore:
             return None
 
     def keep(self, sizes: Sequence[int], stored: StoredPlan) -> None:
-        """Write a plan for the next process; where that cannot be, say so once.
+        """Write a plan for the next process; if that fails, say so once.
 
         Args:
             sizes: What it was recorded for.
@@ -157,9 +157,9 @@ class PlanEngine:
         key: Whatever changes plans besides sizes and the GPU.
         label: What messages and files call the network.
         device_id: The GPU.
-        cache_dir: Where plans are kept; None compiles anew in each process.
+        cache_dir: Where plans are kept; None compiles again in each process.
         most_plans: How many are ready at a time.
-        on_note: Told, in one line, when a kept plan does not fit.
+        on_note: Called with one line when a kept plan does not fit.
 
     Raises:
         EngineError: The GPU is not there.
@@ -344,7 +344,7 @@ class _ReadyPlan:
         return results
 
     def close(self) -> None:
-        """Let go of graph and memory."""
+        """Release graph and memory."""
         self._graph = self._memory = None
         self._keep = ()
         self._inputs, self._outputs = {}, {}

@@ -1,4 +1,4 @@
-"""Choosing the engine for a network: the fastest that is installed and right, or the one that was asked for."""
+"""Choosing the engine for a network: the fastest that is installed and right, or the one that was requested."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def choose_engine(
         make_inputs: Random inputs for the check.
         model: The network's sha256.
         machine: What verdicts hold on.
-        cache_dir: Where verdicts are kept; None checks anew each time.
+        cache_dir: Where verdicts are kept; None checks again each time.
 
     Returns:
         The opened engine; the caller closes it.

@@ -153,7 +153,7 @@ def kept_verdict(
 ) -> Verdict:
     """The verdict on something: as this version of Vitascope has kept it, else decided now, and kept.
 
-    A damaged verdict is removed and decided anew.
+    A damaged verdict is removed and decided again.
 
     Args:
         about: All that the verdict depends on, as JSON has it.
@@ -169,7 +169,7 @@ def kept_verdict(
         return kept
     verdict = decide()
     content = {"format": _FORMAT, "about": about, **asdict(verdict)}
-    # In a directory that cannot be written the verdict is lost, and every process decides anew.
+    # In a directory that cannot be written the verdict is lost, and every process decides again.
     with contextlib.suppress(OSError):
         write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
     return verdict
@@ -197,7 +197,7 @@ def compare(outputs: Arrays, expected: Arrays, tolerance: Tolerance) -> Verdict:
     name, mean, largest = worst
     return Verdict(
         mean <= tolerance.mean and largest <= tolerance.largest,
-        f"its {name} differs from the processor's by {mean:.2g} of the mean and {largest:.2g} of the "
+        f"its {name} differs from the CPU's by {mean:.2g} of the mean and {largest:.2g} of the "
         f"largest value ({tolerance.mean:g} and {tolerance.largest:g} are allowed)",
     )
 

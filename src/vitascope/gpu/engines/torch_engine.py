@@ -89,7 +89,7 @@ class PackageCache:
 
     Args:
         directory: Created when absent. Packages are native code: keep it where only its owner may write.
-        on_note: Told, in one line, whenever a package is built and why.
+        on_note: Called with one line whenever a package is built and why.
     """
 
     def __init__(self, directory: Path, *, on_note: Callable[[str], None]) -> None:
@@ -256,7 +256,7 @@ class CapturedCall:
 
 
 def same_dtypes(tensors: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
-    """Places of tensors that share a dtype: what one launch can copy. Asked once for a plan, not at every call."""
+    """Indices of tensors that share a dtype, which one launch can copy. Computed once for a plan."""
     places: dict[torch.dtype, list[int]] = {}
     for place, tensor in enumerate(tensors):
         places.setdefault(tensor.dtype, []).append(place)
@@ -324,7 +324,7 @@ class TorchEngine:
         cudnn_benchmark: Let cuDNN time its algorithms for each shape.
         cudnn_deterministic: Only algorithms that give the same bits every time.
         keeps_switches: Leave PyTorch's switches, which are the process's, as they are: the three before say nothing.
-        on_note: Told, in one line, when a package is built and why.
+        on_note: Called with one line when a package is built and why.
 
     Raises:
         EngineError: ``aot`` without ``cache_dir`` or ``fingerprint``, or a device that is not there.
@@ -459,7 +459,7 @@ class TorchEngine:
                 ) from error
 
     def _on_given_stream(self, handle: int | None) -> AbstractContextManager[None]:
-        """Nothing where the caller is on the GPU and stream already: entering them anew takes longer than a launch."""
+        """Nothing where the caller is on the GPU and stream already: entering them again takes longer than a launch."""
         if handle is None and self._on_gpu and torch.cuda.current_device() == self._device.index:
             return nullcontext()
         return self.on_stream(handle)
@@ -608,7 +608,7 @@ def _import_setuptools() -> None:
 
 @contextmanager
 def _quiet_compiler() -> Iterator[None]:
-    """Keep the compiler from printing its measurements, and from giving up after a few shapes."""
+    """Stop the compiler from printing measurements, and from giving up after a few shapes."""
     from torch._inductor import select_algorithm
 
     logger = logging.getLogger("torch._inductor")

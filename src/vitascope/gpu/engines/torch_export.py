@@ -292,7 +292,7 @@ def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def _reason(error: Exception) -> str:
-    """The first line that says something; PyTorch opens its long messages with headings and advice."""
+    """The first informative line; PyTorch begins long messages with headings and advice."""
     root = error.__cause__ if error.__cause__ is not None and "step" in str(error) else error
     lines = [line.strip() for line in str(root).splitlines() if line.strip()]
     return lines[0] if lines else type(root).__name__

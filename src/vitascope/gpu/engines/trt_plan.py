@@ -11,7 +11,7 @@ docs.nvidia.com/deeplearning/tensorrt/api/python_api:
 
 * ``infer/Core/Logger``: ``ILogger``, its ``Severity`` and ``log``.
 * ``infer/Core/Builder``: ``Builder.create_network``, ``create_builder_config``, ``create_optimization_profile``,
-  ``build_serialized_network``, which answers None where it fails; ``NetworkDefinitionCreationFlag.STRONGLY_TYPED``.
+  ``build_serialized_network``, which answers None if it fails; ``NetworkDefinitionCreationFlag.STRONGLY_TYPED``.
 * ``parsers/Onnx/pyOnnx``: ``OnnxParser.parse(model, path)``, ``num_errors``, ``get_error``; ``ParserError.desc``.
 * ``infer/Core/BuilderConfig``: ``clear_flag(BuilderFlag.TF32)``, ``set_memory_pool_limit(MemoryPoolType.WORKSPACE)``,
   ``add_optimization_profile``, ``create_timing_cache``, ``set_timing_cache``, ``get_timing_cache``.
@@ -22,7 +22,7 @@ docs.nvidia.com/deeplearning/tensorrt/api/python_api:
 * ``infer/Core/Runtime``: ``deserialize_cuda_engine``, which answers None for another version's or GPU's engine.
 * ``infer/Core/Engine``: ``ICudaEngine.num_io_tensors``, ``get_tensor_name``, ``get_tensor_mode`` (``TensorIOMode``),
   ``get_tensor_dtype``, ``get_tensor_shape`` (-1 where free), ``get_tensor_profile_shape``,
-  ``create_execution_context``, and ``serialize``, which answers None where it fails.
+  ``create_execution_context``, and ``serialize``, which answers None if it fails.
 * ``infer/Core/ExecutionContext``: ``set_input_shape`` and ``set_tensor_address``, which answer False where they refuse,
   ``get_tensor_shape`` (-1 where it depends on data), ``execute_async_v3``; one run at a time.
 * ``infer/FoundationalTypes/DataType``: ``nptype``; ``infer/FoundationalTypes/HostMemory``: ``IHostMemory``, a buffer.
@@ -122,7 +122,7 @@ class TrtCache:
         return engine
 
     def store(self, path: Path, engine: bytes) -> None:
-        """Keep an engine, whole or not at all. Where it cannot be written, that is noted."""
+        """Write an engine, whole or not at all; a note says if that failed."""
         header = {
             "format": _FORMAT,
             "version": self._version,
@@ -219,7 +219,7 @@ class TrtPlan:
         precision: Arithmetic; see ``with_precision``. ``fp32`` switches TF32 off, ``tf32`` leaves it on.
         calibration: For ``int8``: what the network is typically fed.
         device_id: Number of the GPU.
-        cache_dir: Where engines and timings are kept; None builds anew each time.
+        cache_dir: Where engines and timings are kept; None builds again each time.
         workspace_bytes: Most memory that kernels may use while they run; TensorRT's own limit when omitted.
 
     Raises:
@@ -260,7 +260,7 @@ class TrtPlan:
         Args:
             content: TensorRT's own format, as ``trtexec --saveEngine`` writes it.
             label: What messages call it.
-            precision: What it was built with, for reports; the file does not tell.
+            precision: What it was built with, for reports; the file does not report it.
             device_id: Number of the GPU.
 
         Raises:
@@ -274,7 +274,7 @@ class TrtPlan:
             if engine is None:
                 raise plan._error(f"TensorRT {plan._trt.__version__} cannot load it")
             plan._prepare(engine)
-        # Of the first profile, the one that runs use: "ICudaEngine.get_tensor_profile_shape".
+        # Runs use the first profile: "ICudaEngine.get_tensor_profile_shape".
         plan._profiles = {
             tensor.name: ShapeRange(*map(tuple, engine.get_tensor_profile_shape(tensor.name, 0)))
             for tensor in plan._spec.inputs
@@ -331,7 +331,7 @@ class TrtPlan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of the cache: engines that were rebuilt, and why."""
+        """Notes on the cache for the user: engines that were rebuilt, and why."""
         return tuple(self._cache.notes) if self._cache is not None else ()
 
     def run(

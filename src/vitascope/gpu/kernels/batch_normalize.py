@@ -99,7 +99,7 @@ def batch_normalize(
 def channels_of(
     images: npt.NDArray[Any], layout: BatchLayout, mean: Sequence[float], std: Sequence[float]
 ) -> int:
-    """How many channels the images have.
+    """Number of channels of the images.
 
     Raises:
         ValueError: They are no images that can be normalised with this mean and this deviation.

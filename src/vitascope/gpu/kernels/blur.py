@@ -29,7 +29,7 @@ LEAST_SHARE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class BlurPlan:
-    """How one plane is blurred: at which size, and how far there."""
+    """Plan of one plane's blur: its size, and the radius there."""
 
     size: tuple[int, int]
     """(height, width) of the shrunk plane."""

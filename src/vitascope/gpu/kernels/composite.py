@@ -218,7 +218,7 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
 
 
 def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Frame:
-    """Black where nobody is near: what was cut out must not travel along under a transparent alpha plane.
+    """Black where nobody is near, so that nothing that was cut out hides under a transparent alpha plane.
 
     A margin keeps its colour, so that scaling or a softer edge later finds no black fringe.
 
@@ -325,7 +325,7 @@ def _whole(frame: Frame) -> Region:
 
 
 def _occupied(frame: Frame, alpha: Plane) -> Region | None:
-    """The smallest rectangle of whole chroma blocks outside which alpha has no say; None where there is nobody.
+    """The smallest rectangle of whole chroma blocks outside which alpha has no say; None if there is nobody.
 
     People fill a small part of most frames: what lies outside needs no arithmetic.
     """

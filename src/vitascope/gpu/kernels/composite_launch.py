@@ -1,4 +1,4 @@
-"""Launch of ``composite.cu``: one pass over a picture for whatever is painted, and the results' memory.
+"""Launch of ``composite.cu``: one pass over a picture whatever is painted, and memory for the results.
 
 Launches of ``composite.cu`` that differ in pointers alone: described once, then patched from frame to frame.
 
@@ -203,7 +203,7 @@ _PARAMETER = np.dtype((np.void, JOB.itemsize))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobArrays:
-    """The CuPy arrays that a job points into; None where it has none."""
+    """The CuPy arrays that a job points into; None if it has none."""
 
     luma: Any
     chroma: Any
@@ -272,7 +272,7 @@ class LaunchPlans:
 
 
 def array_layout(array: Any) -> Hashable:
-    """What a kernel's code and job depend on, of an array: all but where it lies."""
+    """What a kernel's code and job depend on in an array: everything but its address."""
     return None if array is None else (array.shape, array.strides, array.dtype.char, array.data.ptr % 16)
 
 
@@ -324,7 +324,7 @@ _CELL_BYTES = 16
 _MAX_SHARED_BYTES = 16 * 1024
 # Rows that a strip's beginning costs as much as: first cells, left neighbours, first loads.
 _STRIP_OVERHEAD_ROWS = 8
-# Two waves of strips at 8K: one of 64 rows is 2 % faster where all is mixed, and 10 % slower around one person (H200).
+# Two waves of strips at 8K: longer ones are slower around one person, and hardly faster where all is mixed.
 _MAX_STRIP_ROWS = 32
 _BLOCKS = 16  # that fit a multiprocessor: 32 threads of 128 registers
 

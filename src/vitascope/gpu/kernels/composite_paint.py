@@ -1,4 +1,4 @@
-"""What is painted around a person: the choices of ``render``."""
+"""The paints of ``render``: what stands around a person."""
 
 from __future__ import annotations
 

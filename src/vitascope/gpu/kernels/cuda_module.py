@@ -36,7 +36,7 @@ _INCLUDED = re.compile(r'^#include "([^"]+)"$', re.MULTILINE)
 
 
 def is_on_gpu(array: Any) -> bool:
-    """True for CuPy arrays; asks no library, so that a CPU run never imports CuPy."""
+    """True for CuPy arrays; a CPU run never imports CuPy for it."""
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
@@ -101,7 +101,7 @@ def has_whole_vectors(
 def by_value(struct: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A structure [1] as a kernel's parameter.
 
-    CuPy reads ``__array_interface__`` at every launch, for which NumPy describes each field anew, in Python: 20 µs for
+    CuPy reads ``__array_interface__`` at every launch, for which NumPy describes each field again, in Python: 20 µs for
     the composite's job. Opaque bytes have no fields.
     """
     return struct.view(_opaque(struct.dtype.itemsize))
@@ -113,7 +113,7 @@ def _opaque(size_bytes: int) -> np.dtype[Any]:
 
 
 def nvtx_range(name: str) -> _NvtxRange:
-    """Name what is launched inside, for Nsight's timelines."""
+    """Name the launches inside for Nsight's timelines."""
     return _NvtxRange(name)
 
 

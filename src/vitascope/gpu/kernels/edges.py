@@ -1,4 +1,4 @@
-"""What a user may do to the edge of a matte: harden, move, soften."""
+"""Edits of a matte's edge: harden, move, soften."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def adjust_edges(alpha: Plane, options: EdgeOptions, *, regions: Sequence[Region
         regions: Where each eye lies; together they cover the frame.
 
     Returns:
-        The same dtype and shape; the input itself when nothing was asked for.
+        The same dtype and shape; the input itself when nothing was requested.
 
     Raises:
         ValueError: Moved by more than 256 samples.

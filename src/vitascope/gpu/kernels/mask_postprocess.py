@@ -39,7 +39,7 @@ WEIGHT_BITS = 12
 
 @dataclass(frozen=True, slots=True)
 class MaskSteps:
-    """What is done to scores, in plain values; checked by ``postprocess_mask``."""
+    """The steps on scores, in plain values; checked by ``postprocess_mask``."""
 
     kind: MaskKind
     class_index: int | None
@@ -105,7 +105,7 @@ def postprocess_mask(
         uint8 [N, h, w], C-contiguous, on the scores' device.
 
     Raises:
-        ValueError: Shapes, dtypes or numbers do not fit, or a step is asked for that has no meaning for a class map.
+        ValueError: Shapes, dtypes or numbers do not fit, or a step is requested that has no meaning for a class map.
         KernelCompileError: A CUDA source could not be built for this GPU.
     """
     if kind == "threshold" and class_index is None and scores.ndim == 4 and scores.shape[1] == 1:
@@ -299,7 +299,7 @@ def _decide_cuda(scores: Any, steps: MaskSteps, *, out: Any) -> Any:
 
 
 def _is_channels_last(scores: Any) -> bool:
-    """Whether [N, C, h, w] lies as [N, h, w, C] in memory, as PyTorch's ``channels_last`` has it."""
+    """True if [N, C, h, w] lies as [N, h, w, C] in memory, as PyTorch's ``channels_last`` has it."""
     count, classes, height, width = scores.shape
     itemsize = scores.dtype.itemsize
     pixel_bytes = classes * itemsize

@@ -34,7 +34,7 @@ _DTYPES = tuple(np.dtype(kind) for kind in (np.uint8, np.uint16, np.float16, np.
 
 @dataclass(frozen=True, slots=True)
 class MapRead:
-    """How one plane's samples find their place.
+    """How one plane's samples are read.
 
     Output sample o reads the maps at ``o * step + shift`` of each axis, and the plane at ``place * scale + offset``.
     """

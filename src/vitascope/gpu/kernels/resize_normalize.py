@@ -105,7 +105,7 @@ _THREADS = 128
 _SPAN = 4096
 _MOST_TAPS = 6
 _MAX_GRID_Z = 65_535
-# Of four channels as many samples of a row fit the span.
+# Samples of a row that fit the span with four channels.
 _MOST_SHRUNK = 1000
 
 _NAMES = {"uint8": "unsigned char", "uint16": "unsigned short", "float16": "__half", "float32": "float"}

@@ -49,7 +49,7 @@ class AlphaSmoother:
         (of 8 bits; within 16 of 65535).
 
         Args:
-            frame: The picture, next in order; on alpha's device. Another size or depth than the last begins anew.
+            frame: The picture, next in order; on alpha's device. Another size or depth than the last begins again.
             alpha: uint8 or uint16 [H, W].
 
         Returns:

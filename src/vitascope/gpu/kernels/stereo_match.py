@@ -30,7 +30,7 @@ FloatArray = npt.NDArray[np.float32]
 # enough to hold people without texture by their outlines, too little to pull two outlines together that differ.
 _MOST_COLOR, _ALPHA_WEIGHT = 0.15, 0.1
 _MEAN_COLOR = np.array([[1 / 3, 1 / 3, 1 / 3, 0]], np.float32)
-"""Of R, G, B and alpha."""
+"""Weights of R, G, B and alpha in the mean color."""
 
 
 def match_eyes(

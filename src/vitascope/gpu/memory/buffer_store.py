@@ -1,4 +1,4 @@
-"""Buffers that are lent, come back and are lent again, under a cap: the accounts of the pools.
+"""Buffers that are lent, returned and lent again, under a cap: the bookkeeping of the pools.
 
 A buffer may come back from anywhere: from a garbage collection in the middle of another call of the store, too. So
 coming back takes no lock: the buffer is put down in a queue, and who waits is told; whoever takes next does the books.
@@ -34,7 +34,7 @@ class Pending(Protocol):
 
 
 class Buffer:
-    """Memory, and who has still to do with it."""
+    """Memory, and what still reads or writes it."""
 
     __slots__ = ("key", "memory", "nbytes", "pending", "watch")
 
@@ -49,7 +49,7 @@ class Buffer:
         """For the pool's own use while it is lent."""
 
     def hold(self, until: Pending) -> None:
-        """Not to be lent before something is over; what is over already is forgotten."""
+        """Do not lend it before something is over; forget what is over already."""
         self.pending = [*(one for one in self.pending if not one.done), until]
 
     def is_free(self) -> bool:
@@ -261,7 +261,7 @@ class BufferStore:
             raise
 
     def _settle(self) -> None:
-        """Do the books of what came back; under the lock."""
+        """Account for what came back; under the lock."""
         while self._returned:
             buffer = self._returned.popleft()
             self._leased -= buffer.nbytes

@@ -43,11 +43,11 @@ class _HostArrays:
             raise DeviceMemoryError(f"the host has too little memory: {error}") from error
 
     def mark(self) -> Any:
-        """Mark what was launched on the current stream up to now; None where nothing runs on."""
+        """Mark what was launched on the current stream up to now; None if nothing runs on."""
         return None
 
     def wait_for(self, mark: Any) -> None:
-        """Let the current stream wait for that; the host does not."""
+        """Let the current stream wait for it; the host does not."""
 
     def release_idle(self) -> None:
         """Give back what the library's allocator holds idle."""
@@ -210,12 +210,12 @@ class MemoryPool:
         max_size_gb: Most gigabytes (10^9 bytes), lent and idle; None leaves it to the allocator.
         device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
         device_id: Number of the GPU, from 0; ignored on a CPU.
-        framework: Whose arrays: ``auto`` is ``torch`` where a PyTorch dtype is asked for, else ``cupy`` on a GPU and
+        framework: Whose arrays: ``auto`` is ``torch`` where a PyTorch dtype is requested, else ``cupy`` on a GPU and
             ``numpy`` on a CPU; ``torch`` works on both, with NumPy's dtypes too.
 
     Raises:
         ValueError: A size that is not positive, or a framework that has nothing on this device.
-        DeviceError: ``cuda`` was asked for and cannot be had.
+        DeviceError: ``cuda`` was requested and cannot be had.
         MissingDependencyError: The framework is not installed.
     """
 
@@ -303,7 +303,7 @@ class MemoryPool:
         return DeviceLease(self, buffer)
 
     def trim(self) -> None:
-        """Forget what is idle; the allocator has it back."""
+        """Return idle buffers to the allocator."""
         self._store.trim()
 
     def clear(self) -> None:

@@ -323,7 +323,7 @@ class ArrayFolder:
         return Totals(len(entries), sum(entry.nbytes for entry in entries))
 
     def _make_room(self, ledger: IO[bytes], size: int, *, sparing: Path | None = None) -> Totals:
-        """Remove what was not used for longest until ``size`` more bytes fit; what is left, counted anew.
+        """Remove what was not used for longest until ``size`` more bytes fit; what is left, counted again.
 
         Args:
             ledger: Of the folder.

@@ -16,7 +16,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """One look at the host's memory."""
+    """One reading of the host's memory."""
 
     total_bytes: int
     """The most that this process may come to use: the machine's, or its container's limit where that is lower."""

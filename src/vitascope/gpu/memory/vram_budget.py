@@ -20,7 +20,7 @@ class VramBudget:
     """Limits for the allocators of CuPy and PyTorch on one GPU, which together with everybody else's memory hold.
 
     What others have (other processes, decoders, CUDA itself, engines that allocate by themselves) is what is in use
-    and in neither allocator. It changes, so ``refresh`` measures it anew. CuPy's default pool gets its limit by
+    and in neither allocator. It changes, so ``refresh`` measures it again. CuPy's default pool gets its limit by
     ``set_limit``, PyTorch by ``set_per_process_memory_fraction``. At its limit an allocator first frees what it holds
     idle. Then it is as if the GPU had no memory: ``DeviceMemoryError`` of CuPy, PyTorch's own error of PyTorch.
 
@@ -82,7 +82,7 @@ class VramBudget:
         """Set the limits by what others have now.
 
         Args:
-            free_and_total_bytes: Of the GPU, where they were asked for already.
+            free_and_total_bytes: Of the GPU, where they were requested already.
         """
         with self._lock, self._cupy.cuda.Device(self._device.index):
             if not self._installed:
@@ -120,7 +120,7 @@ class VramBudget:
         with self._lock:
             if self._cupy.cuda.runtime.getDevice() == self._device.index:
                 self._make_room(size)
-        # Ours, because nobody else knows everywhere that memory is asked for.
+        # Ours, because nobody else knows everywhere that memory is requested.
         with memory_errors():
             return self._pool.malloc(size)
 

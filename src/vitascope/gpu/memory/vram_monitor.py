@@ -39,7 +39,7 @@ _GB = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VRAMStats:
-    """One look at a GPU's memory, or at the host's where there is no GPU. Gigabytes are 10^9 bytes."""
+    """One reading of a GPU's memory, or of the host's if there is no GPU. Gigabytes are 10^9 bytes."""
 
     taken_seconds: float
     """When, on ``time.perf_counter``."""
@@ -47,13 +47,13 @@ class VRAMStats:
     allocated_bytes: int
     """In use by all processes, this one's idle pools and the driver's own share included."""
     process_bytes: int | None
-    """This process's part of ``allocated_bytes``; None where the driver does not tell, as in most containers."""
+    """This process's part of ``allocated_bytes``; None if the driver does not report it, as in most containers."""
     reserved_bytes: int
     """Held by the allocators of this process (CuPy, PyTorch), lent and idle; on a host, its resident memory."""
     in_tensors_bytes: int
     """The part of ``reserved_bytes`` lent to arrays and tensors now; on a host, the same as ``reserved_bytes``."""
     driver_bytes: int | None
-    """Kept by driver and firmware; None where it is not told."""
+    """Kept by driver and firmware; None if it is not told."""
     gpu_percent: float | None
     """Share of the driver's last period (1/6 to 1 s) in which any kernel ran, 0 to 100; None without NVML."""
     processes: Mapping[int, int] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class VRAMStats:
 
     @property
     def process_vram_gb(self) -> float | None:
-        """In use by this process, as the driver sees it; None where it does not tell."""
+        """In use by this process, as the driver sees it; None if it does not report it."""
         return None if self.process_bytes is None else self.process_bytes / _GB
 
     @property
@@ -94,11 +94,11 @@ class MemoryFigures:
     """A source of figures; here of the host's memory.
 
     Raises:
-        MissingDependencyError: Nothing on this system tells how much memory is in use.
+        MissingDependencyError: Nothing on this system reports how much memory is in use.
     """
 
     note: str | None = None
-    """Which figures are missing, and what would bring them."""
+    """Missing figures, and what to install for them."""
 
     def __init__(self) -> None:
         host_memory()  # raises here rather than in a thread
@@ -118,7 +118,7 @@ class MemoryFigures:
         )
 
     def close(self) -> None:
-        """Let go of the source; nothing is held here."""
+        """Release the source; nothing is held here."""
 
 
 class VramFigures(MemoryFigures):
@@ -172,7 +172,7 @@ class VramFigures(MemoryFigures):
         )
 
     def close(self) -> None:
-        """Let go of NVML."""
+        """Release NVML."""
         if self._nvml is not None:
             self._nvml.close()
 
@@ -182,7 +182,7 @@ def _figures_of(device: Device) -> MemoryFigures:
 
     Raises:
         DeviceError: The GPU does not answer.
-        MissingDependencyError: Nothing on this system tells how much memory is in use.
+        MissingDependencyError: Nothing on this system reports how much memory is in use.
     """
     return MemoryFigures() if device.kind == "cpu" else VramFigures(device.index)
 
@@ -259,8 +259,8 @@ class VRAMMonitor:
 
     Raises:
         ValueError: An interval or a length is not positive.
-        DeviceError: ``cuda`` was asked for and cannot be had, or the GPU does not answer.
-        MissingDependencyError: Nothing on this system tells how much memory is in use.
+        DeviceError: ``cuda`` was requested and cannot be had, or the GPU does not answer.
+        MissingDependencyError: Nothing on this system reports how much memory is in use.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class VRAMMonitor:
 
     @property
     def note(self) -> str | None:
-        """Which figures are missing here, and what would bring them."""
+        """Missing figures, and what to install for them."""
         return self._figures.note
 
     def __enter__(self) -> VRAMMonitor:
@@ -304,7 +304,7 @@ class VRAMMonitor:
                 raise
 
     def start(self) -> None:
-        """Look at intervals, in a thread; a second time does nothing."""
+        """Read at intervals, in a thread; a second call does nothing."""
         with self._lock:
             if self._thread is None:
                 self._stopping = threading.Event()
@@ -329,7 +329,7 @@ class VRAMMonitor:
             raise failure
 
     def close(self) -> None:
-        """Stop, and let go of the driver."""
+        """Stop, and release the driver."""
         try:
             self.stop()
         finally:
@@ -478,11 +478,11 @@ class MeasuredBlock:
         return self._looks[-1]
 
     def peak_bytes(self, of: Series = "allocated") -> int | None:
-        """Most bytes in use at any look; None where the figure is not told."""
+        """Most bytes in use at any look; None if the figure is not told."""
         return self._most.get(of)
 
     def growth_bytes(self, of: Series = "allocated") -> int | None:
-        """Bytes in use after the block beyond those before; None where the figure is not told."""
+        """Bytes in use after the block beyond those before; None if the figure is not told."""
         before, after = _size_of(self.before, of), _size_of(self.after, of)
         return None if before is None or after is None else after - before
 

@@ -79,7 +79,7 @@ class Worker:
         self._oldest_birth: float | None = None  # of what was taken since something was last given
 
     def place(self) -> str:
-        """Where this thread is: stage, and item or activity."""
+        """Stage, and item or activity, of this thread."""
         current = self._item  # read once: the thread may be running
         if current is None:
             return f"stage {self._node.stage.name!r}, {self._doing} after {self.meter.items} items"
@@ -330,7 +330,7 @@ class Pipeline:
         return any(worker.thread is current for worker in self._workers)
 
     def snapshot(self) -> PipelineReport:
-        """What happened so far; callable from any thread, and after the run the final report."""
+        """The report so far; callable from any thread, and after the run the final report."""
         with self._lock:
             return self._final_report or self._report()
 
@@ -477,7 +477,7 @@ class Pipeline:
         return group
 
     def _let_go(self) -> None:
-        """Keep the report alone: stages hold a video's decoder, network state and encoders, queues its frames."""
+        """Keep only the report: stages hold a video's decoder, network state and encoders, queues its frames."""
         with self._lock:
             self._final_report = self._report()
             self._nodes, self._workers = [], []

@@ -1,4 +1,4 @@
-"""What stands between two pipeline stages: a bounded queue that measures itself, and the turnstile that keeps order.
+"""Between two pipeline stages: a bounded queue that measures itself, and the turnstile that keeps order.
 
 How to read a queue's figures: a large ``put_wait_seconds`` says that the consumer is too slow, a large
 ``get_wait_seconds`` that the producer is. Seen together around one stage they name the bottleneck.
@@ -55,7 +55,7 @@ def nbytes_of(item: object) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """How much a queue may hold, and what happens when it is full.
+    """Limits of a queue, and what happens when it is full.
 
     Raises:
         ValueError: A limit is below 1, or ``overflow`` is neither of its two words.
@@ -90,7 +90,7 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport:
-    """What a queue measured; waits still going on are counted up to now."""
+    """Measurements of a queue; waits that still go on are counted up to now."""
 
     name: str
     """Producer and consumer, for example ``decode > infer``."""
@@ -227,7 +227,7 @@ class BoundedQueue(Generic[T]):
         self._close(Mark.STOP)
 
     def report(self) -> QueueReport:
-        """What was measured so far; callable from any thread."""
+        """The measurements so far; callable from any thread."""
         with self._lock:
             self._note_change()
             lifetime = self._changed_at - self._created_at

@@ -1,4 +1,4 @@
-"""Where the time of a run went: what each thread measures, and how long frames take, told as percentiles.
+"""Where the time of a run went: what each thread measures, and how long frames take, as percentiles.
 
 The verdict is drawn in ``profiling/pace.py``.
 """
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """What a stage's threads did, all its workers together."""
+    """The work of a stage's threads, all workers together."""
 
     name: str
     workers: int
@@ -41,7 +41,7 @@ class StageReport:
     busy_seconds: float
     """Wall time inside the stage's own work: no waiting for items, room or turn, no ``open``, no ``close``."""
     cpu_seconds: float
-    """Processor time of the stage's own threads; threads that a native library starts are not in it."""
+    """CPU time of the stage's own threads, without those that a native library starts."""
     load: float
     """``busy_seconds`` as a share of the wall time of all workers, 0..1."""
     latency: Latency
@@ -63,7 +63,7 @@ class Measured(Protocol):
     """A run that can be asked how far it is: a pipeline, or several that work on one thing."""
 
     def snapshot(self) -> PipelineReport:
-        """What happened so far; callable from any thread."""
+        """The report so far; callable from any thread."""
 
 
 class Interruptible(Measured, Protocol):
@@ -93,7 +93,7 @@ class PipelineReport:
     bottleneck: Bottleneck | None
     """None before the first item."""
     machine_cores_busy: float | None = None
-    """CPU cores that all processes of the machine kept busy on average; None where the system does not tell."""
+    """CPU cores that all processes of the machine kept busy on average; None if the system does not report it."""
 
     @property
     def items(self) -> int:
@@ -107,7 +107,7 @@ class PipelineReport:
 
 
 class Meter:
-    """What one thread did; written by that thread alone, read by others without a lock."""
+    """The work of one thread; written by that thread alone, read by others without a lock."""
 
     def __init__(self) -> None:
         self.items = 0
@@ -155,7 +155,7 @@ def summarise(name: str, meters: Sequence[Meter], *, wall_seconds: float, now: f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """How long something took, over all its occurrences; zeros when there were none."""
+    """Durations of something, over all its occurrences; zeros when there were none."""
 
     count: int = 0
     mean_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""What a pipeline is made of: sources, maps, groups and sinks, described before anything runs."""
+"""The stages of a pipeline: sources, maps, groups and sinks, described before anything runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DEFAULT_LIMITS = QueueLimits()
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """What all stages have: a name, and callbacks that run on each of the stage's own threads.
+    """The base of all stages: a name, and callbacks that run on each of the stage's own threads.
 
     ``open`` is the place to bind a CUDA context or to create what belongs to one thread. ``close`` is called
     whenever ``open`` succeeded, also after a failure; it is not told which, so what must happen only after a
@@ -63,15 +63,15 @@ class Stage:
             raise ValueError(f"stage {self.name!r} needs at least 1 worker, not {self.workers}")
 
     def _process(self, item: Any) -> Iterable[Any]:
-        """What one item becomes."""
+        """The result of one item."""
         return (item,)
 
     def _complete(self) -> Iterable[Any]:
-        """What is still to come when the input ended."""
+        """The rest of the results when the input ended."""
         return ()
 
     def _patience_seconds(self) -> float | None:
-        """How long to wait for the next item before ``_lapse`` is called; None: without end."""
+        """Seconds to wait for the next item before ``_lapse`` is called; None: without end."""
         return None
 
     def _lapse(self) -> Iterable[Any]:
@@ -88,7 +88,7 @@ class Source(Stage, Generic[T]):
     output: QueueLimits = _DEFAULT_LIMITS
     """The queue behind this stage."""
     first_alone_until: str | None = None
-    """A slow stage that the first item shall have the cores to itself for: the second is asked for when that stage,
+    """A slow stage that the first item shall have the cores to itself for: the second is requested when that stage,
     done with the first, waits for it. A fast source that runs ahead from the beginning delays the first result, which
     is what somebody waits for. Only ``Map`` stages, which let every item through, may stand between."""
 
@@ -138,7 +138,7 @@ class TimedGrouper(Grouper[T_contra, U_co], Protocol[T_contra, U_co]):
     """A ``Grouper`` that does not hold items back for ever when no more come."""
 
     def due_seconds(self) -> float | None:
-        """How long to wait for the next item at most, 0 not at all; None when nothing is held back."""
+        """Most seconds to wait for the next item; None when nothing is held back."""
 
     def lapse(self) -> Iterable[U_co]:
         """No item came in that time: return what is to go. Followed by ``due_seconds`` again."""
@@ -209,7 +209,7 @@ class Batched(Generic[T, U]):
         return self.flush() if len(self._items) == self._wanted else ()
 
     def due_seconds(self) -> float | None:
-        """How long the items that are there still wait for others."""
+        """Seconds that the held items still wait for others."""
         if not self._items or self._timeout_seconds is None:
             return None
         return max(self._deadline - perf_counter(), 0.0)

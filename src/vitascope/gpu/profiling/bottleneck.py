@@ -61,9 +61,9 @@ class Finding:
     stage: str | None
     """The stage that it is about; None for the whole machine."""
     title: str
-    """What is the matter, in one sentence."""
+    """The finding, in one sentence."""
     evidence: tuple[str, ...]
-    """What was measured, a sentence each."""
+    """Measurements, a sentence each."""
     advice: str
     """The one change that helps most."""
     expected_gain: float
@@ -74,7 +74,7 @@ class Finding:
     """True where the run may fail."""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The human-readable form."""
         gain = f"; expected: up to {self.expected_gain:.2f}x" if self.expected_gain >= 1.01 else ""
         return [
             f"{self.kind.replace('_', '-')}: {self.title}",
@@ -84,7 +84,7 @@ class Finding:
 
 
 def role_of(stage: str, *, on_gpu: bool) -> Role:
-    """What a stage does, by its name.
+    """The role of a stage, by its name.
 
     Args:
         stage: Its name.
@@ -203,14 +203,14 @@ def _is_unstable(latency: Latency) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What limits a run."""
+    """The verdict on what limits a run."""
 
     main: Finding
-    """What to do first."""
+    """The first thing to do."""
     others: tuple[Finding, ...]
-    """What else was noticed, the most useful first."""
+    """Other findings, the most useful first."""
     paces: tuple[StagePace, ...]
-    """What halving each stage would do."""
+    """The effect of halving each stage."""
 
     def text(self) -> str:
         """The verdict for people: a few lines."""
@@ -476,7 +476,7 @@ class BottleneckDetector:
         )
 
     def _idle_gpu(self, case: _Case, pace: Finding) -> list[Finding]:
-        """A GPU that lies idle because something else is slow: a symptom, said beside its cause."""
+        """A GPU that is idle because something else is slow: a symptom, reported beside its cause."""
         load = case.utilisation
         if (
             load is None
@@ -501,7 +501,7 @@ class BottleneckDetector:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What is known of a run."""
+    """The data of a run."""
 
     report: PipelineReport
     paces: tuple[StagePace, ...]
@@ -527,7 +527,7 @@ class _Case:
 
     @property
     def cores_of_others(self) -> float | None:
-        """CPU cores that other programs kept busy; None where the system does not tell."""
+        """CPU cores that other programs kept busy; None if the system does not report it."""
         machine = self.report.machine_cores_busy
         return None if machine is None else max(machine - self.report.cores_busy, 0.0)
 

@@ -74,7 +74,7 @@ def require_matplotlib() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A drawing that is made anew for each format."""
+    """A drawing that is made again for each format."""
 
     height_inches: float
     draw: Callable[[Figure], object]

@@ -1,4 +1,4 @@
-"""Which kernels and operators take the time: PyTorch's profiler, and CUPTI under it, read into plain tables.
+"""Time of kernels and operators: PyTorch's profiler, and CUPTI under it, as plain tables.
 
 CUPTI sees every kernel of the process, CuPy's and TensorRT's too. Sources:
 https://docs.pytorch.org/docs/stable/profiler.html, https://docs.nvidia.com/cupti/
@@ -71,7 +71,7 @@ class CopyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTimeline:
-    """What the GPU did over the profiled time."""
+    """The GPU's activity over the profiled time."""
 
     wall_seconds: float
     busy_seconds: float
@@ -215,7 +215,7 @@ class CUDAProfiler:
         return sorted(rows, key=lambda row: -row.total_seconds)
 
     def timeline(self) -> GpuTimeline:
-        """How busy the GPU was, and how often the host waited for it."""
+        """Load of the GPU, and how often the host waited for it."""
         device = self._device_events()
         stretches = sorted((event.time_range.start / 1e6, event.time_range.end / 1e6) for event in device)
         busy, gaps = _union(stretches)

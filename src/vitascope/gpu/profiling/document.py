@@ -41,9 +41,22 @@ SCHEMA_VERSION = 1
 
 
 def profile_document(profiler: Profiler, *, utilisation: Sequence[UtilisationSample] = ()) -> dict[str, Any]:
-    """Everything that a profiler knows; ``docs/profiling.md`` describes the fields. Times are in seconds.
+    """Everything that a profiler knows. Times are in seconds; those of spans and samples count from ``began_at``.
 
-    Times of spans and samples count from the moment at which the profiler was made or last reset.
+    ``schema``, ``version``
+        ``vitascope.profile``, 1.
+    ``machine``, ``threads``, ``utilisation``
+        System, CPU, cores, Python, GPUs; numbers and names; samples of the load.
+    ``summary``
+        For each place its ``path``, ``count``, total, self and CPU seconds, ``min`` to ``max``, percentiles, and
+        ``gpu`` with the same, or null.
+    ``spans``
+        ``place`` (position in ``summary``), ``thread``, ``start_seconds``, ``seconds``, ``cpu_seconds``, ``gpu``,
+        ``error``.
+    ``dropped_spans``
+        Older spans that only the summary has.
+    ``verdict``
+        Only in the files of ``vitascope segment``: ``main``, ``others``, and ``paces``, the saving of each stage.
 
     Args:
         profiler: May still be in use.

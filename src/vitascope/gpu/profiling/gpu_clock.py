@@ -1,4 +1,4 @@
-"""How long work takes on a GPU's own clock, measured by events of CuPy or PyTorch, whichever launches the kernels.
+"""Times work on a GPU's own clock, by events of CuPy or PyTorch, whichever launches the kernels.
 
 ``GpuClock`` times the spans of a ``Profiler``, ``StreamTimes`` adds up named parts of a job; both stand on pairs of
 events around the work, for which the host never waits.
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class CudaEvents(Protocol):
-    """What a clock needs of a library.
+    """The port of a library's events.
 
     Its events belong to the GPU that was current when they were first recorded; ``event.record()`` records one on the
     current stream.
@@ -299,7 +299,7 @@ class GpuTime(NamedTuple):
 
 
 class _Purpose(NamedTuple):
-    """What a pair of events is for."""
+    """The purpose of a pair of events."""
 
     place: tuple[int, int]
     """GPU and stream."""
@@ -361,7 +361,7 @@ class GpuClock:
             )
 
     def in_use(self) -> CudaEvents | None:
-        """A library that uses a GPU; None where none does. Cheap: no stream is asked for."""
+        """A library that uses a GPU; None if none does. Cheap: no stream is requested."""
         if self._off:
             return None
         if self._cupy is None and not self._without_cupy and "cupy" in sys.modules:
@@ -372,7 +372,7 @@ class GpuClock:
         return self._cupy or self._torch
 
     def current(self) -> tuple[CudaEvents, tuple[int, int]] | None:
-        """The library whose current stream is timed now, with GPU and stream; None where no GPU is in use."""
+        """The library whose current stream is timed now, with GPU and stream; None if no GPU is in use."""
         events = self.in_use()
         if events is None:
             return None
@@ -384,7 +384,7 @@ class GpuClock:
         return events, place
 
     def start(self) -> GpuMark | None:
-        """Mark this moment on the current stream; None where nothing can be timed."""
+        """Mark this moment on the current stream; None if nothing can be timed."""
         current = self.current()
         if current is None:
             return None

@@ -1,4 +1,4 @@
-"""Looking at something again and again, beside the work."""
+"""Calls a function at intervals, beside the work."""
 
 from __future__ import annotations
 

@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 __all__ = ["AllocationRow", "Leak", "MemoryPeak", "MemoryProfiler", "MemorySample"]
 
 _LEAST_GROWTH_BYTES = 4 << 20
-"""Growth over a run below which nothing is said: the interpreter itself drifts by this much."""
+"""Growth over a run that is ignored: the interpreter itself drifts by this much."""
 _LEAST_STEPS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySample:
-    """One look."""
+    """One sample."""
 
     seconds: float
     """Since the profiler started."""
     resident_bytes: int | None
-    """Main memory of the process; None where the system does not tell."""
+    """Main memory of the process; None if the system does not report it."""
     gpu: VRAMStats | None
     """None without a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPeak:
-    """The most of everything that any look saw; None where nothing was seen."""
+    """Peak of each figure over all samples; None if there was none."""
 
     resident_bytes: int | None
     gpu_used_bytes: int | None
@@ -60,16 +60,16 @@ class Leak:
 
     what: Literal["host", "gpu"]
     bytes_per_second: float | None
-    """None where it was counted by step."""
+    """None if it was counted by step."""
     bytes_per_step: float | None
-    """None where the run had too few steps."""
+    """None if the run had too few steps."""
     total_bytes: float
     """Over the last three quarters of the run."""
     score: float
     """Standard deviations from no trend (Mann-Kendall)."""
 
     def sentence(self) -> str:
-        """For people."""
+        """The human-readable form."""
         place = "main memory" if self.what == "host" else "GPU memory held by this process"
         if self.bytes_per_step is not None:
             rate = f"{self.bytes_per_step / 1e3:.1f} kB a step"
@@ -188,7 +188,7 @@ class MemoryProfiler:
         return sorted(self._samples, key=lambda sample: sample.seconds)
 
     def peak(self) -> MemoryPeak:
-        """The most of everything. What came and went between two looks was not seen."""
+        """Peak of each figure. What came and went between two samples was not seen."""
         samples = list(self._samples)
         gpu = [sample.gpu for sample in samples if sample.gpu is not None]
         return MemoryPeak(
@@ -199,7 +199,7 @@ class MemoryProfiler:
         )
 
     def leaks(self) -> list[Leak]:
-        """What keeps growing; empty where nothing does, or where that cannot be told: see ``too_short``."""
+        """Memory that keeps growing; empty if none does, or if the run was too short to know: see ``too_short``."""
         by_step = len(self._steps) >= _LEAST_STEPS
         if self.too_short():
             return []
@@ -236,7 +236,7 @@ class MemoryProfiler:
         return found
 
     def too_short(self) -> str | None:
-        """Why growth over time cannot be told, in words; None where it can, or was counted by step."""
+        """Why growth over time cannot be told, in words; None if it can, or was counted by step."""
         samples = self.timeline()
         seconds = samples[-1].seconds if samples else 0.0
         if len(self._steps) >= _LEAST_STEPS or seconds >= self._least_seconds:

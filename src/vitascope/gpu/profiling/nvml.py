@@ -35,13 +35,13 @@ def pcie_bytes_per_second(generation: int, width: int) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLimits:
-    """What a GPU can; None where the driver does not tell."""
+    """Limits of a GPU; None if the driver does not report it."""
 
     name: str
     memory_bytes: int | None
     power_watts: float | None
     slowdown_celsius: float | None
-    """Where it begins to slow itself down."""
+    """Temperature at which it begins to slow down."""
     sm_clock_mhz: float | None
     pcie_bytes_per_second: float | None
     """The most that the link as it is now moves in one direction."""
@@ -49,7 +49,7 @@ class GpuLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFigures:
-    """One look at a GPU; None where the driver does not tell."""
+    """One reading of a GPU; None if the driver does not report it."""
 
     gpu_percent: float | None
     """Share of the last driver period (1/6 to 1 s) in which any kernel ran."""
@@ -70,25 +70,25 @@ class GpuFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMemory:
-    """One look at a GPU's memory."""
+    """One reading of a GPU's memory."""
 
     total_bytes: int
     used_bytes: int
     """By all processes and by the driver itself."""
     reserved_bytes: int | None
-    """Kept by driver and firmware, a part of what is used; None where an old driver does not tell."""
+    """Kept by driver and firmware, a part of what is used; None if an old driver does not report it."""
     process_bytes: dict[int, int]
-    """By process id as the driver counts, which a container may not; empty where it does not tell."""
+    """By process id as the driver counts, which a container may not; empty if it does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSettings:
-    """What an administrator can set; None where the driver does not tell."""
+    """Settings that an administrator can change; None if the driver does not report them."""
 
     power_watts: float | None
-    """What it may draw now."""
+    """Its present power limit."""
     power_default_watts: float | None
-    """What its maker set."""
+    """Its maker's power limit."""
     keeps_driver_loaded: bool | None
     """Persistence mode; Linux alone has it."""
 
@@ -134,11 +134,11 @@ class NvmlGpu:
         self.close()
 
     def close(self) -> None:
-        """Let go of NVML."""
+        """Release NVML."""
         self._nvml.nvmlShutdown()
 
     def limits(self) -> GpuLimits:
-        """What the GPU can."""
+        """Limits of the GPU."""
         nvml, handle = self._nvml, self._handle
         name = self._ask(lambda: nvml.nvmlDeviceGetName(handle)) or "NVIDIA GPU"
         power = self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
@@ -212,7 +212,7 @@ class NvmlGpu:
         )
 
     def settings(self) -> GpuSettings:
-        """What is set; reading needs no rights."""
+        """Present settings; reading needs no rights."""
         nvml, handle = self._nvml, self._handle
         power = self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         default = self._ask(lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
@@ -223,12 +223,12 @@ class NvmlGpu:
         )
 
     def gpu_percent(self) -> float | None:
-        """Share of the last driver period (1/6 to 1 s) in which any kernel ran; None where it does not tell."""
+        """Share of the last driver period (1/6 to 1 s) in which any kernel ran; None if it does not report it."""
         rates = self._ask(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._handle))
         return None if rates is None else float(rates.gpu)
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        """The driver's answer; None where this GPU or this user gets none."""
+        """The driver's answer; None if this GPU or this user gets none."""
         try:
             return question()
         except self._nvml.NVMLError:
@@ -240,7 +240,7 @@ class NvmlGpu:
 
 
 def _bus_address(device_id: int) -> bytes:
-    """Where a GPU sits, from the CUDA driver itself: needs neither CuPy nor PyTorch, and starts no context.
+    """Bus address of a GPU, from the CUDA driver itself: needs neither CuPy nor PyTorch, and starts no context.
 
     https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html
     """

@@ -1,4 +1,4 @@
-"""Which stage of a pipeline sets its pace: what the run would gain if one of them took half as long.
+"""Finds the stage that sets a pipeline's pace: what the run would gain if a stage took half as long.
 
 The model: a run takes as long as the busiest of the things that it needs. These are its stages (their load), the
 CPU's cores and the GPU where several stages share them, and pairs of stages that cannot overlap because the queue
@@ -34,7 +34,7 @@ _QUEUED = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePace:
-    """What one stage does to the pace."""
+    """The effect of one stage on the pace."""
 
     stage: str
     saving: float
@@ -48,7 +48,7 @@ class StagePace:
 
     @property
     def gain(self) -> float:
-        """How many times faster the run would be."""
+        """Gain of speed, as a factor."""
         return 1 / (1 - self.saving)
 
 
@@ -79,7 +79,7 @@ def stage_paces(
     cores: int | None = None,
     gpu_seconds: Mapping[str, float] | None = None,
 ) -> list[StagePace]:
-    """What halving each stage would save, in the order of the stages; empty when nothing has run.
+    """The saving of halving each stage, in the order of the stages; empty when nothing has run.
 
     Args:
         stages: Of the run, or of what has run of it.
@@ -205,7 +205,7 @@ def _waits(
 def _evidence(
     stages: Sequence[StageReport], queues: Sequence[QueueReport], n: int, *, wall_seconds: float
 ) -> str:
-    """What was measured around a stage, in one sentence."""
+    """Measurements around a stage, in one sentence."""
     stage = stages[n]
     parts = [f"{stage.name} was busy {stage.load:.0%} of the time"]
     if n > 0:

@@ -158,7 +158,7 @@ class Span:
 
 
 class _NoSpan:
-    """What a profiler that is switched off hands out."""
+    """The span of a profiler that is switched off."""
 
     def __enter__(self) -> _NoSpan:
         return self

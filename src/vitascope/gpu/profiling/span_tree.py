@@ -1,4 +1,4 @@
-"""What a thread remembers of its spans: a tree of names, each with its tally."""
+"""A thread's record of its spans: a tree of names, each with its tally."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SpanStats:
     p99_seconds: float
     max_seconds: float
     gpu: GpuStats | None
-    """None where nothing was timed on a GPU."""
+    """None if nothing was timed on a GPU."""
 
     @property
     def name(self) -> str:
@@ -140,7 +140,7 @@ class SpanNode:
             self.histogram.add_many([wall_ns * 1e-9 for wall_ns in walls])
 
     def gpu_weight(self, now_ns: int) -> int:
-        """How many spans the next one stands for if it is timed on the GPU; 0: it shall not be. Asked once for each.
+        """How many spans the next one stands for if it is timed on the GPU; 0 if it is not. Called once for each.
 
         Args:
             now_ns: On the clock of ``time.perf_counter_ns``.

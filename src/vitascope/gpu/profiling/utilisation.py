@@ -1,4 +1,4 @@
-"""How busy CPU and GPU are while something runs, looked at by a thread of its own."""
+"""How busy CPU and GPU are while something runs, sampled by a thread."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ __all__ = ["Utilisation", "UtilisationSample", "UtilisationSampler", "resident_b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilisationSample:
-    """One look."""
+    """One sample."""
 
     seconds: float
     """On the clock of ``time.perf_counter``."""
     process_cores: float
     """CPU cores that this process kept busy since the look before."""
     machine_cpu_percent: float | None
-    """Load of all CPUs by all processes since the look before, 0..100; None where the system does not tell."""
+    """Load of all CPUs by all processes since the look before, 0..100; None if the system does not report it."""
     resident_bytes: int | None
-    """Main memory of this process; None where the system does not tell."""
+    """Main memory of this process; None if the system does not report it."""
     gpu: GpuFigures | None
     """None without a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilisation:
-    """Many looks in one: means, and maxima where the most is what matters. None where nothing told."""
+    """A summary of samples: means, and maxima where the peak matters. None if nothing was reported."""
 
     sample_count: int
     seconds: float
@@ -315,7 +315,7 @@ def _machine_ticks() -> tuple[float, float] | None:
 
 
 def resident_bytes() -> int | None:
-    """Main memory that this process holds; None where the system does not tell."""
+    """Main memory that this process holds; None if the system does not report it."""
     try:
         return host_memory().process_bytes
     except MissingDependencyError:

@@ -70,7 +70,7 @@ class InductorEngine(ToolkitEngine):
     Runs a PyTorch module, compiled by Inductor, with a CUDA graph for each size that is met.
 
     The file that ``output_path`` names is an exported program (``torch.export.save``): operations and weights in the
-    precision that was asked for. It is compiled when it is opened, on whatever GPU is there.
+    precision that was requested. It is compiled when it is opened, on whatever GPU is there.
 
     Args:
         fp16_mode: On a GPU weights and activations are FP16, and pictures lie channels-last, as tensor cores want them;
@@ -212,7 +212,7 @@ class InductorEngine(ToolkitEngine):
     def _prepared(
         self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
     ) -> nn.Module:
-        """The user's module in the arithmetic that was asked for; still taking and giving what it did.
+        """The user's module in the arithmetic that was requested; still taking and giving what it did.
 
         Raises:
             UsageError: It is no module.
@@ -269,7 +269,7 @@ class OnnxEngine(ToolkitEngine):
 
     Runs an ONNX network, or a PyTorch module exported to one.
 
-    The file that ``output_path`` names is an ONNX network in the precision that was asked for. ``int8_mode`` quantises
+    The file that ``output_path`` names is an ONNX network in the precision that was requested. ``int8_mode`` quantises
     with ``ModelQuantizer.quantize_int8``; FP16 networks for a GPU are made by NVIDIA's Model Optimizer.
 
     Args:
@@ -285,7 +285,7 @@ class OnnxEngine(ToolkitEngine):
 
     Raises:
         DeviceError: The device cannot be had.
-        MissingDependencyError: A GPU or a provider was asked for, without ONNX Runtime for GPUs.
+        MissingDependencyError: A GPU or a provider was requested, without ONNX Runtime for GPUs.
         UsageError: A provider that is none, or one together with ``device="cpu"``; threads below 0.
     """
 
@@ -308,7 +308,7 @@ class OnnxEngine(ToolkitEngine):
             raise UsageError(f"provider={provider!r} runs on a GPU, and device='cpu' was asked for")
         if threads < 0:
             raise UsageError(f"threads is {threads}, expected a number from 0")
-        if provider != "auto":  # a provider that was asked for is not passed over in silence
+        if provider != "auto":  # a provider that was requested is not passed over in silence
             device = "cuda"
         on_gpu: Provider = "cuda" if provider == "auto" else provider
         missing = None if device == "cpu" else missing_provider(on_gpu)
@@ -489,13 +489,13 @@ def open_engine(
         device: See ``ToolkitEngine``.
         device_id: See ``ToolkitEngine``.
         allow_tf32: See ``ToolkitEngine``.
-        on_reason: Told, line by line, what was passed over and why, and what was taken.
+        on_reason: Called line by line with what was passed over and why, and what was taken.
 
     Returns:
         The opened engine; the caller closes it.
 
     Raises:
-        EngineError: No engine works, or the one that was asked for gives wrong answers here.
+        EngineError: No engine works, or the one that was requested gives wrong answers here.
         MissingDependencyError: It is not installed; the message names the package.
         UsageError: The arguments do not fit the model.
     """

@@ -184,7 +184,7 @@ class Picture:
         images = place(self._given)
         layout_in: Any = self._layout
         return resize_normalize(
-            # Of CuPy's ways to one more axis the quickest.
+            # The quickest way to one more axis in CuPy.
             images if images.ndim == 4 else images.reshape(1, *images.shape),
             size=size, mean=mean, std=std, scale=full_scale(images.dtype), layout_in=layout_in, layout_out=layout,
             reverse_channels=reverse_channels, dtype=dtype, out=out,
@@ -215,10 +215,10 @@ _NAMES = {np.dtype(name): name for name in FLOAT_DTYPES}
 
 
 def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES) -> Any:
-    """An element type as NumPy calls it: what was asked for, in any spelling, else that of ``out``, else float32.
+    """An element type as NumPy calls it: what was requested, in any spelling, else that of ``out``, else float32.
 
     Args:
-        dtype: What was asked for; None for nothing.
+        dtype: What was requested; None for nothing.
         out: Where the result goes; None for a new array.
         words: What there may be.
 

@@ -38,7 +38,7 @@ class PreprocessingPipeline(Generic[Prepared]):
 
     Raises:
         ValueError: ``num_threads`` is below 1.
-        DeviceError: ``cuda`` was asked for and cannot be had.
+        DeviceError: ``cuda`` was requested and cannot be had.
     """
 
     def __init__(

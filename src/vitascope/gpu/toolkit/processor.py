@@ -1,4 +1,4 @@
-"""The kernels behind one door: pictures and planes in, a network's input or a mask out, in the kind that was given.
+"""The kernels behind one class: pictures and planes in, a network's input or a mask out, in the kind that was given.
 
 NumPy and CuPy arrays, torch tensors, anything that speaks DLPack, and the product's own ``Frame`` are taken. On a GPU
 what lies there is used where it lies; arrays of the host go up, and the result comes down, through page-locked memory.
@@ -311,7 +311,7 @@ class KernelRunner:
         return OnStream(event, device_id=index, collect=collect, on_gpu=wants_gpu)
 
     def _target(self, out: Any, wants_gpu: bool) -> Any:
-        """``out`` on the GPU; None where the result comes down into it afterwards."""
+        """``out`` on the GPU; None if the result comes down into it afterwards."""
         return to_cupy(out) if wants_gpu and out is not None else None
 
     def _download(self, result: Any, stream: Any) -> Download:
@@ -364,7 +364,7 @@ class CUDAKernelProcessor:
         stream_count: Streams (threads on a CPU) that asynchronous calls share in turn.
 
     Raises:
-        DeviceError: ``cuda`` was asked for and cannot be had.
+        DeviceError: ``cuda`` was requested and cannot be had.
         ValueError: ``stream_count`` is below 1.
     """
 
@@ -378,7 +378,7 @@ class CUDAKernelProcessor:
         if stream_count < 1:
             raise ValueError(f"stream_count is {stream_count}, expected at least 1")
         self.device = select_device(device, index=device_id)
-        """Where it computes."""
+        """The device that computes."""
         self._runner = KernelRunner(self.device, stream_count=stream_count)
 
     def fused_preprocess(

@@ -148,7 +148,7 @@ class StillnessGate:
         self.most_reuses = most_reuses
         self.tiles = tiles
         self.last_change: float | None = None
-        """The change measured for the last picture; None where there was nothing to compare it with."""
+        """The change measured for the last picture; None if there was nothing to compare it with."""
         self._reference: Any = None
         self._reuses = 0
 

@@ -153,7 +153,7 @@ class ToolkitEngine(ABC):
         workspace_gb: Most gigabytes (10^9 bytes) of scratch memory while an engine is built and run, where the engine
             has such a limit; None leaves it to the engine.
         cache_dir: Where built engines are kept and found again, by network, sizes, arithmetic, GPU and version; None
-            builds anew each time.
+            builds again each time.
         device: ``auto`` takes the GPU where one can be used, else the CPU.
         device_id: Number of the GPU; ignored on a CPU.
         allow_tf32: FP32 products on a GPU may round their inputs to TF32 (10 bits of mantissa).
@@ -198,7 +198,7 @@ class ToolkitEngine(ABC):
 
     @property
     def precision(self) -> Precision:
-        """The arithmetic in effect; of a file that TensorRT wrote what was asked for, because it does not tell."""
+        """The arithmetic in effect; of a file that TensorRT wrote what was requested, because it does not report it."""
         return self._opened_as()[1]
 
     @property
@@ -215,12 +215,12 @@ class ToolkitEngine(ABC):
 
     @property
     def input_shapes(self) -> dict[str, ShapeRange]:
-        """Sizes that the engine was built for; empty where a loaded file does not tell."""
+        """Sizes that the engine was built for; empty if a loaded file does not report it."""
         return dict(self._ranges)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks for the user: wishes without effect, engines that were built anew and why."""
+        """Remarks for the user: wishes without effect, engines that were built again and why."""
         label, found = self._opened_as()
         odd = f"{label} is in {found}, and computes so, though {self._asked} was asked for"
         return (*self._notes, *([odd] * (found != self._asked)), *getattr(self._engine, "notes", ()))
@@ -393,7 +393,7 @@ class ToolkitEngine(ABC):
 
         Raises:
             UsageError: Not one iteration.
-            EngineError: The file does not tell the sizes, or the network failed.
+            EngineError: The file does not report it the sizes, or the network failed.
         """
         if num_iterations < 1 or warmup < 0:
             raise UsageError(f"{num_iterations} iterations after {warmup}: at least 1 and 0 are needed")
@@ -438,7 +438,7 @@ class ToolkitEngine(ABC):
     # --- what each engine does its own way ----------------------------------------------------------------------------
 
     def _placed(self, device: DeviceWord) -> DeviceWord:
-        """Where to run, of what was asked for.
+        """Where to run, of what was requested.
 
         Raises:
             DeviceError: The engine does not run there.
@@ -480,7 +480,7 @@ class ToolkitEngine(ABC):
         return "tf32" if self._on_gpu and self._tf32 else "fp32"
 
     def _opened_as(self) -> tuple[str, Precision]:
-        """Name and arithmetic of the open network; nothing is told of one that was refused."""
+        """Name and arithmetic of the open network; empty for one that was refused."""
         return ("", self._asked) if self._engine is None or self._found is None else self._found
 
     def _opened(self) -> Engine:

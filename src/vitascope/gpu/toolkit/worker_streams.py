@@ -80,9 +80,9 @@ class Origin:
     torch_stream: Any = None
     """Its current ``torch.cuda.Stream``; None without a tensor on a GPU."""
     cupy_event: Any = None
-    """Behind what made its CuPy arrays; None where the whole stream is to be waited for."""
+    """Behind what made its CuPy arrays; None if the whole stream is to be waited for."""
     torch_event: Any = None
-    """Behind what made its tensors; None where the whole stream is to be waited for."""
+    """Behind what made its tensors; None if the whole stream is to be waited for."""
 
 
 def origin_of(data: Any) -> Origin | None:
@@ -105,7 +105,7 @@ def origin_on(cupy_device: int | None, torch_device: Any, *, stands_still: bool)
         torch_device: ``torch.device`` of the tensors on a GPU; None without such.
         stands_still: The calling thread launches nothing more until its request is answered, so whoever takes the
             request may order itself behind all that its streams have been given: one mark for each stream then, in the
-            place of one for each request, each of which would let go of the interpreter's lock.
+            place of one for each request, each of which would release the interpreter's lock.
     """
     if cupy_device is None and torch_device is None:
         return None

@@ -45,10 +45,10 @@ RUN_KEYS: dict[str, str] = {
 
 
 class RunControls:
-    """What is asked of a live run. Thread-safe: keys come from sinks, consoles and programs.
+    """Requests to a live run. Thread-safe: keys come from sinks, consoles and programs.
 
     Args:
-        on_message: Told, in a few words, what a key did.
+        on_message: Called with a few words on what a key did.
     """
 
     keys: ClassVar[Mapping[str, str]] = RUN_KEYS
@@ -86,11 +86,11 @@ class RunControls:
         return True
 
     def request(self, wanted: str) -> None:
-        """Ask for something that a stage does when it comes to it. Waits for nothing: Ctrl-C's handler calls it."""
+        """Request something that a stage does later. Does not wait: Ctrl-C's handler calls it."""
         self._requests.add(wanted)
 
     def is_asked(self, wanted: str) -> bool:
-        """True while it is asked for and nobody took it."""
+        """True while the request is pending."""
         return wanted in self._requests
 
     def take(self, wanted: str) -> bool:
@@ -113,7 +113,7 @@ class RunControls:
 
 
 NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
-"""What stands between two stages of a live run."""
+"""The queue between two stages of a live run."""
 _WAIT_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 """For threads of a run that was given up."""
@@ -185,13 +185,13 @@ class LiveLoop(ABC, Generic[Picture]):
         outlets: Started sinks; not closed here.
         controls: Keys.
         options: How to go about it.
-        on_report: Told a report when one was asked for.
-        on_message: Told, in one line, what should be known at once.
+        on_report: Called with a report when one was requested.
+        on_message: Called with one line that the user should see at once.
         sampler: Measures CPU and GPU; started.
     """
 
     _snapshot_name: ClassVar[str]
-    """What the name of a snapshot begins with."""
+    """Beginning of a snapshot's name."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class LiveLoop(ABC, Generic[Picture]):
         self._run_controls.request("quit")
 
     def snapshot(self) -> PipelineReport:
-        """Where the time of the run went so far."""
+        """The stages' report so far."""
         return self._pipeline.snapshot()
 
     @abstractmethod
@@ -272,7 +272,7 @@ class LiveLoop(ABC, Generic[Picture]):
         """The run so far."""
 
     def _reported(self) -> dict[str, Any]:
-        """What every report says."""
+        """The common part of every report."""
         options, figures = self._run_options, self._figures
         return {
             "seconds": figures.seconds_shown,
@@ -315,7 +315,7 @@ class LiveLoop(ABC, Generic[Picture]):
             yield self._first_item(picture)
 
     def _first_item(self, picture: Picture) -> Any:
-        """What the first of the run's own stages takes."""
+        """The input of the run's first own stage."""
         return picture
 
     def _absence(self, last: Picture | None) -> Picture | None:

@@ -392,7 +392,7 @@ def color_spec(
 
 
 def default_chroma_location(codec: str) -> ChromaLocation:
-    """Where a codec puts the chroma of 4:2:0 when the stream does not say.
+    """A codec's default position of 4:2:0 chroma.
 
     JPEG, WebP, MPEG-1 and Theora centre it; H.264, H.265 and MPEG-2 define left as the default, and VP9 and AV1
     players assume the same.

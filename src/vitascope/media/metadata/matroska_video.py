@@ -94,7 +94,7 @@ class _Entry:
 def read_video_entry(path: Path) -> tuple[StereoLayout | None, Projection | None, bool]:
     """Read stereo layout and projection of the first video track, and whether the right eye is the left or upper half.
 
-    Layout and projection are None where the file does not say.
+    Layout and projection are None if the file does not say.
 
     Raises:
         InputError: The file cannot be read.

@@ -173,7 +173,7 @@ def scan_file(file: BinaryIO) -> list[FileBox]:
 
 
 def declared_boxes(file: BinaryIO) -> list[FileBox]:
-    """As ``scan_file``; the last box may end behind the end of the file."""
+    """As ``scan_file``; the last box may end after the end of the file."""
     end = file.seek(0, os.SEEK_END)
     boxes: list[FileBox] = []
     offset = 0
@@ -365,7 +365,7 @@ def shown_share(moov: Box, track_id: int) -> float | None:
         track_id: The track's number.
 
     Returns:
-        None where the track or its header is missing or damaged.
+        None if the track or its header is missing or damaged.
     """
     track = next((one for one in moov.children if one.kind == b"trak" and _id_of(one) == track_id), None)
     movie_header, media_header = moov.child(b"mvhd"), track.child(b"mdia", b"mdhd") if track else None

@@ -1,4 +1,4 @@
-"""Stereo and spherical metadata: how players learn that a file is VR, and which half is whose.
+"""Stereo and spherical metadata: how players learn that a file is VR, and which half belongs to which eye.
 
 In MP4 and QuickTime files three generations of boxes say so; all are read, and carried over byte for byte:
 
@@ -109,7 +109,7 @@ def read_spherical(path: Path) -> SphericalMetadata | None:
     """Read the stereo and spherical metadata of a video.
 
     Args:
-        path: An MP4, QuickTime or Matroska file. Of any other the answer is None.
+        path: An MP4, QuickTime or Matroska file; any other gives None.
 
     Returns:
         What the file says, or None when it says nothing.

@@ -122,7 +122,7 @@ class Camera:
 
     Args:
         open_one: Opens the camera; called again when it was unplugged. Its first failure is raised by ``__enter__``.
-        on_state: Told, from the thread that notices, when the camera goes or gives nothing, and when it is back.
+        on_state: Called from the reading thread when the camera goes or gives nothing, and when it is back.
         retry_seconds: Between attempts to find it again.
         reads_ahead: False reads only when a picture is taken, without a thread: what the driver buffered comes first.
     """
@@ -289,7 +289,7 @@ def camera_named(
         size: As for ``open_capture``.
         frame_rate: As for ``open_capture``.
         reads_ahead: As for ``Camera``.
-        on_message: Told, in one line.
+        on_message: Called with one line.
     """
     source = int(name) if name.isdecimal() else name
     lines: dict[CameraState, str] = {

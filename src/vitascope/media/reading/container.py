@@ -20,6 +20,7 @@ from threading import Thread
 from typing import Any, TypeAlias
 
 import av
+from av.audio.codeccontext import AudioCodecContext
 from av.codec.hwaccel import HWAccel
 from av.container import InputContainer
 from av.packet import Packet
@@ -44,7 +45,7 @@ from vitascope.media.reading.damage import (
     promised_frames,
 )
 from vitascope.media.reading.source import SourceFacts
-from vitascope.media.reading.structure import broken_at, walks
+from vitascope.media.reading.structure import broken_at, is_joined, walks
 
 __all__ = [
     "ContainerSource",
@@ -359,6 +360,7 @@ class ContainerSource:
         self._peeked: av.VideoFrame | None = None
         self._from_start = True
         self._holds: bool | None = None
+        self._joined: bool | None = None
         self.facts = _read_facts(self._video)
         self.decoder = f"libavcodec ({self.facts.codec})"
 
@@ -384,9 +386,14 @@ class ContainerSource:
         self._from_start = True
 
     def seek(self, pts: int) -> None:
-        """Go to the keyframe at or before ``pts``; to the beginning in containers that cannot seek."""
+        """Go to the keyframe at or before ``pts``; to the beginning where a container cannot seek, or has it twice."""
         self._stop()
         container = self._video.container
+        if self._joined is None:
+            self._joined = is_joined(self._video.path, self.facts.container, stream_id=self._video.stream.id)
+        if self._joined:
+            self.rewind()
+            return
         try:
             container.seek(pts, stream=self._video.stream, backward=True)
         except (av.FFmpegError, OSError):
@@ -547,6 +554,15 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
         interlaced=stream.codec_context.field_order in _FIELD_ORDERS_INTERLACED,
         chroma_location=read_chroma_location(stream.codec_context.name, stream.codec_context.extradata),
         audio_stream_count=len(container.streams.audio),
+        audio_codec=_decoder_of_sound(container),
         subtitle_stream_count=len(container.streams.subtitles),
         metadata=dict(container.metadata),
     )
+
+
+def _decoder_of_sound(container: InputContainer) -> str | None:
+    # PyAV's stubs do not say that a stream of an unknown codec has no context.
+    contexts: list[AudioCodecContext | None] = [
+        stream.codec_context for stream in container.streams.audio[:1]
+    ]
+    return next((context.name for context in contexts if context is not None), None)

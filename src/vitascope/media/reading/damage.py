@@ -187,6 +187,10 @@ class DamageCounter:
         self.decoded = 0
         """Pictures that came out whole."""
 
+    def start_over(self) -> None:
+        """Count from 0 again."""
+        self.count = self.decoded = 0
+
     def add(self, cause: BaseException | None = None, *, count: int = 1) -> None:
         """Count what was left out.
 

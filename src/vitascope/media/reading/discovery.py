@@ -181,7 +181,7 @@ def _is_of_one_size(pictures: Sequence[Path]) -> bool:
 
 
 def _prefix_of(picture: Path) -> str:
-    """What stands before the number."""
+    """The part before the number."""
     told = _NUMBERED.fullmatch(picture.stem)
     return picture.stem if told is None else told[1]
 

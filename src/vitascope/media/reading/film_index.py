@@ -9,7 +9,7 @@ that of another. It *owns* the pictures that are shown from its own keyframe on 
 
 ``b5`` and ``b6`` are leading pictures of an open GOP: their packets follow the keyframe ``I7``, but they are shown
 before it, and refer to pictures from before it too. So segment 0 decodes on into segment 1 until it has them, and
-segment 1, which cannot decode them, drops them. Of closed GOPs nothing is decoded twice.
+segment 1, which cannot decode them, drops them. In closed GOPs nothing is decoded twice.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FilmIndex:
 
     @classmethod
     def of(cls, keyframes: Sequence[int], stamp: Stamp = "dts") -> Self:
-        """The index of keyframes in the order of the file, or why it is of no use."""
+        """The index of keyframes in the order of the file, or why it cannot be used."""
         if not keyframes:
             return cls(stamp=stamp, why_none="its index lists no keyframe")
         if any(later <= earlier for earlier, later in pairwise(keyframes)):
@@ -56,7 +56,7 @@ class FilmIndex:
 
 
 def read_film_index(path: Path) -> FilmIndex:
-    """Look the keyframes of a video up. Decodes nothing.
+    """List the keyframes of a video. Decodes nothing.
 
     Raises:
         InputError: The file cannot be opened or holds no video.

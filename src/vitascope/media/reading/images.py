@@ -14,9 +14,18 @@ from vitascope.errors import InputError
 from vitascope.media.libav import silence_libav, wrap_input_error
 from vitascope.media.reading.container import open_container
 from vitascope.media.reading.damage import DamageCounter
+from vitascope.media.reading.image_header import LARGEST_SIDE, declared_size, is_too_large
 from vitascope.media.reading.source import SourceFacts
 
-__all__ = ["IMAGE_SUFFIXES", "ImageSource", "find_images", "is_still_image", "natural_key", "picture_size"]
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "ImageSource",
+    "find_images",
+    "is_still_image",
+    "natural_key",
+    "picture_size",
+    "refuse_too_large",
+]
 
 IMAGE_SUFFIXES = frozenset(
     {
@@ -139,15 +148,18 @@ def picture_size(path: Path) -> tuple[int, int] | None:
     """(width, height) of the picture in a file by its header, without decoding it.
 
     Returns:
-        None where FFmpeg does not know the format; (0, 0) where it cannot tell: the header is damaged, or the picture
-        has more than some 2^28 pixels.
+        None where FFmpeg does not know the format; (0, 0) where the header is damaged.
+
+    Raises:
+        OSError: The file cannot be read.
     """
     try:
         with open_container(path) as container:
             stream = next(iter(container.streams.video), None)
-            return (0, 0) if stream is None else (stream.width, stream.height)
+            size = (0, 0) if stream is None else (stream.width, stream.height)
     except InputError:
         return None
+    return size if all(size) else declared_size(path) or (0, 0)
 
 
 def is_still_image(path: Path) -> bool:
@@ -190,12 +202,30 @@ def _codec_of(files: list[Path]) -> str:
     raise error or InputError(f"{files[0]}: it is not an image that this FFmpeg build can decode")
 
 
+def refuse_too_large(file: Path) -> None:
+    """Refuse a picture that has too many pixels, by its header.
+
+    Raises:
+        InputError: It has; the message says how many there may be.
+    """
+    try:
+        size = declared_size(file)
+    except OSError:  # whoever opens it says so
+        return
+    if size is not None and is_too_large(size):
+        raise InputError(
+            f"{file}: {size[0]}x{size[1]} are too many pixels: FFmpeg decodes {LARGEST_SIDE}x{LARGEST_SIDE} at most, "
+            "or as many in another shape; make the picture smaller"
+        )
+
+
 def _decode_image(file: Path) -> av.VideoFrame:
     """The first picture of a file.
 
     Raises:
         InputError: It cannot be opened or decoded.
     """
+    refuse_too_large(file)
     with open_container(file) as container, wrap_input_error(file, "decode it"):
         frame = next(container.decode(video=0), None) if container.streams.video else None
     if frame is None:

@@ -130,12 +130,12 @@ def _require_sounddevice() -> Any:
 
 
 class Microphone:
-    """Sound that is always read, so that nothing waits in the driver. A context manager.
+    """Sound that is read all the time, so that nothing waits in the driver. A context manager.
 
     Args:
         open_one: Opens it; called again when it was unplugged. Its first failure is raised by ``__enter__``.
         ends: What it gives ends for good, as a file does.
-        on_lost: Told, from the thread that notices, True when it goes and False when it is back.
+        on_lost: Called from the reading thread: True when it goes and False when it is back.
         retry_seconds: Between attempts to find it again.
     """
 

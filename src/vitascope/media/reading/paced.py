@@ -1,4 +1,4 @@
-"""A video as if it were a camera: shown at its own pace, and what nobody takes in time falls out."""
+"""A video as if it were a camera: it runs at its own pace, and late frames are dropped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Picture = TypeVar("Picture")
 
 
 class Paced:
-    """Gives what comes due by the clock; what nobody takes in time falls out. A context manager.
+    """Gives what is due by the clock; what is not taken in time is dropped. A context manager.
 
     Args:
         clock: Seconds that pass evenly.
@@ -89,7 +89,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
     ) -> None:
         super().__init__(clock, wait)
         self.part = start_seconds, end_seconds
-        """Start and end in seconds, as they were asked for."""
+        """Start and end in seconds, as they were requested."""
         self._reader = open_video(
             path,
             start_seconds=start_seconds or None,
@@ -97,7 +97,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
             max_corrupt_frames=max_corrupt_frames,
         )
         self.info = self._reader.info
-        """What the file says of itself."""
+        """The file's description."""
         self._ahead = _ReadAhead(self._reader, prefetch_frames) if prefetch_frames else None
         self._next: Frame | None = None
         self._first_pts = 0.0

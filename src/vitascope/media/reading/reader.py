@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from math import ceil
@@ -32,6 +33,7 @@ from vitascope.media.planes import (
     upload,
 )
 from vitascope.media.reading.container import Decoding
+from vitascope.media.reading.images import find_images, refuse_too_large
 from vitascope.media.reading.sessions import open_source
 from vitascope.media.reading.source import LONGEST_PAUSE_SECONDS, PictureSource, SourceFacts
 from vitascope.media.remote import path_of
@@ -51,6 +53,8 @@ DEFAULT_IMAGE_FRAME_RATE = Fraction(25)
 """Images a second of an image sequence, as FFmpeg assumes."""
 _QUARTER_TURNS: tuple[Rotation, ...] = (0, 90, 180, 270)
 _MICROSECOND = Fraction(1, 1_000_000)
+_MOST_OUT_OF_ORDER = 16
+"""Pictures that decoders keep at most (ITU-T H.264, A.3): behind damage so many may come out of order."""
 _SEEK_MARGINS_SECONDS = (0, 2, 10, 60)
 """Seconds before the target to seek to, in turn, until a picture at or before the target comes out."""
 
@@ -182,9 +186,9 @@ class VideoReader:
       ordinary ones and that one wait for each other (1080p on an H200: 82 instead of 1143 frames/s beside a busy
       ordinary stream).
     - pts and time base are the file's own. Pictures without pts follow the one before by its duration, else by the
-      average frame interval. A pts that does not grow becomes the previous one plus a tick; one that jumps back by
-      more than a second (joined recordings), or ahead by more than six hours, shifts itself and all that follows to go
-      on where time was. ``adjusted_pts_count`` counts all of these.
+      average frame interval. A pts that is repeated becomes the previous one plus a tick; one that jumps back (joined
+      recordings), or ahead by more than six hours, shifts itself and all that follows to go on where time was, but for
+      some pictures that are merely out of order. ``adjusted_pts_count`` counts all of these.
     - Frames are not rotated: ``info.rotation_degrees`` says what the player shall do.
     - Damaged pictures are skipped and counted, and so are those that the decoder drops without a word, and those of
       parts that cannot be read at all. At the end of the stream a file that is shorter than its header
@@ -252,7 +256,7 @@ class VideoReader:
             source.close()
 
     def play(self, start_pts: int | None, end_pts: int | None) -> None:
-        """Go to another part of the video; frames count from 0 again, damage goes on counting.
+        """Go to another part of the video; frames, damage and adjusted times count from 0 again.
 
         Exact where the video's own time stamps grow; ``film_index`` tells which containers can be asked for that.
 
@@ -268,6 +272,7 @@ class VideoReader:
         self.start_pts, self.end_pts, self.first_pts = start_pts, end_pts, None
         self._next_index = 0
         self._clock.start_over()
+        self._damage.start_over()
         if start_pts is not None and start_pts > self.origin_pts:
             self._seek(self._source, start_pts)
         else:
@@ -296,7 +301,7 @@ class VideoReader:
 
     @property
     def repeated_pts_count(self) -> int:
-        """Those of them that had the pts of the frame before, or one from before it."""
+        """Those of them that had the pts of the frame before, or were out of order."""
         return self._clock.repeated_count
 
     @property
@@ -426,9 +431,12 @@ def first_picture(path: Path, pictures: Iterator[av.VideoFrame]) -> av.VideoFram
 
     Raises:
         CorruptInputError: There is none.
+        InputError: There is none because it is too large.
     """
     frame = next(pictures, None)
     if frame is None:
+        for file in (find_images(path) or [path])[:1]:
+            refuse_too_large(file)
         raise CorruptInputError(f"{path}: it has a video stream, but no picture of it can be decoded")
     return frame
 
@@ -469,6 +477,7 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
         right_eye_first=boxes.right_eye_first or side_data.right_eye_first,
         fov_degrees=boxes.fov_degrees or side_data.fov_degrees,
         audio_stream_count=facts.audio_stream_count,
+        audio_codec=facts.audio_codec,
         subtitle_stream_count=facts.subtitle_stream_count,
         has_hdr_side_data=side_data.hdr is not None,
         metadata=dict(facts.metadata),
@@ -477,6 +486,9 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
 
 class PresentationClock:
     """Gives every picture a pts that grows, keeping the file's own wherever it does.
+
+    A pts that goes back begins a new recording, which goes on where time was, unless a later one is nearer to where the
+    old one would have gone on: then what came between was out of order. So it is with one that jumps far ahead.
 
     Args:
         time_base: Seconds a tick.
@@ -487,20 +499,23 @@ class PresentationClock:
         self.shift = 0
         """Ticks that are added to the file's pts since it jumped."""
         self._interval = max(round(1 / (average_frame_rate * time_base)), 1)
-        self._second = max(round(1 / time_base), 1)
+        self._longest_pause = LONGEST_PAUSE_SECONDS * max(round(1 / time_base), 1)
         self._last: int | None = None
+        self._last_pts = 0
         self._last_duration = 0
+        self._left: _LeftClock | None = None
         self.adjusted_count = 0
         """Pictures that did not keep the file's pts."""
         self.repeated_count = 0
-        """Pictures whose pts was that of the one before, or from before it, and which follow it by a tick."""
+        """Pictures that had the pts of the one before, or were out of order; they follow it."""
         self.jump_count = 0
-        """How often ``shift`` changed."""
+        """How often ``shift`` changed for good, as far as is known."""
 
     def start_over(self) -> None:
-        """Begin at another place of the file; counts go on."""
+        """Begin at another place of the file."""
         self.shift = self._last_duration = 0
-        self._last = None
+        self._last = self._left = None
+        self.adjusted_count = self.repeated_count = self.jump_count = 0
 
     def stamp(self, pts: int | None, duration: int) -> int:
         """The pts of the next picture, in ticks.
@@ -513,19 +528,50 @@ class PresentationClock:
         if result != pts:
             self.adjusted_count += 1
         self._last, self._last_duration = result, duration
+        if pts is not None:
+            self._last_pts = pts
         return result
 
     def _place(self, pts: int | None) -> int:
         if self._last is None:
             return 0 if pts is None else pts
-        following = self._last + (self._last_duration or self._interval)
+        length = self._last_duration or self._interval
         if pts is None:
-            return following
-        if not -self._second <= pts + self.shift - self._last <= LONGEST_PAUSE_SECONDS * self._second:
-            self.shift = following - pts
-            self.jump_count += 1
-        self.repeated_count += pts + self.shift <= self._last
+            return self._last + length
+        if self._left is not None:
+            self._decide(self._left, pts, length)
+        if not 0 <= pts - self._last_pts <= self._longest_pause:
+            self._leave(self._last + length - pts)
+        elif pts + self.shift <= self._last and self._left is None:
+            self.repeated_count += 1
+        if self._left is not None:
+            self._left.picture_count += 1
         return max(pts + self.shift, self._last + 1)
+
+    def _leave(self, shift: int) -> None:
+        self._left = _LeftClock(self._last_pts, self.shift)
+        self.shift = shift
+        self.jump_count += 1
+
+    def _decide(self, left: _LeftClock, pts: int, length: int) -> None:
+        """Go back to the clock that was left where this picture belongs to it, or forget it."""
+        if left.last_pts < pts < left.last_pts + length + abs(pts - self._last_pts - length):
+            self.shift, self._last_pts = left.shift, left.last_pts
+            self.jump_count -= 1
+            self.repeated_count += left.picture_count
+            self._left = None
+        elif left.picture_count > _MOST_OUT_OF_ORDER:
+            self._left = None
+
+
+@dataclass(slots=True)
+class _LeftClock:
+    """The time that a file's pts was in before it jumped."""
+
+    last_pts: int
+    shift: int
+    picture_count: int = 0
+    """Pictures since."""
 
 
 def _checked_range(

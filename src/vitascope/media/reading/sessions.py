@@ -1,4 +1,4 @@
-"""Opens a path with what can read it: as images or a container, with the best decoder that takes the video.
+"""Opens a path as images or a container, with the best decoder that takes the video.
 
 The decoder is the GPU's or the CPU's, in one session or several: several decoders on one video give one stream of
 pictures, in order and without a seam.
@@ -174,7 +174,7 @@ class _SegmentReading:
         """The error that stopped the reading before its end."""
 
     def wanted(self, packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream] | None]:
-        """The packets to decode, and None where the decoder shall give out what it still holds."""
+        """The packets to decode, and None if the decoder shall give out what it still holds."""
         next_keyframe: Packet[VideoStream] | None = None
         is_in_leading = False
         while True:
@@ -564,7 +564,7 @@ def open_film(
 
     Raises:
         InputError: The file cannot be opened or holds no video that this FFmpeg can decode.
-        MissingDependencyError: A CUDA device is asked for without CuPy.
+        MissingDependencyError: A CUDA device is requested without CuPy.
         UsageError: There is no such CUDA device.
     """
     source, reason = _open_for(path, decoding, max_corrupt_frames)
@@ -605,7 +605,7 @@ def _open_for(path: Path, decoding: Decoding, max_corrupt_frames: int) -> tuple[
     reason = None
     if decoding.cuda_device is not None:
         with on_cuda_device(decoding.cuda_device):
-            pass  # what was asked for and cannot be had is an error, not a reason
+            pass  # what was requested and cannot be had is an error, not a reason
         try:
             source = ContainerSource(path, decoding=decoding, max_corrupt_frames=max_corrupt_frames)
         except (InputError, NotImplementedError) as error:

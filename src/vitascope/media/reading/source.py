@@ -16,7 +16,7 @@ from vitascope.media.reading.damage import DamageCounter
 __all__ = ["LONGEST_PAUSE_SECONDS", "PictureSource", "SourceFacts"]
 
 LONGEST_PAUSE_SECONDS = 6 * 3600
-"""A clock that jumps ahead by more was set anew; MP4 cannot say much longer pauses (2^31 ticks of 90 kHz)."""
+"""A clock that jumps ahead by more was set again; MP4 cannot say much longer pauses (2^31 ticks of 90 kHz)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class SourceFacts:
     hidden_count: int = 0
     """Frames that the file's edit list leaves out."""
     audio_stream_count: int = 0
+    audio_codec: str | None = None
     subtitle_stream_count: int = 0
     metadata: dict[str, str] = field(default_factory=dict)
 
@@ -60,7 +61,7 @@ class PictureSource(Protocol):
 
     @property
     def decoder(self) -> str:
-        """The decoder, and why it is not the one that was asked for; for reports."""
+        """The decoder, and why it is not the one that was requested; for reports."""
 
     def pictures(self) -> Iterator[av.VideoFrame]:
         """Decode from the current position to the end; the last one started is the only one that may be used.

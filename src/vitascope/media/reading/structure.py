@@ -19,7 +19,7 @@ from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
 from vitascope.media.metadata.mp4_boxes import declared_boxes
 from vitascope.media.remote import RemotePath
 
-__all__ = ["broken_at", "walks"]
+__all__ = ["broken_at", "is_joined", "walks"]
 
 _SMALLEST_FILE_BYTES = 64
 
@@ -49,6 +49,25 @@ def broken_at(path: Path, container: str, *, stream_id: int = -1, came: int | No
                 return _COUNTING_WALKS[container](data, stream_id, came)
             walk = next((walk for name, walk in _WALKS.items() if name in container), None)
             return None if walk is None else walk(data)
+
+
+def is_joined(path: Path, container: str, *, stream_id: int) -> bool:
+    """True for MPEG-TS whose clock goes back on the way, up to where its structure breaks.
+
+    Args:
+        path: The file.
+        container: FFmpeg's name of its format.
+        stream_id: The video's PID.
+    """
+    if container != "mpegts" or isinstance(path, RemotePath) or path.stat().st_size < _SMALLEST_FILE_BYTES:
+        return False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        content = np.frombuffer(data, np.uint8)
+        try:
+            decoded_at = _walked_packets(content, stream_id)[1][:, 1]
+        finally:
+            del content  # the map cannot be closed while it is looked at
+    return bool(_goes_back(decoded_at[:-1], decoded_at[1:]).any())
 
 
 def walks(container: str) -> bool:
@@ -298,9 +317,9 @@ _SYNC = 0x47
 _PACKETS_AT_A_TIME = 1 << 18
 _PACKETS_TO_TELL = 1 << 12
 _START_CODE = np.array([0, 0, 1], np.uint8)
-_TIMED_HEAD_BYTES = 14
-"""A packet of a stream up to its time, which most carry."""
-_TIMES, _TICKS_A_SECOND = 1 << 33, 90_000
+_SHOWN_AT, _DECODED_AT, _TIME_BYTES = 9, 14, 5
+"""Where a packet of a stream has the time at which it is shown, which most carry, and that of its decoding."""
+_TIMES = 1 << 33
 
 
 def _transport_break(data: mmap.mmap, pid: int, came: int | None) -> int | None:
@@ -313,11 +332,23 @@ def _transport_break(data: mmap.mmap, pid: int, came: int | None) -> int | None:
 
 
 def _packets_break(content: npt.NDArray[np.uint8], pid: int, came: int | None) -> int | None:
+    broken, times = _walked_packets(content, pid)
+    if (
+        broken is None
+        and came is not None
+        and np.count_nonzero(np.diff(times[:, 0])) + min(len(times), 1) > came
+    ):
+        return len(content)
+    return broken
+
+
+def _walked_packets(content: npt.NDArray[np.uint8], pid: int) -> tuple[int | None, npt.NDArray[np.int64]]:
+    """Where the packets of the video break, and their times up to there; see ``_video_break``."""
     length, begin = _packet_grid(content)
     count = (len(content) - begin) // length
     packets = content[begin : begin + count * length].reshape(count, length)
     last_counter: int | None = None
-    times = np.empty(0, np.int64)
+    times = np.empty((0, 2), np.int64)
     for first in range(0, len(packets), _PACKETS_AT_A_TIME):
         part = packets[first : first + _PACKETS_AT_A_TIME]
         out_of_step = np.flatnonzero(part[:, 0] != _SYNC)
@@ -325,10 +356,8 @@ def _packets_break(content: npt.NDArray[np.uint8], pid: int, came: int | None) -
             part = part[: out_of_step[0]]
         at, last_counter, times = _video_break(part, pid, last_counter, times)
         if at is not None or out_of_step.size:
-            return begin + (first + (len(part) if at is None else at)) * length
-    if came is not None and times.size and np.count_nonzero(np.diff(times)) + 1 > came:
-        return len(content)
-    return None
+            return begin + (first + (len(part) if at is None else at)) * length, times
+    return None, times
 
 
 def _packet_grid(content: npt.NDArray[np.uint8]) -> tuple[int, int]:
@@ -344,7 +373,10 @@ def _packet_grid(content: npt.NDArray[np.uint8]) -> tuple[int, int]:
 def _video_break(
     packets: npt.NDArray[np.uint8], pid: int, last_counter: int | None, times: npt.NDArray[np.int64]
 ) -> tuple[int | None, int | None, npt.NDArray[np.int64]]:
-    """The first packet of the video that does not follow, or begins nothing; the last counter; all times so far."""
+    """The first packet of the video that does not follow, or begins nothing; the last counter; all times so far.
+
+    Times are int64 [n, 2]: when each is shown, and when it is decoded.
+    """
     heads = packets[:, 1:4].astype(np.int32)
     own = np.flatnonzero((((heads[:, 0] & 0x1F) << 8) | heads[:, 1]) == pid)
     own = own[(heads[own, 2] & 0x10) > 0]  # those with a payload are counted
@@ -358,19 +390,25 @@ def _video_break(
     # What begins a picture begins with a start code, behind the field; one that is scrambled cannot be read anyway.
     begins = np.flatnonzero(((heads[:, 0] & 0x40) > 0) & ((heads[:, 2] & 0xC0) == 0))
     payload = np.where(has_field[begins], packets[own[begins], 4].astype(np.int32) + 5, 4)
-    places = payload[:, None] + np.arange(_TIMED_HEAD_BYTES)
+    places = payload[:, None] + np.arange(_DECODED_AT + _TIME_BYTES)
     begun = packets[own[begins, None], np.minimum(places, 187)]
-    has_time = (places[:, -1] < 188) & ((begun[:, 7] & 0x80) > 0)
-    new = _time_of(begun[has_time, 9:])
-    before = np.concatenate([times[-1:] if times.size else new[:1], new])[:-1]
-    back = (before - new) % _TIMES
-    is_meant[begins[has_time]] |= (back > _TICKS_A_SECOND) & (
-        back < _TIMES // 2
-    )  # another recording behind the first
+    has_time = (places[:, _DECODED_AT - 1] < 188) & ((begun[:, 7] & 0x80) > 0)
+    has_both = has_time & (places[:, -1] < 188) & ((begun[:, 7] & 0x40) > 0)
+    shown = _time_of(begun[:, _SHOWN_AT:_DECODED_AT])
+    new = np.stack([shown, np.where(has_both, _time_of(begun[:, _DECODED_AT:]), shown)], axis=1)[has_time]
+    before = np.concatenate([times[-1:] if len(times) else new[:1], new])[:-1]
+    # Decoding goes on in time: where it does not, another recording begins behind the first.
+    is_meant[begins[has_time]] |= _goes_back(before[:, 1], new[:, 1])
     is_broken = (steps > 1) & ~is_meant  # a packet may come twice
     is_broken[begins] |= (begun[:, :3] != _START_CODE).any(axis=1)
     broken = np.flatnonzero(is_broken)
     return (int(own[broken[0]]) if broken.size else None), int(counters[-1]), np.concatenate([times, new])
+
+
+def _goes_back(before: npt.NDArray[np.int64], after: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """True where time goes back, on a clock that begins anew behind its last tick."""
+    back = (before - after) % _TIMES
+    return (back > 0) & (back < _TIMES // 2)
 
 
 def _time_of(coded: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:

@@ -22,7 +22,7 @@ _YUV420P = PIXEL_FORMATS["yuv420p"]
 
 
 class FileSink:
-    """H.264, H.265, VP9 or AV1, with a quick preset unless another is asked for.
+    """H.264, H.265, VP9 or AV1, with a quick preset unless another is set.
 
     Args:
         target: Path of the file; it appears when the sink is closed. Opened again, it writes another one beside it,

@@ -1,4 +1,4 @@
-"""A sink on a thread of its own: the newest picture wins, its failure is its own, and it can be tried again."""
+"""A sink on its own thread: the newest picture wins, a failure stops no other sink, and it can be restarted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Opening:
         sink: Used by the thread alone, once the time before is over.
         made: The pictures that it will be given.
         before: The time before this one; it failed.
-        on_failure: Told, from the thread, when the sink fails.
+        on_failure: Called from the thread when the sink fails.
         threaded: False works in the caller's thread.
     """
 
@@ -109,7 +109,7 @@ class Opening:
         return not self._is_at_work()
 
     def give_up(self, allowed_seconds: float) -> None:
-        """Leave a sink that hangs behind: it has failed."""
+        """Abandon a sink that hangs: it has failed."""
         error = OutputError(f"{self._sink.name} did not finish within {allowed_seconds:g} seconds")
         self.error, self.state = error, "failed"
 
@@ -229,7 +229,7 @@ class SinkOutlet:
     Args:
         sink: Used by one thread at a time, the outlet's own.
         made: The pictures that it will be given.
-        on_failure: Told, from the thread, when the sink fails; it can be started again.
+        on_failure: Called from the thread when the sink fails; it can be started again.
         threaded: False works in ``offer``, in the caller's thread: nothing is dropped, and a slow sink holds up all.
     """
 
@@ -402,10 +402,10 @@ def started_outlets(
 def telling_failures(
     on_message: Callable[[str], object] | None, runs: threading.Event
 ) -> Callable[[SinkOutlet, Exception], object]:
-    """What tells of a sink that failed, in one line, for ``SinkOutlet``.
+    """Reports a failed sink in one line, for ``SinkOutlet``.
 
     Args:
-        on_message: Told; None tells nobody.
+        on_message: Called with one line; None reports nothing.
         runs: Set once all sinks are open: one that cannot even be opened ends the command, and is said once.
     """
 

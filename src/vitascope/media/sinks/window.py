@@ -30,7 +30,7 @@ class WindowSink:
 
     Args:
         target: Empty.
-        on_key: Told the character of each key, in the sink's thread; upper and lower case are one.
+        on_key: Called with the character of each key, in the sink's thread; upper and lower case are one.
     """
 
     name = "window"
@@ -119,7 +119,7 @@ class WindowSink:
 
 
 def _may_have_a_screen() -> bool:
-    """False where SDL would find none, and Wayland's library would say so on stderr before we can."""
+    """False if SDL would find none, and Wayland's library would complain on stderr before we can."""
     names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER")
     if not sys.platform.startswith("linux") or any(os.environ.get(name) for name in names):
         return True

@@ -235,7 +235,7 @@ def muxer_options(muxer: str, *, time_base: Fraction, tags: dict[str, str]) -> d
 
 @contextmanager
 def tamed_svt() -> Iterator[None]:
-    """Open an encoder in this block, so that SVT-AV1 neither talks nor takes the machine.
+    """Open an encoder in this block, so that SVT-AV1 neither prints nor raises its threads' priority.
 
     It writes a banner to stderr unless the environment forbids that; it asks while it is being opened. For root, as in
     most containers, it makes the thread that opens it and all of its own real-time (SCHED_FIFO, 99): whatever that

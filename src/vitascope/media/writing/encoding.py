@@ -1,4 +1,4 @@
-"""Which encoder, pixel format and options an output gets.
+"""Chooses encoder, pixel format and options of an output.
 
 ``choose_encoding`` turns a path and a few wishes into an `Encoding`, and refuses what cannot work with a message that
 says what would.
@@ -299,7 +299,7 @@ def choose_encoding(
             simple pictures (H.264 on the CPU); ``auto`` takes one for every four threads, or two where pictures are
             large, if memory allows.
         size: Width and height of the pictures, where known.
-        cache_dir: Where verdicts on the GPU's encoder are kept; None tries it anew in each process.
+        cache_dir: Where verdicts on the GPU's encoder are kept; None tries it again in each process.
         device_id: The GPU that frames come from.
 
     Raises:
@@ -457,8 +457,8 @@ def _pixel_format(
     letter = "yuva" if with_alpha else "yuv"
     known = _pixel_formats(_ENCODERS[codec])
     wanted_chroma = "420" if codec == "vp9" and with_alpha else chroma
-    # FFV1 is asked for losslessness: rather more chroma than fewer bits. Players take no more than 10 bits of the
-    # others, and AV1 no other chroma than 4:2:0.
+    # FFV1 is lossless, so it takes more chroma rather than fewer bits. Players take at most 10 bits of the others, and
+    # AV1 no other chroma than 4:2:0.
     second_choice = "444" if codec == "ffv1" else "420"
     depths = {depth, min(depth, 10), 8} if codec == "ffv1" else {min(depth, 10), 8}
     for bits in sorted(depths, reverse=True):

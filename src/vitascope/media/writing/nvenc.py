@@ -1,4 +1,4 @@
-"""The GPU's video encoder: whether it works here, what it is told, and the pictures that it is fed with.
+"""The GPU's video encoder: whether it works here, its options, and its input pictures.
 
 Written from FFmpeg's and NVIDIA's documentation and checked against stand-ins: the machines that this code was
 developed on have no NVENC, so it has never run on hardware. So no output is given to it before it has encoded some
@@ -69,7 +69,7 @@ _CRF_MAX = {"h264": 51, "h265": 51, "av1": 63}
 _LONGEST_SIDES = {"h264": 4096, "h265": 8192, "av1": 8192}
 """From Turing on (NVIDIA's Video Encode Support Matrix)."""
 _SHORTEST_SIDE = 256
-"""All generations take it for every codec; pictures that are smaller keep no processor busy."""
+"""All generations take it for every codec; pictures that are smaller keep no CPU busy."""
 # -P: what lies in the current folder is not imported.
 _TRIAL = (sys.executable or "", "-P", "-m", "vitascope.media.writing.nvenc_trial")
 _TRIAL_SECONDS = 60
@@ -87,7 +87,7 @@ def on_hardware(
     cache_dir: Path | None = None,
     device_id: int = 0,
 ) -> Encoding:
-    """Move an encoding to the GPU's encoder, if that is wished for and possible.
+    """Move an encoding to the GPU's encoder, if that is wanted and possible.
 
     Args:
         encoding: The CPU's.
@@ -101,7 +101,7 @@ def on_hardware(
         device_id: As for ``why_nvenc_fails``.
 
     Raises:
-        OutputError: ``nvenc`` is asked for and cannot be had; the message says what is missing.
+        OutputError: ``nvenc`` is requested and cannot be had; the message says what is missing.
     """
     if hardware == "cpu":
         return encoding
@@ -127,7 +127,7 @@ def on_hardware(
     if reason is not None or encoder is None or pixel_format is None:
         if hardware == "nvenc":
             raise OutputError(f"NVENC was asked for, and cannot be used: {reason}; leave it to the CPU")
-        return replace(encoding, notes=(*encoding.notes, f"the processor encodes, not the GPU: {reason}"))
+        return replace(encoding, notes=(*encoding.notes, f"the CPU encodes, not the GPU: {reason}"))
     notes = encoding.notes
     if hardware == "auto":
         notes = (*notes, f"the GPU encodes ({encoder}); gpu.encoder=cpu is slower, and makes smaller files")
@@ -155,14 +155,14 @@ def _options(*, cq: int, preset: int) -> dict[str, str]:
 def why_nvenc_fails(
     encoder: str, pixel_format: str = "nv12", *, cache_dir: Path | None = None, device_id: int = 0
 ) -> str | None:
-    """Ask whether an encoder of the GPU gives back what it is given; tried once on a machine, in another process.
+    """Why an encoder of the GPU spoils pictures or fails; tried once on a machine, in another process.
 
     The verdict is kept for the encoder, the pixel format, the GPUs, their driver, FFmpeg's version and Vitascope's.
 
     Args:
         encoder: One of ``NVENC_ENCODERS``' values.
         pixel_format: One of ``NVENC_FORMATS``' values.
-        cache_dir: Where verdicts are kept; None asks anew in each process.
+        cache_dir: Where verdicts are kept; None asks again in each process.
         device_id: The GPU that gives it pictures.
 
     Returns:

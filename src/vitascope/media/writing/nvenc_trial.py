@@ -118,7 +118,7 @@ def _written_and_read(pictures: list[Planar], encoding: Encoding, *, device_id: 
 
 
 def _on_gpu(frame: Frame, device_id: int) -> Frame:
-    """The same; nobody but the encoder holds its memory, so that what is given to the next too early shows."""
+    """The same; only the encoder holds its memory, so that memory that is reused too early shows."""
     import cupy
 
     with cupy.cuda.Device(device_id):
@@ -147,7 +147,7 @@ def _psnr(found: npt.NDArray[Any], expected: npt.NDArray[Any], bits: int) -> flo
 
 
 def main() -> None:
-    """Print the verdict that is asked for on the command line."""
+    """Print the verdict for the arguments of the command line."""
     lasts = True
     try:
         verdict = examine(**json.loads(sys.argv[1]))

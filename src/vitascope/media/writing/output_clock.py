@@ -76,7 +76,7 @@ class OutputClock:
         return self._ticks(frame.pts, frame.time_base)
 
     def _ticks(self, ticks: int, time_base: Fraction) -> int:
-        # Fractions are slow, and this is asked for every frame.
+        # Fractions are slow, and this runs for every frame.
         same = time_base is self.time_base or time_base == self.time_base
         return ticks if same else round(ticks * time_base / self.time_base)
 

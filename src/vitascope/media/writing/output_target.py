@@ -145,7 +145,7 @@ class PartialFile:
     """A file that is being written beside its target.
 
     The temporary name is hidden, keeps the suffix (muxers choose by it) and holds a random token, so that it never
-    is anybody else's, not even where the file system knows no locks. Of a long name it has the beginning.
+    is anybody else's, not even where the file system knows no locks. A long name is cut.
 
     Args:
         target: The path of the finished file. Missing parent folders are made.
@@ -521,7 +521,7 @@ def refuse_unwritable(path: Path) -> None:
     """Look whether an output could be created, and create nothing.
 
     Raises:
-        OutputError: Its folder may not be written, or what is there cannot be replaced.
+        OutputError: Its folder may not be written, or the existing file cannot be replaced.
         UsageError: It is a pattern without exactly one number.
     """
     pictures = picture_folder(path)
@@ -543,7 +543,7 @@ def refuse_unwritable(path: Path) -> None:
 
 
 class OutputTarget:
-    """The output under its temporary name, and how FFmpeg is told that name.
+    """The output under its temporary name, and how FFmpeg gets that name.
 
     Args:
         path: As the user named it. With the muxer ``image2``: a folder, a pattern such as ``frame_%05d.png``, or a

@@ -56,7 +56,7 @@ _UNKNOWN_MEMORY_BYTES = 8 << 30
 
 
 def encoders_for(picture_bytes: int, *, threads: int, lookahead_frames: int, memory_bytes: int | None) -> int:
-    """The number of encoders that keep so many threads busy, and fit into memory.
+    """The number of encoders that keep the threads busy, and fit into memory.
 
     One for every four threads, in half of the machine's memory at most; one for every two where pictures are large and
     a quarter of it is enough.

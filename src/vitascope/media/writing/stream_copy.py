@@ -9,7 +9,7 @@ picture. All of it is reported.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -30,6 +30,7 @@ from av.video.stream import VideoStream
 from vitascope.media.libav import describe_av_error, fraction_or_none, open_input, wrap_input_error
 from vitascope.media.reading.damage import frame_rate_of
 from vitascope.media.reading.reader import PresentationClock
+from vitascope.media.reading.structure import is_joined
 
 __all__ = [
     "CLOCK_DEMUXERS",
@@ -173,6 +174,8 @@ _PAST_END_SECONDS = 2
 """Demuxers give packets nearly in time order; this far behind the end no wanted one comes any more."""
 _BESIDE_SECONDS = 3
 """Sound that jumped, and is now further from the picture beside it in the file, has a damaged time or another clock."""
+_OVERLAP_SECONDS = Fraction(1, 20)
+"""Sound that goes back further than this, where the picture has not, begins anew."""
 _LATE_SECONDS = 60
 """Sound may begin that long after the picture, wherever it lies in the file."""
 _BRAND_TAGS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
@@ -217,15 +220,25 @@ class StreamCopier:
         source: The file to copy from.
         container: The output.
         muxer: FFmpeg's name of the output's format.
+        sound_codecs: Those whose packets are copied, by FFmpeg's names of decoders; others are encoded. None copies all
+            that the container holds.
 
     Raises:
         InputError: The source cannot be opened.
     """
 
-    def __init__(self, source: Path, container: OutputContainer, *, muxer: str) -> None:
+    def __init__(
+        self,
+        source: Path,
+        container: OutputContainer,
+        *,
+        muxer: str,
+        sound_codecs: Collection[str] | None = None,
+    ) -> None:
         self._path = source
         self._container = container
         self._muxer = muxer
+        self._sound_codecs = sound_codecs
         with wrap_input_error(source, "open it for its sound"):
             self._input: InputContainer = open_input(source)
         self.streams: list[CarriedStream] = []
@@ -263,7 +276,7 @@ class StreamCopier:
         self._start, self._end = start if start is not None else Fraction(-(1 << 40)), end
         for route in self._routes.values():
             route.shift = round(offset / route.time_base)
-        if start is not None and self._routes:
+        if start is not None and self._routes and not self._is_joined():
             with suppress(av.FFmpegError, OSError):  # what cannot seek is read through
                 self._input.seek(max(int(start * 1_000_000) - 1_000_000, 0), backward=True)
                 self._has_sought = True
@@ -341,18 +354,21 @@ class StreamCopier:
         ):
             reason = "it is announced, and nothing says what it is like"
             return None, replace(entry, action="dropped", target_codec=None, reason=reason)
-        if self._takes(partial(_add_copy, stream)):
+        is_wanted = (
+            self._sound_codecs is None or not isinstance(stream, AudioStream) or name in self._sound_codecs
+        )
+        if is_wanted and self._takes(partial(_add_copy, stream)):
             target = _add_copy(stream, self._container)
             carry_stream_tags(stream, target)
             copied = CopiedStream(stream, target, self._container)
             copied.is_adts = name == "aac" and self._input.format.name in CLOCK_DEMUXERS
             return copied, entry
-        return self._reencoding_route(stream, entry)
+        what = f"{self._muxer} cannot hold" if is_wanted else "those who play it do not decode"
+        return self._reencoding_route(stream, entry, reason=f"{what} {name}")
 
     def _reencoding_route(
-        self, stream: AudioStream | SubtitleStream, entry: CarriedStream
+        self, stream: AudioStream | SubtitleStream, entry: CarriedStream, *, reason: str
     ) -> tuple[CopiedStream | None, CarriedStream]:
-        reason = f"{self._muxer} cannot hold {entry.codec}"
         dropped = replace(entry, action="dropped", target_codec=None)
         if isinstance(stream, AudioStream):
             codec = _AUDIO_FALLBACK.get(self._muxer, _AUDIO_DEFAULT)
@@ -415,6 +431,11 @@ class StreamCopier:
             self.notes.append(f"{self._path.name}: streams that begin later in it were left out")
         except (av.FFmpegError, OSError) as error:
             self.notes.append(f"{self._path.name}: its sound ends early: {describe_av_error(error)}")
+
+    def _is_joined(self) -> bool:
+        """True where a time of the file may be there twice, and the picture be moved."""
+        picture, name = self._pictures, self._input.format.name
+        return picture is not None and is_joined(self._path, name, stream_id=picture.id)
 
     def _follow(self, packet: Packet[Stream], picture: _PictureTime) -> None:
         """Move a packet with the picture, whose clock goes on where the file's jumps."""
@@ -479,9 +500,9 @@ class _PictureTime:
         return self._clock.shift * self._base
 
     def see(self, packet: Packet[Stream]) -> None:
-        """Take the picture's next packet."""
-        pts = packet.pts if packet.pts is not None else packet.dts
-        self.now = self._clock.stamp(pts, packet.duration or 0) * self._base
+        """Take the picture's next packet. Its decoding time is not reordered: where it goes back, the clock jumped."""
+        if packet.dts is not None:
+            self.now = self._clock.stamp(packet.dts, packet.duration or 0) * self._base
 
 
 class _SoundTime:
@@ -500,9 +521,12 @@ class _SoundTime:
         self._jump = 0
         self._fits = False
         """True when ``_jump`` is the picture's."""
+        self._fitted_jump = 0
+        """The picture's jump when ``_fits`` was last True."""
+        self._read_begin = 0
         self._read_end: int | None = None
         self._end = Fraction(0)
-        """Seconds, of the last packet as it was placed; ``_read_end`` are ticks as the file says."""
+        """Seconds, of the last packet as it was placed; ``_read_begin`` and ``_read_end`` are the file's own ticks."""
 
     def place(self, packet: Packet[Stream], picture: _PictureTime) -> int:
         """The time of the next packet, in ticks."""
@@ -515,15 +539,17 @@ class _SoundTime:
             self._end = moved if picture.begin is None else picture.begin
             is_steady, fits = False, is_beside or abs(moved - self._end) <= _LATE_SECONDS
         else:
-            is_steady = abs(ticks - self._read_end) * self._base <= 1
-            fits = abs(moved - self._end) <= 1 or (is_beside and moved > self._end)
+            is_steady = self._read_begin <= ticks <= self._read_end + 1 / self._base
+            # Where sound begins anew before the picture does, the picture's jump is still the old recording's.
+            least = self._end - (_OVERLAP_SECONDS if jump == self._fitted_jump else 1)
+            fits = least <= moved <= self._end + 1 or (is_beside and moved > self._end)
         if not (is_steady and self._fits):
             if fits:
-                self._jump = jump
+                self._jump = self._fitted_jump = jump
             elif not is_steady:
                 self._jump = round(self._end / self._base) - ticks
             self._fits = fits
-        self._read_end = ticks + (packet.duration or 0)
+        self._read_begin, self._read_end = ticks, ticks + (packet.duration or 0)
         self._end = (self._read_end + self._jump) * self._base
         return ticks + self._jump
 

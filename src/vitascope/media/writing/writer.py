@@ -1,12 +1,12 @@
 """Writing a video: pictures through an encoder, everything else of the source beside them, whole or not at all.
 
-Of the metadata that a container holds beside the codec's own (rotation, aspect, stereo and projection, HDR) FFmpeg's
-muxers take little through PyAV. The rest is written into the finished file, box by box.
+FFmpeg's muxers take little of a container's metadata (rotation, aspect, stereo and projection, HDR) through PyAV. The
+rest is written into the finished file, box by box.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -83,6 +83,7 @@ class VideoWriter:
         info: What the written frames look like: size, colour, time base, rate, aspect, rotation, tags.
         encoding: From ``choose_encoding``.
         copy_from: The file whose sound, subtitles, chapters and stream tags are carried over; None for none.
+        sound_codecs: As ``StreamCopier``: whose packets are copied, where not all that the container holds are.
         start_seconds: Where the written stretch begins, from the first picture of ``copy_from`` on. The first frame
             that comes is taken for its beginning and put at time zero; everything else moves with it. None keeps
             all times.
@@ -103,6 +104,7 @@ class VideoWriter:
         info: VideoInfo,
         encoding: Encoding,
         copy_from: Path | None = None,
+        sound_codecs: Collection[str] | None = None,
         start_seconds: float | None = None,
         end_seconds: float | None = None,
         spherical: SphericalMetadata | Literal["source"] | None = "source",
@@ -114,7 +116,7 @@ class VideoWriter:
             raise UsageError(f"{path}: the output is the input; name another file")
         self._path = path
         self._info = info
-        self._copy_from = copy_from
+        self._copy_from, self._sound_codecs = copy_from, sound_codecs
         self._start_seconds = start_seconds
         self._end_seconds = end_seconds
         self._keep_partial = keep_partial
@@ -387,7 +389,9 @@ class VideoWriter:
         self._container = container
         stream, self._encoder = self._setup.add_stream(container, path=self._path, hdr=self._metadata.hdr)
         if self._copy_from is not None and encoding.muxer != "image2":
-            self._copier = StreamCopier(self._copy_from, container, muxer=encoding.muxer)
+            self._copier = StreamCopier(
+                self._copy_from, container, muxer=encoding.muxer, sound_codecs=self._sound_codecs
+            )
             source = self._copier.input_container.streams.video
             if source:
                 carry_stream_tags(source[0], stream)
@@ -403,7 +407,7 @@ def _is_corrupt_input(error: BaseException) -> bool:
 
 
 class ContainerMetadata:
-    """Settles what an output shall say of its video, and writes it.
+    """Decides on the metadata of an output, and writes it.
 
     Args:
         info: What the written frames look like.
@@ -458,7 +462,7 @@ class ContainerMetadata:
             self.notes.append(f"{setup.encoding.codec} in {self._muxer} does not carry HDR metadata")
 
     def prepare(self, stream: VideoStream) -> None:
-        """Tell the muxer what it takes, before the first packet."""
+        """Give the muxer what it takes, before the first packet."""
         if self._muxer not in MATROSKA_MUXERS:
             return
         if self.spherical is not None and self.spherical.stereo is not None:
@@ -472,7 +476,7 @@ class ContainerMetadata:
 
         Args:
             path: The file.
-            streams: What became of the source's streams: sound that was encoded anew is not ambisonic any more.
+            streams: What became of the source's streams: sound that was encoded again is not ambisonic any more.
 
         Raises:
             OutputError: The file cannot be written.

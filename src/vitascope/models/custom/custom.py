@@ -75,7 +75,7 @@ class PictureInput:
     dtype: np.dtype[Any]
     free_batch: bool
     fixed_size: tuple[int | None, int | None]
-    """(height, width); None where the network takes any."""
+    """(height, width); None if the network takes any."""
 
     def size_for(self, region_size: tuple[int, int]) -> tuple[int, int]:
         """(height, width) of the pictures for a region of (height, width)."""
@@ -250,12 +250,12 @@ class CustomNetwork:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which kept engines were built anew, and why, one line each."""
+        """Which kept engines were built again, and why, one line each."""
         return engine_notes(self._engine)
 
     @property
     def side_multiple(self) -> int | None:
-        """The multiple that suits its encoder's strides; None where the file names the size."""
+        """The multiple that suits its encoder's strides; None if the file names the size."""
         return SIDE_MULTIPLE if self._input.fixed_size == (None, None) else None
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
@@ -305,7 +305,7 @@ class CustomNetwork:
         if self._engine.spec.device == "cpu" or images.ndim != 5:
             raise ModelError(
                 f"{self._path}: got pictures {list(images.shape)} on the GPU, expected [frames, eyes, …] "
-                f"on the {'processor' if self._engine.spec.device == 'cpu' else 'GPU'}"
+                f"on the {'CPU' if self._engine.spec.device == 'cpu' else 'GPU'}"
             )
         return images.reshape(-1, *images.shape[2:])  # the engine checks dtype and size
 
@@ -380,7 +380,7 @@ def choose_custom_network(
         most_pictures: Most pictures of one call.
         model: The file's sha256.
         machine: The machine that verdicts hold on.
-        cache_dir: Where verdicts are kept; None checks anew each time.
+        cache_dir: Where verdicts are kept; None checks again each time.
 
     Returns:
         A network that takes CuPy pictures, and why its engine was taken; the caller closes it.

@@ -98,7 +98,7 @@ def export_onnx_files(
         folder: The folder to write to; created. Files of the same names are replaced, each once it is whole.
         half_precision: FP16 inside of the networks that paint; the motion extractor and the perceptrons stay float32,
             because FP16 makes keypoints tremble.
-        on_written: Told of each file.
+        on_written: Called with each file.
 
     Raises:
         MissingDependencyError: ``onnxscript`` is not installed.

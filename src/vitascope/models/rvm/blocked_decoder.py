@@ -57,7 +57,7 @@ class BlockedDecoder:
 
     @property
     def spec(self) -> EngineSpec:
-        """Of the blocked layout; the other one also reads a padded picture, which is made where it is needed."""
+        """See ``Engine``; the plain layout reads a padded picture as well, which is made where it is needed."""
         return self._spec
 
     def run(

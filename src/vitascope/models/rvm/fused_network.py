@@ -1,4 +1,4 @@
-"""RobustVideoMatting on our own fused kernels: what a GPU runs unless something else is asked for.
+"""RobustVideoMatting on our own fused kernels: what a GPU runs by default.
 
 It gives what ``RvmNetwork`` gives from the same file, gain and offset at the network's size: convolutions of all frames
 of a call are batched, the parts are fused (``triton_kernels``), and one CUDA graph holds a whole call.
@@ -49,7 +49,7 @@ class RvmFusedNetwork:
         most_frames: Frames in one batch; longer calls are cut. Memory grows with it.
         most_plans: The most combinations of frames, eyes and sizes that are kept ready.
         cache_dir: Where compiled calls are kept; None compiles them in each process.
-        on_note: Told, in one line, when something that was kept does not fit.
+        on_note: Called with one line when something that was kept does not fit.
 
     Raises:
         EngineError: The GPU is not there, or too old.

@@ -23,7 +23,7 @@ A claim is weighed in two steps, because the second opinion costs four times as 
     score       = bias[shape of frame] + small network(evidence, features)     one hidden layer
 
 Where the quick score is below ``surely_not`` nobody is there, and who was confirmed before and scores above ``surely``
-is there still. In between, and before anybody is confirmed, the features are asked for, and the slow judge decides:
+is there still. In between, and before anybody is confirmed, the features are computed, and the slow judge decides:
 above 0 is a person. The numbers are fitted by ``benchmarks/fit_selfie_gate.py`` and lie in ``data/presence_gate.npz``.
 
 The evidence of a claim is what both selfie networks say of two closer views of it.
@@ -93,7 +93,7 @@ DOUBT_FLOOR = -1.0
 """Nobody's score counts down to this when somebody seems to come: a clear person needs no second look."""
 
 MIN_AREA = 0.001
-"""Fraction of the frame above .5 below which a matte is a speck and nobody is asked for."""
+"""Fraction of the frame above .5 below which a matte is a speck, and nobody is looked for."""
 CONFIRMED_INTERVALS = 48, 96
 DOUBTFUL_INTERVALS = 8, 32
 UNSETTLED_INTERVALS = 4, 32
@@ -159,7 +159,7 @@ class PresenceGate:
         """The number of them that asked the person detector."""
 
     def reset(self) -> None:
-        """Forget everybody: the next frame is judged anew and shown without a fade."""
+        """Forget everybody: the next frame is judged again and shown without a fade."""
         self._eyes = []
 
     def apply(
@@ -319,7 +319,7 @@ def candidate_box(alpha: FloatArray, *, margin: float = _BOX_MARGIN) -> tuple[sl
         margin: Side of the square that is cut out / longest side of that box.
 
     Returns:
-        (rows, columns), or None where no pixel is above 0.3.
+        (rows, columns), or None if no pixel is above 0.3.
     """
     mass = np.clip(alpha - 0.3, 0, 1)
     total = float(mass.sum())

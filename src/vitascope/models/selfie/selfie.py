@@ -108,7 +108,7 @@ class SelfieState:
         self.wide_choice = WideFrameChoice()
 
     def reset(self) -> None:
-        """Forget everybody: the next frame is judged anew."""
+        """Forget everybody: the next frame is judged again."""
         self.gate.reset()
         self.wide_choice.reset()
 

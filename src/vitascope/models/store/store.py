@@ -41,7 +41,7 @@ _MAX_STAMP_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A file's sha256, and what tells that the file is still the one that was hashed.
+    """A file's sha256, and what shows that the file is still the one that was hashed.
 
     Hashing is done once; the result is written into a stamp file beside the file, with the size, modification time and
     inode it holds for. The stamp guards against damage and mix-ups, not against somebody who may write in the

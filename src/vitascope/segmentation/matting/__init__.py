@@ -1,1 +1,1 @@
-"""Where a film's mattes come from: the network, its levers, and the cache."""
+"""Where a video's mattes come from: the network, its levers, and the cache."""

@@ -1,4 +1,4 @@
-"""What a network is shown of consecutive frames, and what it answers: the carriers of a job, on the CPU and the GPU.
+"""The carriers of a job: what a network sees of consecutive frames, and what it answers, on the CPU and the GPU.
 
 ::
 
@@ -39,12 +39,12 @@ class Batch:
 
     frames: Sequence[Frame]
     images: Any
-    """[T, E, ...] as the network's ``input_for`` says, NumPy or CuPy; None where all mattes are known."""
+    """[T, E, ...] as the network's ``input_for`` says, NumPy or CuPy; None if all mattes are known."""
     starts_shot: Sequence[bool] = ()
     """For each frame, True where nothing before it counts; empty until that is known."""
     tiles: Any = None
     """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, of the first eye alone where no lever
-    asks for them; by the first eye's, cuts are noticed. None where nobody asks. On the images' device at first, in the
+    asks for them; by the first eye's, cuts are noticed. None if nobody asks. On the images' device at first, in the
     host's memory when cuts are looked for."""
     prepared: Any = None
     """CUDA event: frames and images are there; None on the CPU."""
@@ -122,7 +122,7 @@ class Matted:
     """Number of its shot, from 0: of frames of another one nothing counts."""
     images: Any = None
     """[E, ...]: what the network saw of it: a plain matte is fitted to it, and colours along edges are taken from it.
-    None where neither is wanted."""
+    None if neither is wanted."""
     batch: Batch | None = None
     """On a GPU what it came in, whose memory must last until the frame was drawn; None on the CPU."""
     is_settled: bool = False
@@ -151,10 +151,10 @@ Around = Callable[[Estimator, NetworkInput], Estimator]
 
 @runtime_checkable
 class RememberingEstimator(Estimator, Protocol):
-    """An estimator whose network's memory can be kept, and gone on from in another run."""
+    """An estimator whose network's memory can be kept, so that another run can continue from it."""
 
     def memory(self) -> list[FloatArray] | None:
-        """What the network remembers of the stream; None where that cannot be told."""
+        """What the network remembers of the stream; None if that cannot be told."""
         ...
 
     def remember(self, memory: Sequence[FloatArray]) -> bool:
@@ -163,7 +163,7 @@ class RememberingEstimator(Estimator, Protocol):
 
 
 def tile_means(rgb: Any) -> Any:
-    """What tells whether a picture changed, and where: the means of its tiles, in which noise is averaged away.
+    """The means of a picture's tiles, in which noise averages out: they show whether it changed, and where.
 
     Args:
         rgb: float32 or float16 [T, E, 3, h, w], 0..1, NumPy or CuPy, any strides.

@@ -1,6 +1,6 @@
-"""Mattes that outlive a run: what the network answered for a film, kept for the next run over it.
+"""Mattes that outlive a run: what the network answered for a video, kept for the next run over it.
 
-One stretch of one film, under one set of settings that change mattes, is a list of entries of ``CacheManager``:
+One stretch of one video, under one set of settings that change mattes, is a list of entries of ``CacheManager``:
 records of a few dozen frames each (``matte_records``), the network's memory at the last of them from which a run can
 go on, and a manifest that is written after what it names. Whatever is missing, damaged or was evicted is inferred
 again; a run that was interrupted, however, leaves what it had.
@@ -146,7 +146,7 @@ _OWN_SHARE = 0.9
 
 @dataclass(slots=True)
 class _Manifest:
-    """What there is of a stretch."""
+    """The kept part of a stretch."""
 
     network: dict[str, Any]
     """``NetworkInput`` of its pictures."""
@@ -159,11 +159,11 @@ class _Manifest:
     is_complete: bool = False
     """True when the stretch ends there."""
     end_seconds: float | None = None
-    """Where the run ended that completed it; None is the film's end."""
+    """Where the run ended that completed it; None is the video's end."""
     resume_at: int = 0
     """Frame that another run can go on with."""
     memory_slot: int | None = None
-    """Which entry holds the network's memory there; None when it begins anew."""
+    """Which entry holds the network's memory there; None when it begins again."""
 
 
 class MatteCache:
@@ -174,7 +174,7 @@ class MatteCache:
     Args:
         entries: Where everything lies.
         key: Of the stretch, see ``stretch_key``.
-        end_seconds: Where this run ends; None is the film's end.
+        end_seconds: Where this run ends; None is the video's end.
         capacity_bytes: Of ``entries``.
         keeps_memory: True when a run can only go on exactly from the network's memory.
     """
@@ -209,7 +209,7 @@ class MatteCache:
 
     @property
     def network_input(self) -> NetworkInput | None:
-        """What the network saw of a whole eye; None where nothing is known."""
+        """What the network saw of a whole eye; None if nothing is known."""
         if self._manifest is None:
             return None
         fields = dict(self._manifest.network)
@@ -237,7 +237,7 @@ class MatteCache:
         return estimates[index - first] if index < first + len(estimates) else None
 
     def memory(self) -> list[FloatArray]:
-        """What the network remembered after the last covered frame; empty where that is not known."""
+        """What the network remembered after the last covered frame; empty if that is not known."""
         slot = None if self._manifest is None else self._manifest.memory_slot
         if slot is None or self.is_complete:
             return []

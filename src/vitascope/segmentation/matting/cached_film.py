@@ -1,8 +1,8 @@
-"""The cache of mattes as a run uses it: where it lies, which film, which network, which settings.
+"""The cache of mattes as a run uses it: where it lies, which video, which network, which settings.
 
-Knowing a film again by what is in its file, without reading all of it.
+Recognises a video by the content of its file, without reading all of it.
 
-A name and a date are no content: a copy keeps neither, an overwritten file may keep both. Films are large, and their
+A name and a date are no content: a copy keeps neither, an overwritten file may keep both. Videos are large, and their
 bytes are compressed: any other encoding of any other pictures differs almost everywhere, also at equal size. So the
 size is hashed with the first and the last mebibyte (where containers keep their headers and indexes) and with 64 blocks
 of 64 KiB spread evenly between. Up to ``WHOLE_BYTES`` all of it is hashed. A change of a few bytes in the middle of a
@@ -60,7 +60,7 @@ _BLOCKS, _BLOCK_BYTES = 64, 64 << 10
 
 
 def video_fingerprint(video: Path) -> str:
-    """Hexadecimal BLAKE2b-160 of what tells a video from others; for images of all of them, in order.
+    """Hexadecimal BLAKE2b-160 of what identifies a video; for images of all of them, in order.
 
     Args:
         video: A file, a folder of images or an image pattern.
@@ -168,22 +168,26 @@ _NO_BOUND_GB = 1e9
 
 
 class CacheContents(NamedTuple):
-    """What is kept."""
+    """Number and size of the kept mattes."""
 
     folder: Path
     entries: int
-    """Files: a film has one for every few dozen frames."""
+    """Files: a video has one for every few dozen frames."""
     size_bytes: int
 
 
 def cache_folder() -> Path:
-    """Where mattes are kept."""
+    """The folder of kept mattes."""
     return vitascope_home() / "mattes"
 
 
-def cache_contents() -> CacheContents:
-    """What is kept now; all zero where nothing ever was."""
-    folder = cache_folder()
+def cache_contents(folder: Path | None = None) -> CacheContents:
+    """What is kept now; all zero where nothing ever was.
+
+    Args:
+        folder: Of a ``CacheManager``; that of mattes when omitted.
+    """
+    folder = folder or cache_folder()
     if not folder.is_dir():
         return CacheContents(folder, 0, 0)
     # No bound: looking must not make room.
@@ -192,13 +196,16 @@ def cache_contents() -> CacheContents:
     return CacheContents(folder, stats.disk_entries, stats.disk_bytes)
 
 
-def clear_cache() -> CacheContents:
+def clear_cache(folder: Path | None = None) -> CacheContents:
     """Delete everything that is kept; what it was.
+
+    Args:
+        folder: As of ``cache_contents``.
 
     Raises:
         OutputError: The folder cannot be written.
     """
-    contents = cache_contents()
+    contents = cache_contents(folder)
     if contents.folder.is_dir():
         with CacheManager(disk_cache_gb=_NO_BOUND_GB, folder=contents.folder) as entries:
             entries.clear()
@@ -245,21 +252,21 @@ def open_matte_cache(
     stretch: str | None = None,
     int8_decoder: bytes | None = None,
 ) -> MatteCache | None:
-    """The cache of one film under the run's settings; None where it is switched off.
+    """The cache of one video under the run's settings; None if it is switched off.
 
     Args:
-        video: The film.
+        video: The video.
         settings: Of the run.
         network: That would matte it.
         store: Where networks lie.
         vr: How two eyes share the frame, and what their pictures are.
         device: That computes.
         frames_per_call: Consecutive frames for each call of the network.
-        stretch: Tells a part of the film from others, where it is matted apart from what is before it.
+        stretch: Tells a part of the video from others, where it is matted apart from what is before it.
         int8_decoder: Where the network runs one.
 
     Raises:
-        InputError: The film cannot be read.
+        InputError: The video cannot be read.
         OutputError: The cache's folder cannot be made.
     """
     if not settings.processing.enable_caching:

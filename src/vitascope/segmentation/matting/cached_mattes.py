@@ -39,7 +39,7 @@ class _NewMatte:
     index: int
     """The frame's."""
     matte: MatteEstimate | Coming | None
-    """None where the one before serves again."""
+    """None if the one before serves again."""
     starts_shot: bool
     memory: list[FloatArray] | None
     """The network's after this frame, where that is kept."""
@@ -54,7 +54,7 @@ class CachedMattes:
         cache: Mattes of this stretch of the video.
         stream: The network, and how it is shown frames.
         open_inner: Makes the rest of the chain, when the first matte is missing.
-        download: Begins to bring CuPy arrays down; None where all are in the host's memory.
+        download: Begins to bring CuPy arrays down; None if all are in the host's memory.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CachedMattes:
         """Mattes of the next frames; those from the cache are coefficients in the host's memory.
 
         Args:
-            batch: ``images`` may be None where all frames are known.
+            batch: ``images`` may be None if all frames are known.
         """
         estimates: list[MatteEstimate] = []
         for known, group in groupby(range(len(batch)), lambda at: self.is_known(batch.frames[at].index)):

@@ -25,7 +25,7 @@ __all__ = [
     "small_grey",
 ]
 
-# Of the guided filter that refines a plain matte, in samples of the network's picture and squared grey levels. Chosen
+# The guided filter that refines a plain matte, in samples of the network's picture and squared grey levels. Chosen
 # by eye on full bodies and faces among 1 to 4 and 1e-4 to 3e-2: wider windows leave halos, smaller epsilons let the
 # texture of grass and hair into the matte.
 _PLAIN_MATTE_RADIUS = 1

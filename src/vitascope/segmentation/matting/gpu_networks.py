@@ -44,7 +44,7 @@ def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device
         device: A GPU.
 
     Raises:
-        EngineError: The engine that was asked for failed, or gives wrong answers here.
+        EngineError: The engine that was requested failed, or gives wrong answers here.
         MissingDependencyError: It is not installed; the message names the package.
         UsageError: The engine does not compute with ``gpu.precision``.
     """
@@ -84,7 +84,7 @@ def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device
 
 
 def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, device: Device) -> OpenedNetwork:
-    """A user's ONNX file on the fastest engine that is installed and right, the processor at worst.
+    """A user's ONNX file on the fastest engine that is installed and right, the CPU at worst.
 
     Args:
         path: The file.
@@ -94,7 +94,7 @@ def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, dev
 
     Raises:
         ModelError: It is not a network of its kind.
-        EngineError: The engine that was asked for failed, or gives wrong answers here.
+        EngineError: The engine that was requested failed, or gives wrong answers here.
         MissingDependencyError: It is not installed.
         UsageError: ``model.backend`` asks for an engine that runs no ONNX files.
     """
@@ -124,7 +124,7 @@ def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, dev
 
 
 def on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> OpenedNetwork:
-    """A network that computes on the processor, for frames on a GPU.
+    """A network that computes on the CPU, for frames on a GPU.
 
     Args:
         network: Any.
@@ -140,7 +140,7 @@ def on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> Op
 
 
 def _opened(chosen: Chosen[MattingNetwork]) -> OpenedNetwork:
-    """The network, why it, and what became of engines that were kept."""
+    """The network, why it was chosen, and what became of kept engines."""
     return OpenedNetwork(chosen.engine, (*chosen.reasons, *engine_notes(chosen.engine)))
 
 
@@ -166,7 +166,7 @@ def _options(settings: Settings, device: Device) -> GpuOptions:
         tensorrt_precision=_tensorrt_precision(settings),
         workspace_bytes=round(settings.tensorrt.workspace_gb * 1e9),
         device_id=device.index,
-        cudnn_benchmark=settings.gpu.cudnn_benchmark,
+        cudnn_benchmark=settings.gpu.cudnn_benchmark is not False,
         deterministic=settings.gpu.cudnn_deterministic,
     )
 
@@ -204,7 +204,7 @@ def _fused_candidate(path: Path, name: str, settings: Settings, device: Device) 
 
 
 def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) -> Candidate[MattingNetwork]:
-    """PyTorch's operators, in a CUDA graph, or compiled where ``inductor`` is asked for."""
+    """PyTorch's operators, in a CUDA graph, or compiled where ``inductor`` is requested."""
     precision = _precision(settings)
     compiles = settings.model.backend == "inductor"
 
@@ -224,7 +224,7 @@ def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) 
             precision=precision,
             mode="aot" if compiles else "eager",
             most_frames=MOST_FRAMES,
-            cudnn_benchmark=settings.gpu.cudnn_benchmark,
+            cudnn_benchmark=settings.gpu.cudnn_benchmark is True,
             cudnn_deterministic=settings.gpu.cudnn_deterministic,
             cache_dir=engine_cache(),
             **rvm_size(settings),

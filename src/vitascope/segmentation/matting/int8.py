@@ -1,7 +1,7 @@
-"""RVM with its decoder in INT8 on the CPU, for one film: made of frames of it, and used where it is right on others.
+"""RVM with its decoder in INT8 on the CPU, for one video: calibrated on some of its frames, checked on others.
 
-The encoder stays in FP32: with it in 8 bits, alpha is off by ten codes of 255 on some films
-(``benchmarks/quantization.py``). What was made and measured is kept on disk, by the content of film and network.
+The encoder stays in FP32: with it in 8 bits, alpha is off by ten codes of 255 on some videos
+(``benchmarks/quantization.py``). What was made and measured is kept on disk, by the content of video and network.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from vitascope.segmentation.matting.stream import upright_size
 from vitascope.vr.projection import Equirectangular
 from vitascope.vr.stereo import eye_regions
 
-if TYPE_CHECKING:  # onnx takes a tenth of a second to import, and few films need it here
+if TYPE_CHECKING:  # onnx takes a tenth of a second to import, and few videos need it here
     from vitascope.gpu.toolkit.quantization.quantizer import Comparison, QuantizationLimits
     from vitascope.models.rvm.rvm import RvmNetwork
 
@@ -48,24 +48,24 @@ _log = logging.getLogger(__name__)
 _MEAN_CODES, _WORST_CODES = 1, 3
 """Most codes of an 8-bit matte that alpha may be off, on average and in the worst frame."""
 _PLACES = (1 / 6, 1 / 2, 5 / 6)
-"""Shares of the film at which frames are looked at: a film may begin in the dark."""
+"""Shares of the video at which frames are looked at: a video may begin in the dark."""
 _SETTLING, _CALIBRATED, _COMPARED = 1, 3, 8
 """Consecutive frames of each place."""
 _FEWEST = _SETTLING + _CALIBRATED + 4
 _ENTRIES = 9
 """Pictures that ranges are taken from; each costs most of a second."""
 _WORTH_FRAMES = 300
-"""In a shorter film nobody gets the time back that calibrating takes."""
+"""In a shorter video nobody gets the time back that calibrating takes."""
 _SOMEBODY = 1e-3
 """Mean alpha of a frame from which on it shows somebody: without people every network is right."""
 _CACHE_GB = 0.5
 
 
 class Int8Choice(NamedTuple):
-    """What became of the wish for INT8."""
+    """Whether INT8 is used, and why."""
 
     decoder: bytes | None
-    """The quantised decoder; None where FP32 stays."""
+    """The quantised decoder; None if FP32 stays."""
     note: str
     """One line for the user."""
 
@@ -134,21 +134,21 @@ def wants_int8(loaded: LoadedSettings) -> bool:
 def int8_choice(
     loaded: LoadedSettings, video: Path, network: MattingNetwork, *, device: Device, store: ModelStore
 ) -> Int8Choice | None:
-    """INT8 for one film, where ``gpu.precision=int8`` asks for it or ``performance.mode=throughput`` allows it.
+    """INT8 for one video, where ``gpu.precision=int8`` asks for it or ``performance.mode=throughput`` allows it.
 
     Args:
         loaded: Settings of the run, and where they came from.
-        video: The film.
+        video: The video.
         network: Of the run.
         device: That computes.
         store: Where networks lie.
 
     Returns:
-        None where nobody asks for it: no wish, a GPU, or another network than RVM.
+        None if nobody asks for it: no wish, a GPU, or another network than RVM.
 
     Raises:
-        EngineError: It was asked for by name, and is not right for this film; the message has the figures.
-        InputError: The film cannot be read.
+        EngineError: It was requested by name, and is not right for this video; the message has the figures.
+        InputError: The video cannot be read.
     """
     is_rvm = loaded.settings.model.kind is None and network.name.startswith("rvm")
     if device.kind != "cpu" or not is_rvm or not wants_int8(loaded):
@@ -165,7 +165,7 @@ def int8_choice(
 def int8_network(
     loaded: LoadedSettings, network: MattingNetwork, choice: Int8Choice, *, store: ModelStore
 ) -> RvmNetwork:
-    """Open the network of one film; whoever asks closes it.
+    """Open the network of one video; whoever asks closes it.
 
     Args:
         loaded: Settings of the run.
@@ -186,7 +186,7 @@ def int8_network(
 
 
 class _Trial:
-    """Makes the decoder of one film, and measures it beside FP32."""
+    """Makes the decoder of one video, and measures it beside FP32."""
 
     def __init__(
         self, loaded: LoadedSettings, video: Path, network: MattingNetwork, store: ModelStore
@@ -268,7 +268,7 @@ class _Trial:
         return blake2b(repr(parts).encode(), digest_size=20).hexdigest()
 
     def _places(self, duration_seconds: float | None, count: int | None) -> list[float]:
-        """Where to look, in seconds."""
+        """Times to sample, in seconds."""
         begin = self._settings.video.start_seconds
         per_place = _SETTLING + _CALIBRATED + _COMPARED
         if duration_seconds is None or count is None or count < per_place * len(_PLACES):
@@ -276,7 +276,7 @@ class _Trial:
         return [begin + (duration_seconds - begin) * share for share in _PLACES]
 
     def _pictures(self, place: float, views: Views, shown: NetworkInput) -> FloatArray:
-        """The network's pictures [T, E, 3, h, w] of consecutive frames; none where the film cannot be read."""
+        """The network's pictures [T, E, 3, h, w] of consecutive frames; none where the video cannot be read."""
         with suppress(InputError), self._open(place) as reader:
             frames = islice(reader, _SETTLING + _CALIBRATED + _COMPARED)
             if self._fisheye is None:
@@ -286,7 +286,7 @@ class _Trial:
         return np.empty((0,), np.float32)
 
     def _made(self, runs: Sequence[FloatArray], shown: NetworkInput) -> tuple[bytes, Comparison] | None:
-        """The quantised decoder, and what it is worth; None where no frame shows anybody."""
+        """The quantised decoder, and what it is worth; None if no frame shows anybody."""
         from vitascope.gpu.toolkit.quantization.quantizer import ModelQuantizer
         from vitascope.models.rvm.rvm import RvmNetwork, cut_official_graph
 

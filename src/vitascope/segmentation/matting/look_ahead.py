@@ -1,4 +1,4 @@
-"""How a network's memory begins at the start of a shot: settled on its first picture, and run back to it.
+"""A network's memory at the start of a shot: settled on its first picture, and run back to it.
 
 A network with memory doubts what it sees for the first time. So before its answers count it is shown the first picture
 a few times, small (``settle``); and where the frames that follow are there, they are shown to it from the last to the

@@ -33,11 +33,11 @@ __all__ = [
 
 
 FetchProgress = Callable[[str, int, int], None]
-"""Told (model name, bytes so far, bytes in all) while a model is fetched."""
+"""Called with (model name, bytes so far, bytes in all) while a model is fetched."""
 
 
 class NetworkFacts(Protocol):
-    """What reports say of a network, wherever it is open."""
+    """Facts about a network for reports, wherever it is open."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ Network = TypeVar("Network", bound=NetworkFacts, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class ChosenNetwork(Generic[Network]):
-    """A network, and why it is this one."""
+    """A network, and why it was chosen."""
 
     network: Network
     """Open in this process; of a run that is shared by several, what is known of it."""
@@ -87,13 +87,13 @@ def open_network(
         settings: Of the run.
         store: Where networks lie.
         device: On a GPU the network takes and gives CuPy arrays.
-        progress: Told how far a download is.
+        progress: Called with the progress of a download.
 
     Raises:
         UsageError: An ONNX file of one's own without ``model.kind``, or ``model.kind`` without one.
         ModelError: The network is unknown, cannot be fetched, fails its checksum, or is of another kind.
         EngineError: The engine cannot load it.
-        MissingDependencyError: The engine that was asked for is not installed.
+        MissingDependencyError: The engine that was requested is not installed.
     """
     model = settings.model
     if _is_file_name(model.name):
@@ -113,7 +113,7 @@ def _chosen(opened: OpenedNetwork, requested: str, note: str | None = None) -> C
 
 
 def foresee_network(settings: Settings, store: ModelStore) -> str:
-    """Which network ``open_network`` would open, in words; fetches nothing.
+    """The network that ``open_network`` would open, in words; fetches nothing.
 
     What is on this machine is verified, and an ONNX file of one's own opened and closed, so that what is wrong with
     them shows now.
@@ -192,7 +192,7 @@ def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Devic
         from vitascope.segmentation.matting.gpu_networks import on_processor
 
         return on_processor(
-            network, settings=settings, why="the selfie networks are small and gated on the processor"
+            network, settings=settings, why="the selfie networks are small and gated on the CPU"
         )
     refuse_gpu_engine(settings)
     refuse_int8(settings, name=name)

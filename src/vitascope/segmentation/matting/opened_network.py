@@ -1,4 +1,4 @@
-"""What opening a network gives, on the processor and on a GPU alike, and what the settings say about it."""
+"""What opening a network gives, on the CPU and on a GPU alike, and what the settings say about it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OpenedNetwork(NamedTuple):
 
 
 class RvmSize(TypedDict):
-    """How large RVM's picture is: arguments of its networks."""
+    """The size of RVM's picture: arguments of its networks."""
 
     downsample_ratio: float | None
     longest_side: int | None
@@ -35,24 +35,24 @@ def rvm_size(settings: Settings) -> RvmSize:
 
 
 def refuse_gpu_engine(settings: Settings) -> None:
-    """Refuse an engine that a run on the processor does not have.
+    """Refuse an engine that a run on the CPU does not have.
 
     Raises:
         UsageError: ``model.backend`` names one.
     """
     backend = settings.model.backend
     if backend not in ("auto", "onnxruntime"):
-        raise UsageError(f"model.backend={backend} runs on a GPU, and this run computes on the processor")
+        raise UsageError(f"model.backend={backend} runs on a GPU, and this run computes on the CPU")
 
 
 def refuse_int8(settings: Settings, *, name: str) -> None:
-    """Refuse 8 bits for a network that has none on the processor.
+    """Refuse 8 bits for a network that has none on the CPU.
 
     Raises:
         UsageError: ``gpu.precision`` asks for them.
     """
     if settings.gpu.precision == "int8":
         raise UsageError(
-            f"gpu.precision=int8: on the processor RVM alone is quantised, and the network is {name}; leave it out, or "
+            f"gpu.precision=int8: on the CPU RVM alone is quantised, and the network is {name}; leave it out, or "
             "quantise a network of your own with ModelQuantizer (docs/quantization.md)"
         )

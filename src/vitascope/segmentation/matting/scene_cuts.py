@@ -1,4 +1,4 @@
-"""Where one shot of a video ends and the next begins, told from flashes, lamps, pans and people who run."""
+"""Finds where one shot of a video ends and the next begins, despite flashes, lamps, pans and people who run."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SceneCutDetector:
         self._flat_before: _Picture | None = None
         self._steps: deque[float] = deque(maxlen=_STEPS_REMEMBERED)
         self._step: float | None = None
-        """How new the frame is that waits first; None until it is compared."""
+        """Newness of the frame that waits first; None until it is compared."""
         self._number = 0
         self._quiet_until = LOOK_AHEAD_FRAMES
 
@@ -129,7 +129,7 @@ class SceneCutDetector:
         return self._before[-1] if self._before else None
 
     def _motion_before(self, step: float) -> float:
-        """How new pictures before this one were."""
+        """Newness of the pictures before this one."""
         motion = median(list(self._steps)[-5:]) if self._steps else 0.0
         if step < _LARGE and len(self._steps) > 2:
             motion = max(motion, sorted(self._steps)[-3])  # two of them may be a flash

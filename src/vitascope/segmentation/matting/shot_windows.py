@@ -31,7 +31,7 @@ class ShotBeginnings:
 
         Args:
             batch: With ``starts_shot``. Without ``images`` nothing of it is shown to the network: it goes through, and
-                the next frame that has one begins anew.
+                the next frame that has one begins again.
 
         Returns:
             None, one, or two batches, in order.
@@ -79,7 +79,7 @@ class ShotWindows:
 
     Every batch that comes out lies in one shot, and all but the last of a shot are of the same length, counted from its
     beginning: mattes do not depend on how frames come. What is held back is a window and what follows, however long
-    the film is.
+    the video is.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class ShotWindows:
 
         Args:
             batch: With ``starts_shot``. Without ``images`` nothing of it is shown to the network: what is held comes
-                out before it, and the next frame that has one begins anew.
+                out before it, and the next frame that has one begins again.
         """
         if batch.images is None:
             return [*self._let_out(is_end=True), batch]

@@ -156,9 +156,9 @@ class StreamNetwork:
     times: Times | None = None
     """Times the calls on a GPU."""
     fisheye: FisheyeViews | None = None
-    """What whole eyes are shown as; None where they are shown as they are."""
+    """What whole eyes are shown as; None if they are shown as they are."""
     agreement: StereoAgreement | None = None
-    """Brings together what is said of two whole eyes; None where each keeps its own."""
+    """Brings together what is known of two whole eyes; None if each keeps its own."""
 
     def shots(
         self,
@@ -175,8 +175,8 @@ class StreamNetwork:
             network: This one instead.
             state: To go on from.
             fisheye: What whole eyes are shown as.
-            agreement: Brings together what is said of two eyes.
-            looks_ahead: False where what is shown may begin anew in the middle of a shot.
+            agreement: Brings together the answers about two eyes.
+            looks_ahead: False where what is shown may begin again in the middle of a shot.
         """
         return ShotInference(
             self.network if network is None else network,
@@ -205,7 +205,7 @@ class ShotInference:
         times: Times the calls.
         tally: Counts the samples that ``estimate`` shows to the network.
         fisheye: What equirectangular eyes are shown as; they are shown as they are when omitted.
-        agreement: Brings together what is said of two eyes; each keeps its own when omitted.
+        agreement: Brings together the answers about two eyes; each keeps its own when omitted.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class ShotInference:
         return self._state
 
     def memory(self) -> list[FloatArray] | None:
-        """What the network remembers of the stream, to go on from in another run; None where that cannot be told."""
+        """What the network remembers of the stream, to go on from in another run; None if that cannot be told."""
         return self._state.arrays() if isinstance(self._state, SpatialState) else None
 
     def remember(self, memory: Sequence[FloatArray]) -> bool:

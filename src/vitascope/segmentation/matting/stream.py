@@ -46,7 +46,7 @@ __all__ = ["Matte", "MattingOptions", "StreamMatting", "upright_size"]
 
 @dataclass(frozen=True, slots=True)
 class MattingOptions:
-    """What a user may set about mattes, in plain values."""
+    """Settings of mattes, in plain values."""
 
     edges: EdgeOptions = field(default_factory=EdgeOptions)
     decontaminate: bool = False
@@ -304,7 +304,7 @@ class StreamMatting:
         return [] if self._cached is None else self._cached.finish(is_whole=is_whole)
 
     def report(self) -> LeverReport:
-        """What became of the frames so far."""
+        """The levers' report so far."""
         pictures, (height, width) = len(self.regions), self.network_size
         if self._fisheye is not None:
             pictures *= self._fisheye.count

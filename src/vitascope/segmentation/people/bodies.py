@@ -27,18 +27,18 @@ _WORST_FIT = 4.5
 UNKNOWN_FIT = -2.0
 """Log-likelihood of a cell's colour for somebody who was never seen there."""
 _LEARN = 0.7
-"""How much of a cell's colour is new in each frame; chosen on pairs who cross: with .3, more of the other showed."""
+"""Share of a cell's colour that is new in each frame; smaller ones let more of the other show when two cross."""
 _SPEED_KEPT = 0.8
 _HIDDEN_COST = 1.0
 """What a cell behind others counts in the search for where somebody moved: a little worse than one that fits."""
 _HASTE = 0.01
-"""What each cell squared counts by which somebody moves otherwise than before. Chosen on pairs who cross slowly and
-quickly: with 0, somebody like who hides them is drawn along again; with .05, who turns round quickly is lost."""
+"""Cost of moving otherwise than before, for each cell squared. Without it somebody is drawn along by whoever hides them
+and looks like them; with much of it, somebody who turns round quickly is lost."""
 _GROWTH = 0.5
-"""How quickly a cell beside somebody else becomes a part of a person; chosen on pairs who cross: with 1, whoever
-comes out from behind somebody like them is taken for a part of who hid them."""
+"""How quickly a cell beside somebody else becomes a part of a person. At 1, somebody who comes out from behind
+somebody alike is taken for a part of them."""
 _NOT_THERE = 0.7
-"""How much of a person is still believed to be where nothing was matted, from frame to frame."""
+"""Share of a person that is kept from frame to frame where nothing was matted."""
 
 _AROUND = np.ones((3, 3), np.uint8)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -16,6 +19,8 @@ from vitascope.segmentation.people.table import Person
 
 __all__ = ["Choice", "Rule", "chosen_people", "numbers_of"]
 
+_MOST_CONTRADICTIONS: Final = 20
+"""Beyond that a user reads no line of them."""
 _POV_SHARE: Final = 0.5
 """Share of their frames in which the wearer's own body must lie at the bottom of the picture."""
 
@@ -48,11 +53,7 @@ class Choice:
 
     def kept_at(self, seconds: float) -> npt.NDArray[np.bool_]:
         """For each person's number, True for who is kept; 0 is what belongs to nobody, bool [256]."""
-        acting = [rule for rule in self.rules if rule.acts_at(seconds)]
-        kept = np.full(256, not any(rule.keeps for rule in acting))
-        for rule in acting:
-            kept[list(rule.people)] = rule.keeps
-        return kept
+        return _kept_by([rule for rule in self.rules if rule.acts_at(seconds)])
 
     def left_out(
         self, begin_seconds: float, end_seconds: float, people: Iterable[int]
@@ -69,25 +70,54 @@ class Choice:
             {begin_seconds, end_seconds, *(end for end in ends if begin_seconds < end < end_seconds)}
         )
         parts = []
+        coming = deque(sorted(enumerate(self.rules), key=lambda one: one[1].begin_seconds))
+        acting: list[tuple[int, Rule]] = []
         for begin, end in pairwise(times):
-            kept = self.kept_at(begin)
+            acting = [one for one in acting if one[1].end_seconds > begin]
+            while coming and coming[0][1].begin_seconds <= begin:
+                one = coming.popleft()
+                if one[1].end_seconds > begin:
+                    insort(acting, one, key=itemgetter(0))
+            kept = _kept_by([rule for _, rule in acting])
             if out := tuple(number for number in sorted(people) if not kept[number]):
                 parts.append((begin, end, out))
         return parts
 
     def contradictions(self) -> list[str]:
-        """Where two rules say different things of a person, and which one wins; one line each."""
-        lines = []
-        for first, later in combinations(self.rules, 2):
+        """Where two rules say different things of a person, and which one wins; one line each, up to a number."""
+        lines: list[str] = []
+        for first, later in self._opposed():
+            if len(lines) == _MOST_CONTRADICTIONS:
+                return [*lines, "more rules contradict one another"]
             begin = max(first.begin_seconds, later.begin_seconds)
-            people = sorted(first.people & later.people)
-            if first.keeps != later.keeps and people and begin < min(first.end_seconds, later.end_seconds):
-                what = "kept" if later.keeps else "left out"
-                lines.append(
-                    f"{first.said_by} and {later.said_by} contradict one another on person "
-                    f"{', '.join(map(str, people))} from {begin:g} s on; the later one wins: {what}"
-                )
+            people = ", ".join(map(str, sorted(first.people & later.people)))
+            what = "kept" if later.keeps else "left out"
+            lines.append(
+                f"{first.said_by} and {later.said_by} contradict one another on person "
+                f"{people} from {begin:g} s on; the later one wins: {what}"
+            )
         return lines
+
+    def _opposed(self) -> Iterator[tuple[Rule, Rule]]:
+        """Pairs of rules that contradict one another, each in its order, by when the second of them begins to act."""
+        acting: dict[bool, list[tuple[int, Rule]]] = {True: [], False: []}
+        for number, rule in sorted(enumerate(self.rules), key=lambda one: one[1].begin_seconds):
+            if rule.begin_seconds >= rule.end_seconds:
+                continue
+            others = [one for one in acting[not rule.keeps] if one[1].end_seconds > rule.begin_seconds]
+            acting[not rule.keeps] = others
+            acting[rule.keeps].append((number, rule))
+            for at, other in others:
+                if rule.people & other.people:
+                    yield (other, rule) if at < number else (rule, other)
+
+
+def _kept_by(acting: Sequence[Rule]) -> npt.NDArray[np.bool_]:
+    """As ``Choice.kept_at``, by the rules of that time in their order."""
+    kept = np.full(256, not any(rule.keeps for rule in acting))
+    for rule in acting:
+        kept[list(rule.people)] = rule.keeps
+    return kept
 
 
 def chosen_people(wanted: PeopleSettings, people: Sequence[Person], *, video: str) -> list[Rule]:

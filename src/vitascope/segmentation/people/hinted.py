@@ -182,9 +182,10 @@ class Keeping:
         if not reaching:
             seen = blake2b(digest_size=20)  # whose each cell is makes no difference
         strokes = [mark for mark in hints.marks if mark.stroke is not None]
-        for mark in strokes:
-            assert table is not None  # marks need it
-            if (times := within(*stroke_bounds(mark, strokes, table))) is not None:
+        assert table is not None or not strokes  # marks need it
+        bounds = stroke_bounds(strokes, table) if table is not None else ()
+        for mark, (begin, end) in zip(strokes, bounds, strict=True):
+            if (times := within(begin, end)) is not None:
                 reaching.append(("stroke", times, mark.at, mark.do, mark.stroke, mark.radius, mark.eye))
         for region in hints.never:
             if (times := within(*_times(region))) is not None:

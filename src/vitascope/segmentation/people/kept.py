@@ -21,8 +21,8 @@ __all__ = ["KeptPeople", "Layer", "PeopleLayer"]
 FloatMap = npt.NDArray[np.float32]
 
 _SOFTNESS = np.float32(1.4)
-"""By how many cells somebody may lie less deep in a cell than somebody else and still have a share of it. Chosen on
-people who cross, against their true alpha: with twice as much, a tenth more of the other showed."""
+"""By how many cells somebody may lie less deep in a cell than somebody else and still have a share of it. With more,
+the other shows more when two cross."""
 _FAR = np.float32(8)
 """Cells beyond which it makes no difference how far away somebody is."""
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import zlib
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -116,8 +116,7 @@ def carried_strokes(
         InputError: The film cannot be read.
     """
     carried = []
-    for mark in marks:
-        bounds = stroke_bounds(mark, marks, table)
+    for mark, bounds in zip(marks, stroke_bounds(marks, table), strict=True):
         if span is not None and not (bounds[0] < span[1] and span[0] < bounds[1]):
             continue
         if moment is not None:
@@ -140,16 +139,23 @@ def carried_strokes(
     return carried
 
 
-def stroke_bounds(mark: Mark, marks: Sequence[Mark], table: PeopleTable) -> tuple[float, float]:
-    """From when to when a stroke acts, in seconds."""
-    first, last = (table.seconds_at(pts) for pts in table.shot_at(table.pts_at(mark.at)))
-    begin, end = max(first, mark.at - _MOST_SECONDS, mark.from_), min(last, mark.at + _MOST_SECONDS)
-    for other in marks:
-        if first <= other.at < mark.at:
-            begin = max(begin, (other.at + mark.at) / 2)
-        elif mark.at < other.at <= last:
-            end = min(end, (other.at + mark.at) / 2)
-    return begin, end if mark.to is None else min(end, mark.to)
+def stroke_bounds(marks: Sequence[Mark], table: PeopleTable) -> Iterator[tuple[float, float]]:
+    """From when to when each stroke acts, in seconds, in their order.
+
+    Args:
+        marks: All strokes of the film: neighbours end one another.
+        table: Where its shots begin and end.
+    """
+    times = sorted({mark.at for mark in marks})
+    for mark in marks:
+        first, last = (table.seconds_at(pts) for pts in table.shot_at(table.pts_at(mark.at)))
+        begin, end = max(first, mark.at - _MOST_SECONDS, mark.from_), min(last, mark.at + _MOST_SECONDS)
+        own = bisect_left(times, mark.at)
+        if own > 0 and times[own - 1] >= first:
+            begin = max(begin, (times[own - 1] + mark.at) / 2)
+        if own + 1 < len(times) and times[own + 1] <= last:
+            end = min(end, (times[own + 1] + mark.at) / 2)
+        yield begin, end if mark.to is None else min(end, mark.to)
 
 
 class _Stretch(NamedTuple):
@@ -199,10 +205,11 @@ def _carried(
     return Stroked(tuple(pts), packed, masks[at].shape, adds=mark.do == "keep")
 
 
+@lru_cache(maxsize=2)
 def _pictures(
-    stretch: _Stretch, regions: Sequence[Region], rotation: Rotation
+    stretch: _Stretch, regions: tuple[Region, ...], rotation: Rotation
 ) -> tuple[list[int], list[Grey]]:
-    """Time stamps and small grey pictures [E, rows, columns] of a stretch."""
+    """Time stamps and small grey pictures [E, rows, columns] of a stretch: all strokes of a frame share them."""
     begin, end = stretch.begin_seconds, stretch.end_seconds
     height, width = regions[0].size if rotation in (0, 180) else regions[0].size[::-1]
     shrink = max(height, width) / _GRID_SIDE

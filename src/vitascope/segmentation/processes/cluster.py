@@ -326,6 +326,13 @@ class ClusterMakers:
         assert isinstance(report, SegmentReport)
         return report
 
+    def rest(self, number: int) -> None:
+        """See ``StretchMakers``."""
+        actor = self._seats[number].actor
+        if actor is not None:
+            with suppress(Exception):  # it is gone, or the connection is
+                actor.rest.remote()
+
     def interrupt(self, number: int) -> None:
         """See ``StretchMakers``."""
         actor = self._seats[number].actor
@@ -385,7 +392,7 @@ class ClusterMakers:
                     name=f"{seat.label} {secrets.token_hex(4)}",
                     num_cpus=seat.node.cores / mates,
                     num_gpus=1 if on_gpu else 0,
-                    max_concurrency=3,  # it makes, says how far it is, and may be interrupted
+                    max_concurrency=4,  # it makes, rests, says how far it is, and may be interrupted
                     max_restarts=0,  # who is lost is started anew when there is something to do
                     scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.node_id, soft=False),
                 )
@@ -531,6 +538,7 @@ class _Actor:
         self._progress: StretchProgress | None = None
         self._order: StretchOrder | WholeFilm | None = None
         self._interrupted = threading.Event()
+        self._making = threading.Lock()
         self._began_at = 0.0
         self._failed = 0
 
@@ -566,10 +574,17 @@ class _Actor:
             self._failed = 0
         self._order, self._began_at, self._progress = order, time.monotonic(), None
         self._interrupted.clear()
-        answer = self._maker.answer(order, tell=self._tell, interrupted=self._interrupted)
+        with self._making:
+            answer = self._maker.answer(order, tell=self._tell, interrupted=self._interrupted)
         self._failed += isinstance(answer, Failed)
         self._progress = None
         return answer
+
+    def rest(self) -> None:
+        """Close the video of the last stretch."""
+        with self._making:  # a stretch that was ordered later may have begun before
+            if self._maker is not None:
+                self._maker.rest()
 
     def interrupt(self) -> None:
         """End the whole video in hand, as Ctrl-C would."""

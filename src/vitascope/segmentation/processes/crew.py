@@ -10,6 +10,7 @@ from time import perf_counter
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.errors import ModelUnavailableError, OutputError
 from vitascope.media.libav import wrap_output_error
+from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.output_target import picture_folder
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
@@ -59,8 +60,10 @@ class ProcessCrew:
         self._kept = KeptStretches.of(loaded.settings, wanted=keeps_stretches)
         self._makers: StretchMakers
         address, self._note = loaded.settings.processing.cluster, None
+        self._open_video: Callable[[Path], VideoReader] | None = None
         if alone is not None:
-            self._makers = ThisProcess(StretchMaker(alone))
+            maker = StretchMaker(alone)
+            self._makers, self._open_video = ThisProcess(maker), maker.open_video
         elif address is None:
             loaded, self._note = _with_fetched_network(loaded, store, progress)
             self._makers = LocalProcesses(plan_crew(loaded), home=store.where().parent)
@@ -81,6 +84,7 @@ class ProcessCrew:
             note=self._note,
             kept=self._kept,
             is_alone=self._is_alone,
+            open_video=self._open_video,
         )
 
     def close(self) -> None:

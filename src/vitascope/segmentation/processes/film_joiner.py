@@ -72,6 +72,8 @@ class FilmJoiner:
         note: Why this network was taken; what the makers say of it when omitted.
         kept: Stretches of earlier runs, for this one and later ones; None keeps none.
         is_alone: This process makes them itself.
+        open_video: Opens a video that this process makes itself, and closes it when its stretches are made; one thread
+            on the CPU decodes its first picture when omitted.
     """
 
     def __init__(
@@ -83,9 +85,10 @@ class FilmJoiner:
         note: str | None = None,
         kept: KeptStretches | None = None,
         is_alone: bool = False,
+        open_video: Callable[[Path], VideoReader] | None = None,
     ) -> None:
         self._loaded, self._settings, self._facts = loaded, loaded.settings, facts
-        self._kept, self._is_alone = kept, is_alone
+        self._kept, self._is_alone, self._open_video = kept, is_alone, open_video
         self._alone, self._store = settings_for_one(loaded), store
         first = facts[0]
         self.device = Device(first.device_kind, _labels(facts), note=first.device_note)
@@ -131,7 +134,12 @@ class FilmJoiner:
         """
         settings = self._settings
         with ExitStack() as stack:
-            reader = stack.enter_context(self._open(video))
+            reader = (
+                stack.enter_context(self._open(video))
+                if self._open_video is None
+                else self._open_video(video.absolute())
+            )
+            expected = reader.expected_frame_count  # from here on whoever makes its stretches has the reader
             vr = vr_of(reader.info, settings.video)
             refuse_packed_input(reader.info, vr)
             plan = self._plan(reader)
@@ -168,7 +176,7 @@ class FilmJoiner:
                 )
             )
             if on_start is not None:
-                on_start(Started(film, reader.expected_frame_count, vr.doubts))
+                on_start(Started(film, expected, vr.doubts))
             with keeping_what_was_written(files, of_damaged=settings.output.keep_partial):
                 done = _join(film, files, sheet)
             written = finish_files(files)

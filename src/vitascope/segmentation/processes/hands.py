@@ -140,7 +140,9 @@ class Hands:
         failures = 0
         counts = self.counts[self._places[number]]
         try:
-            while (piece := self._next_for(number)) is not None:
+            is_resting = True  # until it has something in hand
+            while (piece := self._next_for(number, is_resting=is_resting)) is not None:
+                is_resting = False
                 try:
                     frames = piece.do(number)
                     failures = 0
@@ -161,16 +163,19 @@ class Hands:
                         counts.frames += frames
                         self._put_down(number, piece)
         finally:
+            self.makers.rest(number)
             with self._changed:
                 self._left.discard(number)
                 self._changed.notify_all()
             self._fail_if_nobody_is_left()
 
-    def _next_for(self, number: int) -> Piece | None:
-        """The first piece that waits; one that failed here rather goes elsewhere."""
+    def _next_for(self, number: int, *, is_resting: bool) -> Piece | None:
+        """The first piece that waits; one that failed here rather goes elsewhere. Who has to wait for it rests."""
         here = self._places[number]
-        with self._changed:
-            while not self._is_closed:
+        while True:
+            with self._changed:
+                if self._is_closed:
+                    return None
                 only_here = all(self._places[other] == here for other in self._left)
                 for piece in self._waiting:
                     if only_here or here not in piece.failed_at:
@@ -178,8 +183,11 @@ class Hands:
                         self._in_hand[number] = piece
                         self.counts[here].busy += 1
                         return piece
-                self._changed.wait()
-        return None
+                if is_resting:
+                    self._changed.wait()
+                    continue
+            self.makers.rest(number)
+            is_resting = True
 
     def _put_down(self, number: int, piece: Piece) -> None:
         with self._changed:

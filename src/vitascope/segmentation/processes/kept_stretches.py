@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from vitascope.config import Settings, vitascope_home
-from vitascope.media.libav import wrap_output_error
-from vitascope.segmentation.matting.cached_film import CacheContents
 
-__all__ = ["KeptStretches", "clear_kept_stretches", "kept_stretch_files", "kept_stretches"]
+__all__ = ["KeptStretches", "kept_stretch_files"]
 
 _SUFFIX, _PARTIAL_SUFFIX = ".stretch", ".part"
 _ABANDONED_SECONDS = 3600.0
@@ -84,25 +82,6 @@ class KeptStretches:
             total -= known.st_size
             file.unlink(missing_ok=True)
         return True
-
-
-def kept_stretches() -> CacheContents:
-    """What is kept now."""
-    files = kept_stretch_files()
-    return CacheContents(_folder(), len(files), sum(file.stat().st_size for file in files))
-
-
-def clear_kept_stretches() -> CacheContents:
-    """Delete all that is kept; what it was.
-
-    Raises:
-        OutputError: The folder cannot be written.
-    """
-    contents = kept_stretches()
-    with wrap_output_error(contents.folder, "empty it"):
-        for file in kept_stretch_files():
-            file.unlink(missing_ok=True)
-    return contents
 
 
 def kept_stretch_files() -> list[Path]:

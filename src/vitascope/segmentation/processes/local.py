@@ -43,7 +43,7 @@ __all__ = ["LocalProcesses"]
 _GENTLE_SECONDS = 10.0
 """How long a process that was told to end may take; freeing a GPU takes a second."""
 _FIRM_SECONDS = 5.0
-_INTERRUPT = "interrupt"
+_INTERRUPT, _REST = "interrupt", "rest"
 
 
 class LocalProcesses:
@@ -116,12 +116,20 @@ class LocalProcesses:
         assert isinstance(report, SegmentReport)
         return report
 
+    def rest(self, number: int) -> None:
+        """See ``StretchMakers``."""
+        self._tell(number, _REST)
+
     def interrupt(self, number: int) -> None:
         """See ``StretchMakers``."""
+        self._tell(number, _INTERRUPT)
+
+    def _tell(self, number: int, what: str) -> None:
+        """Say something to a process that it does not answer."""
         worker = self._workers.get(number)
         if worker is not None:
             with suppress(OSError):
-                worker.connection.send(_INTERRUPT)
+                worker.connection.send(what)
 
     def drop(self, number: int) -> None:
         """See ``StretchMakers``."""
@@ -216,6 +224,10 @@ class LocalProcesses:
         return WorkerError(f"{self.label(number)} ended by itself (exit code {code})")
 
 
+_Order = StretchOrder | WholeFilm | str | None
+"""What to make; ``_REST``; None: all is over."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Worker:
     process: SpawnProcess
@@ -240,7 +252,7 @@ def serve(connection: Connection, loaded: LoadedSettings, home: Path) -> None:
     """
     # Ctrl-C reaches all processes of a terminal; the run decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    orders: queue.SimpleQueue[StretchOrder | WholeFilm | None] = queue.SimpleQueue()
+    orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
     interrupted = threading.Event()
     threading.Thread(
         target=_receive, args=(connection, orders, interrupted), name="vitascope-orders", daemon=True
@@ -255,14 +267,17 @@ def serve(connection: Connection, loaded: LoadedSettings, home: Path) -> None:
         with StretchMaker(FilmRunner(loaded, store=ModelStore(home), keeps_mattes=False)) as maker:
             send(maker.facts())
             while (order := orders.get()) is not None:
-                send(maker.answer(order, tell=send, interrupted=interrupted))
+                if isinstance(order, str):
+                    maker.rest()
+                else:
+                    send(maker.answer(order, tell=send, interrupted=interrupted))
     except Exception as error:
         send(Failed.of(error))
 
 
 def _receive(
     connection: Connection,
-    orders: queue.SimpleQueue[StretchOrder | WholeFilm | None],
+    orders: queue.SimpleQueue[_Order],
     interrupted: threading.Event,
 ) -> None:
     while True:

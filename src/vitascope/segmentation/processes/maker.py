@@ -81,7 +81,7 @@ class StretchFrames:
 
     def __iter__(self) -> Iterator[Frame]:
         reader, film = self._reader, self._film
-        damaged_before = reader.corrupt_count
+        damaged_before = 0
         index: int | None = None
         stills = iter([pts for pts in film.still_pts if pts >= self.begin_pts])
         still = next(stills, None)
@@ -101,7 +101,7 @@ class StretchFrames:
                         break
                     left -= 1
                 else:
-                    self.corrupt_count = reader.corrupt_count - damaged_before
+                    self.corrupt_count = max(reader.corrupt_count - damaged_before, 0)
                 if still is not None and frame.pts >= max(still, self.begin_pts):
                     self.still_indices.add(index)
                     while still is not None and still <= frame.pts:
@@ -148,20 +148,23 @@ class StretchMaker:
     """Mattes and encodes stretches of videos with a network that stays open. A context manager.
 
     Args:
-        runner: Has the network: one device, its share of the processor's cores.
+        runner: Has the network: one device, its share of the CPU's cores.
     """
 
     def __init__(self, runner: FilmRunner) -> None:
         self._runner = runner
         self._pipeline: Pipeline | None = None
         """The pipeline of the stretch in hand."""
+        self._reader: VideoReader | None = None
+        """The video of the last stretch. Opening one and its decoders takes a GPU as long as 200 frames of 4K."""
 
     def __enter__(self) -> Self:
         """Use as a context manager that frees the network."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Free the network."""
+        """Close the video, and free the network."""
+        self.rest()
         self._runner.close()
 
     def facts(self) -> MakerFacts:
@@ -202,6 +205,27 @@ class StretchMaker:
         except Exception as error:
             return Failed.of(error)
 
+    def open_video(self, video: Path) -> VideoReader:
+        """A reader of a video, which stays open until ``rest``, or until another video is asked for.
+
+        Raises:
+            InputError: The video cannot be opened.
+        """
+        if self._reader is None or self._reader.info.path != video:
+            self.rest()
+            self._reader = self._runner.open_video(video)
+        return self._reader
+
+    def rest(self) -> None:
+        """Close the video that was kept open for its next stretch. Idempotent."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _rest_after_an_error(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.rest()
+
     def stop(self) -> None:
         """End the stretch in hand with an error."""
         if (pipeline := self._pipeline) is not None:
@@ -221,7 +245,11 @@ class StretchMaker:
         """
         runner = self._runner
         joiner = FilmJoiner(
-            runner.loaded, [self.facts()], store=runner.store, kept=KeptStretches.of(runner.settings)
+            runner.loaded,
+            [self.facts()],
+            store=runner.store,
+            kept=KeptStretches.of(runner.settings),
+            open_video=self.open_video,
         )
         with ExitStack() as stack:
             hands = stack.enter_context(Hands(ThisProcess(self)))
@@ -253,7 +281,8 @@ class StretchMaker:
         runner, film = self._runner, order.film
         kinds = [(output.kind, output.encoding) for output in film.outputs]
         with ExitStack() as stack:
-            reader = stack.enter_context(runner.open_video(film.video))
+            stack.push(self._rest_after_an_error)
+            reader = self.open_video(film.video)
             begin = film.begin_pts * reader.info.time_base
             around = None
             if runner.settings.people.active:
@@ -347,6 +376,11 @@ class ThisProcess:
 
     def check(self, video: Path, folder: Path) -> None:
         """See ``StretchMakers``: it sees what it sees."""
+
+    def rest(self, number: int) -> None:
+        """See ``StretchMakers``."""
+        del number
+        self._maker.rest()
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""

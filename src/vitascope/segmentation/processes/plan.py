@@ -44,7 +44,7 @@ class WorkerPlan:
 
 
 def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
-    """The workers of a run: one for each entry of the list of GPUs, or as many as the processor's cores feed well.
+    """The workers of a run: one for each entry of the list of GPUs, or as many as the CPU's cores feed well.
 
     Cores, the memory of queues, and what is reserved on a GPU are shared out, wherever a setting does not say how much
     each process gets.

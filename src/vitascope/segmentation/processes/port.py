@@ -206,6 +206,9 @@ class StretchMakers(Protocol):
             VitascopeError: As for ``make``; the files that are named are whole.
         """
 
+    def rest(self, number: int) -> None:
+        """Tell one that nothing waits for it, so that it closes the video of its last stretch; does not wait for it."""
+
     def interrupt(self, number: int) -> None:
         """Let one end the whole video that it has in hand, as Ctrl-C would; does not wait for it."""
 

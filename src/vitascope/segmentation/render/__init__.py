@@ -1,1 +1,1 @@
-"""What is made of a frame and its matte: output kinds, backgrounds, the contact sheet."""
+"""Draws the outputs from a frame and its matte: output kinds, backgrounds, the contact sheet."""

@@ -23,7 +23,7 @@ class Background:
 
     Args:
         path: An image or a video.
-        begin_seconds: Time of the frame at which it begins; None takes the first one that ``behind`` is asked for.
+        begin_seconds: Time of the frame at which it begins; None takes that of the first call of ``behind``.
 
     Raises:
         InputError: It cannot be opened.
@@ -99,7 +99,7 @@ class Background:
                     self._loop_start_seconds += behind // loop_seconds * loop_seconds
 
     def _shown_seconds(self, frame: Frame) -> Fraction:
-        """How long a picture is shown: what the file says, else the average interval."""
+        """Duration of a picture: the file's, else the average interval."""
         if frame.duration > 0:
             return frame.duration * frame.time_base
         return 1 / self._frames.info.average_frame_rate

@@ -1,4 +1,4 @@
-"""What each output kind makes of a frame and its matte, on the CPU and on a GPU.
+"""Draws each output kind from a frame and its matte, on the CPU and on a GPU.
 
 On a GPU a kind whose alpha needs nothing but the network's coefficients is one launch of the composite kernel. Edge
 options, smoothing, ``blur`` and ``alpha`` need the finished alpha plane, which is made once for all kinds; so does the
@@ -46,9 +46,9 @@ class Rendered:
     pictures: list[Frame]
     """None of a frame that was not drawn."""
     alpha: Plane | None
-    """uint8 or uint16 [H, W], full scale 255 or 65535; None where nobody asked for it."""
+    """uint8 or uint16 [H, W], full scale 255 or 65535; None if nobody asked for it."""
     source: Frame | None
-    """The frame itself; None where nobody asked for it."""
+    """The frame itself; None if nobody asked for it."""
 
     @property
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""From one projection to another: each eye of a video is painted anew, and everything else stays.
+"""From one projection to another: each eye of a video is painted again, and everything else stays.
 
 ::
 
@@ -77,12 +77,12 @@ _THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class Converting:
-    """What a display needs, once the files are open."""
+    """The start of a conversion, for a display, once the files are open."""
 
     pipeline: Interruptible
     expected_frame_count: int | None
     doubts: tuple[str, ...]
-    """What the user should look at before the run is through, one line each."""
+    """Notes that the user should see before the run ends, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class ConversionReport:
 
 
 def default_output(video: Path, source: VrDescription, target: TargetName) -> Path:
-    """Where a conversion goes that nobody named: beside the input, under a name that players understand."""
+    """The default output of a conversion: beside the input, under a name that players understand."""
     words = _words_of(source, TARGETS[target])
     suffix = video.suffix if video.suffix.lower() in (".mov", ".mkv", ".mp4") else ".mp4"
     stem = without_vr_words(video.stem)
@@ -160,7 +160,7 @@ def convert(
         crf: Likewise.
         preset: Likewise.
         keep_partial: Keep what could be read of a damaged video, as ``<output>.part``.
-        may_replace: Told an output that is there, before it is opened; may raise.
+        may_replace: Called with an output that exists, before it is opened; may raise.
         on_start: Called once everything is open, from this thread.
 
     Raises:
@@ -285,7 +285,7 @@ def _check(video: Path, info: VideoInfo, source: VrDescription, target: TargetNa
 
 
 def _made_info(info: VideoInfo, source: VrDescription, target: Target) -> VideoInfo:
-    """What the written frames look like."""
+    """Description of the written frames."""
     eye = eye_regions(info.width, info.height, source.layout)[0]
     # One eye above the other at half height is as good as its width.
     height = float(eye.height * (2 if source.is_half and source.layout is StereoLayout.TOP_BOTTOM else 1))

@@ -38,7 +38,7 @@ _KEYED = "passthrough"
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What shall be written for a folder."""
+    """The files to write for a folder."""
 
     files: dict[Path, Any]
     """Plain values of each JSON file."""

@@ -57,7 +57,7 @@ class MatteComparison:
 
 @dataclass(frozen=True, slots=True)
 class PackedReport:
-    """What the discs of a packed-alpha video hold."""
+    """Content of the discs of a packed-alpha video."""
 
     video: Path
     frame_count: int

@@ -101,7 +101,10 @@ const acts = (rule, seconds) => (rule.from ?? 0) <= seconds && seconds < (rule.t
 const numbers = (named) => (named === undefined ? [] : [named].flat());
 
 export function isKept(document, person, seconds) {
-  const acting = (document.people ?? []).filter((rule) => acts(rule, seconds));
+  return keptBy((document.people ?? []).filter((rule) => acts(rule, seconds)), person);
+}
+
+function keptBy(acting, person) {
   let kept = !acting.some((rule) => rule.keep !== undefined);
   for (const rule of acting) {
     if (numbers(rule.keep).includes(person)) kept = true;
@@ -113,9 +116,20 @@ export function isKept(document, person, seconds) {
 // Whether somebody is kept from a time to another: "kept", "gone", or "part" where that changes meanwhile.
 export function keptWhile(document, person, from, to) {
   const begin = from ?? 0, end = to ?? Infinity;
-  const times = (document.people ?? []).flatMap((rule) => [rule.from ?? 0, rule.to ?? Infinity]);
-  const states = [begin, ...times.filter((time) => begin < time && time < end)].map((time) => isKept(document, person, time));
-  return states.every(Boolean) ? "kept" : states.some(Boolean) ? "part" : "gone";
+  // Rules come and go in the order of time: each is looked at twice, however many there are.
+  const rules = (document.people ?? []).filter((rule) => (rule.from ?? 0) < end && (rule.to ?? Infinity) > begin && (rule.keep !== undefined || numbers(rule.exclude).includes(person)));
+  const coming = rules.map((rule, place) => ({ rule, place })).sort((one, other) => (one.rule.from ?? 0) - (other.rule.from ?? 0));
+  const times = [...new Set([begin, ...rules.flatMap((rule) => [rule.from ?? 0, rule.to ?? Infinity])])].filter((time) => begin <= time && time < end).sort((one, other) => one - other);
+  let acting = [], at = 0, state = null;
+  for (const time of times) {
+    acting = acting.filter(({ rule }) => (rule.to ?? Infinity) > time);
+    for (; at < coming.length && (coming[at].rule.from ?? 0) <= time; at += 1) if ((coming[at].rule.to ?? Infinity) > time) acting.push(coming[at]);
+    acting.sort((one, other) => one.place - other.place);
+    const now = keptBy(acting.map(({ rule }) => rule), person) ? "kept" : "gone";
+    if (state !== null && now !== state) return "part";
+    state = now;
+  }
+  return state;
 }
 
 // The document with a person kept or left out from a time to another; null is the video's beginning or end.

@@ -5,6 +5,7 @@ import { $, clock, make, memory, segments, showing } from "./parts.js";
 import { boxOf } from "./stage.js";
 
 const LEAST_BOX = 0.01; // smaller ones are clicks that slipped
+const MOST_LISTED = 300; // strokes; a longer list nobody reads
 const SHARE = 1000; // of the radius slider: thousandths of the picture's width
 
 // A straight edge of a look is bent in the eye: some points on each.
@@ -74,10 +75,11 @@ export class Brush {
     showing($("boxes"), boxes, () => boxes.map((box) => make("li", {}, make("span", { class: "go" }, make("span", { class: "dot never" }), "Never kept: a box"),
       make("button", { class: "icon", type: "button", "aria-label": "Remove this box", onclick: () => editor.corrections.change((doc) => without(doc, "never", box)) }, "✕"))));
     editor.stage.boxes = boxes;
-    showing($("strokes"), marks, () => (marks.length ? marks.slice(0, 300).map((mark) => make("li", {},
+    const listed = marks.slice(0, MOST_LISTED), others = marks.length - listed.length;
+    showing($("strokes"), [listed, others], () => (marks.length ? [...listed.map((mark) => make("li", {},
       make("button", { class: "go", type: "button", onclick: () => editor.seek(mark.at) }, make("span", { class: `dot ${mark.do === "remove" ? "remove" : ""}` }),
         `${mark.do === "remove" ? "Taken away" : "Kept"} at ${clock(mark.at, 1)}`, mark.stroke ? "" : ` (${mark.click ? "click" : "box"})`),
-      make("button", { class: "icon", type: "button", "aria-label": `Remove the stroke at ${clock(mark.at, 1)}`, onclick: () => editor.corrections.change((doc) => without(doc, "marks", mark)) }, "✕"))) : [make("li", { class: "none" }, "None yet.")]));
+      make("button", { class: "icon", type: "button", "aria-label": `Remove the stroke at ${clock(mark.at, 1)}`, onclick: () => editor.corrections.change((doc) => without(doc, "marks", mark)) }, "✕"))), others > 0 && make("li", { class: "none" }, `${others} more, later in the video.`)].filter(Boolean) : [make("li", { class: "none" }, "None yet.")]));
     editor.stage.draw(this.here);
   }
 }

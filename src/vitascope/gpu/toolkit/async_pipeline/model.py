@@ -62,7 +62,7 @@ class BatchRows:
             dtype: Of the picture.
 
         Returns:
-            CuPy array [1, C, h, w]; None where a picture must lie elsewhere: others here have another shape or dtype,
+            CuPy array [1, C, h, w]; None if a picture must lie elsewhere: others here have another shape or dtype,
             or all of them together would be too large, or larger than what the GPU has left.
         """
         current = import_cupy().cuda.get_current_stream()
@@ -144,7 +144,7 @@ def as_one_batch(places: Sequence[BatchRow | None], *, count: int) -> Any:
         count: Rows of the batch that is wanted.
 
     Returns:
-        CuPy array [count, C, h, w]; None where the frames must be brought together first.
+        CuPy array [count, C, h, w]; None if the frames must be brought together first.
     """
     first = places[0]
     if first is None or len(places) != count or count > first.rows.count:

@@ -27,7 +27,7 @@ _CALLS_BEFORE_RETRY = 256
 
 
 class MemoryMonitor(Protocol):
-    """Tells the memory in use; ``vitascope.gpu.VRAMMonitor`` is one."""
+    """Reports the memory in use; ``vitascope.gpu.VRAMMonitor`` is one."""
 
     def get_stats(self) -> Any:
         """The figures now: ``allocated_vram_gb`` in use of ``total_vram_gb``, in one unit."""
@@ -53,7 +53,7 @@ class AdaptiveBatchSizer:
         device: Whose memory that is: ``cuda``, ``cpu``, or ``auto``: the GPU where there is one.
         device_id: Number of the GPU; without meaning on a CPU.
         growing: False: the size falls when memory runs out, and nothing else changes it or is asked.
-        on_shortage: Told of each error that said that memory ran out, and of the size from then on.
+        on_shortage: Called with each error about memory, and the size from then on.
 
     Raises:
         ValueError: Sizes that are not in order, a utilization outside 0..1, or a latency that is no time.

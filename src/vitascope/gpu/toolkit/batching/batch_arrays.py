@@ -48,7 +48,7 @@ def kind_of(data: Any) -> Hashable:
     Raises:
         TypeError: Something in it is no array, number, tuple or dict.
     """
-    if _LIBRARIES.get(type(data)) == "torch":  # first, and in few steps: it is asked for every request
+    if _LIBRARIES.get(type(data)) == "torch":  # first, and in few steps: it runs for every request
         return "torch", data.device, data.dtype, data.shape
     if isinstance(data, dict):
         return ("dict", *((name, kind_of(value)) for name, value in data.items()))

@@ -166,7 +166,7 @@ class Answers:
     """Ends requests.
 
     Args:
-        tally: Told of each.
+        tally: Counts each.
         clock: The batcher's.
     """
 
@@ -211,7 +211,7 @@ class Answers:
                 self._tally.count(completed=-1)
 
     def expire(self, entries: Sequence[Waiting]) -> None:
-        """Tell those whose deadline passed while they waited."""
+        """Answer those whose deadline passed while they waited."""
         for entry in entries:
             if entry.future.set_running_or_notify_cancel():
                 waited_ms = (self._clock.now() - entry.arrived) * 1e3
@@ -261,7 +261,7 @@ class Batcher:
         clock: What deadlines are measured by. A request's ``timestamp`` is of the same clock.
 
     Raises:
-        DeviceError: ``cuda`` was asked for and cannot be had.
+        DeviceError: ``cuda`` was requested and cannot be had.
         TypeError: ``inference_fn`` cannot be called.
     """
 
@@ -325,7 +325,7 @@ class Batcher:
         return self
 
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
-        """Let nobody in any more, finish, and join the workers; idempotent.
+        """Accept no more requests, finish, and join the workers; idempotent.
 
         Args:
             drain: Compute what waits; without it, it fails with ``BatcherStoppedError``. A call that runs is waited

@@ -43,12 +43,12 @@ class BatchMeasurement:
     batch_size: int
     verdict: Verdict
     latency_ms: float | None = None
-    """Median time of a call until its result is there; None where memory ran out."""
+    """Median time of a call until its result is there; None if memory ran out."""
     latency_p95_ms: float | None = None
     throughput_fps: float = 0.0
     """Requests a second, of the median."""
     memory_utilization: float | None = None
-    """Share of the device's memory in use, with the result held; None where nobody looked."""
+    """Share of the device's memory in use, with the result held; None if nobody looked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class BatchSizeOptimizer:
 
     Sizes 1, 2, 4 … are tried until one breaks a limit or memory runs out; then the largest that fits is found by
     halves, for memory and latency grow with the size. All that fit are measured again in turns and in mixed order, so
-    that a machine that warms up or has other work slows them alike, and judged by their medians. Of those within
+    that a machine that warms up or has other work slows them alike, and judged by their medians. Among those within
     ``tolerance`` of the fastest the smallest is taken: it costs the least memory and latency, and a difference that
     small may be noise.
 

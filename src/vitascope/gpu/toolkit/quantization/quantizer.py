@@ -169,7 +169,7 @@ NetworkT = TypeVar("NetworkT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationLimits:
-    """Limits that a quantised network has to keep to; None asks nothing.
+    """Limits for a quantised network; None sets no limit.
 
     Raises:
         UsageError: A limit that is negative.
@@ -200,7 +200,7 @@ class GateVerdict:
 
     accepted: bool
     reasons: tuple[str, ...]
-    """One line each: what was measured and what was asked; empty where it is accepted."""
+    """One line each: what was measured and what was asked; empty if it is accepted."""
 
     def __bool__(self) -> bool:
         return self.accepted
@@ -445,7 +445,7 @@ class ModelQuantizer:
     def accept(
         comparison: Comparison, limits: QuantizationLimits | None = None, *, size_ratio: float | None = None
     ) -> GateVerdict:
-        """Hold a comparison against limits.
+        """Check a comparison against limits.
 
         Args:
             comparison: What was measured.

@@ -4,7 +4,7 @@
 
     Batch ──> CachedMattes ──> SkipStatic ──> EarlyExit ──> ShotInference | Cropped | Zoomed | MultiScale ──> mattes
 
-Each is an ``Estimator``, present only where it is asked for; those on the left are given the one on their right, and
+Each is an ``Estimator``, present only if it is requested; those on the left are given the one on their right, and
 ask it for fewer frames. ``chain`` builds what the options ask for. All work where the pictures are, on the CPU and on a
 GPU; what is decided is decided on the host from a few hundred numbers.
 """

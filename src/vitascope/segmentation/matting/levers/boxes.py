@@ -28,7 +28,7 @@ def people_boxes(alpha: FloatArray) -> list[Region] | None:
         alpha: float32 [E, h, w], 0..1.
 
     Returns:
-        In samples; None where nobody is.
+        In samples; None if nobody is.
     """
     seen = alpha > VISIBLE
     rows = np.flatnonzero(seen.any(axis=(0, 2)))
@@ -57,7 +57,7 @@ def cover(
         multiple: Parts begin at multiples of it, and end at such or at the picture's edge.
 
     Returns:
-        In samples of the grid; None where hardly less than the whole picture would do.
+        In samples of the grid; None if hardly less than the whole picture would do.
     """
     height, width = grid
     box = boxes[0]

@@ -1,4 +1,4 @@
-"""From what was asked for to the estimators that do it."""
+"""From what was requested to the estimators that do it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def build_chain(options: InferenceOptions, stream: StreamNetwork) -> Estimator:
     """The estimators that the options ask for, outermost first; the network alone where they ask for nothing.
 
     Args:
-        options: What was asked for.
+        options: What was requested.
         stream: The network, and how it is shown frames.
 
     Raises:
-        UsageError: The network cannot do what was asked for.
+        UsageError: The network cannot do what was requested.
     """
     require_possible(options, stream.network)
     multiple = side_multiple(stream.network)

@@ -38,7 +38,7 @@ class Cropped(Surroundings):
 
     A recurrent network's memory lies in the plane. Parts begin at multiples of the coarsest level's step, so that a
     part's memory is a slice of the whole picture's: it is cut out before the call and put back after, and nothing is
-    resampled or begun anew when parts move.
+    resampled or begun again when parts move.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames.
@@ -50,13 +50,13 @@ class Cropped(Surroundings):
         super().__init__(stream, options)
         self._multiple = multiple
         self._parts: list[Region] | None = None
-        """None: the whole picture is asked for."""
+        """None: the whole picture is requested."""
 
     def _watched(self) -> list[Region] | None:
         return self._parts
 
     def _follow_look(self, boxes: list[Region] | None, *, starts_shot: bool) -> None:
-        del starts_shot  # a part's memory is the whole picture's, begun anew with it
+        del starts_shot  # a part's memory is the whole picture's, begun again with it
         self._parts = None if boxes is None else self._cover(boxes)
 
     def _look_closely(self, batch: Batch) -> list[MatteEstimate]:
@@ -86,7 +86,7 @@ class Cropped(Surroundings):
         ]
 
     def _follow(self, alpha: Any, parts: list[Region]) -> None:
-        """Keep the parts while people are well inside and they are not far too large; else cut anew."""
+        """Keep the parts while people are well inside and they are not far too large; else cut again."""
         boxes = people_boxes(to_numpy(alpha))
         if boxes is None:
             self._nobody = True

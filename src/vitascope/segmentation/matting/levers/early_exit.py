@@ -1,4 +1,4 @@
-"""A small network first; the full one where the small one is not sure, or has been wrong."""
+"""A small network first; the full one if the small one is not sure, or has been wrong."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LEAST_SHARE = 0.01
 
 
 class EarlyExit:
-    """Believes the first network as long as it agrees with the full one and is of one mind.
+    """Uses the first network while it agrees with the full one and is sure.
 
     Its confidence in a frame is 1, less the share of the matte that is neither person nor background for more than an
     edge's width (``doubt``), less how far it was from the full network's matte when both last saw the same frame
@@ -117,7 +117,7 @@ def doubt(alpha: FloatArray) -> float:
 
 
 def disagreement(ours: FloatArray, theirs: FloatArray) -> float:
-    """How far two mattes of a frame are apart where they are furthest: a lost hand counts, however large its owner.
+    """The largest local difference of two mattes of a frame: a lost hand counts, however large its owner.
 
     Args:
         ours: float32 [E, h, w], 0..1.
@@ -134,7 +134,7 @@ def disagreement(ours: FloatArray, theirs: FloatArray) -> float:
 
 
 def shown(images: Any, wanted: NetworkInput, other: NetworkInput) -> Any:
-    """Batch that were prepared for one network, as another wants them.
+    """Batches that were prepared for one network, as another takes them.
 
     Args:
         images: [T, E, ...] as ``wanted`` says.

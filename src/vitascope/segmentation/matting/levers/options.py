@@ -1,4 +1,4 @@
-"""What may be asked of the levers, in plain values, and what they did."""
+"""Options of the levers, in plain values, and what the levers did."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class InferenceOptions:
     region: RegionMode = "whole"
     """``crop``: only people's surroundings, at the same resolution; ``zoom``: these, enlarged."""
     region_margin: float = 0.25
-    """How much is added to each side of people's box, as a share of its size."""
+    """Margin on each side of people's box, as a share of its size."""
     recheck_frames: int = 12
     """Frames after which the whole picture (regions) or the full network (early exit) is looked at again."""
     early_exit: EarlyExitNetwork = "off"
-    """Which network looks first."""
+    """The network that looks first."""
     early_exit_confidence: float = 0.8
-    """How sure it must be to be believed, 0 to 1."""
+    """Confidence that it needs, 0 to 1."""
     scales: tuple[float, ...] = (1.0,)
     """Sizes of the network's picture relative to the usual one, whose answers are averaged."""
     bidirectional: bool = False
-    """Whether each shot is also seen backwards, where frames may wait, and the network has a memory in the plane and
+    """True if each shot is also seen backwards, where frames may wait, and the network has a memory in the plane and
     sees whole eyes at their usual size."""
     stereo_agreement: bool = True
-    """Whether both eyes' answers are brought together, where the network sees whole eyes."""
+    """True if both eyes' answers are brought together, where the network sees whole eyes."""
 
     @property
     def wants_tiles(self) -> bool:
@@ -53,7 +53,7 @@ class InferenceOptions:
 
 @dataclass(frozen=True, slots=True)
 class LeverReport:
-    """What became of the frames of one video."""
+    """Counts of what the levers did with the frames of one video."""
 
     cached_frames: int
     """Mattes that came from the cache."""
@@ -86,7 +86,7 @@ class LeverReport:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts while a job runs; written by the thread that matters are estimated on."""
+    """Counts while a job runs; written by the thread that estimates mattes."""
 
     cached_frames: int = 0
     reused_frames: int = 0

@@ -1,4 +1,4 @@
-"""Still pictures: where nothing moved, the last answer serves again, and the network rests."""
+"""Still pictures: if nothing moved, the last answer is used again and the network rests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class SkipStatic:
     filter's coefficients, which are evaluated against each new frame.
 
     A recurrent network does not see the frames that are left out; its memory stays what it was after the last frame
-    that it saw, as in a film in which repeated pictures were dropped.
+    that it saw, as in a video in which repeated pictures were dropped.
 
     Args:
         inner: Asked for the others.
-        threshold: Change of a tile's mean, in shares of full scale, from which a frame is asked for.
-        tally: Told how many were not.
+        threshold: Change of a tile's mean, in shares of full scale, from which the network sees a frame.
+        tally: Counts those that were not.
     """
 
     def __init__(self, inner: Estimator, *, threshold: float, tally: Tally) -> None:

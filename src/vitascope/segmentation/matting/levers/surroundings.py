@@ -1,4 +1,4 @@
-"""People's surroundings instead of whole pictures: when each is asked for, whatever becomes of the surroundings."""
+"""People's surroundings instead of whole pictures: decides when the network sees which."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Surroundings(ABC):
 
     @abstractmethod
     def _watched(self) -> list[Region] | None:
-        """The parts that are asked for, one for each eye; None: the whole picture, or nothing as nobody is there."""
+        """The parts that are requested, one for each eye; None: the whole picture, or nothing as nobody is there."""
 
     @abstractmethod
     def _follow_look(self, boxes: list[Region] | None, *, starts_shot: bool) -> None:
@@ -85,7 +85,7 @@ class Surroundings(ABC):
         """Mattes by the parts, of frames of which no look at the whole picture is due."""
 
     def _improved(self, batch: Batch, whole: list[MatteEstimate]) -> list[MatteEstimate]:
-        """What to make of a frame that was due to be looked at whole; its matte as it is, unless a lever does more."""
+        """The matte of a frame that was seen whole; unchanged unless a lever does more."""
         del batch
         return whole
 

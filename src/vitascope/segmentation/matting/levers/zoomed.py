@@ -23,7 +23,7 @@ _ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is cut out, and how large the network sees it."""
+    """The part that is cut out, and its size for the network."""
 
     parts: list[Region]
     """In samples of the whole picture at its usual size."""
@@ -41,7 +41,7 @@ class Zoomed(Surroundings):
 
     Where people are is seen in the whole picture, at the start of a shot, every ``recheck_frames`` frames, and when
     something moves outside the parts; a network with memory keeps one for the whole picture and one for the parts.
-    Features of another magnification are no memory to go on from: when parts move, theirs begins anew, warm-up
+    Features of another magnification are no memory to go on from: when parts move, theirs begins again, warm-up
     included, as at the start of a shot. So parts stay where they are while people are well inside.
 
     Args:
@@ -96,7 +96,7 @@ class Zoomed(Surroundings):
             small_alpha(answer, seen, plan.wanted) for answer, seen in zip(answers, images, strict=True)
         ]
         if reaches(mattes, rim(plan.parts, mattes[0].shape[1:], self._wanted.size)):
-            self._plan = None  # so that the next look cuts anew
+            self._plan = None  # so that the next look cuts again
             return self._look(batch) if whole is None else whole
         self._tally.cropped_frames += len(batch)
         estimates = []

@@ -1,0 +1,87 @@
+"""Hints that stand on a line of their own, read without YAML: a file of 15,000 strokes takes YAML a minute.
+
+::
+
+    marks:
+      - {at: 12.5, stroke: [[0.4, 0.3], [0.45, 0.5]], radius: 0.02, do: remove}
+
+Such a section, as the studio writes it, is taken out of the text; whatever is not exactly so is left to YAML.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+__all__ = ["LinedSection", "taken_out"]
+
+_ITEM = re.compile(r"  - (\{[^{}\"]+\})")
+_NAME = re.compile(r"([{ ])([a-z_]+): ")
+_VALUE = re.compile(r": (keep|remove|left|right|both)(?=[,}])")
+
+
+class LinedSection(NamedTuple):
+    """A section whose items stand on a line each."""
+
+    name: str
+    line: int
+    """Line of its name, from 1; its first item stands on the next one."""
+    items: list[dict[str, Any]]
+
+
+def taken_out(text: str, names: Sequence[str]) -> tuple[str, list[LinedSection]]:
+    """Take sections whose every item is plain out of a text.
+
+    Args:
+        text: YAML.
+        names: Of sections that may be.
+
+    Returns:
+        The text with as many lines as before, such sections empty in it; and the sections.
+    """
+    lines = text.split("\n")
+    heads = [at for at, line in enumerate(lines) if line and not line[0].isspace()]
+    sections = []
+    for head, following in pairwise([*heads, len(lines)]):
+        name = lines[head].removesuffix(":")
+        end = following
+        while end > head + 1 and not lines[end - 1]:
+            end -= 1
+        if name not in names or name == lines[head] or end == head + 1:
+            continue
+        items = _items(lines[head + 1 : end])
+        if items is not None:
+            sections.append(LinedSection(name, head + 1, items))
+            lines[head + 1 : end] = [""] * (end - head - 1)
+    return "\n".join(lines), sections
+
+
+def _items(lines: Sequence[str]) -> list[dict[str, Any]] | None:
+    """The items of some lines; None where one of them is anything but words and numbers that JSON has, too."""
+    plain = []
+    for line in lines:
+        found = _ITEM.fullmatch(line)
+        if found is None:
+            return None
+        plain.append(_VALUE.sub(r': "\1"', _NAME.sub(r'\1"\2": ', found[1])))
+    try:
+        items = json.loads(f"[{','.join(plain)}]", object_pairs_hook=_once, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    # An item that JSON would read as two, or as part of another, is none.
+    is_plain = len(items) == len(lines) and all(isinstance(item, dict) for item in items)
+    return items if is_plain else None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)

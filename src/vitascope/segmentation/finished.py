@@ -1,0 +1,158 @@
+"""Which outputs need not be made again: they exist, and cover the stretch of the video that is wanted now.
+
+What a run with ``--resume`` or of a part of a video made is remembered below Vitascope's home, in a small file for each
+output, which names neither: which stretch was asked for, and what input and output looked like then. Of an output that
+nobody remembers, made elsewhere or changed since, the length is compared, to the frame.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from vitascope.config import Settings, VideoSettings, vitascope_home
+from vitascope.errors import ConfigError, InputError, OutputError
+from vitascope.frames import VideoInfo
+from vitascope.media.reading.images import find_images
+from vitascope.media.reading.reader import probe
+from vitascope.media.remote import RemotePath
+from vitascope.media.writing.output_target import picture_folder
+from vitascope.segmentation.plan import PlannedVideo, wanted_seconds
+
+__all__ = ["is_finished", "remember_finished"]
+
+_SUFFIX = ".json"
+_MOST_REMEMBERED = 20_000
+"""Outputs; each takes a block of the disk, and what was made longest ago goes first."""
+_ROUNDING_FRAMES = 1.5
+"""Containers round times, and tell a last frame's length or not."""
+
+
+def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
+    """True when every output exists and covers the stretch that is wanted, and so need not be made again.
+
+    A try with ``--end 5`` must not make a later ``--resume`` believe that the whole video is done. Videos that do not
+    say how long they are count as long enough where nobody remembers the run. Outputs that are older than the hints
+    were made by others.
+    """
+    if not planned.is_done:
+        return False
+    hints, wanted = settings.people.hints, settings.video
+    try:
+        if hints is not None and any(_changed(path) < _changed(hints) for _, path in planned.outputs):
+            return False
+        return all(_covers(planned.video, path, wanted) for _, path in planned.outputs)
+    except InputError:  # what cannot be read is not finished; an unreadable input says so when its turn comes
+        return False
+
+
+def remember_finished(planned: PlannedVideo, wanted: VideoSettings, *, resumed: bool) -> None:
+    """Remember which stretch the outputs of a video are; where the disk refuses, their length will be compared.
+
+    Args:
+        planned: Its outputs are written.
+        wanted: They say which stretch.
+        resumed: The run is one of several with ``--resume``; others leave nothing behind of a whole video.
+    """
+    if not resumed and _stretch(wanted) == _stretch(VideoSettings()):
+        return
+    with suppress(OSError, ConfigError, InputError, OutputError):
+        folder = _folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        for _, path in planned.outputs:
+            text = json.dumps({**_looks(planned.video, path), "stretch": _stretch(wanted)})
+            partial = folder / f".{secrets.token_hex(8)}"
+            try:
+                partial.write_text(text)
+                partial.replace(_file_of(path))
+            finally:
+                partial.unlink(missing_ok=True)
+        remembered = [(file.stat().st_mtime_ns, file) for file in folder.glob(f"*{_SUFFIX}")]
+        for _, file in sorted(remembered)[:-_MOST_REMEMBERED]:
+            file.unlink(missing_ok=True)
+
+
+def _covers(video: Path, output: Path, wanted: VideoSettings) -> bool:
+    made = _remembered_stretch(video, output)
+    if made is None:
+        return _is_as_long(video, output, wanted)
+    start, end = _stretch(wanted)
+    if made[0] != start:
+        return False
+    if made[1] == end:
+        return True
+    length = probe(video).duration_seconds  # an end behind the video's is none
+    return length is not None and all(one is None or one >= length for one in (made[1], end))
+
+
+def _stretch(wanted: VideoSettings) -> list[float | None]:
+    return [wanted.start_seconds, wanted.end_seconds]
+
+
+def _remembered_stretch(video: Path, output: Path) -> list[float | None] | None:
+    """Start and end that were asked for; None where nobody knows, or input or output is not what it was."""
+    try:
+        known = json.loads(_file_of(output).read_text())
+        stretch = known.pop("stretch")
+        return stretch if known == _looks(video, output) and len(stretch) == 2 else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigError, InputError, OutputError):
+        return None
+
+
+def _looks(video: Path, output: Path) -> dict[str, Any]:
+    """What tells that input and output are the same as before: their sizes and when they changed."""
+    pictures = picture_folder(output)
+    sources = find_images(video) or [video]
+    return {
+        "input": [len(sources), sum(one.stat().st_size for one in sources), max(map(_changed, sources))],
+        "output": _look(output if pictures is None else pictures.folder),
+    }
+
+
+def _look(path: Path) -> list[int]:
+    """A folder changes whenever a file in it gets another name; its own size says nothing."""
+    known = path.stat()
+    return [0 if path.is_dir() else known.st_size, known.st_mtime_ns]
+
+
+def _file_of(output: Path) -> Path:
+    name = str(output) if isinstance(output, RemotePath) else os.path.realpath(output)
+    return _folder() / f"{blake2b(os.fsencode(name), digest_size=20).hexdigest()}{_SUFFIX}"
+
+
+def _folder() -> Path:
+    return vitascope_home() / "finished"
+
+
+def _changed(path: Path) -> int:
+    """When a file was written, in nanoseconds; what is not there never was."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _is_as_long(video: Path, output: Path, wanted: VideoSettings) -> bool:
+    source, made = probe(video), probe(output)
+    if source.duration_seconds is None or made.container == "images":
+        return _has_as_many_pictures(source, made, wanted)
+    if made.duration_seconds is None:
+        return True
+    difference = abs(made.duration_seconds - wanted_seconds(source.duration_seconds, wanted))
+    return difference * source.average_frame_rate <= _ROUNDING_FRAMES
+
+
+def _has_as_many_pictures(source: VideoInfo, made: VideoInfo, wanted: VideoSettings) -> bool:
+    """A folder of pictures, and pictures of pictures, are counted: they have no time of their own."""
+    count, duration = source.frame_count_estimate, source.duration_seconds
+    if count is None or made.frame_count_estimate is None:
+        return True
+    if not duration:
+        return made.frame_count_estimate >= count or wanted != VideoSettings()
+    expected = count * wanted_seconds(duration, wanted) / duration
+    return abs(made.frame_count_estimate - expected) <= _ROUNDING_FRAMES

@@ -1,0 +1,113 @@
+"""What ``--resume`` leaves alone."""
+
+from __future__ import annotations
+
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+
+from clips import write_clip
+from vitascope.config import Settings, VideoSettings, load_settings
+from vitascope.media.reading.reader import probe
+from vitascope.segmentation.batch import segment_all
+from vitascope.segmentation.finished import is_finished, remember_finished
+from vitascope.segmentation.plan import PlannedVideo
+from vitascope.segmentation.segmenter import Segmenter
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
+
+
+def stretch(start=0.0, end=None):
+    return Settings(video=VideoSettings(start_seconds=start, end_seconds=end))
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """A video of two seconds, and a cut that is its stretch from half a second to one second."""
+    clip = write_clip(tmp_path / "in.mp4", frame_count=48)
+    cut = write_clip(tmp_path / "out.mp4", frame_count=12)
+    plan = PlannedVideo(clip, (("key", cut),))
+    remember_finished(plan, stretch(0.5, 1.0).video, resumed=True)
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(0.5, 1.04), (0.5, 1.4), (0.5, None), (0.0, 0.5), (0.6, 1.1), (1.0, 1.5)]
+)
+def test_another_stretch_is_not_done_however_little_longer_or_as_long(planned, start, end):
+    assert is_finished(planned, stretch(0.5, 1.0))
+    assert not is_finished(planned, stretch(start, end))
+
+
+def test_an_end_behind_the_videos_is_the_same_as_none(tmp_path):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=48)
+    plan = PlannedVideo(clip, (("key", write_clip(tmp_path / "out.mp4", frame_count=47)),))
+    remember_finished(plan, stretch(0.0, 2.5).video, resumed=True)
+    assert is_finished(plan, stretch())  # a frame was damaged, and it will be the next time
+    assert is_finished(plan, stretch(0.0, 3.0))
+    assert not is_finished(plan, stretch(0.0, 1.9))
+
+
+@pytest.mark.parametrize(
+    ("end", "finished"), [(0.5, True), (0.52, True), (0.6, False), (0.4, False), (0.9, False), (None, False)]
+)
+def test_of_an_unknown_output_the_length_is_compared_to_the_frame(planned, end, finished):
+    shutil.rmtree(planned.video.parent / "home")
+    assert is_finished(planned, stretch(0.0, end)) == finished
+
+
+def test_what_was_changed_since_is_not_what_is_remembered(planned):
+    _, cut = planned.outputs[0]
+    write_clip(cut, frame_count=48)
+    assert not is_finished(planned, stretch(0.5, 1.0))
+    assert is_finished(planned, stretch())  # by its length
+    remember_finished(planned, VideoSettings(), resumed=True)
+    write_clip(planned.video, frame_count=60)
+    assert not is_finished(planned, stretch())  # the video has grown meanwhile
+
+
+def test_a_folder_of_pictures_is_remembered_too(tmp_path):
+    clip, folder = write_clip(tmp_path / "in.mp4", frame_count=24), tmp_path / "shots"
+    folder.mkdir()
+    for number in range(12):
+        cv2.imwrite(str(folder / f"{number:06}.png"), np.zeros((8, 8, 3), np.uint8))
+    plan = PlannedVideo(clip, (("key", folder),))
+    remember_finished(plan, stretch(0.5, 1.0).video, resumed=True)
+    assert is_finished(plan, stretch(0.5, 1.0))
+    assert not is_finished(plan, stretch(0.0, 0.5))
+
+
+def test_a_run_of_a_whole_video_leaves_nothing_behind(planned):
+    shutil.rmtree(planned.video.parent / "home")
+    remember_finished(planned, VideoSettings(), resumed=False)
+    assert not (planned.video.parent / "home").exists()
+
+
+def test_resuming_with_a_slightly_longer_stretch_makes_it(tmp_path):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=48)
+    plan = PlannedVideo(clip, (("key", tmp_path / "out.mp4"),))
+    statuses, frames = [], []
+    for end in (1.0, 1.0, 1.25):
+        loaded = load_settings(profile="fast", flags={"video.end_seconds": end})
+        with Segmenter(loaded=loaded) as segmenter:
+            statuses += [outcome.status for outcome in segment_all(segmenter, [plan], resume=True)]
+        frames.append(probe(tmp_path / "out.mp4").frame_count_estimate)
+    assert statuses == ["done", "skipped", "done"]
+    assert frames == [24, 24, 30]
+
+
+def test_a_try_with_an_early_end_is_not_done_later(tmp_path):
+    """Pictures are counted: half of them are not the whole video."""
+    clip = write_clip(tmp_path / "in.mp4", frame_count=48)
+    plan = PlannedVideo(clip, (("key", tmp_path / "shots"),))
+    (tmp_path / "shots").mkdir()
+    for made, finished, of_the_first_second in ((10, False, False), (24, False, True), (48, True, False)):
+        for number in range(made):
+            cv2.imwrite(str(tmp_path / "shots" / f"{number:06}.png"), np.zeros((8, 8, 3), np.uint8))
+        assert is_finished(plan, Settings()) == finished
+        assert is_finished(plan, Settings(video=VideoSettings(end_seconds=1.0))) == of_the_first_second
