@@ -189,7 +189,7 @@ class _Geometry:
     """Straight ahead."""
 
     def part(self, box: _Box) -> _Geometry:
-        """Of a part of the pictures."""
+        """Take what belongs to a part of the pictures."""
         return _Geometry(
             np.ascontiguousarray(self.curves[box]),
             np.ascontiguousarray(self.shown[box]),
