@@ -123,9 +123,7 @@ def test_what_cannot_be_packed_is_refused_before_anything_is_written(
 def test_packed_alpha_is_not_cut_again_unless_it_is_said_to_be_a_fisheye(vr180, tmp_path, scripted, capsys):
     packed = tmp_path / "wedding_FISHEYE190_alpha.mp4"
     packed.write_bytes(vr180.read_bytes())
-    with pytest.raises(
-        UsageError, match=r"wedding_FISHEYE190_alpha.mp4: its name says packed alpha \(file name"
-    ):
+    with pytest.raises(UsageError, match=r"wedding_FISHEYE190_alpha.mp4: packed alpha, by its name"):
         vitascope.segment(packed, tmp_path / "out.mp4", profile="fast")
     with pytest.raises(SystemExit) as ended:
         command(["segment", str(packed), str(tmp_path / "out.mp4"), "--dry-run"])

@@ -178,6 +178,16 @@ def test_odd_eyes_are_told():
     assert doubt == "the eyes have an odd size: the first is 501x500, the other 500x500"
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_eye_that_shows_nothing_is_told(order):
+    info = video("beach_LR_180.mp4", (512, 256))
+    eyes = [grey(), np.full_like(grey(), 16)][::order]
+    told = describe_vr(info, [np.hstack(eyes)] * 3).doubts
+    assert f"the {'second' if order == 1 else 'first'} eye shows nothing" in told
+    dark = [np.hstack([np.full_like(grey(), 16)] * 2)] * 3
+    assert not any("shows nothing" in doubt for doubt in describe_vr(info, dark).doubts)
+
+
 def test_one_picture_twice_is_told():
     info = video("beach_LR_180.mp4", (512, 256))
     twice = describe_vr(info, [np.hstack([grey(), grey()])] * 3)

@@ -98,7 +98,7 @@ def refuse_packed_input(info: VideoInfo, found: VrDescription) -> None:
     """
     if found.is_packed_alpha and found.projection_reason.how != "declared":
         raise UsageError(
-            f"{info.path}: its name says packed alpha ({found.projection_reason.how}), so people are cut out already; "
+            f"{info.path}: packed alpha, by its name, so people are cut out already; "
             "vitascope vr verify shows them, and --projection fisheye takes it for a plain fisheye video"
         )
 
@@ -255,22 +255,28 @@ def _sureness_of(found: DetectedLayout) -> Sureness:
 # Mean difference of two eyes' luma at 512 samples a frame: encoded copies of one picture differ by 0.2 to 0.4, eyes
 # 20 mm apart that see a far landscape by 2.
 _SAME_PICTURE_LUMA, _LEAST_CONTRAST_LUMA = 0.8, 8.0
+_NOTHING_LUMA = 1.0
+"""Contrast of a picture without anything in it."""
 
 
 def _compare_eyes(pictures: Sequence[Picture], layout: StereoLayout, doubts: list[str]) -> None:
-    """Say where both eyes are one picture."""
+    """Say where both eyes are one picture, and where one of them shows nothing."""
     if layout is StereoLayout.MONO or not pictures:
         return
-    differences = []
+    differences, contrasts = [], []
     for picture in pictures:
         first, second = (
             picture[region.rows, region.columns].astype(np.float32)
             for region in eye_regions(picture.shape[1] & ~1, picture.shape[0] & ~1, layout)
         )
+        contrasts.append((float(first.std()), float(second.std())))
         if first.std() >= _LEAST_CONTRAST_LUMA:
             differences.append(float(np.abs(first - second).mean()))
     if differences and max(differences) < _SAME_PICTURE_LUMA:
         doubts.append("both eyes show one and the same picture: there is no depth in it")
+    of_first, of_second = map(max, zip(*contrasts, strict=True))
+    if max(of_first, of_second) >= _LEAST_CONTRAST_LUMA and min(of_first, of_second) < _NOTHING_LUMA:
+        doubts.append(f"the {'first' if of_first < of_second else 'second'} eye shows nothing")
 
 
 def _right_eye_first(info: VideoInfo, name: VrName, doubts: list[str]) -> bool:

@@ -176,7 +176,8 @@ def refuse_unpackable(info: VideoInfo, lenses: Sequence[Lens]) -> None:
         (info.rotation_degrees != 0, "it is to be turned when shown, which no packed alpha is"),
         (
             len(lenses) != 2,
-            "packed-alpha needs a video of two eyes; --layout sbs or --layout tb says it has them",
+            "packed-alpha needs a video of two eyes; --layout sbs or --layout tb says it has them, --type key "
+            "makes key colour of one",
         ),
         (
             any(isinstance(lens, Rectilinear) for lens in lenses),
@@ -184,7 +185,7 @@ def refuse_unpackable(info: VideoInfo, lenses: Sequence[Lens]) -> None:
         ),
         (
             any(isinstance(lens, Equirectangular) and lens.wraps for lens in lenses),
-            "packed-alpha shows half of the world, and this video shows all of it",
+            "packed-alpha shows half of the world, and this video shows all of it; --type key makes key colour of it",
         ),
     )
     for is_met, why in reasons:

@@ -108,7 +108,8 @@ class PackedReport:
             ),
             (
                 self.eyes_apart > _MOST_APART,
-                f"the eyes' people differ by {self.eyes_apart:.0%}: a disc may be in the wrong place",
+                f"the eyes' people differ by {self.eyes_apart:.0%}: an eye is empty, a disc is in the wrong place, "
+                "or the halves were never two eyes",
             ),
             (
                 not self.found.is_packed_alpha,
