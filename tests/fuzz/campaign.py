@@ -1,6 +1,6 @@
 """Thousands of damaged files, and how each was handled: ``make fuzz N=100000``.
 
-Usage: python -m fuzz.campaign [N] [--seed SEED] [--processes P] [--minutes M] [--keep FOLDER]
+Usage: python -m fuzz.campaign [N] [--seed SEED] [--processes P] [--cores C] [--minutes M] [--keep FOLDER]
                                [--out ../benchmarks/results/fuzz.json]
 
 Every try follows from its number and the seed, so a bad one can be tried again: ``--only NUMBER``. Ctrl-C, or the end
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import random
@@ -126,6 +127,21 @@ def _share(numbers: list[int], seed: int, folder: str, end: float) -> list[Try]:
     return done
 
 
+def _pool(processes: int, cores_each: int | None) -> ProcessPoolExecutor:
+    if cores_each is None:
+        return ProcessPoolExecutor(processes)
+    there = sorted(os.sched_getaffinity(0))
+    cores: multiprocessing.SimpleQueue[set[int]] = multiprocessing.SimpleQueue()
+    for number in range(processes):
+        cores.put({there[(number * cores_each + n) % len(there)] for n in range(cores_each)})
+    return ProcessPoolExecutor(processes, initializer=_stay_on, initargs=(cores,))
+
+
+def _stay_on(cores: multiprocessing.SimpleQueue[set[int]]) -> None:
+    """Keep a process of the pool, and the tries that it forks, on cores of its own."""
+    os.sched_setaffinity(0, cores.get())
+
+
 def main() -> None:
     """Run a campaign, print what is bad, and write the row."""
     parser = argparse.ArgumentParser(
@@ -134,6 +150,11 @@ def main() -> None:
     parser.add_argument("n", type=int, nargs="?", default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--cores",
+        type=int,
+        help="cores that each process may use: bounds of memory are for two, and frames in flight grow with them",
+    )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after so long")
     parser.add_argument("--only", type=int, action="append")
     parser.add_argument("--keep", type=Path, help="where bad files are kept")
@@ -147,7 +168,7 @@ def main() -> None:
     done: list[Try] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
-        pool = ProcessPoolExecutor(options.processes)
+        pool = _pool(options.processes, options.cores)
         try:
             for share in pool.map(_share, parts, repeat(options.seed), repeat(str(folder)), repeat(end)):
                 done += share
@@ -174,7 +195,7 @@ def main() -> None:
         "slowest": f"{slowest.victim}: {', '.join(slowest.damage)}",
         "seed": options.seed,
         "minutes": round((time.monotonic() - began) / 60, 1),
-        "cores": os.cpu_count(),
+        "cores": options.cores or os.cpu_count(),
         "machine": platform.machine(),
         "python": platform.python_version(),
         "commit": commit(),
