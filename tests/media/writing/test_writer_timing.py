@@ -86,6 +86,20 @@ def test_a_film_with_pauses_is_as_long_as_its_source(
             assert container.streams.video[0].duration == 3360
 
 
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv"])
+@pytest.mark.parametrize("codec", ["h264", "h265", "av1"])
+@pytest.mark.parametrize(
+    "pts", [[0, 1, 720], [0, 40, 5000], [7, 90_000, 90_040], [0, 40, 80, 60_000, 60_040]]
+)
+def test_a_pause_among_the_first_frames(tmp_path: Path, suffix: str, codec: Any, pts: Sequence[int]) -> None:
+    """Decoding begins as long before the first frame as an encoder held frames back."""
+    path = tmp_path / f"out{suffix}"
+    info = make_info(time_base=Fraction(1, 1000), rate=Fraction(25))
+    encoding = choose_encoding(path, codec=codec, source_format=info.format, speed="fast")
+    encode(path, info, pts=pts, encoding=encoding)
+    assert seconds(path) == [Fraction(when, 1000) for when in pts]
+
+
 def test_times_that_stand_still_are_moved_on(tmp_path: Path) -> None:
     path = tmp_path / "out.mp4"
     encode(path, make_info(time_base=Fraction(1, 1000)), pts=[0, 40, 40, 30, 120])

@@ -104,7 +104,9 @@ class OutputClock:
         pts = packet.pts if packet.pts is not None else first
         packet.duration = self._durations.pop(pts, self._usual_duration)
         dts = packet.dts if packet.dts is not None else pts
-        earliest = first - _MAX_REORDER_FRAMES * max(self._usual_duration, packet.duration)
+        # Decoding begins as long before the first frame as the encoder held frames back, which may be a pause.
+        held_back = (self._last_pts or 0) - first
+        earliest = first - max(_MAX_REORDER_FRAMES * max(self._usual_duration, packet.duration), held_back)
         if self._last_dts is not None:
             earliest = self._last_dts + 1
         if dts < earliest or dts > pts:
