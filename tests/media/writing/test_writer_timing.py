@@ -86,8 +86,17 @@ def test_a_film_with_pauses_is_as_long_as_its_source(
             assert container.streams.video[0].duration == 3360
 
 
-@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv"])
-@pytest.mark.parametrize("codec", ["h264", "h265", "av1"])
+@pytest.mark.parametrize(
+    ("suffix", "codec"),
+    [
+        (".mp4", "h264"),
+        (".mov", "h264"),
+        (".mkv", "h264"),
+        (".mp4", "h265"),
+        (".mkv", "h265"),
+        (".mkv", "av1"),
+    ],
+)
 @pytest.mark.parametrize(
     "pts", [[0, 1, 720], [0, 40, 5000], [7, 90_000, 90_040], [0, 40, 80, 60_000, 60_040]]
 )
