@@ -8,7 +8,8 @@ from pathlib import Path
 EXAMPLE = Path(__file__).parents[4] / "examples" / "dynamic_batching.py"
 
 
-def test_the_example_answers_every_frame(capsys):
+def test_the_example_answers_every_frame(capsys, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLE.parent)  # as for a script
     responses = runpy.run_path(str(EXAMPLE))["main"](device="cpu", frames=16)
     assert [response.request_id for response in responses] == [
         "frame_001",
