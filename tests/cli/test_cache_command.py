@@ -182,3 +182,28 @@ def test_a_home_that_is_not_there_is_empty(run, tmp_path):
     assert json.loads(run("cache", "info", "--json")[1])["total_bytes"] == 0
     assert run("cache", "clear", "--everything")[0] == 0
     assert not (tmp_path / "home").exists()
+
+
+def test_parts_and_everything_are_not_named_together(run, home):
+    code, _, said = run("cache", "clear", "people", "--everything")
+    assert code == 2
+    assert "people and --everything" in said
+
+
+def test_a_part_that_is_a_link_belongs_to_somebody_else(run, tmp_path):
+    theirs = tmp_path / "theirs"
+    (theirs / "sub").mkdir(parents=True)
+    (theirs / "precious.mp4").write_bytes(b"x")
+    (theirs / "sub" / "a.txt").write_bytes(b"x")
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "home" / "stretches").symlink_to(theirs)
+    assert run("cache", "clear")[0] == 0
+    assert (theirs / "precious.mp4").exists()
+    assert (theirs / "sub" / "a.txt").exists()
+
+
+def test_nothing_is_cleared_while_a_studio_runs(run, home):
+    kept = sorted(path for path in home.rglob("*") if path.is_file())
+    with exclusive_lock(home / "studio" / "queue.lock"):
+        assert run("cache", "clear", "--everything")[0] == 4
+    assert [path for path in kept if not path.exists()] == []

@@ -61,6 +61,16 @@ def test_of_an_unknown_output_the_length_is_compared_to_the_frame(planned, end, 
     assert is_finished(planned, stretch(0.0, end)) == finished
 
 
+@pytest.mark.parametrize(
+    ("frames", "finished"), [(48, True), (50, True), (38, True), (34, False), (12, False)]
+)
+def test_of_a_whole_video_that_nobody_remembers_headers_may_be_a_little_off(tmp_path, frames, finished):
+    """As those of AVI and FLV are, when a run without ``--resume`` made some of a folder."""
+    clip = write_clip(tmp_path / "in.mp4", frame_count=48)
+    cut = write_clip(tmp_path / "out.mp4", frame_count=frames)
+    assert is_finished(PlannedVideo(clip, (("key", cut),)), stretch()) == finished
+
+
 def test_what_was_changed_since_is_not_what_is_remembered(planned):
     _, cut = planned.outputs[0]
     write_clip(cut, frame_count=48)

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from vitascope.cli.options import Switch
+from vitascope.errors import UsageError
 from vitascope.observe.terminal import Page
 
 __all__ = ["app"]
@@ -61,11 +62,11 @@ def clear(*parts: Annotated[str, Parameter(negative="")], everything: Switch = F
     """
     from vitascope.studio.home_contents import PARTS, clear_parts
 
-    named = [part.name for part in PARTS if part.is_spare]
-    if everything:
-        named = [part.name for part in PARTS if part.refusal is None]
+    if everything and parts:
+        raise UsageError(f"{parts[0]} and --everything: name parts, or take all")
+    named = parts or [part.name for part in PARTS if part.is_spare or (everything and part.refusal is None)]
     page = Page()
-    for part, held in clear_parts(parts or named):
+    for part, held in clear_parts(named):
         page.print(
             f"{held.folder}: {held.entries} entries removed, {held.size_bytes / 1e6:.1f} MB ({part.name})"
         )

@@ -2,7 +2,8 @@
 
 What a run with ``--resume`` or of a part of a video made is remembered below Vitascope's home, in a small file for each
 output, which names neither: which stretch was asked for, and what input and output looked like then. Of an output that
-nobody remembers, made elsewhere or changed since, the length is compared, to the frame.
+nobody remembers, made elsewhere or changed since, the length is compared: to the frame for a part of the video, and for
+the whole, where nothing has changed, as far as headers can be trusted.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _MOST_REMEMBERED = 20_000
 """Outputs; each takes a block of the disk, and what was made longest ago goes first."""
 _ROUNDING_FRAMES = 1.5
 """Containers round times, and tell a last frame's length or not."""
+_WHOLE_SECONDS, _WHOLE_SHARE = 0.5, 0.01
+"""Some headers (AVI, FLV) say a little more or less than there is. Parts are remembered, so what is not was made of a
+whole video."""
 
 
 def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
@@ -80,7 +84,7 @@ def remember_finished(planned: PlannedVideo, wanted: VideoSettings, *, resumed: 
 def _covers(video: Path, output: Path, wanted: VideoSettings) -> bool:
     made = _remembered_stretch(video, output)
     if made is None:
-        return _is_as_long(video, output, wanted)
+        return _is_as_long(video, output, wanted, has_changed=_is_remembered(output))
     start, end = _stretch(wanted)
     if made[0] != start:
         return False
@@ -102,6 +106,13 @@ def _remembered_stretch(video: Path, output: Path) -> list[float | None] | None:
         return stretch if known == _looks(video, output) and len(stretch) == 2 else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigError, InputError, OutputError):
         return None
+
+
+def _is_remembered(output: Path) -> bool:
+    try:
+        return _file_of(output).exists()
+    except (OSError, ConfigError, OutputError):
+        return False
 
 
 def _looks(video: Path, output: Path) -> dict[str, Any]:
@@ -137,14 +148,17 @@ def _changed(path: Path) -> int:
         return 0
 
 
-def _is_as_long(video: Path, output: Path, wanted: VideoSettings) -> bool:
+def _is_as_long(video: Path, output: Path, wanted: VideoSettings, *, has_changed: bool) -> bool:
     source, made = probe(video), probe(output)
     if source.duration_seconds is None or made.container == "images":
         return _has_as_many_pictures(source, made, wanted)
     if made.duration_seconds is None:
         return True
-    difference = abs(made.duration_seconds - wanted_seconds(source.duration_seconds, wanted))
-    return difference * source.average_frame_rate <= _ROUNDING_FRAMES
+    expected = wanted_seconds(source.duration_seconds, wanted)
+    tolerated = _ROUNDING_FRAMES / source.average_frame_rate
+    if _stretch(wanted) == _stretch(VideoSettings()) and not has_changed:
+        tolerated = max(tolerated, _WHOLE_SECONDS + _WHOLE_SHARE * expected)
+    return abs(made.duration_seconds - expected) <= tolerated
 
 
 def _has_as_many_pictures(source: VideoInfo, made: VideoInfo, wanted: VideoSettings) -> bool:

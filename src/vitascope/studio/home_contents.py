@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -115,7 +115,10 @@ def clear_parts(names: Sequence[str]) -> list[tuple[Part, CacheContents]]:
     for part in parts:
         if part.refusal is not None:
             raise UsageError(f"{part.name}: {part.refusal}")
-    return [(part, _clear(part)) for part in parts]
+    with ExitStack() as writers:
+        for part in parts:  # all, before anything is deleted
+            writers.enter_context(_writer_away(part))
+        return [(part, _clear(part)) for part in parts]
 
 
 def _clear(part: Part) -> CacheContents:
@@ -123,7 +126,7 @@ def _clear(part: Part) -> CacheContents:
     if part.is_cache:
         clear_cache(held.folder)
         return held
-    with wrap_output_error(held.folder, "empty it"), _writer_away(part):
+    with wrap_output_error(held.folder, "empty it"):
         for file in _files_of(part):
             if not _is_being_written(file):
                 file.unlink(missing_ok=True)
@@ -156,9 +159,11 @@ def _files_of(part: Part) -> Iterator[Path]:
 
 
 def _files(place: Path) -> Iterator[Path]:
-    """Files at and below a place; links to folders are not followed."""
+    """Files at and below a place; links to folders are not followed, and a place that is one is somebody else's."""
     if place.is_file():
         yield place
+    if place.is_symlink():
+        return
     for folder, _, names in os.walk(place):
         yield from (Path(folder, name) for name in names)
 

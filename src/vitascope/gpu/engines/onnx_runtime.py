@@ -286,7 +286,7 @@ def _require_provider(session: ort.InferenceSession, request: SessionRequest, la
             f"CUDA, cuDNN or TensorRT libraries that fit onnxruntime {ort.__version__} are missing"
         )
     if request.provider == "cpu" or not hasattr(session, "get_provider_graph_assignment_info"):
-        return  # before ONNX Runtime 1.24 a session does not report it who took what
+        return  # before ONNX Runtime 1.24 a session does not report who took what
     assigned = {part.ep_name for part in session.get_provider_graph_assignment_info()}
     if wanted not in assigned:
         raise EngineError(

@@ -10,6 +10,7 @@ joined to from the first frame on, so that nothing is stretched.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ class BlockedDecoder:
         self._name, self._spec = self._blocked.name, self._blocked.spec
         self._plain: OnnxRuntimeEngine | None = None
         """Opened for the first picture of other sides."""
+        self._opening = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -68,11 +70,13 @@ class BlockedDecoder:
             raise EngineError(f"{self._name}: closed")
         if not any(side % _WHOLE_SIDES for side in inputs[_PICTURE].shape[2:]):
             return self._blocked.run(inputs, outputs, stream=stream)
-        if self._plain is None:
-            self._plain = OnnxRuntimeEngine(self._decoder, threads=self._threads)
-        missing = {spec.name for spec in self._plain.spec.inputs} - set(inputs)
+        with self._opening:
+            if self._plain is None:
+                self._plain = OnnxRuntimeEngine(self._decoder, threads=self._threads)
+            plain = self._plain
+        missing = {spec.name for spec in plain.spec.inputs} - set(inputs)
         padded = np.pad(inputs[_PICTURE], ((0, 0), (0, 1), (0, 0), (0, 0)))
-        return self._plain.run({**inputs, **dict.fromkeys(missing, padded)}, outputs, stream=stream)
+        return plain.run({**inputs, **dict.fromkeys(missing, padded)}, outputs, stream=stream)
 
     def close(self) -> None:
         """Free both layouts; idempotent."""

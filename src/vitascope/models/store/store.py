@@ -431,8 +431,13 @@ class ModelStore:
             try:
                 unpack_archive(source, archive, unpacked, size_bytes=size_bytes)
                 _require_sha256(unpacked, entry)
-            finally:
+            except FetchError:
                 archive.unlink(missing_ok=True)  # a damaged one would be continued, and stay damaged
+                raise
+            except BaseException:  # Ctrl-C, a full disk: the archive is good
+                unpacked.unlink(missing_ok=True)
+                raise
+            archive.unlink(missing_ok=True)
             return unpacked
         assert isinstance(source, UrlSource)  # what ships with the package is never fetched
         continued = part.exists()
