@@ -220,6 +220,45 @@ def test_another_take_is_told_from_pictures_out_of_order(given: list[int], expec
     assert clock.jump_count == (1 if given[3:5] == [0, 1] else 0)
 
 
+@pytest.mark.parametrize("length", [20, 40, 50])
+@pytest.mark.parametrize("begin", [1020, 1080, 1180, 1190, 1250])
+def test_a_take_off_the_grid_of_the_one_it_overlaps_is_shown_at_full_length(begin: int, length: int) -> None:
+    """Fewer pictures than may be out of order lie before the first take's end, and one lands just behind it."""
+    clock = PresentationClock(Fraction(1, 1000), Fraction(25))
+    stamps = [clock.stamp(pts, 40) for pts in range(1000, 1361, 40)]
+    stamps += [clock.stamp(pts, length) for pts in range(begin, begin + 1000, length)]
+    assert [b - a for a, b in pairwise(stamps)] == [40] * 10 + [length] * (len(stamps) - 11)
+    assert (clock.jump_count, clock.repeated_count) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [0, 1, 2, 6, 3, 4, 5, 7, 8],  # one early by three
+        [0, 1, 2, 6, 7, 3, 4, 5, 8, 9],  # two
+        [0, 1, 2, 7, 8, 3, 4, 5, 6, 9, 10],
+        [0, 1, 2, 3, 1, 2, 4, 5],  # two again
+    ],
+)
+def test_pictures_that_fill_a_hole_are_no_take(given: list[int]) -> None:
+    clock = PresentationClock(Fraction(1, 1000), Fraction(25))
+    stamps = [clock.stamp(40 * pts, 40) for pts in [*given, *range(given[-1] + 1, 20)]]
+    assert stamps[-1] == 40 * 19
+    assert clock.jump_count == 0
+    assert clock.repeated_count > 0
+
+
+@given(st.integers(3, 40), st.integers(3, 40), st.integers(0, 3000), st.integers(20, 60), st.integers(20, 60))
+def test_clock_grows_over_takes_that_overlap(
+    first: int, second: int, begin: int, first_length: int, second_length: int
+) -> None:
+    clock = PresentationClock(Fraction(1, 1000), Fraction(25))
+    takes = [(1000 + n * first_length, first_length) for n in range(first)]
+    takes += [(begin + n * second_length, second_length) for n in range(second)]
+    stamps = [clock.stamp(pts, length) for pts, length in takes]
+    assert all(b > a for a, b in pairwise(stamps))
+
+
 def test_a_clock_that_jumps_ahead_by_a_year_goes_on(tmp_path: Path) -> None:
     year = 365 * 86_400 * 24
     path = write_clip(tmp_path / "gap.mkv", pts=[*range(12), *range(year, year + 12)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import numpy as np
@@ -14,7 +16,7 @@ from skimage import data
 from clips import write_clip
 from vitascope.errors import CorruptInputError
 from vitascope.media.reading.reader import open_video
-from vitascope.media.reading.structure import broken_at
+from vitascope.media.reading.structure import broken_at, is_joined
 
 FORMATS = {
     "mkv": "matroska,webm",
@@ -251,6 +253,93 @@ def test_a_recording_behind_another_is_no_break(tmp_path, frame_count):
     lacking = tmp_path / "lacking.ts"
     lacking.write_bytes(first[: 188 * 20] + first[188 * 30 :])
     assert broken(lacking) is not None
+
+
+class CountingPath(type(Path())):
+    """Counts what is read through it."""
+
+    read_bytes_count = 0
+
+    def open(self, *args, **kwargs):
+        file = super().open(*args, **kwargs)
+        outer = self
+
+        class Counting:
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                file.close()
+
+            def __getattr__(self, name):
+                return getattr(file, name)
+
+            def read(self, size=-1):
+                content = file.read(size)
+                outer.read_bytes_count += len(content)
+                return content
+
+        return Counting()
+
+
+def transport_packets(times, pid=256):
+    """A packet for each picture, with nothing but its time. uint8 [n, 188]."""
+    packets = np.full((len(times), 188), 0xFF, np.uint8)
+    counters = np.arange(len(times)) & 0xF
+    packets[:, :3] = 0x47, 0x40 | pid >> 8, pid & 0xFF
+    packets[:, 3] = 0x10 | counters
+    packets[:, 4:13] = 0, 0, 1, 0xE0, 0, 0, 0x80, 0x80, 5
+    packets[:, 13] = 0x21 | times >> 29 & 0xE
+    packets[:, 14], packets[:, 15] = times >> 22 & 0xFF, times >> 14 & 0xFE | 1
+    packets[:, 16], packets[:, 17] = times >> 7 & 0xFF, times << 1 & 0xFE | 1
+    return packets
+
+
+@pytest.mark.parametrize("lead_bytes", [0, 4])
+@pytest.mark.parametrize(
+    ("first_share", "expected"),
+    [(1.0, False), (0.03, True), (0.5, True), (0.97, True)],
+)
+def test_joined_takes_are_found_in_a_long_file(tmp_path, lead_bytes, first_share, expected):
+    count = (140 << 20) // 188
+    number = np.arange(count)
+    first = round(count * first_share)
+    packets = transport_packets(90_000 + 1_800 * np.where(number < first, number, number - first))
+    path = tmp_path / "long.ts"
+    np.pad(packets, ((0, 0), (lead_bytes, 0))).tofile(path)  # four bytes of time stand before, in M2TS
+    assert is_joined(path, "mpegts", stream_id=256) is expected
+    path.unlink()
+
+
+def test_a_clock_that_begins_anew_behind_its_last_tick_is_no_join(tmp_path):
+    count = (140 << 20) // 188
+    path = tmp_path / "long.ts"
+    transport_packets(((1 << 33) - 1_000_000 + 1_800 * np.arange(count)) % (1 << 33)).tofile(path)
+    assert not is_joined(path, "mpegts", stream_id=256)
+    path.unlink()
+
+
+def test_little_of_a_long_file_is_read_for_joined_takes_and_once(tmp_path):
+    path = CountingPath(tmp_path / "long.ts")
+    with Path(path).open("wb") as file:
+        file.write(transport_packets(1_800 * np.arange(5_000)).tobytes())
+        file.truncate(20 << 30)
+    began = time.process_time()
+    assert not is_joined(path, "mpegts", stream_id=256)
+    assert time.process_time() - began < 2
+    once = path.read_bytes_count
+    assert 0 < once <= 130 << 20
+    assert not is_joined(path, "mpegts", stream_id=256)
+    assert path.read_bytes_count == once
+
+
+def test_a_file_that_was_written_anew_is_looked_at_again(tmp_path):
+    path = tmp_path / "in.ts"
+    take = transport_packets(1_800 * np.arange(50)).tobytes()
+    path.write_bytes(take)
+    assert not is_joined(path, "mpegts", stream_id=256)
+    path.write_bytes(take * 2)
+    assert is_joined(path, "mpegts", stream_id=256)
 
 
 def hurt_at(path, place, value):

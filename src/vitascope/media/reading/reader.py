@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, pairwise
 from math import ceil
 from os import PathLike
 from pathlib import Path
@@ -55,6 +56,8 @@ _QUARTER_TURNS: tuple[Rotation, ...] = (0, 90, 180, 270)
 _MICROSECOND = Fraction(1, 1_000_000)
 _MOST_OUT_OF_ORDER = 16
 """Pictures that decoders keep at most (ITU-T H.264, A.3): behind damage so many may come out of order."""
+_STEADY_COUNT = 3
+"""Pictures that make a take."""
 _SEEK_MARGINS_SECONDS = (0, 2, 10, 60)
 """Seconds before the target to seek to, in turn, until a picture at or before the target comes out."""
 
@@ -488,7 +491,9 @@ class PresentationClock:
     """Gives every picture a pts that grows, keeping the file's own wherever it does.
 
     A pts that goes back begins a new recording, which goes on where time was, unless a later one is nearer to where the
-    old one would have gone on: then what came between was out of order. So it is with one that jumps far ahead.
+    old one would have gone on: then what came between was out of order. So it is with one that jumps far ahead. Three
+    in a row at steady spacing, each at a time that the old recording had shown, are a new one whatever follows: what
+    is out of order fills a hole.
 
     Args:
         time_base: Seconds a tick.
@@ -504,6 +509,7 @@ class PresentationClock:
         self._last_pts = 0
         self._last_duration = 0
         self._left: _LeftClock | None = None
+        self._shown = _last_shown()
         self.adjusted_count = 0
         """Pictures that did not keep the file's pts."""
         self.repeated_count = 0
@@ -515,6 +521,7 @@ class PresentationClock:
         """Begin at another place of the file."""
         self.shift = self._last_duration = 0
         self._last = self._left = None
+        self._shown = _last_shown()
         self.adjusted_count = self.repeated_count = self.jump_count = 0
 
     def stamp(self, pts: int | None, duration: int) -> int:
@@ -530,6 +537,7 @@ class PresentationClock:
         self._last, self._last_duration = result, duration
         if pts is not None:
             self._last_pts = pts
+            self._shown.append(pts)
         return result
 
     def _place(self, pts: int | None) -> int:
@@ -541,27 +549,47 @@ class PresentationClock:
         if self._left is not None:
             self._decide(self._left, pts, length)
         if not 0 <= pts - self._last_pts <= self._longest_pause:
-            self._leave(self._last + length - pts)
+            self._leave(self._last + length - pts, length)
         elif pts + self.shift <= self._last and self._left is None:
             self.repeated_count += 1
         if self._left is not None:
             self._left.picture_count += 1
         return max(pts + self.shift, self._last + 1)
 
-    def _leave(self, shift: int) -> None:
-        self._left = _LeftClock(self._last_pts, self.shift)
+    def _leave(self, shift: int, length: int) -> None:
+        self._left = _LeftClock(self._last_pts, self.shift, length, self._shown)
+        self._shown = _last_shown()
         self.shift = shift
         self.jump_count += 1
 
     def _decide(self, left: _LeftClock, pts: int, length: int) -> None:
         """Go back to the clock that was left where this picture belongs to it, or forget it."""
-        if left.last_pts < pts < left.last_pts + length + abs(pts - self._last_pts - length):
+        if self._is_another_take(left, pts, length):
+            self._left = None
+        elif left.last_pts < pts < left.last_pts + length + abs(pts - self._last_pts - length):
             self.shift, self._last_pts = left.shift, left.last_pts
             self.jump_count -= 1
             self.repeated_count += left.picture_count
+            left.shown.extend(self._shown)
+            self._shown = left.shown
             self._left = None
         elif left.picture_count > _MOST_OUT_OF_ORDER:
             self._left = None
+
+    def _is_another_take(self, left: _LeftClock, pts: int, length: int) -> bool:
+        """True where this picture and those before it run at steady spacing through times that were shown."""
+        reach = max(length, left.length) / 2
+        run = [*self._shown, pts][-_STEADY_COUNT:]
+        is_steady = all(4 * abs(after - before - length) <= length for before, after in pairwise(run))
+        return (
+            len(run) == _STEADY_COUNT
+            and is_steady
+            and all(any(abs(time - shown) <= reach for shown in left.shown) for time in run)
+        )
+
+
+def _last_shown() -> deque[int]:
+    return deque(maxlen=_MOST_OUT_OF_ORDER + 1)
 
 
 @dataclass(slots=True)
@@ -570,6 +598,10 @@ class _LeftClock:
 
     last_pts: int
     shift: int
+    length: int
+    """Ticks its last picture is shown."""
+    shown: deque[int]
+    """The last pts of it."""
     picture_count: int = 0
     """Pictures since."""
 

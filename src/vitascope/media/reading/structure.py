@@ -10,6 +10,7 @@ import mmap
 import re
 import struct
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -52,22 +53,45 @@ def broken_at(path: Path, container: str, *, stream_id: int = -1, came: int | No
 
 
 def is_joined(path: Path, container: str, *, stream_id: int) -> bool:
-    """True for MPEG-TS whose clock goes back on the way, up to where its structure breaks.
+    """True for MPEG-TS whose clock goes back on the way. The answer is kept for as long as the file stays as it is.
+
+    Up to 128 MB all of it is read, to where its structure breaks. Of longer files 128 places are, a megabyte each: a
+    take is missed where it is shorter than the way between two places and its last time that was seen lies before the
+    next one's. Two takes of which the first is twice as long as that way are always told apart.
 
     Args:
         path: The file.
         container: FFmpeg's name of its format.
         stream_id: The video's PID.
     """
-    if container != "mpegts" or isinstance(path, RemotePath) or path.stat().st_size < _SMALLEST_FILE_BYTES:
+    if container != "mpegts" or isinstance(path, RemotePath):
         return False
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        content = np.frombuffer(data, np.uint8)
-        try:
-            decoded_at = _walked_packets(content, stream_id)[1][:, 1]
-        finally:
-            del content  # the map cannot be closed while it is looked at
-    return bool(_goes_back(decoded_at[:-1], decoded_at[1:]).any())
+    status = path.stat()
+    if status.st_size < _SMALLEST_FILE_BYTES:
+        return False
+    return _clock_goes_back(path, status.st_size, status.st_mtime_ns, stream_id)
+
+
+@lru_cache(maxsize=256)
+def _clock_goes_back(path: Path, size: int, _changed_ns: int, pid: int) -> bool:
+    if size <= _PLACE_COUNT * _PLACE_BYTES:
+        with path.open("rb") as whole, mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            content = np.frombuffer(data, np.uint8)
+            try:
+                decoded_at = _walked_packets(content, pid)[1][:, 1]
+            finally:
+                del content  # the map cannot be closed while it is looked at
+        return bool(_goes_back(decoded_at[:-1], decoded_at[1:]).any())
+    decoded_at = np.empty(0, np.int64)
+    with path.open("rb", buffering=0) as file:
+        length = _packet_grid(np.frombuffer(file.read(_PLACE_BYTES), np.uint8))[0]
+        for place in range(_PLACE_COUNT):
+            file.seek((size - _PLACE_BYTES) * place // (_PLACE_COUNT - 1) // length * length)
+            here = _walked_packets(np.frombuffer(file.read(_PLACE_BYTES), np.uint8), pid)[1][:, 1]
+            decoded_at = np.concatenate([decoded_at[-1:], here])
+            if _goes_back(decoded_at[:-1], decoded_at[1:]).any():
+                return True
+    return False
 
 
 def walks(container: str) -> bool:
@@ -315,6 +339,8 @@ def _palette_bytes(packed: int) -> int:
 _TS_PACKET_BYTES = (188, 192, 204)
 _SYNC = 0x47
 _PACKETS_AT_A_TIME = 1 << 18
+_PLACE_COUNT, _PLACE_BYTES = 128, 1 << 20
+"""Where a long file is looked at for joined takes, and how much: a picture of most begins in a megabyte."""
 _PACKETS_TO_TELL = 1 << 12
 _START_CODE = np.array([0, 0, 1], np.uint8)
 _SHOWN_AT, _DECODED_AT, _TIME_BYTES = 9, 14, 5
