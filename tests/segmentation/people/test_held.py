@@ -213,23 +213,18 @@ def test_the_setting_acts_with_and_without_a_choice_of_people(film, monkeypatch)
     assert box_of(mattes(**{"people.keep_held": True, "people.keep": 2})) < 20
 
 
-def test_its_network_is_opened_once_for_the_films_of_a_runner_and_closed_with_it(
-    film, model_store, monkeypatch
-):
+def test_its_network_is_opened_once_for_the_films_of_a_runner_and_closed_with_it(film, home, monkeypatch):
     opened, closed = [], []
 
     def open_it(path, *, threads):
         opened.append((path, threads))
         return SimpleNamespace(find=blue, close=lambda: closed.append(path))
 
-    pull = ModelStore.pull
     isnet = Path("isnet.onnx")
-    monkeypatch.setattr(
-        ModelStore, "pull", lambda self, name, **how: isnet if name == "isnet" else pull(self, name, **how)
-    )
+    monkeypatch.setattr(ModelStore, "pull", lambda _, name: {"isnet": isnet}[name])
     monkeypatch.setattr(film_run, "SalientObjects", open_it)
     loaded = load_settings(flags={"people.keep_held": True, "processing.num_threads": 1})
-    with film_run.FilmRunner(loaded, store=model_store) as runner:
+    with film_run.FilmRunner(loaded, store=ModelStore(home)) as runner:
         assert not opened
         for _ in range(2):
             with runner.open_video(film) as reader, film_run.FilmRun(runner, reader, []):
