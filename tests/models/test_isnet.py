@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +46,7 @@ def test_what_stands_out_comes_at_the_pictures_own_size(tmp_path: Path) -> None:
     onnx.save(network(), path)
     rgb = np.zeros((90, 160, 3), np.uint8)
     rgb[:, 80:] = 250, 10, 10
-    with closing(SalientObjects(path, threads=1)) as salient:
+    with SalientObjects(path, threads=1) as salient:
         found = salient.find(rgb)
     assert found.shape == (90, 160)
     assert found.dtype == np.float32

@@ -8,7 +8,8 @@ The file as it comes has one size of picture written into it, 1024 x 1024; other
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 import cv2
 import numpy as np
@@ -47,6 +48,16 @@ class SalientObjects:
         except Exception as error:  # protobuf has errors of its own
             raise ModelError(f"{path}: not ISNet: {error}") from error
         self._engine = OnnxRuntimeEngine(network.SerializeToString(), threads=threads, label="isnet")
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that frees the engine."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free the engine."""
+        self.close()
 
     def close(self) -> None:
         """Free the engine."""

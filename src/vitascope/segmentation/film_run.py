@@ -33,6 +33,7 @@ from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.encoding import Encoding
+from vitascope.models.isnet import SalientObjects
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
@@ -45,6 +46,7 @@ from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, int8_ne
 from vitascope.segmentation.matting.networks import FetchProgress, open_network
 from vitascope.segmentation.notes import notes_on, notes_on_reading
 from vitascope.segmentation.output_encoding import encoding_for, hardware_for
+from vitascope.segmentation.people.held import FindSalient
 from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
@@ -117,6 +119,7 @@ class FilmRunner:
         self.loaded = loaded
         self.settings = settings = loaded.settings
         self.store = store
+        self._salient: SalientObjects | None = None
         self.device = select_device(settings.gpu.device, index=settings.gpu.device_id)
         self.streams = open_streams(self.device, settings)
         # OpenCV splits a frame over its own threads; stages overlap instead, so one is enough for each. The setting is
@@ -144,9 +147,24 @@ class FilmRunner:
         self.close()
 
     def close(self) -> None:
-        """Free the network, and give OpenCV its threads back."""
+        """Free the networks, and give OpenCV its threads back."""
         self.chosen.network.close()
+        if self._salient is not None:
+            self._salient.close()
+            self._salient = None
         self._give_back()
+
+    def open_salient(self) -> FindSalient:
+        """What finds held things: opened when first asked for, and kept for the films that follow.
+
+        Raises:
+            ModelError: Its network cannot be had.
+            EngineError: The engine cannot load it.
+        """
+        if self._salient is None:
+            threads = self.settings.processing.num_threads
+            self._salient = SalientObjects(self.store.pull("isnet"), threads=threads)
+        return self._salient.find
 
     def take(self, loaded: LoadedSettings) -> None:
         """Use other settings from the next film on; network, device and threads stay as they were opened.
@@ -378,7 +396,7 @@ class FilmRun:
         self.notes: tuple[str, ...] = ()
         """What the user should know of what is kept."""
         if around is None and settings.people.active:
-            keeping = Keeping(reader, self.vr, settings, store=runner.store)
+            keeping = Keeping(reader, self.vr, settings, open_salient=runner.open_salient)
             around, self.notes = keeping.around, keeping.notes
         self._stack = ExitStack()
         try:

@@ -298,7 +298,8 @@ def _run(
     ]
     around = None
     if settings.people.active:
-        around = Keeping(reader, vr, settings, moment=frames.seconds_of(frame), store=runner.store).around
+        moment = frames.seconds_of(frame)
+        around = Keeping(reader, vr, settings, moment=moment, open_salient=runner.open_salient).around
     with FilmRun(runner, reader, kinds, around=around) as film:
         pipeline = film.pipeline([frame], wants_alpha=lambda _: False, first_frame_soon=True)
         with closing(pipeline.stream()) as steps:

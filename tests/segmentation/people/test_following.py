@@ -159,6 +159,47 @@ def test_who_stands_behind_something_narrow_or_for_a_moment_is_one_person(width,
     assert set(np.unique(labels)) == {0, 1}
 
 
+def behind_a_gap(steps, gap_at):
+    """Without the cells of the columns (first, end) that are hidden in each frame, if any are."""
+    for n, (rgb, alpha, truth) in enumerate(steps):
+        if columns := gap_at(n):
+            hidden = slice(*columns)
+            alpha[:, hidden], truth[:, hidden], rgb[:, hidden] = 0, 0, 0.3
+        yield rgb, alpha, truth
+
+
+def wide(steps):
+    """Somebody who fills half of the picture's width."""
+    for rgb, _, _ in steps:
+        rgb[10:, 30:90] = np.repeat(rgb[10:, 52:68], 4, axis=1)[:, :60]
+        truth = np.zeros(SIZE, np.uint8)
+        truth[10:, 30:90] = 1
+        yield rgb, truth.astype(np.float32), truth
+
+
+@pytest.mark.parametrize("gap", [3, 6, 9, 18])  # 5 % and 15 % of the person's width, and of the picture's
+@pytest.mark.parametrize("frames", [12, 60])
+def test_who_was_whole_and_then_has_a_gap_that_stays_as_wide_is_one_person(gap, frames):
+    steps = behind_a_gap(
+        wide(shot({1: lambda t: 60}, 50 + frames)),
+        lambda n: (60 - gap // 2, 60 - gap // 2 + gap) if 30 <= n < 30 + frames else None,
+    )
+    follower, labels, truths = followed(steps)
+    assert len(follower.confirmed) == 1
+    assert np.array_equal(labels, truths)
+
+
+def test_whose_middle_the_matte_loses_more_and_more_is_one_person():
+    follower, labels, _ = followed(
+        behind_a_gap(
+            wide(shot({1: lambda t: 60}, 70)),
+            lambda n: (60 - (n - 20) // 2, 60 + (n - 20) // 2) if n > 20 else None,
+        )
+    )
+    assert len(follower.confirmed) == 1
+    assert set(np.unique(labels)) == {0, 1}
+
+
 def test_who_comes_in_later_gets_the_next_number():
     follower, _, _ = followed(shot({1: lambda t: 30, 2: lambda t: 130 - 50 * t}, 30))
     first, second = sorted(follower.confirmed, key=lambda track: track.first_pts)

@@ -16,6 +16,7 @@ from vitascope.errors import ModelUnavailableError
 from vitascope.media.reading.reader import open_video
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation import film_run
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.people import hinted
 from vitascope.segmentation.people.held import HeldThings
@@ -190,7 +191,9 @@ def test_the_setting_acts_with_and_without_a_choice_of_people(film, monkeypatch)
         return Path("isnet.onnx")
 
     monkeypatch.setattr(ModelStore, "pull", pull)
-    monkeypatch.setattr(hinted, "SalientObjects", lambda *_, **__: SimpleNamespace(find=blue))
+    monkeypatch.setattr(
+        film_run, "SalientObjects", lambda *_, **__: SimpleNamespace(find=blue, close=lambda: None)
+    )
 
     def mattes(**settings):
         with Segmenter(settings=settings) as segmenter:
@@ -208,6 +211,26 @@ def test_the_setting_acts_with_and_without_a_choice_of_people(film, monkeypatch)
     assert np.abs(held[:, :, 30:].astype(int) - everybody[:, :, 30:]).mean() < 2
     assert box_of(mattes(**{"people.keep_held": True, "people.keep": 1})) > 100
     assert box_of(mattes(**{"people.keep_held": True, "people.keep": 2})) < 20
+
+
+def test_its_network_is_opened_once_for_the_films_of_a_runner_and_closed_with_it(film, home, monkeypatch):
+    opened, closed = [], []
+
+    def open_it(path, *, threads):
+        opened.append((path, threads))
+        return SimpleNamespace(find=blue, close=lambda: closed.append(path))
+
+    isnet = Path("isnet.onnx")
+    monkeypatch.setattr(ModelStore, "pull", lambda _, name: {"isnet": isnet}[name])
+    monkeypatch.setattr(film_run, "SalientObjects", open_it)
+    loaded = load_settings(flags={"people.keep_held": True, "processing.num_threads": 1})
+    with film_run.FilmRunner(loaded, store=ModelStore(home)) as runner:
+        assert not opened
+        for _ in range(2):
+            with runner.open_video(film) as reader, film_run.FilmRun(runner, reader, []):
+                assert not closed
+        assert opened == [(isnet, 1)]
+    assert closed == [isnet]
 
 
 def test_without_its_network_it_is_an_error(film):

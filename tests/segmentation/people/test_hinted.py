@@ -13,6 +13,7 @@ from vitascope.media.reading.reader import open_video
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.batch import plan_batch, segment_all
 from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.people import strokes
 from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.people.scan import find_people
 from vitascope.segmentation.people.table import known_people
@@ -215,3 +216,32 @@ def test_a_stroke_at_one_moment_is_that_of_the_whole_film(clip, home, tmp_path):
             moment = float(frame.pts * reader.info.time_base)
             (near,) = Keeping(reader, vr, loaded.settings, moment=moment).layers
             assert np.array_equal(near.share_at(frame), whole.share_at(frame)), moment
+
+
+def test_strokes_of_a_frame_share_its_pictures_which_do_not_outlive_them(clip, home, tmp_path, monkeypatch):
+    points = "[[0.27, 0.3], [0.27, 0.95]]"
+    marks = [(0.25, "remove"), (0.75, "keep"), (0.25, "keep"), (0.75, "remove")]
+    hints = tmp_path / "in.hints.yaml"
+    hints.write_text(
+        "marks:\n"
+        + "".join(f"  - at: {at}\n    stroke: {points}\n    radius: 0.1\n    do: {do}\n" for at, do in marks)
+    )
+    loaded = load_settings(flags={"people.hints": hints})
+    find_people(clip, loaded, store=ModelStore(home))
+    begins = []
+
+    def count(video, *, start_seconds, end_seconds):
+        begins.append(start_seconds)
+        return open_video(video, start_seconds=start_seconds, end_seconds=end_seconds)
+
+    monkeypatch.setattr(strokes, "open_video", count)
+    added = []
+    monkeypatch.setattr(
+        "vitascope.segmentation.people.hinted.StrokeLayer",
+        lambda carried: added.extend(one.adds for one in carried),
+    )
+    with open_video(clip) as reader:
+        assert Keeping(reader, vr_of(reader.info, loaded.settings.video), loaded.settings).layers
+    assert added == [do == "keep" for _, do in marks]
+    assert len(begins) == len(set(begins)) == 2
+    assert strokes._pictures.cache_info().currsize == 0

@@ -70,7 +70,9 @@ _OUT_OF_REACH = 0.04
 """Share of the width beyond which a part of the matte is no limb of somebody."""
 _MOST_TRACKS: Final = 200
 _HALF, _PARTED_FRAMES = 0.25, 10
-"""Who is in two parts beside one another, each of that share of their area, for so many frames, is two people."""
+"""Who is in two parts that moved apart, each of that share of their area, for so many frames, is two people."""
+_GROWN = 0.25
+"""By how much of the width of both together the gap between two people grows who part: about half a person's width."""
 _HELD_BACK = 120
 """Frames that are given out again when who was in them together turns out to be two."""
 _SMOOTH_SIGMA = 0.8
@@ -120,7 +122,11 @@ class Track:
     begin: int = 0
     """Number of the frame in which they were found."""
     parted_frames: int = 0
-    """Frames since they are in two parts beside one another."""
+    """Frames since they are in two parts that moved apart."""
+    whole_width: int = 0
+    """Columns from the left to the right of them when they were last in one part."""
+    least_gap: int | None = None
+    """The fewest columns between their two parts since; None while they are in one."""
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -702,7 +708,7 @@ class ShotFollower:
                 self._crossings.remove(crossing)
 
     def _tell_apart(self) -> None:
-        """Make two of who was there together from the beginning, once they are apart."""
+        """Make two of who was there together from the beginning, once they moved apart."""
         for track in [one for one in self.tracks.values() if self.is_alone(one.number)]:
             parts = self._halves(track)
             track.parted_frames = track.parted_frames + 1 if parts else 0
@@ -711,18 +717,30 @@ class ShotFollower:
                 self._split(track, parts)
 
     def _halves(self, track: Track) -> list[npt.NDArray[np.bool_]]:
-        """The two largest parts that somebody is in, from left to right, if they lie beside one another; or none."""
+        """The two largest parts that somebody is in, from left to right, if they moved apart; or none.
+
+        Whom a pillar hides in the middle is in two parts, too; but those keep their distance. Where instead the
+        matte's gap grows, left and right of it stay where they are.
+        """
         own = self._pending[-1].labels == track.number
         count, parts, stats, _ = cv2.connectedComponentsWithStats(own.astype(np.uint8), connectivity=8)
+        columns = np.flatnonzero(own.any(axis=0))
+        spread = int(columns[-1] - columns[0]) + 1 if len(columns) else 0
         large = sorted(range(1, count), key=lambda part: -int(stats[part, cv2.CC_STAT_AREA]))[:2]
         if len(large) < 2 or stats[large[1], cv2.CC_STAT_AREA] < max(_HALF * track.area, self._least):
+            track.whole_width, track.least_gap = spread, None
             return []
         first, second = sorted(large, key=lambda part: int(stats[part, cv2.CC_STAT_LEFT]))
         left, top, width, height = (int(side) for side in stats[first, :4])
         other_left, other_top, _, other_height = (int(side) for side in stats[second, :4])
+        gap = max(other_left - (left + width), 0)
+        track.least_gap = gap if track.least_gap is None else min(track.least_gap, gap)
+        grown = min(gap - track.least_gap, spread - track.whole_width)
         common = min(top + height, other_top + other_height) - max(top, other_top)
-        if other_left - (left + width) < _OUT_OF_REACH * self._size[1] or common < 0.5 * min(
-            height, other_height
+        if (
+            gap < _OUT_OF_REACH * self._size[1]
+            or grown < _GROWN * track.whole_width
+            or common < 0.5 * min(height, other_height)
         ):
             return []
         return [np.asarray(parts == part) for part in (first, second)]

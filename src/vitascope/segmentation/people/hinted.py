@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -12,16 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.config import Settings, vitascope_home
+from vitascope.config import Settings
 from vitascope.config.hints import Eye, Hints, Mark, PeopleRule, Timed, read_hints
 from vitascope.errors import UsageError
 from vitascope.media.reading.reader import VideoReader
-from vitascope.models.isnet import SalientObjects
 from vitascope.models.network import NetworkInput
-from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.batch import Estimator
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people, numbers_of
-from vitascope.segmentation.people.held import HeldThings
+from vitascope.segmentation.people.held import FindSalient, HeldThings
 from vitascope.segmentation.people.kept import KeptPeople, Layer, PeopleLayer
 from vitascope.segmentation.people.regions import RegionLayer
 from vitascope.segmentation.people.strokes import StrokeLayer, carried_strokes, stroke_bounds
@@ -80,8 +79,8 @@ class Keeping:
     """Only this part is looked at, from and up to, in seconds; None for all of the film."""
     scanned: Path | None = None
     """Who is in the film; where ``known_people`` finds it when None."""
-    store: ModelStore | None = None
-    """Where the network that finds held things lies; the usual place when None."""
+    open_salient: Callable[[], FindSalient] | None = None
+    """Opens what finds held things; ``around`` asks for it where they are kept. The caller closes it."""
 
     def around(self, inner: Estimator, shown: NetworkInput) -> Estimator:
         """The link, for ``StreamMatting``.
@@ -91,9 +90,8 @@ class Keeping:
         """
         if not self.settings.people.keep_held:
             return KeptPeople(inner, self.layers)
-        store = self.store or ModelStore(vitascope_home())
-        salient = SalientObjects(store.pull("isnet"), threads=self.settings.processing.num_threads)
-        return KeptPeople(inner, self.layers, things=HeldThings(salient.find), shown=shown)
+        assert self.open_salient is not None  # who mattes gives it
+        return KeptPeople(inner, self.layers, things=HeldThings(self.open_salient()), shown=shown)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def carried_strokes(
     Raises:
         InputError: The film cannot be read.
     """
-    carried = []
+    wanted: list[tuple[Mark, _Stretch]] = []
     for mark, bounds in zip(marks, stroke_bounds(marks, table), strict=True):
         if span is not None and not (bounds[0] < span[1] and span[0] < bounds[1]):
             continue
@@ -128,17 +128,23 @@ def carried_strokes(
             way = moment - mark.at
             first, last = mark.at + min(math.floor(way), 0), mark.at + max(math.ceil(way), 0)
             bounds = max(bounds[0], first - _NEARBY_SECONDS), min(bounds[1], last + _NEARBY_SECONDS)
-        carried.append(
-            _carried(
-                _Stretch(video, table.facts.fingerprint, *bounds),
+        wanted.append((mark, _Stretch(video, table.facts.fingerprint, *bounds)))
+    carried: dict[int, Stroked] = {}
+    try:
+        # Those of one stretch follow one another: its pictures are read once.
+        for place in sorted(range(len(wanted)), key=lambda place: wanted[place][1]):
+            mark, stretch = wanted[place]
+            carried[place] = _carried(
+                stretch,
                 mark.model_copy(update={"line": 0}),
                 table.pts_at(mark.at),
                 regions=tuple(regions),
                 rotation=rotation_degrees,
                 eyes=eyes,
             )
-        )
-    return carried
+    finally:
+        _pictures.cache_clear()  # of ten seconds of VR video they take more than 100 MB
+    return [carried[place] for place in range(len(wanted))]
 
 
 def stroke_bounds(marks: Sequence[Mark], table: PeopleTable) -> Iterator[tuple[float, float]]:
@@ -207,11 +213,11 @@ def _carried(
     return Stroked(tuple(pts), packed, masks[at].shape, adds=mark.do == "keep")
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def _pictures(
     stretch: _Stretch, regions: tuple[Region, ...], rotation: Rotation
 ) -> tuple[list[int], list[Grey]]:
-    """Time stamps and small grey pictures [E, rows, columns] of a stretch: all strokes of a frame share them."""
+    """Time stamps and small grey pictures [E, rows, columns] of a stretch: its strokes share them."""
     begin, end = stretch.begin_seconds, stretch.end_seconds
     height, width = regions[0].size if rotation in (0, 180) else regions[0].size[::-1]
     shrink = max(height, width) / _GRID_SIDE

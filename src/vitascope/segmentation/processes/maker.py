@@ -291,7 +291,12 @@ class StretchMaker:
                 span = seen_seconds(reader, film, order.stretch)
                 vr = vr_of(reader.info, runner.settings.video)
                 around = Keeping(
-                    reader, vr, runner.settings, span=span, scanned=film.scanned, store=runner.store
+                    reader,
+                    vr,
+                    runner.settings,
+                    span=span,
+                    scanned=film.scanned,
+                    open_salient=runner.open_salient,
                 ).around
             run = stack.enter_context(
                 FilmRun(
