@@ -31,7 +31,7 @@ from vitascope.config.gpus import checked_gpus
 from vitascope.config.loading import engine_cache
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
-from vitascope.gpu.memory.host_heap import share_heaps
+from vitascope.gpu.memory.host_heap import keep_heaps_small
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink
@@ -191,7 +191,7 @@ def animate_file(
         KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
     """
     began = perf_counter()
-    share_heaps()
+    keep_heaps_small()
     _refuse_clashes(portrait, driver, out, record)
     if may_replace is not None:
         may_replace([path for path in (out, record) if path is not None and path.is_file()])

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import FrameType
 
 from vitascope.errors import OutputError
-from vitascope.gpu.memory.host_heap import share_heaps
+from vitascope.gpu.memory.host_heap import keep_heaps_small
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.standard_streams import outlive_readers
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         outlive_readers()
         _end_as_ctrl_c_does()
         gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
-        share_heaps()
+        keep_heaps_small()
         lacking = _lacking_memory()
         if lacking is not None and not _HELP.intersection(sys.argv[1:]):
             sys.stderr.write(f"vitascope: {lacking}\n")

@@ -27,7 +27,7 @@ import cv2
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import peak_memory_bytes, select_device
 from vitascope.frames import Frame, Plane
-from vitascope.gpu.memory.host_heap import give_back_free_memory, share_heaps
+from vitascope.gpu.memory.host_heap import give_back_free_memory, keep_heaps_small
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
@@ -115,7 +115,7 @@ class FilmRunner:
         keeps_mattes: bool = True,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
-        share_heaps()
+        keep_heaps_small()
         self.loaded = loaded
         self.settings = settings = loaded.settings
         self.store = store

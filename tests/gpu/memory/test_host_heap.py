@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitascope.gpu.memory.host_heap import give_back_free_memory, share_heaps
+from vitascope.gpu.memory.host_heap import give_back_free_memory, keep_heaps_small
 
 HEAPS_OF_THREADS = """
 import ctypes, sys, threading
 from pathlib import Path
-from vitascope.gpu.memory.host_heap import share_heaps
+from vitascope.gpu.memory.host_heap import keep_heaps_small
 
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
-if sys.argv[1] == "shared":
-    share_heaps()
+if sys.argv[1] == "kept small":
+    keep_heaps_small()
 together = threading.Barrier(12)
 blocks = set()
 
@@ -46,8 +46,37 @@ def test_threads_share_two_heaps():
         command = [sys.executable, "-c", HEAPS_OF_THREADS, word]
         return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
-    assert heaps("shared") <= 2
+    assert heaps("kept small") <= 2
     assert heaps("own") > 2
+
+
+PICTURES = """
+import ctypes, sys
+from vitascope.gpu.memory.host_heap import keep_heaps_small
+
+library = ctypes.CDLL(None)
+library.malloc.restype = ctypes.c_void_p
+library.free.argtypes = [ctypes.c_void_p]
+if sys.argv[1] == "kept small":
+    keep_heaps_small()
+library.free(library.malloc(20 << 20))  # from now on glibc would take up to 20 MiB from the heap
+for block in (library.malloc(6 << 20), library.malloc(1 << 20)):
+    size_and_flags = ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value
+    print(int(not size_and_flags & 2))
+"""
+
+
+@needs_glibc
+@pytest.mark.parametrize(("word", "in_heap"), [("kept small", [0, 1]), ("own", [1, 1])])
+def test_pictures_lie_beside_the_heaps(word, in_heap):
+    command = [
+        sys.executable,
+        "-c",
+        PICTURES,
+        word,
+    ]  # bit 1 of a block's size says that its pages are its own
+    printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    assert [int(value) for value in printed.split()] == in_heap
 
 
 @needs_glibc
@@ -69,5 +98,5 @@ def test_free_memory_goes_back_to_the_system():
 
 def test_both_may_be_called_again_and_again():
     for _ in range(3):
-        share_heaps()
+        keep_heaps_small()
         give_back_free_memory()
