@@ -154,20 +154,16 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
     return session
 
 
-_AS_REQUESTED = 1
-"""ONNX Runtime's ``kSameAsRequested``."""
-
-
 @cache
 def _have_shared_scratch_memory() -> None:
     """Let all networks of this process share one piece of scratch memory.
 
     The halves of RVM run in turn, so what one leaves the next one takes: when it was written, a third less memory at
     768x432 and half the page faults before the first frame (no row is kept). It stays with the process when sessions
-    are closed, and grows by what is asked for, where ONNX Runtime's default is to double it.
+    are closed.
     """
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"arena_extend_strategy": _AS_REQUESTED}))
+    ort.create_and_register_allocator(memory, None)
 
 
 def _providers(request: SessionRequest) -> list[Any]:
