@@ -337,8 +337,9 @@ def measure(kind: type[Rvm] | type[DeepLab], steps: int) -> list[dict[str, Any]]
         add(f"batched, paced {PACE_HZ}/s", {**paced, "timeout_ms": LIVE.timeout_ms})
     paced, _ = from_threads(turns(graphs), graphs, pictures, 2 * PACE_HZ, pace_hz=PACE_HZ)
     add(f"graphs shared, paced {PACE_HZ}/s", paced)
-    eager.engine.close()
-    graphs.engine.close()
+    for network in (eager, graphs):
+        if network.engine is not None:
+            network.engine.close()
     return found
 
 
