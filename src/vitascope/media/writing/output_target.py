@@ -415,6 +415,11 @@ def _make_parents(target: Path) -> list[Path]:
             target.parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent)) from error
+        except FileNotFoundError as error:
+            nearest = next(folder for folder in target.absolute().parents if folder.exists())
+            raise OutputError(
+                f"{target}: cannot create its folder: nothing can be created in {nearest}; write to another folder"
+            ) from error
     return missing
 
 
