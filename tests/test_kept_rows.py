@@ -11,7 +11,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 UNCOMMITTED = {
     "batching", "bench_compare", "liveportrait", "optimizer", "preprocess_cuda", "rvm_cuda", "rvm_drift",
-    "segment_cuda", "selfie_gate_videos", "toolkit",
+    "segment_cuda", "toolkit",
 }  # fmt: skip
 """Files with rows of before uncommitted sources were refused, each to go with its next measurement; none is added."""
 
