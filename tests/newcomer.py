@@ -246,6 +246,8 @@ def main() -> int:
         "folder", nargs="?", type=Path, help="walk and keep everything here; it must be empty"
     )
     options = parser.parse_args()
+    # In the background a shell has Ctrl-C ignored, and who ignores it hands that on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="newcomer-") as temporary:
         folder = (options.folder or Path(temporary)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
