@@ -9,8 +9,7 @@ in it (what compilers kept on disk from earlier runs is found again).
 
 Prediction: the network reads and writes about 75 MB a frame of 512x288 as the fused kernels do it, 18 us at 4.2 TB/s,
 so launches and latencies bind at one frame (92 kernels of about 3 us), and sixteen frames should approach 100 us each.
-Measured on an H200: 0.53 ms, and 182 us each of sixteen, of which the parts at full size (two 3x3 convolutions and the
-guided filter among them) take 30 % and the 128 kernels of the recurrent steps 25 %.
+Measured on an H100: 0.62 ms in a row, and 188 us each of sixteen.
 
 Usage: python benchmarks/rvm_cuda.py RVM.onnx [--quick] [--only VARIANT] [--packages DIR] [OUT.json]
 """
