@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,14 +61,16 @@ SIZE = (128, 128)
 SIDE = {"min": (1, 3, *SIZE), "opt": (4, 3, *SIZE), "max": (8, 3, *SIZE)}
 
 
-def open_network(device: DeviceWord) -> Any:
+@contextmanager
+def opened_network(device: DeviceWord) -> Iterator[Any]:
     """The network as batchers and pipeline take it: the module, or an engine."""
     model = make_model()
     if HAS_TORCH:
-        return model
-    engine = OnnxEngine(device=device)
-    engine.build_engine_from_onnx(model)
-    return engine
+        yield model
+        return
+    with OnnxEngine(device=device) as engine:
+        engine.build_engine_from_onnx(model)
+        yield engine
 
 
 def make_frames(count: int) -> list[np.ndarray]:
@@ -144,9 +147,8 @@ def quantization(device: DeviceWord, frames: list[np.ndarray]) -> str:
     return f"{ratio:.1f} times smaller in FP16, largest error {error:.1e}"
 
 
-def batching(device: DeviceWord, frames: list[np.ndarray]) -> str:
+def batching(device: DeviceWord, network: Any, frames: list[np.ndarray]) -> str:
     """Three batchers, a size that follows memory, and the best size by measurement."""
-    network = open_network(device)
 
     def inference_fn(batch: Any) -> Any:
         if not HAS_TORCH:
@@ -176,18 +178,18 @@ def batching(device: DeviceWord, frames: list[np.ndarray]) -> str:
     best = BatchSizeOptimizer(
         inference_fn, pictures[0], max_batch_size=4, rounds=2, warm_ups=1, device=device
     ).search()
-    alone = find_optimal_batch_size(open_network(device), (3, *SIZE), 0.9, max_batch_size=2, device=device)
+    alone = find_optimal_batch_size(network, (3, *SIZE), 0.9, max_batch_size=2, device=device)
     return (
         f"frames a call: {', '.join(made)}; sizes that fit: {sizes}; best of 1..4: {best.batch_size} ({best.reason}); "
         f"of the network alone, best of 1 and 2: {alone}"
     )
 
 
-def pipeline(device: DeviceWord, frames: list[np.ndarray]) -> str:
+def pipeline(device: DeviceWord, network: Any, frames: list[np.ndarray]) -> str:
     """Frames in, masks out, and the stage to look at first."""
     config = {"batch_size": 4, "queue_size": 16, "preprocess_streams": 2, "postprocess_threads": 2}
     with AsyncPipeline(
-        open_network(device), config, device_id=0, device=device, target_size=SIZE, postprocess="mask"
+        network, config, device_id=0, device=device, target_size=SIZE, postprocess="mask"
     ) as stages:
         with ThreadPoolExecutor(1) as submitter:
             done = submitter.submit(lambda: [stages.submit_frame(frame) for frame in frames])
@@ -257,13 +259,13 @@ def main(
         "memory": lambda: memory(device, video),
         "engines": lambda: engines(device, engine, video),
         "quantization": lambda: quantization(device, video),
-        "batching": lambda: batching(device, video),
-        "pipeline": lambda: pipeline(device, video),
+        "batching": lambda: batching(device, network, video),
+        "pipeline": lambda: pipeline(device, network, video),
         "pieces": lambda: pieces(device, video),
         "kernel table": lambda: kernel_table(device, video),
     }
     found = {}
-    with MemoryProfiler(device=device, interval_seconds=0.02) as watcher:
+    with opened_network(device) as network, MemoryProfiler(device=device, interval_seconds=0.02) as watcher:
         for name, part in parts.items():
             began = time.perf_counter()
             with profiler.profile(name):

@@ -30,8 +30,8 @@ __all__ = [
 _FRAMES_PER_CALL, _LEAST_FOR_THROUGHPUT = 16, 8
 _MEMORY_SHARE_OF_BATCH = 0.05
 _DRAWN_BYTES_PER_SAMPLE, _MOST_DRAWN_BYTES = 100, 512 << 20
-"""What fitting a plain matte to its picture takes for each sample that the network saw (measured: 97 bytes, whatever
-the frame's size), and what all threads together may take of it."""
+"""What fitting a plain matte to its picture takes for each sample that the network saw (97 bytes, by tracemalloc), and
+what all threads together may take of it."""
 # One hardware decoder is slower than everything behind it from 4K on. Each session keeps a group of pictures waiting.
 # More samples than these, how many sessions, and how much of the GPU's memory must be allowed.
 _SESSIONS = ((4096 * 2304, 4, 22 << 30), (2560 * 1600, 3, 8 << 30))
