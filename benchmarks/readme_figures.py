@@ -90,6 +90,9 @@ def gpu_table() -> str:
         for count in (1, 2, 3)
         if row["claim"] == f"file to {kind} 1080p, processes on one GPU: {count}"
     }
+    decoders = " / ".join(
+        f"{films[f'file to mask {size}']['decoder_alone_fps']:.0f}" for size in ("1080p", "4K", "8K")
+    )
     suite = {row["claim"]: row for row in read_rows("suite_h200")}
     usual = [
         suite[f"suite --only resolution: {size} key, batch 4, fp16"] for size in ("1080p", "4K", "6K", "8K")
@@ -107,6 +110,7 @@ def gpu_table() -> str:
                 ("4K", "file to mask 4K"),
                 ("8K, 4 decoder sessions", "file to mask 8K, 4 decoder sessions"),
             )
+            if claim in films
         ),
         *(
             f"| HEVC {name} to key colour, one job | {row['fps']:.0f} fps, {row['share_of_slowest_stage']:.0%} of the "
@@ -121,10 +125,7 @@ def gpu_table() -> str:
             for name, kind in (("mask", "mask"), ("key colour", "key"))
             for one, row in [[shared[kind, 1], shared[kind, 2]]]
         ),
-        "| decoder alone, 1080p / 4K, and 8K with 4 sessions | "
-        f"{films['file to mask 1080p']['decoder_alone_fps']:.0f} / "
-        f"{films['file to mask 4K']['decoder_alone_fps']:.0f} / "
-        f"{films['file to mask 8K, 4 decoder sessions']['decoder_alone_fps']:.0f} fps |",
+        f"| decoder alone, 1080p / 4K / 8K | {decoders} fps |",
         f"| `vitascope bench run`, balanced (x264 `veryfast`, network at {usual[0]['network_size'][1]}x"
         f"{usual[0]['network_size'][0]}), synthetic videos to key colour | "
         f"{speeds} fps; where not said otherwise, encoding on {usual[0]['cores']} cores sets the pace |",
