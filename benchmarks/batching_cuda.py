@@ -20,8 +20,8 @@ timed, six steps of all streams are computed both ways and compared.
 
 Prediction for one H200: RVM's frame takes 0.5 ms alone and 0.18 ms among sixteen, whose requests cost the host about
 1 ms a batch: 16 * 0.5 / (16 * 0.18 + 1) = 2.1x. By eight, half of the threads prepare requests while the others' are
-computed: 8 * 0.5 / (8 * 0.18 + 0.7) = 1.9x. Measured: 1.7x, and 1.5x by eight, because the thread that answers one
-batch is the one that gathers the next.
+computed: 8 * 0.5 / (8 * 0.18 + 0.7) = 1.9x. Measured on an H100: 1.9x, and 1.4x by eight, because the thread that
+answers one batch is the one that gathers the next.
 
 Usage: python benchmarks/batching_cuda.py [--only rvm|deeplab] [--steps 150] [OUT.json]
 """
@@ -337,8 +337,9 @@ def measure(kind: type[Rvm] | type[DeepLab], steps: int) -> list[dict[str, Any]]
         add(f"batched, paced {PACE_HZ}/s", {**paced, "timeout_ms": LIVE.timeout_ms})
     paced, _ = from_threads(turns(graphs), graphs, pictures, 2 * PACE_HZ, pace_hz=PACE_HZ)
     add(f"graphs shared, paced {PACE_HZ}/s", paced)
-    eager.engine.close()
-    graphs.engine.close()
+    for network in (eager, graphs):
+        if network.engine is not None:
+            network.engine.close()
     return found
 
 

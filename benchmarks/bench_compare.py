@@ -19,7 +19,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 from row_stamp import commit, write_rows
-from vitascope.bench import measured_run
 from vitascope.bench.comparison import Comparison, compare
 from vitascope.bench.machine import Machine, this_machine
 from vitascope.bench.measured_run import MeasuredRun, MeasuredSegmenter
@@ -30,6 +29,7 @@ from vitascope.bench.synthetic_clip import make_clip
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.profiling.pipeline_profile import profiled_stages
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
+from vitascope.segmentation import film_run
 
 RESULTS = Path(__file__).with_name("results") / "bench_compare.json"
 KIND = "mask"
@@ -81,7 +81,7 @@ class Bench:
     def slowed(self) -> MeasuredRun:
         """One round with every stage slowed."""
         brake = Brake(self._share)
-        with patch.object(measured_run, "Pipeline", lambda stages: Pipeline(profiled_stages(stages, brake))):
+        with patch.object(film_run, "Pipeline", lambda stages: Pipeline(profiled_stages(stages, brake))):
             return self.plain()
 
     def in_turns(

@@ -12,7 +12,6 @@ Usage: python benchmarks/decode_cuda.py FILM OUT.json [1080p 4K 8K leak]
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,7 +28,7 @@ import cupy
 import numpy as np
 from av.codec.hwaccel import HWAccel
 
-from row_stamp import write_rows
+from row_stamp import commit, write_rows
 from vitascope.media.reading.reader import open_video
 
 SIZES = {"1080p": (1920, 1080, 100), "4K": (3840, 2160, 20), "8K": (7680, 4320, 8)}
@@ -159,12 +158,8 @@ def check_leaks(path: Path, frame_count: int) -> dict[str, Any]:
 
 def main(film: Path, target: Path, wanted: list[str]) -> None:
     """Make the clips, check, time, print, and write the rows."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    machine = {"gpu": device, "av": av.__version__, "date": time.strftime("%Y-%m-%d")}
-    machine["commit"] = commit.stdout.strip()
+    machine = {"gpu": device, "av": av.__version__, "commit": commit(), "date": time.strftime("%Y-%m-%d")}
     rows: list[dict[str, Any]] = []
 
     def row(claim: str, **values: Any) -> None:

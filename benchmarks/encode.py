@@ -194,6 +194,12 @@ def main() -> None:
     if options.quick:
         options.sizes, options.frames, options.rounds = "1080p", 48, 1
     rows = []
+    stamp = {
+        "cores": cores,
+        "pyav": av.__version__,
+        "commit": commit(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
     encoders = dict.fromkeys(one if one == "auto" else int(one) for one in options.encoders.split(","))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "out.mp4"
@@ -212,20 +218,14 @@ def main() -> None:
                     best[count] = max(same or row, row, key=lambda one: one["fps"])
                 for count, row in best.items():
                     claim = f"x264 {preset}, CRF {crf}, {name}, {count} encoders"
-                    rows.append({"claim": claim, "clip": film.stem, "frames": options.frames, **row})
+                    rows.append({"claim": claim, "clip": film.stem, "frames": options.frames, **row, **stamp})
                     print(json.dumps(rows[-1]), flush=True)
     if not options.keep:
         return
-    stamp = {
-        "cores": cores,
-        "pyav": av.__version__,
-        "commit": commit(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     new = {(row["claim"], row["clip"]) for row in rows}
     merged = [row for row in kept if (row["claim"], row["clip"]) not in new]
-    write_rows(RESULTS, [*merged, *({**row, **stamp} for row in rows)])
+    write_rows(RESULTS, [*merged, *rows])
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Usage: python benchmarks/mask_cuda.py [OUT.json]
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ import numpy as np
 import torch
 
 from mask_cuda_peers import TorchSmoother, torch_box, torch_disc, torch_edges, torch_gaussian
-from row_stamp import write_rows
+from row_stamp import gpu_stamp, write_rows
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels.batch_normalize import batch_normalize
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
@@ -294,15 +293,7 @@ def main(target: Path | None) -> None:
     """Check, time, print, and write the rows."""
     stream = cupy.cuda.Stream.from_external(torch.cuda.current_stream())
     stream.use()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    machine = {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit.stdout.strip(),
-    }
+    machine = gpu_stamp()
     bandwidth = copy_bandwidth()
     rows: list[Row] = [{"claim": "copy", "tb_per_s": round(bandwidth, 3)}]
     for make in (normalize_rows, layout_rows, mask_rows):

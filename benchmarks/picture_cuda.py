@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ import numpy as np
 import torch
 
 from preprocess_cuda import COLOR, SIZES, copy_bandwidth, microseconds, random_frames
-from row_stamp import write_rows
+from row_stamp import gpu_stamp, write_rows
 from vitascope.frames import PIXEL_FORMATS, Frame
 from vitascope.gpu.kernels.blur import blur_without
 from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
@@ -394,15 +393,7 @@ def main(target: Path | None, wanted: list[str]) -> None:
     """Check, time, print, and write the rows."""
     stream = cupy.cuda.Stream.from_external(torch.cuda.current_stream())
     stream.use()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    machine = {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit.stdout.strip(),
-    }
+    machine = gpu_stamp()
     bandwidth = copy_bandwidth()
     rows: list[Row] = [{"claim": "copy", "tb_per_s": round(bandwidth, 3), **machine}]
     for name, measure in CLAIMS.items():

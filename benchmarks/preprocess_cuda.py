@@ -11,9 +11,7 @@ Usage: python benchmarks/preprocess_cuda.py [OUT.json]
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,7 +22,7 @@ import numpy as np
 import torch
 
 import preprocess_cvcuda
-from row_stamp import write_rows
+from row_stamp import gpu_stamp, write_rows
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels.color import rgb_from_yuv
 from vitascope.gpu.kernels.preprocess import preprocess
@@ -156,21 +154,13 @@ def main(target: Path | None) -> None:
             (STD, (1, 3, 1, 1)),
         )
     )
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    machine = {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-    }
-    machine["commit"] = commit.stdout.strip()
+    machine = gpu_stamp()
     bandwidth = copy_bandwidth()
     rows: list[dict[str, Any]] = [{"claim": "copy", "tb_per_s": round(bandwidth, 3), **machine}]
     for name, size in SIZES.items():
         rows.append({"claim": f"preprocess {name}", **compare(size, constants, bandwidth), **machine})
-    text = json.dumps(rows, indent=1)
-    print(text)
+    for row in rows:
+        print(json.dumps(row))
     if target is not None:
         write_rows(target, rows)
 

@@ -10,7 +10,6 @@ Usage: python benchmarks/rvm_alpha_error.py CLIP.mp4 [RATIO ...]
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 import onnxruntime as ort
 from av.video.reformatter import Interpolation
 
-from row_stamp import write_rows
+from row_stamp import commit, write_rows
 from vitascope.config import vitascope_home
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.segmenter import Segmenter
@@ -73,11 +72,8 @@ def main() -> None:
     """Compare at each ratio and write the rows."""
     clip = Path(sys.argv[1])
     ratios = [float(word) for word in sys.argv[2:]] or [0.375, 0.6]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     stamp = {
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "onnxruntime": ort.__version__,
     }

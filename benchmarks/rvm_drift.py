@@ -4,28 +4,27 @@ The same pictures run through both arithmetics, each with a state of its own tha
 noise that moves, or a clip played forth and back. A row gives the mean difference of alpha, in codes of 255, over each
 tenth of the frames: flat is right, growing is drift. Alpha of noise is not clipped to 0..1, that of a clip is.
 
-Usage: python benchmarks/rvm_drift.py RVM.onnx [--frames 5000] [--size 288x512] [--clip FILE] [OUT.json]
+Usage: python benchmarks/rvm_drift.py RVM.onnx [--frames 5000] [--size 288x512] [--clip FILE] [--precision fp16|mixed]
+    [OUT.json]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import cupy
 import numpy as np
-import torch
 
-from row_stamp import write_rows
+from row_stamp import gpu_stamp, write_rows
 from vitascope.models.network_check import random_pictures
 from vitascope.models.rvm.fused_network import RvmFusedNetwork
 from vitascope.models.rvm.torch_network import RvmTorchNetwork
 
 BATCH = 16
+PRECISIONS = ("fp16", "mixed")
 
 
 def noise(size: tuple[int, int]) -> Any:
@@ -99,21 +98,16 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=5000)
     parser.add_argument("--size", default="288x512", help="height x width of the network's picture")
     parser.add_argument("--clip", type=Path)
+    parser.add_argument("--precision", choices=PRECISIONS, help="both when omitted")
     options = parser.parse_intermixed_args()
     height, width = (int(side) for side in options.size.split("x"))
     pictures = noise((height, width)) if options.clip is None else film(options.clip, (height, width))
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     stamp = {
         "pictures": "moving noise" if options.clip is None else options.clip.name,
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "commit": commit.stdout.strip(),
-        "date": time.strftime("%Y-%m-%d"),
+        **gpu_stamp(),
     }
     rows = []
-    for precision in ("fp16", "mixed"):
+    for precision in [options.precision] if options.precision else PRECISIONS:
         row = compare(options.model, precision, pictures, options.frames, moves=options.clip is None)
         rows.append({**row, **stamp})
         print(json.dumps(rows[-1]), flush=True)

@@ -34,7 +34,7 @@ import cv2
 import numpy as np
 import onnxruntime as ort
 
-from row_stamp import write_rows
+from row_stamp import commit, write_rows
 from vitascope.config import vitascope_home
 from vitascope.device import available_cores
 from vitascope.frames import StereoLayout
@@ -338,14 +338,11 @@ def main() -> None:
             rows.append(startup(clip, folder, options.rounds))
         if options.only in (None, "memory"):
             rows.append(memory(options.clip, folder, options.rounds))
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     machine = {
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "onnxruntime": ort.__version__,
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
         "clip": options.clip.name,
     }

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,7 +29,7 @@ import cupy
 import numpy as np
 import torch
 
-from row_stamp import write_rows
+from row_stamp import gpu_stamp, write_rows
 from vitascope.config import load_settings
 from vitascope.frames import Frame
 from vitascope.media.reading.reader import open_video
@@ -48,13 +47,20 @@ RATE = 60
 
 
 def make_film(
-    folder: Path, name: str, size: tuple[int, int], frame_count: int, *, reordered: bool = True
+    folder: Path,
+    name: str,
+    size: tuple[int, int],
+    frame_count: int,
+    *,
+    reordered: bool = True,
+    raw: bool = False,
 ) -> Path:
     """An HEVC film of ``frame_count`` frames: two GOPs encoded, their packets repeated.
 
-    Without reordering it is a live stream: no B-frames, and a rate control that keeps keyframes short.
+    Without reordering it is a live stream: no B-frames, and a rate control that keeps keyframes short. Raw, no
+    decoder on the GPU takes it.
     """
-    path = folder / f"{name}{'' if reordered else '_live'}.mp4"
+    path = folder / f"{name}{'' if reordered else '_live'}{'_raw.mkv' if raw else '.mp4'}"
     if path.exists():
         return path
     width, height = size
@@ -65,13 +71,11 @@ def make_film(
     shared = f"keyint={GOP}:min-keyint={GOP}:scenecut=0:open-gop=0:log-level=none"
     live = f":bframes=0:bitrate={kilobits}:vbv-maxrate={kilobits}:vbv-bufsize={kilobits * 4 // RATE}"
     with av.open(str(path), "w") as film:
-        stream = film.add_stream(
-            "libx265",
-            rate=RATE,
-            options={
-                "preset": "ultrafast",
-                "x265-params": shared if reordered else shared + live,
-            },
+        options = {"preset": "ultrafast", "x265-params": shared if reordered else shared + live}
+        stream = (
+            film.add_stream("rawvideo", rate=RATE)
+            if raw
+            else film.add_stream("libx265", rate=RATE, options=options)
         )
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         stream.time_base = stream.codec_context.time_base = Fraction(1, RATE)
@@ -217,6 +221,25 @@ def keys(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
         if row["peer_fps"]:
             row["ratio_to_peer"] = round(row["fps"] / row["peer_fps"], 1)
         yield {"claim": f"file to key {name}", **row}
+
+
+def copies(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
+    """Frames that the CPU has, to key-colour H.264 on the CPU's encoder: they cross the bus both ways.
+
+    ``host to device`` and ``device to host`` of ``gpu_span_ms_per_frame`` are the copies, by CUDA events.
+    """
+    del peer
+    for name, frames in (("1080p", 480), ("4K", 120)):
+        make_film(
+            folder, f"warm_{2 * GOP}_{name}", SIZES[name], 2 * GOP, raw=True
+        )  # Matroska's are not trimmed
+        film = make_film(folder, name, SIZES[name], frames, raw=True)
+        settings = {"output.kinds": ["key"], "model.input_size": 512, "output.preset": "ultrafast"}
+        row = run_segment(film, folder / "copied.mp4", settings)
+        missing = {"host to device", "device to host"} - row["gpu_span_ms_per_frame"].keys()
+        if missing:
+            raise SystemExit(f"{film}, decoded by {row['decoder']}: nothing was timed as {sorted(missing)}")
+        yield {"claim": f"raw frames to key {name}, from and to the CPU", **row}
 
 
 def headset(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
@@ -450,6 +473,7 @@ RUNS: dict[str, Callable[[Path, Path | None], Iterator[dict[str, Any]]]] = {
     "masks": masks,
     "sessions": sessions,
     "keys": keys,
+    "copies": copies,
     "headset": headset,
     "endurance": endurance,
 }
@@ -466,22 +490,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     wanted = parser.parse_args()
     WANTED[:] = wanted.size or SIZES
-    machine = {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "date": time.strftime("%Y-%m-%d"),
-    }
-    answer = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    machine["commit"] = answer.stdout.strip()
+    machine = gpu_stamp()
     rows = []
     folder = Path(tempfile.gettempdir()) / "vitascope_films"
     folder.mkdir(exist_ok=True)
     for name in wanted.only or RUNS:
         for row in RUNS[name](folder, wanted.peer):
             rows.append({**row, **machine})
-            print(json.dumps(row), flush=True)
+            print(json.dumps(rows[-1]), flush=True)
             if wanted.out is not None:
                 write_rows(wanted.out, rows)
 

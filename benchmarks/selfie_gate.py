@@ -23,7 +23,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date
@@ -38,7 +37,7 @@ import onnxruntime as ort
 from skimage import data
 
 import vitascope.models
-from row_stamp import write_rows
+from row_stamp import commit, write_rows
 from vitascope.models.network import FloatArray
 from vitascope.models.selfie.selfie import SelfieNetwork, SelfieState
 
@@ -191,18 +190,6 @@ def measure_clip(path: Path, gated: SelfieNetwork, ungated: SelfieNetwork) -> di
         "ungated_ms": round(seconds["ungated"] / len(frames) * 1e3, 2),
         "gated_ms": round(seconds["gated"] / len(frames) * 1e3, 2),
     }
-
-
-def commit() -> str:
-    """The commit that is checked out."""
-    answer = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return answer.stdout.strip()
 
 
 # --- pictures ----------------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from row_stamp import write_rows
-from selfie_gate import NETWORKS, Picture, commit, crop_to
+from row_stamp import commit, write_rows
+from selfie_gate import NETWORKS, Picture, crop_to
 from selfie_gate_photos import Source, sources
 from selfie_gate_samples import Network
 from vitascope.models.network import FloatArray

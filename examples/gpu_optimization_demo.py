@@ -3,7 +3,8 @@
 Every part prints what it found; nothing needs a GPU with ``--device cpu``. The guide that goes with it is
 docs/gpu_optimization_guide.md.
 
-Its network is a PyTorch module: pip install 'vitascope[torch]' first.
+Its network is a PyTorch module where PyTorch is installed, else the same in ONNX; the last part needs PyTorch, and
+says so where it is missing.
 
 Usage: python examples/gpu_optimization_demo.py [--device cpu] [--engine inductor|tensorrt|onnx] [--frames 48]
 """
@@ -13,19 +14,16 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-try:
-    import torch
-except ImportError:
-    raise SystemExit("this example runs a PyTorch network: pip install 'vitascope[torch]'") from None
-
-from small_network import ENGINES, SUFFIXES, make_model
+from small_network import ENGINES, HAS_TORCH, INSTALLED, SUFFIXES, build, make_model
+from vitascope.errors import MissingDependencyError
 from vitascope.gpu import (
     AdaptiveBatchSizer,
     AsyncPipeline,
@@ -42,6 +40,7 @@ from vitascope.gpu import (
     MemoryPool,
     MemoryProfiler,
     ModelQuantizer,
+    OnnxEngine,
     PinnedMemoryPool,
     Pipeline,
     PrefetchDataLoader,
@@ -60,6 +59,18 @@ from vitascope.gpu.pipeline import Batched
 DeviceWord = Literal["auto", "cuda", "cpu"]
 SIZE = (128, 128)
 SIDE = {"min": (1, 3, *SIZE), "opt": (4, 3, *SIZE), "max": (8, 3, *SIZE)}
+
+
+@contextmanager
+def opened_network(device: DeviceWord) -> Iterator[Any]:
+    """The network as batchers and pipeline take it: the module, or an engine."""
+    model = make_model()
+    if HAS_TORCH:
+        yield model
+        return
+    with OnnxEngine(device=device) as engine:
+        engine.build_engine_from_onnx(model)
+        yield engine
 
 
 def make_frames(count: int) -> list[np.ndarray]:
@@ -117,7 +128,7 @@ def engines(device: DeviceWord, engine: str, frames: list[np.ndarray]) -> str:
     del frames
     with tempfile.TemporaryDirectory() as folder, ENGINES[engine](fp16_mode=True, device=device) as network:
         path = Path(folder) / f"model{SUFFIXES[engine]}"
-        network.build_engine_from_pytorch(make_model(), {"input": SIDE}, path)
+        build(network, make_model(), SIDE, path)
         network.load_engine(path)
         output = network.infer(np.zeros((2, 3, *SIZE), np.float32))
         results = network.benchmark(num_iterations=5, warmup=1, batch_size=2)
@@ -131,20 +142,22 @@ def quantization(device: DeviceWord, frames: list[np.ndarray]) -> str:
     model = make_model()
     half = ModelQuantizer.quantize_fp16(model)
     ratio = ModelQuantizer.measure_model_size(model) / ModelQuantizer.measure_model_size(half)
-    picture = torch.rand(1, 3, *SIZE, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        error = float((model(picture) - half(picture.half()).float()).abs().max())
+    pictures = np.random.default_rng(0).random((2, 3, *SIZE), np.float32)
+    error = ModelQuantizer.compare(model, half, pictures, iterations=1).max_error
     return f"{ratio:.1f} times smaller in FP16, largest error {error:.1e}"
 
 
-def batching(device: DeviceWord, frames: list[np.ndarray]) -> str:
+def batching(device: DeviceWord, network: Any, frames: list[np.ndarray]) -> str:
     """Three batchers, a size that follows memory, and the best size by measurement."""
-    place = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
-    model = make_model().to(place)
 
     def inference_fn(batch: Any) -> Any:
+        if not HAS_TORCH:
+            return network.infer(batch)
+        import torch
+
+        place = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
         with torch.inference_mode():
-            return model(torch.as_tensor(batch).to(place)).cpu().numpy()
+            return network.to(place)(torch.as_tensor(batch).to(place)).cpu().numpy()
 
     pictures = [np.moveaxis(frame, -1, 0).astype(np.float32) / 255 for frame in frames]
     config = BatchConfig(min_batch_size=1, max_batch_size=8, timeout_ms=5)
@@ -165,18 +178,18 @@ def batching(device: DeviceWord, frames: list[np.ndarray]) -> str:
     best = BatchSizeOptimizer(
         inference_fn, pictures[0], max_batch_size=4, rounds=2, warm_ups=1, device=device
     ).search()
-    of_module = find_optimal_batch_size(make_model(), (3, *SIZE), 0.9, max_batch_size=2, device=device)
+    alone = find_optimal_batch_size(network, (3, *SIZE), 0.9, max_batch_size=2, device=device)
     return (
         f"frames a call: {', '.join(made)}; sizes that fit: {sizes}; best of 1..4: {best.batch_size} ({best.reason}); "
-        f"of the module alone, best of 1 and 2: {of_module}"
+        f"of the network alone, best of 1 and 2: {alone}"
     )
 
 
-def pipeline(device: DeviceWord, frames: list[np.ndarray]) -> str:
+def pipeline(device: DeviceWord, network: Any, frames: list[np.ndarray]) -> str:
     """Frames in, masks out, and the stage to look at first."""
     config = {"batch_size": 4, "queue_size": 16, "preprocess_streams": 2, "postprocess_threads": 2}
     with AsyncPipeline(
-        make_model(), config, device_id=0, device=device, target_size=SIZE, postprocess="mask"
+        network, config, device_id=0, device=device, target_size=SIZE, postprocess="mask"
     ) as stages:
         with ThreadPoolExecutor(1) as submitter:
             done = submitter.submit(lambda: [stages.submit_frame(frame) for frame in frames])
@@ -218,9 +231,15 @@ def pieces(device: DeviceWord, frames: list[np.ndarray]) -> str:
 def kernel_table(device: DeviceWord, frames: list[np.ndarray]) -> str:
     """What the GPU spent its time on, kernel by kernel."""
     del frames
+    try:
+        profiler = CUDAProfiler(device=device)
+    except MissingDependencyError as error:
+        return f"left out: {error}"
+    import torch
+
     place = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     model, picture = make_model().to(place), torch.rand(4, 3, *SIZE, device=place)
-    with CUDAProfiler(device=device) as profiler, torch.inference_mode():
+    with profiler, torch.inference_mode():
         for _ in range(3):
             model(picture)
     return profiler.summary(top=3)
@@ -229,7 +248,7 @@ def kernel_table(device: DeviceWord, frames: list[np.ndarray]) -> str:
 def main(
     *,
     device: DeviceWord = "auto",
-    engine: Literal["tensorrt", "inductor", "onnx"] = "inductor",
+    engine: str = INSTALLED,
     frames: int = 48,
 ) -> dict[str, str]:
     """Run every part under the profiler; what each found, by name."""
@@ -240,13 +259,13 @@ def main(
         "memory": lambda: memory(device, video),
         "engines": lambda: engines(device, engine, video),
         "quantization": lambda: quantization(device, video),
-        "batching": lambda: batching(device, video),
-        "pipeline": lambda: pipeline(device, video),
+        "batching": lambda: batching(device, network, video),
+        "pipeline": lambda: pipeline(device, network, video),
         "pieces": lambda: pieces(device, video),
         "kernel table": lambda: kernel_table(device, video),
     }
     found = {}
-    with MemoryProfiler(device=device, interval_seconds=0.02) as watcher:
+    with opened_network(device) as network, MemoryProfiler(device=device, interval_seconds=0.02) as watcher:
         for name, part in parts.items():
             began = time.perf_counter()
             with profiler.profile(name):
@@ -261,7 +280,7 @@ def main(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
-    parser.add_argument("--engine", choices=sorted(ENGINES), default="inductor")
+    parser.add_argument("--engine", choices=sorted(ENGINES), default=INSTALLED)
     parser.add_argument("--frames", type=int, default=48)
     options = parser.parse_args()
     main(device=options.device, engine=options.engine, frames=options.frames)

@@ -203,6 +203,13 @@ def test_one_kind_counts_once(given: Any) -> None:
     assert OutputSettings(kinds=given).kinds == ("key",)
 
 
+def test_many_kinds_are_read_in_one_pass() -> None:
+    """Each against each would take minutes of these."""
+    assert OutputSettings(kinds=["key", "mask"] * 75_000).kinds == ("key", "mask")
+    with pytest.raises(ValidationError):
+        OutputSettings(kinds=[f"kind {number}" for number in range(150_000)])
+
+
 @pytest.mark.parametrize("given", [[], "", "key,", ["mesk"], None, 5, [["key"]]])
 def test_no_kinds(given: Any) -> None:
     with pytest.raises(ValidationError):

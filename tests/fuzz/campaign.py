@@ -33,7 +33,7 @@ from fuzz.mutation import mutated
 from fuzz.victims import FRAMES, make_victims
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-from row_stamp import commit
+from row_stamp import commit, write_rows
 
 __all__ = ["Try", "tries"]
 
@@ -203,7 +203,7 @@ def main() -> None:
     }
     print(json.dumps(row, indent=1))
     if options.out is not None:
-        options.out.write_text(json.dumps([row], indent=1) + "\n")
+        write_rows(options.out, [row])
     raise SystemExit(bool(bad))
 
 

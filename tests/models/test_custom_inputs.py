@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from tiny_networks import FREE, RED, Shape, alphas, as_is, pictures, save, weighted
 
 from vitascope.errors import EngineError, ModelError
+from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.models.custom.custom import NetworkKind, open_custom_network
 from vitascope.models.selfie.presence import PresenceGate
 
@@ -135,10 +136,17 @@ def test_a_foreign_state_a_wrong_picture_and_a_closed_network_are_errors(tmp_pat
         network.infer(images, network.new_state())
 
 
-def test_a_file_that_announces_a_huge_picture_is_refused(tmp_path: Path) -> None:
-    shape: Shape = [1, 3, 65536, 65536]
-    path = weighted(tmp_path / "huge.onnx", RED, input_shape=shape, outputs={"planes": [1, 1, 65536, 65536]})
-    with pytest.raises(ModelError, match=r"65536x65536; at most 67 million samples"):
+@pytest.mark.parametrize(("height", "width"), [(65536, 65536), (32, 65536), (8192, 4096)])
+def test_a_file_that_declares_a_huge_picture_is_refused_before_it_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, height: int, width: int
+) -> None:
+    shape: Shape = [1, 3, height, width]
+    path = weighted(tmp_path / "huge.onnx", RED, input_shape=shape, outputs={"planes": [1, 1, height, width]})
+    monkeypatch.setattr(OnnxRuntimeEngine, "run", lambda *_, **__: pytest.fail("it was run"))
+    words = (
+        f"pictures of {width}x{height}; a network may take at most 17 million samples, and 16384 along a side"
+    )
+    with pytest.raises(ModelError, match=words):
         open_custom_network(path, kind="matte")
 
 

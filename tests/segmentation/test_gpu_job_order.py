@@ -268,7 +268,14 @@ def test_copies_are_timed_on_the_streams_that_copy(running, monkeypatch):
     running.diary.clear()
     planes = random_frame(PIXEL_FORMATS["nv12"], (HEIGHT, WIDTH), seed=1)
     uploaded = []
-    monkeypatch.setattr(gpu_job, "upload", lambda frame, **_: uploaded.append(frame) or running.frame(0))
+
+    def upload(frame, *, pool, timed):
+        assert pool is running.streams.host_memory
+        with timed():
+            uploaded.append(frame)
+        return running.frame(0)
+
+    monkeypatch.setattr(gpu_job, "upload", upload)
     running.stages[0].grouper.accumulate(planes)
     assert uploaded == [planes]
     assert running.job.gpu_report().span_seconds["host to device"] == pytest.approx(1e-3)

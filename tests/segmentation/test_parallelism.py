@@ -13,7 +13,7 @@ from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.segmentation import film_run
+from vitascope.segmentation import capacity, film_run, jobs
 from vitascope.segmentation.capacity import Parallelism, notes_on_parallelism, parallelism_of
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.matting.stream import StreamMatting
@@ -161,6 +161,27 @@ def test_the_settings_are_read():
     assert parallelism_of(load_settings(flags=flags).settings) == Parallelism(1, 2, 5, 7)
     flags = {"pipeline.stages.postprocess.threads": 0, "processing.max_queue_size": 1}
     assert parallelism_of(load_settings(flags=flags).settings).draw_threads == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "samples", "threads"), [(0, 288 * 512, 16), (0, 2 << 20, 2), (0, 1 << 24, 1), (5, 1 << 24, 5)]
+)
+def test_as_many_threads_draw_as_large_pictures_leave_memory_for(monkeypatch, asked, samples, threads):
+    monkeypatch.setattr(capacity, "available_cores", lambda: 16)
+    settings = load_settings(flags={"pipeline.stages.postprocess.threads": asked}).settings
+    assert parallelism_of(settings, network_samples=samples).draw_threads == threads
+
+
+def test_a_job_knows_how_much_its_network_sees(scripted, clip, tmp_path, monkeypatch):
+    asked = []
+
+    def noted(settings, **seen):
+        asked.append(seen["network_samples"])
+        return parallelism_of(settings, **seen)
+
+    monkeypatch.setattr(jobs, "parallelism_of", noted)
+    report = write(clip, tmp_path / "o.mkv", video__stereo="sbs")
+    assert asked == [2 * report.network_size[0] * report.network_size[1]]
 
 
 KEYS = {

@@ -150,6 +150,19 @@ def test_a_contact_sheet_shows_source_matte_and_result(clip, tmp_path):
     assert sheet.height == 4 * 3 * 326
 
 
+def test_stills_of_a_contact_sheet_have_their_times(tmp_path, scripted):
+    dark = write_clip(tmp_path / "dark.mp4", width=64, height=64, frame_count=30,
+                      paint=lambda _: np.zeros((64, 64, 3), np.uint8))  # fmt: skip
+    with Segmenter() as segmenter:
+        segmenter.write(dark, [("mask", tmp_path / "o.mp4")], preview=tmp_path / "sheet.png")
+    with av.open(str(tmp_path / "sheet.png")) as container:
+        sheet = next(container.decode(video=0)).to_ndarray(format="gray")
+    stills = [sheet[row : row + 320, column : column + 320] for row in (0, 3 * 326) for column in (0, 326)]
+    corners = [still[290:318, 2:60] for still in stills]
+    assert all(corner.max() > 200 for corner in corners)  # white digits on black pictures
+    assert len({corner.tobytes() for corner in corners}) == len(corners)  # of other times
+
+
 def test_a_report_is_plain_json(clip, tmp_path):
     report = vitascope.segment(clip, tmp_path / "o.mp4", profile="fast")
     plain = json.loads(json.dumps(report.to_dict()))

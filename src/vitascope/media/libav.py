@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
+from functools import partial
 from os import PathLike
+from pathlib import Path
 
 import av
 import av.error
@@ -133,7 +135,7 @@ def wrap_input_error(path: str | PathLike[str], doing: str) -> AbstractContextMa
     Raises:
         InputError: From any ``av.FFmpegError``, ``OSError``, or the ``ValueError`` that PyAV raises itself.
     """
-    return _wrapped(InputError, _INPUT_REASONS, f"{path}: cannot {doing}")
+    return _wrapped(InputError, lambda: _INPUT_REASONS, f"{path}: cannot {doing}")
 
 
 def wrap_output_error(path: str | PathLike[str], doing: str) -> AbstractContextManager[None]:
@@ -147,14 +149,24 @@ def wrap_output_error(path: str | PathLike[str], doing: str) -> AbstractContextM
         OutputError: From any ``av.FFmpegError``, ``OSError``, or the ``ValueError`` that PyAV raises itself
             (unknown codec, no muxer for the suffix).
     """
-    return _wrapped(OutputError, _OUTPUT_REASONS, f"{path}: cannot {doing}")
+    return _wrapped(OutputError, partial(_output_reasons, path, doing), f"{path}: cannot {doing}")
+
+
+def _output_reasons(path: str | PathLike[str], doing: str) -> dict[int, str]:
+    """The reasons; "no such file" of a folder that is there means that it takes no files (/proc), or lost one."""
+    folder = None if isinstance(path, RemotePath) else Path(path).absolute().parent
+    if folder is None or not folder.is_dir():
+        return _OUTPUT_REASONS
+    takes_none = f"nothing can be created in {folder}; write to another folder"
+    missing = takes_none if doing.startswith("create") else f"what was written of it is gone from {folder}"
+    return _OUTPUT_REASONS | {errno.ENOENT: missing}
 
 
 @contextmanager
-def _wrapped(kind: type[VitascopeError], reasons: dict[int, str], what: str) -> Iterator[None]:
+def _wrapped(kind: type[VitascopeError], reasons: Callable[[], dict[int, str]], what: str) -> Iterator[None]:
     try:
         yield
     except VitascopeError:
         raise
     except (av.FFmpegError, OSError, ValueError) as error:
-        raise kind(f"{what}: {describe_av_error(error, reasons)}") from error
+        raise kind(f"{what}: {describe_av_error(error, reasons())}") from error

@@ -117,6 +117,11 @@ class MatteEstimate:
             )
 
     @property
+    def nbytes(self) -> int:
+        """Bytes held, for the queues."""
+        return sum(int(part.nbytes) for part in (self.alpha, self.gain, self.offset) if part is not None)
+
+    @property
     def eye_count(self) -> int:
         """Pictures of this time step."""
         planes = self.alpha if self.alpha is not None else self.gain

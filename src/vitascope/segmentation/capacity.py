@@ -29,6 +29,9 @@ __all__ = [
 
 _FRAMES_PER_CALL, _LEAST_FOR_THROUGHPUT = 16, 8
 _MEMORY_SHARE_OF_BATCH = 0.05
+_DRAWN_BYTES_PER_SAMPLE, _MOST_DRAWN_BYTES = 100, 512 << 20
+"""What fitting a plain matte to its picture takes for each sample that the network saw (97 bytes, by tracemalloc), and
+what all threads together may take of it."""
 # One hardware decoder is slower than everything behind it from 4K on. Each session keeps a group of pictures waiting.
 # More samples than these, how many sessions, and how much of the GPU's memory must be allowed.
 _SESSIONS = ((4096 * 2304, 4, 22 << 30), (2560 * 1600, 3, 8 << 30))
@@ -112,15 +115,23 @@ class Parallelism:
         return replace(limits, items=min(limits.items, self.prepare_streams * self.batches_ahead))
 
 
-def parallelism_of(settings: Settings) -> Parallelism:
-    """The parallelism that the settings ask for."""
+def parallelism_of(settings: Settings, *, network_samples: int = 1) -> Parallelism:
+    """The parallelism that the settings ask for.
+
+    Args:
+        settings: The run's.
+        network_samples: Height times width of what the network sees of a frame, all eyes. Where nobody asked for a
+            number of threads that draw, there are as many as its pictures leave memory for.
+    """
     stages = settings.pipeline.stages
+    room = max(_MOST_DRAWN_BYTES // (_DRAWN_BYTES_PER_SAMPLE * network_samples), 1)
     return Parallelism(
         prepare_threads=max(settings.model.num_workers, 1),
         prepare_streams=stages.preprocess.cuda_streams,
         batches_ahead=settings.model.prefetch_factor,
         # Each holds a frame, so no more of them than may wait in a queue.
-        draw_threads=stages.postprocess.threads or min(available_cores(), settings.processing.max_queue_size),
+        draw_threads=stages.postprocess.threads
+        or min(available_cores(), settings.processing.max_queue_size, room),
     )
 
 

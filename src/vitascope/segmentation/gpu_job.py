@@ -177,8 +177,11 @@ class _Preparing:
         """The frame, at the latest from now on its way up."""
         if is_on_gpu(frame.planes[0]):
             return frame
-        with memory_errors(), self._job.times.profile("host to device"):
-            return upload(frame, pool=self._job.streams.host_memory)
+        job = self._job
+        with memory_errors():
+            return upload(
+                frame, pool=job.streams.host_memory, timed=lambda: job.times.profile("host to device")
+            )
 
     def _prepared(self, frames: list[Frame]) -> Batch:
         streams = self._job.streams

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from fractions import Fraction
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING
 
 from vitascope.config import OutputKind, Settings, vitascope_home
@@ -91,7 +92,7 @@ def open_job(
                 )
             )
         )
-    limits, parallelism = limits or queue_limits(settings), parallelism_of(settings)
+    limits = limits or queue_limits(settings)
     open_matting = partial(
         StreamMatting,
         network,
@@ -138,12 +139,13 @@ def open_job(
             frames_per_call, max_batch_size=frames_per_call, min_batch_size=frames_per_call, growing=False
         )
         matting = open_matting(sizer=sizer)
+        seen = len(eye_regions(info.width, info.height, vr.layout)) * prod(matting.network_input.size)
         return CpuJob(
             matting,
             open_renderer(matting),
             frames_per_call=frames_per_call,
             limits=limits,
-            parallelism=parallelism,
+            parallelism=parallelism_of(settings, network_samples=seen),
         )
     # Imported here: of no use without a GPU.
     from vitascope.gpu.download import Download
@@ -170,7 +172,7 @@ def open_job(
         sizer=sizer,
         times=times,
         limits=limits,
-        parallelism=parallelism,
+        parallelism=parallelism_of(settings),
         notes=notes,
     )
 

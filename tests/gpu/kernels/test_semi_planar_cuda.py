@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -43,7 +44,15 @@ def test_upload_brings_every_code_up(name, size):
 
     frame = strided(random_frame(PIXEL_FORMATS[name], size))
     stream = cupy.cuda.Stream(non_blocking=True)
-    lifted = upload(frame, stream=stream)
+    spans = []
+
+    @contextmanager
+    def timed():
+        spans.append(cupy.cuda.get_current_stream().ptr)
+        yield
+
+    lifted = upload(frame, stream=stream, timed=timed)
+    assert spans == [stream.ptr]
     lifted.ready.synchronize()
     assert all(plane.strides[0] % 64 == 0 for plane in lifted.planes)
     assert_same_planes(frame_on_cpu(lifted), to_semi_planar(frame))

@@ -267,6 +267,24 @@ def test_a_rename_that_fails_is_ours(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.mp4"]
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="a folder in which nothing can be created")
+@pytest.mark.parametrize("name", ["cut.mp4", "sub/cut.mp4", "sub/deeper/cut.mp4"])
+def test_a_folder_in_which_nothing_can_be_created_is_named(name: str) -> None:
+    words = r"nothing can be created in /proc; write to another folder$"
+    with pytest.raises(OutputError, match=words):
+        PartialFile(Path("/proc") / name)
+    with pytest.raises(OutputError, match=words):
+        PartialFolder(Path("/proc") / name, file_pattern=NUMBERED)
+
+
+def test_what_somebody_took_away_meanwhile_is_called_gone(tmp_path: Path) -> None:
+    partial = PartialFile(tmp_path / "a.mp4")
+    partial.path.unlink()
+    with pytest.raises(OutputError, match=rf"what was written of it is gone from {tmp_path}$"):
+        partial.commit()
+    partial.discard()
+
+
 def test_folder_commit_replaces_an_earlier_run(tmp_path: Path) -> None:
     target = tmp_path / "cut"
     target.mkdir()

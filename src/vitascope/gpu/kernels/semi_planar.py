@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +97,13 @@ def to_planar(frame: Frame) -> Frame:
     return frame.with_planes((luma, *chroma), format=target)
 
 
-def upload(frame: Frame, *, stream: Any = None, pool: PinnedMemoryPool | None = None) -> Frame:
+def upload(
+    frame: Frame,
+    *,
+    stream: Any = None,
+    pool: PinnedMemoryPool | None = None,
+    timed: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Frame:
     """A frame on its way to the GPU, as NV12 or P010: through page-locked memory, in one copy, without a host wait.
 
     The host copies the planes into a buffer of the pool and goes on (it waits only when three frames of the calling
@@ -105,6 +113,7 @@ def upload(frame: Frame, *, stream: Any = None, pool: PinnedMemoryPool | None = 
         frame: nv12, p010le, yuv420p or yuv420p10le in NumPy planes; it may be dropped at once.
         stream: The ``cupy.cuda.Stream`` that copies; the current one when None.
         pool: Lends the buffer; the applications' shared one when None.
+        timed: Opens what times the copy, without the host's filling of the buffer.
 
     Returns:
         The frame in CuPy planes whose rows begin on 64 bytes. Its ``ready`` is the event behind the copy. The memory
@@ -119,7 +128,7 @@ def upload(frame: Frame, *, stream: Any = None, pool: PinnedMemoryPool | None = 
         raise ValueError(f"{frame!r} is on the GPU already")
     if frame.format.name not in _PLANAR:
         _other_layout(frame.format, _SEMI_PLANAR)
-    planes, ready = upload_planes(frame, stream, pool)
+    planes, ready = upload_planes(frame, stream, pool, timed)
     return replace(
         frame, planes=planes, format=_SEMI_PLANAR.get(frame.format.name, frame.format), ready=ready
     )
@@ -171,7 +180,12 @@ def _launch_deinterleave(frame: Frame, target: YuvFormat) -> Frame:
     return replace(frame, planes=(luma, *chroma), format=target, ready=None)
 
 
-def upload_planes(frame: Frame, stream: Any, pool: PinnedMemoryPool | None) -> tuple[tuple[Any, ...], Any]:
+def upload_planes(
+    frame: Frame,
+    stream: Any,
+    pool: PinnedMemoryPool | None,
+    timed: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> tuple[tuple[Any, ...], Any]:
     """The planes of a 4:2:0 frame as NV12 or P010 on the GPU, and the event behind them."""
     try:
         import cupy
@@ -196,13 +210,14 @@ def upload_planes(frame: Frame, stream: Any, pool: PinnedMemoryPool | None) -> t
             else:
                 np.copyto(target, plane)
         block = cupy.empty(offsets[-1], cupy.uint8)
-        cupy.cuda.runtime.memcpyAsync(
-            block.data.ptr,
-            lease.array.ctypes.data,
-            offsets[-1],
-            cupy.cuda.runtime.memcpyHostToDevice,
-            current.ptr,
-        )
+        with timed():
+            cupy.cuda.runtime.memcpyAsync(
+                block.data.ptr,
+                lease.array.ctypes.data,
+                offsets[-1],
+                cupy.cuda.runtime.memcpyHostToDevice,
+                current.ptr,
+            )
         was_read = cupy.cuda.Event(block=True, disable_timing=True)
         was_read.record(current)
         lease.release(after=was_read)

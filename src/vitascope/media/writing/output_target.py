@@ -415,7 +415,18 @@ def _make_parents(target: Path) -> list[Path]:
             target.parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(target.parent)) from error
+        except FileNotFoundError as error:
+            raise OutputError(
+                f"{target}: cannot create its folder: nothing can be created in {_nearest(target)}; write to another "
+                "folder"
+            ) from error
     return missing
+
+
+def _nearest(target: Path) -> Path:
+    """The innermost parent that is there; the root where not even that is (a drive of Windows)."""
+    parents = target.absolute().parents
+    return next((folder for folder in parents if folder.exists()), parents[-1])
 
 
 def _remove_folders(folders: list[Path]) -> None:
@@ -532,9 +543,8 @@ def refuse_unwritable(path: Path) -> None:
         PartialFolder.check(target, file_pattern=pictures.file_names)
     if isinstance(target, RemotePath):  # it says so when it is given something
         return
-    parents = target.absolute().parents
-    nearest = next(folder for folder in parents if folder.exists())
-    with_folder = nearest != parents[0] or not nearest.is_dir()
+    nearest = _nearest(target)
+    with_folder = nearest != target.absolute().parent or not nearest.is_dir()
     with wrap_output_error(target, "create its folder" if with_folder else "create it"):
         if not nearest.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))

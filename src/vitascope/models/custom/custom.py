@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any, get_args
 
@@ -59,8 +60,8 @@ __all__ = [
 # stride of segmentation encoders.
 LONGEST_SIDE, SIDE_MULTIPLE = 512, 32
 
-_MOST_SAMPLES = 1 << 26
-"""8192x8192, 800 MB as the network reads it; a file may announce any size."""
+_LONGEST_DECLARED_SIDE, _MOST_SAMPLES = 1 << 14, 1 << 24
+"""4096x4096, 200 MB as the network reads it, 16384 along a side; a file may declare any size."""
 
 TRIAL_REGION = (1080, 1920)
 """(height, width) of the region that a network is tried with when it is opened."""
@@ -118,10 +119,11 @@ def picture_input(path: Path, inputs: tuple[TensorSpec, ...]) -> PictureInput:
     if isinstance(batch, int) and batch != 1:
         raise refusal
     height, width = (side if isinstance(side, int) else None for side in size)
-    if (height or 1) * (width or 1) > _MOST_SAMPLES:
+    sides = (height or 1, width or 1)
+    if max(sides) > _LONGEST_DECLARED_SIDE or prod(sides) > _MOST_SAMPLES:
         raise ModelError(
-            f"{path}: it takes pictures of {width or 'any'}x{height or 'any'}; at most {_MOST_SAMPLES / 1e6:.0f} "
-            "million samples can be shown to a network"
+            f"{path}: it takes pictures of {width or 'any'}x{height or 'any'}; a network may take at most "
+            f"{_MOST_SAMPLES / 1e6:.0f} million samples, and {_LONGEST_DECLARED_SIDE} along a side"
         )
     return PictureInput(inputs[0].name, layout, inputs[0].dtype, not isinstance(batch, int), (height, width))
 

@@ -29,7 +29,7 @@ class LivePortraitNetworks:
     """The five networks on one device. A context manager; used by one thread at a time.
 
     On a GPU the motion extractor runs in FP32, because FP16 makes keypoints tremble, everything else in FP16, each in
-    CUDA graphs of its own; ``compile`` is worth its minute at the start: 4.6 ms a picture on one H200 instead of 9.4.
+    CUDA graphs of its own; ``compile`` is worth its minute at the start: 4.9 ms a picture on one H100 instead of 9.8.
     On a CPU a picture takes some 20 seconds.
 
     Args:

@@ -131,7 +131,8 @@ class Matted:
     @property
     def nbytes(self) -> int:
         """Bytes held, for the queues."""
-        return self.frame.nbytes + (0 if self.images is None else int(self.images.nbytes))
+        pictures = 0 if self.images is None else int(self.images.nbytes)
+        return self.frame.nbytes + self.estimate.nbytes + pictures
 
 
 class Estimator(Protocol):
