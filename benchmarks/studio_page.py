@@ -391,6 +391,18 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {name: round(value, 3) for name, value in named.items()}
 
 
+def in_short(row: dict[str, Any]) -> str:
+    """The figures of a row on one line, spreads as ``median (least to most)``."""
+    figures = (
+        f"{name} {value['median']:g} ({value['least']:g} to {value['most']:g})"
+        if isinstance(value, dict)
+        else f"{name} {value:g}"
+        for name, value in row.items()
+        if isinstance(value, dict | float)
+    )
+    return f"{row['claim']}, {row['profile']}, {row['device']}: {', '.join(figures)}"
+
+
 MEASURED = {
     "first_preview": first_preview,
     "scrubbing": scrubbing,
@@ -434,10 +446,13 @@ def main() -> None:
             "commit": commit(),
             "date": time.strftime("%Y-%m-%d"),
         }
-        print(json.dumps(row))
         same = name, options.profile, device_name
         kept = [old for old in kept if (old["claim"], old["profile"], old["device"]) != same] + [row]
-        write_rows(RESULTS, kept)
+        try:
+            write_rows(RESULTS, kept)
+        finally:  # last, so that whoever sees only the end of a long print sees the figures
+            print(json.dumps(row))
+            print(in_short(row), flush=True)
 
 
 if __name__ == "__main__":
