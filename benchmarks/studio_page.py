@@ -60,7 +60,7 @@ from vitascope.studio.library import Library, ListedFile
 from vitascope.studio.previews import Previews, Wanted
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the browser that the tests drive
-from headless_browser import Browser, Page, find_browser
+from headless_browser import Page, find_browser, running_browser
 
 RESULTS = Path(__file__).parent / "results" / "studio_page.json"
 SIDE = 960
@@ -228,13 +228,12 @@ def previews(clip: Path, folder: Path, profile: str, rounds: int, device: str) -
 
 def first_paint(clip: Path, folder: Path, profile: str, rounds: int) -> dict[str, Any]:
     """The first contentful paint of a browser without a cache, and what it has loaded by then of the page itself."""
-    program = find_browser()
-    if program is None:
+    if find_browser() is None:
         raise SystemExit("no browser is on PATH")
     paints, sizes = [], []
     with serving(clip, folder / "home", profile) as studio:
-        for number in range(rounds):
-            with Browser(program, folder / f"profile {number}") as browser, Page(browser) as page:
+        for _ in range(rounds):
+            with running_browser() as browser, Page(browser) as page:
                 page.show(studio.address, width=1280)
                 until = time.perf_counter() + 60
                 painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"

@@ -85,8 +85,8 @@ VIDEOS = [
 
 
 @pytest.fixture
-def page(browser_3d):
-    with StudioPage(browser_3d) as opened:
+def page(browser):
+    with StudioPage(browser) as opened:
         yield opened
 
 
@@ -161,7 +161,7 @@ def test_the_whole_way(page, serving, films, video, monkeypatch):
     # 3. Who is in it; a click leaves somebody out, a stroke takes away; both are undone.
     page.click("#people-empty .primary")
     page.until(f"document.querySelectorAll('.person').length >= {video.people}", seconds=90)
-    page.click("#picture", x, y)
+    page.drag("#picture", [(x, y)])
     page.until_color(x, y, BLACK)
     page.press("z")
     page.until_color(x, y, WHITE)

@@ -33,7 +33,9 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.people.table import PeopleTable, known_people
 from vitascope.segmentation.render.rectified_views import has_rectified_views
 from vitascope.studio.corrections import (
+    Corrections,
     CorrectionsClashError,
+    change_corrections,
     hints_path,
     read_corrections,
     write_corrections,
@@ -138,6 +140,7 @@ class Studio:
             ("GET", "/api/films/{film}/people/{number:int}.png", self._face),
             ("GET", "/api/films/{film}/corrections", self._corrections),
             ("PUT", "/api/films/{film}/corrections", self._correct),
+            ("PATCH", "/api/films/{film}/corrections", self._change),
             ("GET", "/api/films/{film}/motion", self._motion),
             ("GET", "/api/films/{film}/animated", self._animated),
             ("POST", "/api/films/{film}/jobs", self._order),
@@ -420,22 +423,34 @@ class Studio:
 
     async def _corrections(self, request: Request) -> Response:
         film = await self._found(request)
-        return _told(await asyncio.to_thread(read_corrections, film.path))
+        told = await asyncio.to_thread(lambda: read_corrections(film.path).json)
+        return Response(told, media_type="application/json")
 
     async def _correct(self, request: Request) -> Response:
-        film, given = await self._found(request), await _json(request)
-        written = await asyncio.to_thread(
-            write_corrections, film.path, given.get("hints"), revision=str(given.get("revision"))
+        """All of a video's corrections anew."""
+        return await self._written(
+            request, lambda video, given, at: write_corrections(video, given.get("hints"), revision=at)
         )
-        self._tell(
-            {
-                "news": "corrections",
-                "film": film.id,
-                "revision": written.revision,
-                "window": str(given.get("window", ""))[:40],
-            }
+
+    async def _change(self, request: Request) -> Response:
+        """Some of a video's corrections; the others are neither sent nor written anew."""
+        return await self._written(
+            request, lambda video, given, at: change_corrections(video, given.get("changes"), revision=at)
         )
-        return _told(written)
+
+    async def _written(
+        self, request: Request, write: Callable[[Path, dict[str, Any], str], Corrections]
+    ) -> Response:
+        film, content = await self._found(request), await request.body()
+
+        def work() -> tuple[str, str]:
+            given = _object(content)
+            written = write(film.path, given, str(given.get("revision")))
+            return written.revision, str(given.get("window", ""))[:40]
+
+        revision, window = await asyncio.to_thread(work)
+        self._tell({"news": "corrections", "film": film.id, "revision": revision, "window": window})
+        return JSONResponse({"revision": revision})
 
     # Jobs
 
@@ -583,8 +598,12 @@ async def _waited(future: Future[T]) -> T:
 
 
 async def _json(request: Request) -> dict[str, Any]:
+    return _object(await request.body())
+
+
+def _object(content: bytes) -> dict[str, Any]:
     try:
-        given = await request.json()
+        given = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UsageError("the request is no JSON") from error
     if not isinstance(given, dict):
@@ -602,16 +621,6 @@ def _number(
     if not least <= value <= most:
         raise UsageError(f"{name}={query.get(name)}: expected a number from {least:g} to {most:g}")
     return value
-
-
-def _told(corrections: Any) -> Response:
-    return JSONResponse(
-        {
-            "revision": corrections.revision,
-            "hints": corrections.plain,
-            "error": corrections.error,
-        }
-    )
 
 
 class _Server(uvicorn.Server):
