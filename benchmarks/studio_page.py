@@ -59,9 +59,6 @@ from vitascope.models.store.store import ModelStore
 from vitascope.studio.library import Library, ListedFile
 from vitascope.studio.previews import Previews, Wanted
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the browser that the tests drive
-from headless_browser import Page, find_browser, running_browser
-
 RESULTS = Path(__file__).parent / "results" / "studio_page.json"
 SIDE = 960
 WATCHING = 50
@@ -228,6 +225,9 @@ def previews(clip: Path, folder: Path, profile: str, rounds: int, device: str) -
 
 def first_paint(clip: Path, folder: Path, profile: str, rounds: int) -> dict[str, Any]:
     """The first contentful paint of a browser without a cache, and what it has loaded by then of the page itself."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the browser that the tests drive
+    from headless_browser import Page, find_browser, running_browser
+
     if find_browser() is None:
         raise SystemExit("no browser is on PATH")
     paints, sizes = [], []

@@ -108,7 +108,10 @@ class Guard:
         ):  # a program: no browser adds it by itself
             return _too_long(headers, scope)
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
-        if changes and headers.get("origin") not in (f"http://{host}", f"https://{host}"):
+        is_tls = scope["scheme"] in ("https", "wss")
+        # Over HTTP there may be somebody between who adds TLS; over TLS a page that came without it is another's.
+        own = (f"https://{host}",) if is_tls else (f"http://{host}", f"https://{host}")
+        if changes and headers.get("origin") not in own:
             return _refused(403, "This comes from another site.")
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if given and scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/":
@@ -135,6 +138,7 @@ class Guard:
             self._entrance.name,
             self._entrance.cookie(),
             httponly=True,
+            secure=scope["scheme"] == "https",
             samesite="strict",
             path="/",
             max_age=COOKIE_SECONDS,

@@ -49,6 +49,7 @@ from vitascope.studio.portraits import Portraits, Strength
 from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
 from vitascope.studio.proxies import Proxies
 from vitascope.studio.queue import Job, NoSuchJobError, Order, Queue, QueueFullError
+from vitascope.studio.secure_address import TlsFiles, is_loopback, reached_at
 from vitascope.studio.still_frames import Look, Pointed, places_in_eye
 from vitascope.studio.uploads import plain_name, receive
 from vitascope.studio.watching import Watched, Watching, in_ranges
@@ -653,6 +654,8 @@ class Opened(NamedTuple):
     server: uvicorn.Server
     listening: socket.socket
     studio: Studio
+    is_open_to_read: bool
+    """True where others on the network can read along: without TLS, and not for this machine alone."""
 
     def run(self) -> None:
         """Serve until Ctrl-C, or until ``server.should_exit`` is set."""
@@ -669,6 +672,7 @@ def open_studio(
     port: int,
     token: str | None = None,
     with_page: bool = True,
+    tls: TlsFiles | None = None,
 ) -> Opened:
     """Open the studio.
 
@@ -680,12 +684,16 @@ def open_studio(
         port: Where to listen; 0 takes a free one.
         token: The secret that opens it; a new one when omitted.
         with_page: False for programs alone.
+        tls: Serve over HTTPS with these; over HTTP when omitted.
 
     Raises:
         InputError: A video or folder does not exist.
+        ConfigError: Certificate and key cannot be used.
         OutputError: The address cannot be listened at, or the queue cannot be read.
     """
     library = Library(named)
+    if tls is not None:
+        tls.check()
     listening = _listening(host, port)
     try:
         port = int(listening.getsockname()[1])
@@ -694,8 +702,11 @@ def open_studio(
     except BaseException:
         listening.close()
         raise
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{port}/" + (f"?token={token}" if with_page else "api/")
+    reached = reached_at(host)
+    shown = f"[{reached}]" if ":" in reached else reached
+    address = f"{'http' if tls is None else 'https'}://{shown}:{port}/" + (
+        f"?token={token}" if with_page else "api/"
+    )
     if with_page and len(named) == 1 and named[0].is_file():
         address += f"&film={film_id(named[0].resolve())}"
     names = frozenset({host.lower(), socket.gethostname().lower()})
@@ -707,8 +718,12 @@ def open_studio(
         ws_max_size=1 << 16,
         ws="websockets-sansio",
         timeout_graceful_shutdown=5,
+        ssl_certfile=None if tls is None else tls.certificate,
+        ssl_keyfile=None if tls is None else tls.key,
     )
-    return Opened(address, _Server(config), listening, studio)
+    return Opened(
+        address, _Server(config), listening, studio, is_open_to_read=tls is None and not is_loopback(host)
+    )
 
 
 def _listening(host: str, port: int) -> socket.socket:
