@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import zlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -173,16 +173,18 @@ def stroke_bounds(marks: Sequence[Mark], table: PeopleTable) -> Iterator[tuple[f
         table: Where its shots begin and end.
     """
     times = sorted({mark.at for mark in marks})
-    shots = [tuple(map(table.seconds_at, table.shot_at(table.pts_at(at)))) for at in times]
-    for mark in marks:
-        own = bisect_left(times, mark.at)
-        first, last = shots[own]
-        begin, end = max(first, mark.at - _MOST_SECONDS, mark.from_), min(last, mark.at + _MOST_SECONDS)
+    free = {}
+    for own, at in enumerate(times):
+        first, last = map(table.seconds_at, table.shot_at(table.pts_at(at)))
+        begin, end = max(first, at - _MOST_SECONDS), min(last, at + _MOST_SECONDS)
         if own > 0 and times[own - 1] >= first:
-            begin = max(begin, (times[own - 1] + mark.at) / 2)
+            begin = max(begin, (times[own - 1] + at) / 2)
         if own + 1 < len(times) and times[own + 1] <= last:
-            end = min(end, (times[own + 1] + mark.at) / 2)
-        yield begin, end if mark.to is None else min(end, mark.to)
+            end = min(end, (times[own + 1] + at) / 2)
+        free[at] = begin, end
+    for mark in marks:
+        begin, end = free[mark.at]
+        yield max(begin, mark.from_), end if mark.to is None else min(end, mark.to)
 
 
 class _Stretch(NamedTuple):
