@@ -109,9 +109,19 @@ class Page:
         return self.shown.evaluate(expression)
 
     def until(self, expression: str, seconds: float = _SECONDS) -> Any:
-        """What an expression gives, once that is true."""
+        """What an expression gives, once that is true; the page may be loaded anew meanwhile."""
+        from playwright.sync_api import Error
+
+        def given() -> Any:
+            try:
+                return self.value(expression)
+            except Error as error:
+                if "context was destroyed" in str(error):
+                    return None
+                raise
+
         end, pause = time.monotonic() + seconds, 0.02
-        while not (found := self.value(expression)):
+        while not (found := given()):
             if time.monotonic() > end:
                 raise AssertionError(
                     f"{expression}\n{self.value('document.body.innerText')}\n{self.complaints()}"

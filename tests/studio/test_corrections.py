@@ -127,6 +127,8 @@ def test_an_error_made_by_hand_is_told_with_its_line_and_nothing_is_written_over
     assert re.search(reason, read.error)
     with pytest.raises(CorrectionsClashError):
         write_corrections(video, {}, revision="none")
+    with pytest.raises(ConfigError, match=reason.removeprefix("^")):
+        change_corrections(video, {"edges": {"grow_px": 1}}, revision=read.revision)
     assert hints_path(video).read_text() == text
 
 
@@ -255,6 +257,7 @@ def test_a_change_reads_and_writes_nothing_but_itself(video, monkeypatch):
         ([], "changes"),
         ({"splice": []}, r"splice: there is no such field"),
         ({"splices": [{"section": "edges", "at": 0}]}, r"splices\[0\]\.section"),
+        ({"splices": [{"section": "marks", "at": 0}] * 101}, r"splices: .*at most 100"),
         ({"splices": [{"section": "marks", "at": -1}]}, r"splices\[0\]\.at"),
         ({"splices": [{"section": "marks", "at": 0, "insert": [{"at": 1}]}]}, r"marks\[0\]: it needs one of"),
         ({"edges": {"grow": 1}}, r"edges\.grow: there is no such field"),

@@ -221,7 +221,8 @@ def test_the_whole_way(page, serving, films, video, monkeypatch):
         page.value("document.querySelector('.job a[download]').getAttribute('download')") == results[1].name
     )
     if video.is_vr:
-        page.value("location.assign(document.querySelector('.job a[href^=\"/headset\"]').href)")
+        with page.shown.expect_navigation():
+            page.value("location.assign(document.querySelector('.job a[href^=\"/headset\"]').href)")
         page.until("document.querySelector('#video')?.readyState >= 2", seconds=90)
         assert page.text("#name") == results[1].name
 

@@ -189,7 +189,7 @@ class Splice(Section):
 class HintChanges(Section):
     """What shall become of hints: splices, one after another, and other edges."""
 
-    splices: Annotated[tuple[Splice, ...], _AsTuple] = ()
+    splices: Annotated[tuple[Splice, ...], _AsTuple] = Field((), max_length=100)
     edges: dict[str, Any] | None = None
     """All of them, where they change; none where this is empty."""
 
@@ -322,6 +322,8 @@ def changed_hints(content: bytes, path: Path, changes: HintChanges, *, video: st
         ConfigError: Something in either is no hint, a place is none, or they are more than a file may hold.
     """
     hints, old = hints_in(content, path), content.decode("utf-8", errors="replace").split("\n")
+    if hints.video not in (None, video):
+        raise ConfigError(f"{path}: these are hints for {hints.video}, not for {video}")
     items: dict[str, list[Timed]] = {name: list(getattr(hints, name)) for name in _SECTIONS}
     rows = {name: [_kept_row(hint, old) for hint in items[name]] for name in _SECTIONS}
     for splice in changes.splices:

@@ -34,7 +34,7 @@ export class Corrections {
     const changed = next(this.document);
     if (changed === this.document) return;
     this.past.push(this.document);
-    if (this.past.length > Math.min(MOST_UNDO, MOST_KEPT / ((changed.marks?.length ?? 0) + 1))) this.past.shift();
+    while (this.past.length > Math.min(MOST_UNDO, MOST_KEPT / ((changed.marks?.length ?? 0) + 1))) this.past.shift();
     this.future = [];
     this.#put(changed);
   }
