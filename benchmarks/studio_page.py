@@ -229,14 +229,16 @@ def previews(clip: Path, folder: Path, profile: str, rounds: int, device: str) -
 def first_paint(clip: Path, folder: Path, profile: str, rounds: int) -> dict[str, Any]:
     """The first contentful paint of a browser without a cache, and what it has loaded by then of the page itself."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the browser that the tests drive
-    from headless_browser import Page, find_browser, running_browser
+    from playwright.sync_api import sync_playwright
+
+    from headless_browser import Page, find_browser, start_browser
 
     if find_browser() is None:
         raise SystemExit("no browser is on PATH")
     paints, sizes = [], []
-    with serving(clip, folder / "home", profile) as studio:
+    with serving(clip, folder / "home", profile) as studio, sync_playwright() as playwright:
         for _ in range(rounds):
-            with running_browser() as browser, Page(browser) as page:
+            with start_browser(playwright) as browser, Page(browser) as page:
                 page.show(studio.address, width=1280)
                 until = time.perf_counter() + 60
                 painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"

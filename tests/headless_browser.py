@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage
+    from playwright.sync_api import Browser, ConsoleMessage, Playwright
     from playwright.sync_api import Page as BrowserPage
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SECONDS = 60.0
 """A busy machine takes half of it to start."""
-_ARGUMENTS = (
-    "--disable-dev-shm-usage", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"
-)  # fmt: skip
-"""WebGL is computed on the CPU."""
+_SOFTWARE_3D = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
 
 
 def find_browser() -> str | None:
@@ -27,18 +22,19 @@ def find_browser() -> str | None:
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
-@contextmanager
-def running_browser() -> Iterator[Browser]:
-    """A browser that runs until the ``with`` block ends; ``Page`` opens pages in it, each of a user of its own."""
-    from playwright.sync_api import sync_playwright  # what needs no browser is tested without it
+def start_browser(playwright: Playwright, *, draws_3d: bool = False) -> Browser:
+    """A browser; ``Page`` opens pages in it, each of a user of its own.
 
-    with (
-        sync_playwright() as playwright,
-        playwright.chromium.launch(
-            executable_path=find_browser(), args=_ARGUMENTS, timeout=_SECONDS * 1e3, chromium_sandbox=False
-        ) as browser,
-    ):
-        yield browser
+    Args:
+        playwright: Drives it; a thread has one.
+        draws_3d: Have WebGL, computed on the CPU.
+    """
+    return playwright.chromium.launch(
+        executable_path=find_browser(),
+        args=["--disable-dev-shm-usage", *(_SOFTWARE_3D if draws_3d else ["--disable-gpu"])],
+        timeout=_SECONDS * 1e3,
+        chromium_sandbox=False,
+    )
 
 
 class Page:
@@ -120,14 +116,14 @@ class Page:
                     return None
                 raise
 
-        end, pause = time.monotonic() + seconds, 0.02
+        end, pause = time.monotonic() + seconds, 0.05
         while not (found := given()):
             if time.monotonic() > end:
                 raise AssertionError(
                     f"{expression}\n{self.value('document.body.innerText')}\n{self.complaints()}"
                 )
             time.sleep(pause)
-            pause = min(1.5 * pause, 0.15)  # asking takes the machine's time
+            pause = min(1.5 * pause, 0.25)  # asking takes the machine's time
         return found
 
     def requests(self) -> list[str]:

@@ -17,9 +17,9 @@ from websockets.sync.client import connect
 
 import vitascope
 from clips import write_clip
-from vitascope.studio import uploads
+from vitascope.studio import guard, uploads
 from vitascope.studio.entrance import COOKIE_SECONDS, Entrance, cookie_key
-from vitascope.studio.guard import MOST_BODY_BYTES, MOST_HINTS_BODY_BYTES
+from vitascope.studio.guard import MOST_BODY_BYTES
 
 PAGE = Path(vitascope.__file__).parent / "studio" / "page"
 
@@ -267,9 +267,11 @@ def test_one_film_is_all_that_may_be_read_where_one_was_named(serving, films):
 
 @pytest.mark.parametrize(
     ("method", "last", "most"),
-    [("POST", "jobs", MOST_BODY_BYTES), ("PATCH", "corrections", MOST_HINTS_BODY_BYTES)],
+    [("POST", "jobs", MOST_BODY_BYTES), ("PATCH", "corrections", 2 * MOST_BODY_BYTES)],
 )
-def test_what_is_sent_is_bounded(studio, method, last, most):
+def test_what_is_sent_is_bounded(studio, method, last, most, monkeypatch):
+    assert guard.MOST_HINTS_BODY_BYTES > guard.MAX_HINTS_BYTES
+    monkeypatch.setattr(guard, "MOST_HINTS_BODY_BYTES", 2 * MOST_BODY_BYTES)
     path = f"/api/films/{studio.film()['id']}/{last}"
     assert studio.ask(method, path, b"x" * (most + 1)).status == 413
     # Without a length, in pieces that never end.

@@ -77,8 +77,8 @@ def write_packed(path, *, color="red"):
 
 
 @pytest.fixture
-def page(browser):
-    with HeadsetPage(browser) as opened:
+def page(browser_3d):
+    with HeadsetPage(browser_3d) as opened:
         opened.watch_pixels()
         yield opened
 

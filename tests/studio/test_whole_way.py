@@ -85,8 +85,8 @@ VIDEOS = [
 
 
 @pytest.fixture
-def page(browser):
-    with StudioPage(browser) as opened:
+def page(browser_3d):
+    with StudioPage(browser_3d) as opened:
         yield opened
 
 
