@@ -13,6 +13,8 @@ is asked as the page asks it, over one connection. ``previews`` alone needs none
   speed.
 - ``second_cut``: ten minutes of CLIP at 320x180; somebody is left out for ten seconds in the middle, and the stretches
   that are made anew are counted. Bar: those that the ten seconds touch, and no other.
+- ``strokes``: CLIP at 960x540, ten seconds, with 100,000 brush strokes, some hundred a frame: to save them all, to
+  load them, to save one more, a picture of another frame, and a cut; pictures and a cut without any beside them.
 - ``previews``: the two first of them without a server and a browser, which the machine need not have, on any device:
   the studio's own previews, asked through the library. ``cold_seconds`` is from a start without a network to the first
   matted picture; ``warm_seconds`` from choosing another video to its first one; ``pictures_a_second`` is as in
@@ -42,7 +44,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -59,13 +61,11 @@ from vitascope.models.store.store import ModelStore
 from vitascope.studio.library import Library, ListedFile
 from vitascope.studio.previews import Previews, Wanted
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the browser that the tests drive
-from headless_browser import Browser, Page, find_browser
-
 RESULTS = Path(__file__).parent / "results" / "studio_page.json"
 SIDE = 960
 WATCHING = 50
 LONG_SECONDS = 600
+STROKES = 100_000
 LEFT_OUT = 300.0, 310.0
 _JOB_SECONDS = 3600
 
@@ -228,13 +228,17 @@ def previews(clip: Path, folder: Path, profile: str, rounds: int, device: str) -
 
 def first_paint(clip: Path, folder: Path, profile: str, rounds: int) -> dict[str, Any]:
     """The first contentful paint of a browser without a cache, and what it has loaded by then of the page itself."""
-    program = find_browser()
-    if program is None:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the browser that the tests drive
+    from playwright.sync_api import sync_playwright
+
+    from headless_browser import Page, find_browser, start_browser
+
+    if find_browser() is None:
         raise SystemExit("no browser is on PATH")
     paints, sizes = [], []
-    with serving(clip, folder / "home", profile) as studio:
-        for number in range(rounds):
-            with Browser(program, folder / f"profile {number}") as browser, Page(browser) as page:
+    with serving(clip, folder / "home", profile) as studio, sync_playwright() as playwright:
+        for _ in range(rounds):
+            with start_browser(playwright) as browser, Page(browser) as page:
                 page.show(studio.address, width=1280)
                 until = time.perf_counter() + 60
                 painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
@@ -359,6 +363,66 @@ def second_cut(clip: Path, folder: Path, profile: str, rounds: int) -> dict[str,
     }
 
 
+def strokes(clip: Path, folder: Path, profile: str, rounds: int) -> dict[str, Any]:
+    """A video with as many strokes as a file of hints is said to hold."""
+    frames = 240
+    film_path = scaled(clip, folder / "film.mp4", width=960, height=540, frames=frames)
+    with serving(film_path, folder / "home", profile) as studio:
+        film = studio.film()
+        path, rate = f"/api/films/{film['id']}/corrections", film["frames_per_second"]
+
+        def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+            began = time.perf_counter()
+            result = work()
+            return round(time.perf_counter() - began, 2), result
+
+        def save(method: str, **what: Any) -> tuple[float, str]:
+            body = what | {"revision": revision, "window": "benchmark"}
+            seconds, (answer, _) = timed(lambda: studio.ask(method, path, body))
+            return seconds, json.loads(answer)["revision"]
+
+        def pictures(at: float) -> list[float]:
+            return [
+                timed(lambda second=second: studio.picture(film, (second + at) / (rounds + 1) * 9))[0]
+                for second in range(rounds)
+            ]
+
+        studio.job(film, task="people")
+        studio.picture(film, 0.0)
+        without = pictures(0.3)
+        plain, _ = studio.job(film, task="cut", kind="mask")
+        marks = [
+            {
+                "at": round(number % frames / rate, 4),
+                "stroke": [[(number * 7 + point) % 997 / 997, number % 991 / 991] for point in range(4)],
+                "radius": 0.01,
+                "do": "remove" if number % 3 else "keep",
+            }
+            for number in range(STROKES)
+        ]
+        revision = studio.get(path)["revision"]
+        all_seconds, revision = save("PUT", hints={"marks": marks})
+        load_seconds, (content, _) = timed(lambda: studio.ask("GET", path))
+        one = {"splices": [{"section": "marks", "at": STROKES, "insert": marks[:1]}]}
+        one_seconds, revision = save("PATCH", changes=one)
+        first_seconds, _ = timed(lambda: studio.picture(film, 0.05))
+        within = pictures(0.6)
+        corrected, _ = studio.job(film, task="cut", kind="mask")
+    return {
+        "film": f"960x540, {frames} frames",
+        "strokes": len(json.loads(content)["hints"]["marks"]),
+        "sent_mb": round(len(content) / 1e6, 1),
+        "save_all_seconds": all_seconds,
+        "load_seconds": load_seconds,
+        "save_one_more_seconds": one_seconds,
+        "first_picture_seconds": first_seconds,
+        "picture_seconds": spread(within),
+        "picture_without_seconds": spread(without),
+        "cut_seconds": round(corrected, 1),
+        "cut_without_seconds": round(plain, 1),
+    }
+
+
 def repeated(part: Path, target: Path) -> Path:
     """A video over and over, without encoding it again, for ten minutes."""
     target.parent.mkdir()
@@ -391,12 +455,25 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {name: round(value, 3) for name, value in named.items()}
 
 
+def in_short(row: dict[str, Any]) -> str:
+    """The figures of a row on one line, spreads as ``median (least to most)``."""
+    figures = (
+        f"{name} {value['median']:g} ({value['least']:g} to {value['most']:g})"
+        if isinstance(value, dict)
+        else f"{name} {value:g}"
+        for name, value in row.items()
+        if isinstance(value, dict | float)
+    )
+    return f"{row['claim']}, {row['profile']}, {row['device']}: {', '.join(figures)}"
+
+
 MEASURED = {
     "first_preview": first_preview,
     "scrubbing": scrubbing,
     "first_paint": first_paint,
     "watching": watching,
     "second_cut": second_cut,
+    "strokes": strokes,
 }
 """By a server, on the CPU."""
 
@@ -434,10 +511,13 @@ def main() -> None:
             "commit": commit(),
             "date": time.strftime("%Y-%m-%d"),
         }
-        print(json.dumps(row))
         same = name, options.profile, device_name
         kept = [old for old in kept if (old["claim"], old["profile"], old["device"]) != same] + [row]
-        write_rows(RESULTS, kept)
+        try:
+            write_rows(RESULTS, kept)
+        finally:  # last, so that whoever sees only the end of a long print sees the figures
+            print(json.dumps(row))
+            print(in_short(row), flush=True)
 
 
 if __name__ == "__main__":

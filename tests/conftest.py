@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 # Before NumPy and PyTorch are loaded. Small matrices are slower with a thread for each core in each of several test
 # processes, and PyTorch's compiler writes its cache in ways that two processes at once do not survive.
@@ -43,10 +43,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from gpu_turns import gpu_turn, release_gpu_memory
-from headless_browser import PROGRAMS, Browser, find_browser
+from headless_browser import PROGRAMS, find_browser, start_browser
 from vitascope import device as device_module
 from vitascope.errors import DeviceError, ModelUnavailableError
 from vitascope.models.store.store import ModelStore
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Playwright
 
 # How long an example takes is the machine's affair: other programs must fail no test.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -189,52 +192,52 @@ def rvm_model_path(model_store: ModelStore, pull_or_skip: Callable[[ModelStore, 
     return pull_or_skip(model_store, "rvm")
 
 
-class OneBrowser:
-    """The browser in which all tests of a process open their pages: to start one takes seconds."""
+class Browsers:
+    """The browsers in which all tests of a process open their pages: to start one takes seconds."""
 
-    def __init__(self, folder: Path, *, draws_3d: bool = False) -> None:
-        self._folder, self._draws_3d = folder, draws_3d
+    def __init__(self) -> None:
         self._running = ExitStack()
-        self._browser: Browser | None = None
+        self._playwright: Playwright | None = None
+        self._started: dict[bool, Browser] = {}
 
-    def running(self) -> Browser:
-        """The browser, started anew where it has crashed; skips the test where there is none."""
-        if self._browser is None or not self._browser.is_running:
-            program = find_browser()
-            if program is None:
-                reason = f"needs a browser: none of {', '.join(PROGRAMS)} is on PATH"
-                skip_or_fail(reason, unless_required_by="VITASCOPE_REQUIRE_BROWSER")
-            self._browser = self._running.enter_context(
-                Browser(program, self._folder, draws_3d=self._draws_3d)
-            )
-        return self._browser
+    def started(self, *, draws_3d: bool = False) -> Browser:
+        """A browser, started anew where it has crashed; skips the test where there is none."""
+        known = self._started.get(draws_3d)
+        if known is None or not known.is_connected():
+            for is_lacking, reason in (
+                (importlib.util.find_spec("playwright") is None, "needs Playwright (the extra dev)"),
+                (find_browser() is None, f"needs a browser: none of {', '.join(PROGRAMS)} is on PATH"),
+            ):
+                if is_lacking:
+                    skip_or_fail(reason, unless_required_by="VITASCOPE_REQUIRE_BROWSER")
+            if self._playwright is None:
+                from playwright.sync_api import sync_playwright  # what needs no browser is tested without it
+
+                self._playwright = self._running.enter_context(sync_playwright())
+            known = self._running.enter_context(start_browser(self._playwright, draws_3d=draws_3d))
+            self._started[draws_3d] = known
+        return known
 
     def close(self) -> None:
         self._running.close()
 
 
 @pytest.fixture(scope="session")
-def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Generator[OneBrowser]:
-    with closing(OneBrowser(tmp_path_factory.mktemp("browser"))) as one:
-        yield one
-
-
-@pytest.fixture(scope="session")
-def one_browser_3d(tmp_path_factory: pytest.TempPathFactory) -> Generator[OneBrowser]:
-    with closing(OneBrowser(tmp_path_factory.mktemp("browser"), draws_3d=True)) as one:
-        yield one
+def browsers() -> Generator[Browsers]:
+    with closing(Browsers()) as all_of_them:
+        yield all_of_them
 
 
 @pytest.fixture
-def browser(one_browser: OneBrowser) -> Browser:
+def browser(browsers: Browsers) -> Browser:
     """A browser that runs without a window; opens pages."""
-    return one_browser.running()
+    return browsers.started()
 
 
 @pytest.fixture
-def browser_3d(one_browser_3d: OneBrowser) -> Browser:
+def browser_3d(browsers: Browsers) -> Browser:
     """One that has WebGL, too."""
-    return one_browser_3d.running()
+    return browsers.started(draws_3d=True)
 
 
 @pytest.fixture(scope="session")

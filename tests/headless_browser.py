@@ -1,35 +1,20 @@
-"""A real browser without a window, spoken to by the DevTools protocol over a pipe; needs no package.
-
-https://chromedevtools.github.io/devtools-protocol/; with ``--remote-debugging-pipe`` messages are JSON, ended by a zero
-byte, to file 3 of the browser and from its file 4.
-"""
+"""A real browser without a window, driven by Playwright: the machine's own, as Playwright's package brings none."""
 
 from __future__ import annotations
 
-import base64
-import json
-import os
-import select
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Playwright
+    from playwright.sync_api import Page as BrowserPage
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SECONDS = 60.0
 """A busy machine takes half of it to start."""
 _SOFTWARE_3D = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
-_LAUNCHER = """
-import fcntl, os, sys
-ends = [fcntl.fcntl(int(word), fcntl.F_DUPFD, 10) for word in sys.argv[1:3]]
-for number, end in zip((3, 4), ends):
-    os.dup2(end, number)
-os.execvp(sys.argv[3], sys.argv[3:])
-"""
-"""Becomes the browser, with the pipes where it looks for them; they may lie on each other's places before."""
 
 
 def find_browser() -> str | None:
@@ -37,100 +22,19 @@ def find_browser() -> str | None:
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
-class Browser:
-    """A browser that runs until its ``with`` block ends; ``Page`` opens pages in it, each of a user of its own.
+def start_browser(playwright: Playwright, *, draws_3d: bool = False) -> Browser:
+    """A browser; ``Page`` opens pages in it, each of a user of its own.
 
     Args:
-        program: The browser.
-        profile: A folder that it may fill.
+        playwright: Drives it; a thread has one.
         draws_3d: Have WebGL, computed on the CPU.
     """
-
-    def __init__(self, program: str, profile: Path, *, draws_3d: bool = False) -> None:
-        read_here, write_there = os.pipe()
-        read_there, write_here = os.pipe()
-        words = [
-            program, "--headless", "--no-sandbox", "--disable-dev-shm-usage", "--no-first-run",
-            *(_SOFTWARE_3D if draws_3d else ["--disable-gpu"]),
-            f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank",
-        ]  # fmt: skip
-        self._process = subprocess.Popen(
-            [sys.executable, "-S", "-c", _LAUNCHER, str(read_there), str(write_there), *words],
-            pass_fds=(read_there, write_there),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        os.close(read_there)
-        os.close(write_there)
-        self._read, self._write = read_here, write_here
-        self._pending = b""
-        self._number = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        try:
-            self.call("Browser.close")
-            self._process.wait(timeout=_SECONDS)
-        except (OSError, TimeoutError, subprocess.TimeoutExpired):
-            self._process.kill()
-            self._process.wait()
-        finally:
-            os.close(self._read)
-            os.close(self._write)
-
-    @property
-    def is_running(self) -> bool:
-        """False once it has crashed."""
-        return self._process.poll() is None
-
-    def call(
-        self,
-        method: str,
-        *,
-        session: str | None = None,
-        told: Callable[[dict[str, Any]], None] = lambda _: None,
-        **params: Any,
-    ) -> dict[str, Any]:
-        """Ask for something, and wait for the answer.
-
-        Args:
-            method: Of the protocol.
-            session: The page that is asked; the browser itself when omitted.
-            told: Takes what the browser says meanwhile of its own accord.
-            params: Of the method.
-        """
-        self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
-        if session is not None:
-            message["sessionId"] = session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
-        until = time.monotonic() + _SECONDS
-        while True:
-            answer = self.next_message(until, method)
-            if answer.get("id") == self._number:
-                if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']}")
-                result: dict[str, Any] = answer["result"]
-                return result
-            told(answer)
-
-    def next_message(self, until: float, what: str) -> dict[str, Any]:
-        """What the browser says next."""
-        while b"\0" not in self._pending:
-            ready, _, _ = select.select([self._read], [], [], max(until - time.monotonic(), 0))
-            if not ready:
-                raise TimeoutError(f"the browser does not answer: {what}")
-            chunk = os.read(self._read, 1 << 20)
-            if not chunk:
-                raise OSError(f"the browser ended: {what}")
-            self._pending += chunk
-        message, _, self._pending = self._pending.partition(b"\0")
-        decoded: dict[str, Any] = json.loads(message)
-        return decoded
+    return playwright.chromium.launch(
+        executable_path=find_browser(),
+        args=["--disable-dev-shm-usage", *(_SOFTWARE_3D if draws_3d else ["--disable-gpu"])],
+        timeout=_SECONDS * 1e3,
+        chromium_sandbox=False,
+    )
 
 
 class Page:
@@ -142,88 +46,96 @@ class Page:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
-        self._context = browser.call("Target.createBrowserContext")["browserContextId"]
-        target = browser.call("Target.createTarget", url="about:blank", browserContextId=self._context)
-        attached = browser.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        self._session: str = attached["sessionId"]
-        self.events: list[dict[str, Any]] = []
-        """Everything that the browser told of this page of its own accord."""
+        self._before: list[str] = []
+        self._requests: list[str] = []
+        self._complaints: list[str] = []
+        self._shown: BrowserPage | None = None
 
     def __enter__(self) -> Self:
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            self.call(f"{domain}.enable")
         return self
 
     def __exit__(self, *failure: object) -> None:
-        if self._browser.is_running:
-            self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
+        if self._shown is not None and self._browser.is_connected():
+            self._shown.context.close()
 
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Ask for something, and wait for the answer."""
-        return self._browser.call(method, session=self._session, told=self._told, **params)
+    @property
+    def shown(self) -> BrowserPage:
+        """Playwright's page, once ``show`` opened one."""
+        assert self._shown is not None
+        return self._shown
 
-    def _told(self, event: dict[str, Any]) -> None:
-        if event.get("sessionId") == self._session:
-            self.events.append(event)
+    def show(
+        self, address: str, *, width: int, height: int = 900, is_phone: bool = False, **how: Any
+    ) -> None:
+        """Open an address in a window of so many CSS pixels, and wait until it is loaded.
 
-    def show(self, address: str, *, width: int, height: int = 900, is_phone: bool = False) -> None:
-        """Open an address in a window of so many CSS pixels, and wait until it is loaded."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=is_phone,
-        )
-        self.events.clear()
-        self.call("Page.navigate", url=address)
-        until = time.monotonic() + _SECONDS
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
-            self._told(self._browser.next_message(until, f"loading {address}"))
+        Args:
+            address: What is opened.
+            width: Of the window.
+            height: Of the window.
+            is_phone: Of the first call: one with a touch screen.
+            how: More of the first call, for ``Browser.new_context``.
+        """
+        size = {"width": width, "height": height}
+        if self._shown is None:
+            context = self._browser.new_context(viewport=size, is_mobile=is_phone, has_touch=is_phone, **how)
+            context.set_default_timeout(_SECONDS * 1e3)
+            for script in self._before:
+                context.add_init_script(script)
+            self._shown = context.new_page()
+            self._shown.on("request", lambda request: self._requests.append(request.url))
+            self._shown.on("console", self._told)
+            self._shown.on("pageerror", lambda error: self._complaints.append(str(error)))
+        else:
+            self._shown.set_viewport_size(size)
+        self._requests.clear()
+        self._complaints.clear()
+        self._shown.goto(address)
+
+    def _told(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning", "assert"):
+            self._complaints.append(f"{message.text} ({message.location.get('url')})")
 
     def run_before(self, script: str) -> None:
         """Have a script run in every page that is opened, before the page's own, whatever policy that has."""
-        self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+        self._before.append(script)
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression gives on the page."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        if "exceptionDetails" in found:
-            raise RuntimeError(f"{expression}: {found['exceptionDetails']}")
-        return found["result"].get("value")
+        return self.shown.evaluate(expression)
+
+    def until(self, expression: str, seconds: float = _SECONDS) -> Any:
+        """What an expression gives, once that is true; the page may be loaded anew meanwhile."""
+        from playwright.sync_api import Error
+
+        def given() -> Any:
+            try:
+                return self.value(expression)
+            except Error as error:
+                if "context was destroyed" in str(error):
+                    return None
+                raise
+
+        end, pause = time.monotonic() + seconds, 0.05
+        while not (found := given()):
+            if time.monotonic() > end:
+                raise AssertionError(
+                    f"{expression}\n{self.value('document.body.innerText')}\n{self.complaints()}"
+                )
+            time.sleep(pause)
+            pause = min(1.5 * pause, 0.25)  # asking takes the machine's time
+        return found
 
     def requests(self) -> list[str]:
         """Addresses that were asked for since ``show``."""
-        return [
-            event["params"]["request"]["url"]
-            for event in self.events
-            if event.get("method") == "Network.requestWillBeSent"
-        ]
+        self.value("0")  # what the browser tells of its own accord is heard while it answers
+        return self._requests
 
     def complaints(self) -> list[str]:
         """Errors and warnings of the console, and exceptions, since ``show``."""
-        found = []
-        for event in self.events:
-            method, params = event.get("method"), event.get("params", {})
-            logged = params.get("entry", {}).get("level") in ("error", "warning")
-            written = params.get("type") in ("error", "warning", "assert")
-            if (
-                (method == "Log.entryAdded" and logged)
-                or (method == "Runtime.consoleAPICalled" and written)
-                or method == "Runtime.exceptionThrown"
-            ):
-                found.append(json.dumps(params))
-        return found
+        self.value("0")
+        return self._complaints
 
     def screenshot(self, path: Path) -> None:
         """The whole page as PNG."""
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
-        path.write_bytes(base64.b64decode(shot["data"]))
-
-    def pdf(self, path: Path, *, width_inches: float, height_inches: float) -> None:
-        """The page as it is printed, with margins of 1 cm."""
-        margins = {f"margin{side}": 1 / 2.54 for side in ("Top", "Bottom", "Left", "Right")}
-        printed = self.call("Page.printToPDF", paperWidth=width_inches, paperHeight=height_inches, **margins)
-        path.write_bytes(base64.b64decode(printed["data"]))
+        self.shown.screenshot(path=path, full_page=True)

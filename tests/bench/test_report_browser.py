@@ -113,19 +113,17 @@ def test_names_of_rows_stay_in_view_on_a_phone(page, report):
 def test_on_paper(page, report, tmp_path):
     path, *_ = report
     page.show(path.as_uri(), width=A4_CONTENT_PIXELS)
-    page.call("Emulation.setEmulatedMedia", media="print")
-    try:
-        # On paper nothing can be scrolled.
-        wide = page.value(
-            "Array.from(document.querySelectorAll('table, svg, li')).filter(one => "
-            "one.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)"
-            ".map(one => one.outerHTML.slice(0, 80))"
-        )
-        assert wide == []
-    finally:
-        page.call("Emulation.setEmulatedMedia", media="")
-    width, height = A4_INCHES
-    page.pdf(tmp_path / "page.pdf", width_inches=width, height_inches=height)
+    page.shown.emulate_media(media="print")
+    # On paper nothing can be scrolled.
+    wide = page.value(
+        "Array.from(document.querySelectorAll('table, svg, li')).filter(one => "
+        "one.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)"
+        ".map(one => one.outerHTML.slice(0, 80))"
+    )
+    assert wide == []
+    width, height = (f"{inches}in" for inches in A4_INCHES)
+    margins = dict.fromkeys(("top", "bottom", "left", "right"), "1cm")
+    page.shown.pdf(path=tmp_path / "page.pdf", width=width, height=height, margin=margins)
     content = (tmp_path / "page.pdf").read_bytes()
     assert content.startswith(b"%PDF")
     boxes = set(re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", content))

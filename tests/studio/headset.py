@@ -92,11 +92,6 @@ class HeadsetPage(StudioPage):
         """
         self.run_before(script + _INSTALL.replace("MODES", str(list(modes))))
 
-    def press_enter(self) -> None:
-        """Click the button of the headset, as a user does: a browser starts no session of its own accord."""
-        click = "document.querySelector('#enter').click()"
-        self.call("Runtime.evaluate", expression=click, userGesture=True)
-
     def pixels(self) -> npt.NDArray[np.uint8]:
         """What is drawn next: uint8 [H, W, 4], RGBA, premultiplied, the first row on top."""
         self.value("(window.pixels = null, window.wantsPixels = true)")

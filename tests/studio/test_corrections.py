@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 
@@ -9,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vitascope.config import hints as hints_module
 from vitascope.config import load_settings
 from vitascope.config.hints import Hints, hints_yaml, read_hints
 from vitascope.errors import ConfigError
 from vitascope.studio.corrections import (
     CorrectionsClashError,
+    change_corrections,
     hints_path,
     read_corrections,
     write_corrections,
@@ -28,6 +31,17 @@ HINTS = {
     "never": [{"polygon": [[0, 0.9], [1, 0.9], [1, 1]]}],
     "edges": {"grow_px": -1.5, "threshold": [0.1, 0.9], "decontaminate": False},
 }
+
+
+BY_HAND = """\
+marks:   # all of them
+  - {at: 1, click: [0.5, 0.5]}
+  - {at: 2, click: [0.5, 0.5]}  # him
+  - {at: 3,
+     click: [0.5, 0.25]}
+  - {at: 4, click: [0.5, 0.5], do: 'keep'}
+people: [{keep: largest}, {exclude: pov}]
+"""
 
 
 @pytest.fixture
@@ -69,7 +83,7 @@ marks = st.fixed_dictionaries(
 def test_any_hints_are_read_as_they_were_written(tmp_path_factory, strokes, name):
     path = tmp_path_factory.mktemp("hints") / "x.yaml"
     hints = Hints.model_validate({"marks": strokes, "video": name, "label": ""})
-    path.write_text(hints_yaml(hints), encoding="utf-8")
+    path.write_bytes(hints_yaml(hints))
     read = read_hints(path)
     assert read.video == name
     for one, other in zip(read.marks, hints.marks, strict=True):
@@ -113,6 +127,8 @@ def test_an_error_made_by_hand_is_told_with_its_line_and_nothing_is_written_over
     assert re.search(reason, read.error)
     with pytest.raises(CorrectionsClashError):
         write_corrections(video, {}, revision="none")
+    with pytest.raises(ConfigError, match=reason.removeprefix("^")):
+        change_corrections(video, {"edges": {"grow_px": 1}}, revision=read.revision)
     assert hints_path(video).read_text() == text
 
 
@@ -132,11 +148,126 @@ def test_what_is_no_hint_is_not_written(video, hints, reason):
     assert not hints_path(video).exists()
 
 
-def test_a_hundred_thousand_strokes_are_refused_with_the_reason(video):
+def test_more_strokes_than_a_file_holds_are_refused_with_the_reason(video, monkeypatch):
+    monkeypatch.setattr(hints_module, "MAX_HINTS_BYTES", 10_000)
     stroke = {"at": 1.0, "stroke": [[0.5, 0.5]], "do": "keep"}
-    with pytest.raises(ConfigError, match=r"100000 marks take .* remove some"):
-        write_corrections(video, {"marks": [stroke] * 100_000}, revision="none")
+    with pytest.raises(ConfigError, match=r"300 hints take .* holds 10000 at most; remove some"):
+        write_corrections(video, {"marks": [stroke] * 300}, revision="none")
     assert not hints_path(video).exists()
+    kept = write_corrections(video, {"marks": [stroke] * 200}, revision="none")
+    more = {"splices": [{"section": "marks", "at": 200, "insert": [stroke] * 100}]}
+    with pytest.raises(ConfigError, match="300 hints take"):
+        change_corrections(video, more, revision=kept.revision)
+    assert read_corrections(video) == kept
+    monkeypatch.setattr(hints_module, "_MAX_YAML_BYTES", 5_000)
+    hints_path(video).write_text("marks:\n" + "- at: 1\n  click: [0.5, 0.5]\n" * 250)
+    assert "5000 at most are read" in read_corrections(video).error
+
+
+people = st.fixed_dictionaries({"exclude": st.lists(st.integers(1, 9), min_size=1, max_size=3)})
+regions = st.just({"polygon": [[0, 0.9], [1, 0.9], [1, 1]]})
+splices = st.one_of(
+    [
+        st.fixed_dictionaries(
+            {
+                "section": st.just(name),
+                "at": st.integers(0, 6),
+                "remove": st.integers(0, 3),
+                "insert": st.lists(items, max_size=3),
+            }
+        )
+        for name, items in (("people", people), ("marks", marks), ("never", regions))
+    ]
+)
+edges = st.sampled_from([{}, {"grow_px": -1.5}, {"feather_px": 0.1, "decontaminate": False}])
+
+
+@given(
+    st.sampled_from(["", "# by hand\nmarks:\n- at: 1\n  click: [0.5, 0.5]  # him\n  - {at: 2}\n", BY_HAND]),
+    st.lists(
+        st.one_of(
+            st.fixed_dictionaries({"splices": st.lists(splices, max_size=3)}),
+            st.fixed_dictionaries({"edges": edges}),
+        ),
+        max_size=5,
+    ),
+)
+def test_what_is_changed_is_what_would_be_written_anew_and_is_known_without_reading(
+    tmp_path_factory, begins_with, changes
+):
+    video = tmp_path_factory.mktemp("film") / "film.mp4"
+    if begins_with:
+        hints_path(video).write_text(begins_with)
+    now = read_corrections(video)
+    if now.error:
+        with pytest.raises(ConfigError):
+            change_corrections(video, {}, revision=now.revision)
+        assert hints_path(video).read_text() == begins_with
+        return
+    wanted = {name: list(now.plain.get(name, [])) for name in ("people", "marks", "never")}
+    for change in changes:
+        tried = {name: list(items) for name, items in wanted.items()}
+        is_place = True
+        for splice in change.get("splices", ()):
+            items, begin, end = tried[splice["section"]], splice["at"], splice["at"] + splice["remove"]
+            is_place = is_place and end <= len(items)
+            items[begin:end] = splice["insert"]
+        if not is_place:
+            with pytest.raises(ConfigError, match="cannot go, as there are"):
+                change_corrections(video, change, revision=now.revision)
+            continue
+        wanted = tried
+        now = change_corrections(video, change, revision=now.revision)
+        if "edges" in change:
+            assert now.plain.get("edges", {}) == change["edges"]
+        read = hints_module._read(hints_path(video), hints_path(video).read_bytes())
+        assert now.hints.model_dump() == read.model_dump()
+        assert now.hints.edge_lines == read.edge_lines
+        for name, items in wanted.items():
+            assert [one.line for one in getattr(now.hints, name)] == [one.line for one in getattr(read, name)]
+            assert len(now.plain.get(name, [])) == len(items)
+            for one, other in zip(now.plain.get(name, []), items, strict=True):
+                assert one.keys() == other.keys()
+                assert one.get("at", 0) == pytest.approx(other.get("at", 0), rel=1e-9)
+                assert one.get("exclude") == other.get("exclude")
+        assert json.loads(now.json)["hints"] == json.loads(json.dumps(now.plain))
+
+
+def test_a_change_reads_and_writes_nothing_but_itself(video, monkeypatch):
+    written = write_corrections(video, {**HINTS, "marks": HINTS["marks"] * 50}, revision="none")
+    rows, reads = [], []
+    monkeypatch.setattr(
+        hints_module, "_row_of", lambda hint, was=hints_module._row_of: rows.append(1) or was(hint)
+    )
+    monkeypatch.setattr(
+        hints_module,
+        "_read",
+        lambda path, text, was=hints_module._read: reads.append(len(text)) or was(path, text),
+    )
+    stroke = {"at": 1.0, "stroke": [[0.5, 0.5]], "do": "keep"}
+    change = {"splices": [{"section": "marks", "at": 100, "insert": [stroke]}]}
+    assert change_corrections(video, change, revision=written.revision).plain["marks"][100] == stroke
+    assert len(rows) == 1
+    assert max(reads) < 300
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ([], "changes"),
+        ({"splice": []}, r"splice: there is no such field"),
+        ({"splices": [{"section": "edges", "at": 0}]}, r"splices\[0\]\.section"),
+        ({"splices": [{"section": "marks", "at": 0}] * 101}, r"splices: .*at most 100"),
+        ({"splices": [{"section": "marks", "at": -1}]}, r"splices\[0\]\.at"),
+        ({"splices": [{"section": "marks", "at": 0, "insert": [{"at": 1}]}]}, r"marks\[0\]: it needs one of"),
+        ({"edges": {"grow": 1}}, r"edges\.grow: there is no such field"),
+    ],
+)
+def test_what_is_no_change_changes_nothing(video, change, reason):
+    written = write_corrections(video, HINTS, revision="none")
+    with pytest.raises(ConfigError, match=reason):
+        change_corrections(video, change, revision=written.revision)
+    assert read_corrections(video) == written
 
 
 def test_edges_of_the_hints_act_under_flags_and_over_settings_files(video, tmp_path):

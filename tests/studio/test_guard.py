@@ -17,7 +17,7 @@ from websockets.sync.client import connect
 
 import vitascope
 from clips import write_clip
-from vitascope.studio import uploads
+from vitascope.studio import guard, uploads
 from vitascope.studio.entrance import COOKIE_SECONDS, Entrance, cookie_key
 from vitascope.studio.guard import MOST_BODY_BYTES
 
@@ -144,6 +144,7 @@ def test_another_site_changes_nothing(studio, origin):
     film = studio.film()
     for method, path in (
         ("PUT", f"/api/films/{film['id']}/corrections"),
+        ("PATCH", f"/api/films/{film['id']}/corrections"),
         ("POST", f"/api/films/{film['id']}/jobs"),
         ("DELETE", "/api/jobs/abc"),
     ):
@@ -264,13 +265,18 @@ def test_one_film_is_all_that_may_be_read_where_one_was_named(serving, films):
     assert [film["name"] for film in studio.get("/api/films").json["films"]] == ["wedding.mp4"]
 
 
-def test_what_is_sent_is_bounded(studio):
-    film = studio.film()
-    path = f"/api/films/{film['id']}/corrections"
-    assert studio.ask("PUT", path, b"x" * (MOST_BODY_BYTES + 1)).status == 413
+@pytest.mark.parametrize(
+    ("method", "last", "most"),
+    [("POST", "jobs", MOST_BODY_BYTES), ("PATCH", "corrections", 2 * MOST_BODY_BYTES)],
+)
+def test_what_is_sent_is_bounded(studio, method, last, most, monkeypatch):
+    assert guard.MOST_HINTS_BODY_BYTES > guard.MAX_HINTS_BYTES
+    monkeypatch.setattr(guard, "MOST_HINTS_BODY_BYTES", 2 * MOST_BODY_BYTES)
+    path = f"/api/films/{studio.film()['id']}/{last}"
+    assert studio.ask(method, path, b"x" * (most + 1)).status == 413
     # Without a length, in pieces that never end.
     connection = HTTPConnection("127.0.0.1", studio.port, timeout=30)
-    connection.putrequest("PUT", path, skip_host=True)
+    connection.putrequest(method, path, skip_host=True)
     for name, value in {
         "Host": studio.host,
         "Origin": f"http://{studio.host}",
@@ -281,7 +287,7 @@ def test_what_is_sent_is_bounded(studio):
     connection.endheaders()
     piece, sent = b"10000\r\n" + b"x" * 0x10000 + b"\r\n", 0
     try:
-        while sent < 4 * MOST_BODY_BYTES:
+        while sent < 2 * most:
             connection.send(piece)
             sent += 0x10000
         assert connection.getresponse().status >= 400

@@ -122,7 +122,7 @@ def first_frame(path):
 
 def put_on(page):
     """Begin a session, and wait until it draws; where one looks to then is ahead."""
-    page.press_enter()
+    page.click("#enter")
     page.until("document.querySelector('#enter').textContent === 'Leave the headset'")
     page.until("Boolean(window.headset.activeSession?.renderState.baseLayer)")
     for _ in range(2):  # what was asked for before it began may still be the flat view

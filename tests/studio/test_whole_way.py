@@ -161,7 +161,7 @@ def test_the_whole_way(page, serving, films, video, monkeypatch):
     # 3. Who is in it; a click leaves somebody out, a stroke takes away; both are undone.
     page.click("#people-empty .primary")
     page.until(f"document.querySelectorAll('.person').length >= {video.people}", seconds=90)
-    page.click("#picture", x, y)
+    page.drag("#picture", [(x, y)])
     page.until_color(x, y, BLACK)
     page.press("z")
     page.until_color(x, y, WHITE)
@@ -221,7 +221,8 @@ def test_the_whole_way(page, serving, films, video, monkeypatch):
         page.value("document.querySelector('.job a[download]').getAttribute('download')") == results[1].name
     )
     if video.is_vr:
-        page.value("location.assign(document.querySelector('.job a[href^=\"/headset\"]').href)")
+        with page.shown.expect_navigation():
+            page.value("location.assign(document.querySelector('.job a[href^=\"/headset\"]').href)")
         page.until("document.querySelector('#video')?.readyState >= 2", seconds=90)
         assert page.text("#name") == results[1].name
 

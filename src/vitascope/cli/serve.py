@@ -22,6 +22,8 @@ def serve(
     token_file: Path,
     port: int = 8766,
     host: str = "127.0.0.1",
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
     profile: str | None = None,
     device: Literal["auto", "cpu", "cuda"] | None = None,
     config: ConfigFiles = None,
@@ -37,6 +39,8 @@ def serve(
         token_file: Secret that programs send; made, readable by you alone, if it does not exist.
         port: Port to listen on; 0 takes a free one.
         host: Address to listen on, for other machines.
+        tls_cert: Certificate (PEM) for HTTPS.
+        tls_key: Its key, without a password.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
         device: Device that computes; auto takes the GPU if it works.
         config: Settings file (YAML); several override one another in order.
@@ -46,6 +50,7 @@ def serve(
         films,
         port=port,
         host=host,
+        tls=(tls_cert, tls_key),
         profile=profile,
         device=device,
         config=config,
@@ -53,6 +58,8 @@ def serve(
         token=_token(token_file),
     )
     Screen().print(f"Vitascope serves {opened.address}; Ctrl-C ends it.")
+    if opened.is_open_to_read:
+        Screen().print("Over HTTP others on the network can read along: --tls-cert and --tls-key give HTTPS.")
     opened.run()
 
 

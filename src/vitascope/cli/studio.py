@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from vitascope.cli.options import Assignments, ConfigFiles, Switch
 from vitascope.config import FlagValue, SettingsSource
-from vitascope.errors import MissingDependencyError
+from vitascope.errors import MissingDependencyError, UsageError
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Screen
 
@@ -24,6 +24,8 @@ def studio(
     *films: Path,
     port: int = 8765,
     host: str = "127.0.0.1",
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
     no_browser: Switch = False,
     profile: str | None = None,
     device: Literal["auto", "cpu", "cuda"] | None = None,
@@ -43,6 +45,8 @@ def studio(
         films: Videos and folders that the page may open; it reads nothing else.
         port: Port to listen on; 0 takes a free one.
         host: Address to listen on, for other machines; whoever has the printed address may use it.
+        tls_cert: Certificate (PEM) for HTTPS, which WebXR needs.
+        tls_key: Its key, without a password.
         no_browser: Only print the address.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
         device: Device that computes; auto takes the GPU if it works.
@@ -50,11 +54,23 @@ def studio(
         set_: One setting as key=value, for example model.batch_size=4.
     """
     opened = opened_studio(
-        films, port=port, host=host, profile=profile, device=device, config=config, set_=set_
+        films,
+        port=port,
+        host=host,
+        tls=(tls_cert, tls_key),
+        profile=profile,
+        device=device,
+        config=config,
+        set_=set_,
     )
     Screen().print(
         f"Vitascope studio: {opened.address}\nCtrl-C ends it; jobs that run begin anew at the next start."
     )
+    if opened.is_open_to_read:
+        Screen().print(
+            "Over HTTP others on the network can read along, and headsets show no WebXR: --tls-cert and --tls-key give "
+            "HTTPS."
+        )
     if not no_browser:
         threading.Thread(target=webbrowser.open, args=(opened.address,), daemon=True).start()
     opened.run()
@@ -65,6 +81,7 @@ def opened_studio(
     *,
     port: int,
     host: str,
+    tls: tuple[Path | None, Path | None],
     profile: str | None,
     device: str | None,
     config: ConfigFiles,
@@ -75,10 +92,14 @@ def opened_studio(
 
     Raises:
         MissingDependencyError: The packages of the extra are not installed.
+        UsageError: There is a certificate without a key, or a key without one.
         ConfigError: A setting is unknown or out of range.
         InputError: A video or folder does not exist.
         OutputError: The address cannot be listened at, or another studio has the queue.
     """
+    certificate, key = tls
+    if (certificate is None) != (key is None):
+        raise UsageError("--tls-cert and --tls-key go together: a certificate and its key")
     flags = {} if device is None else {"gpu.device": FlagValue(device, "--device")}
     source = SettingsSource(
         profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
@@ -88,6 +109,7 @@ def opened_studio(
         from vitascope.config import vitascope_home
 
         try:
+            from vitascope.studio.secure_address import TlsFiles
             from vitascope.studio.server import open_studio
         except ModuleNotFoundError as error:
             raise MissingDependencyError(
@@ -101,4 +123,5 @@ def opened_studio(
         port=port,
         token=token,
         with_page=token is None,
+        tls=None if certificate is None or key is None else TlsFiles(certificate, key),
     )

@@ -29,35 +29,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from vitascope.config.hint_lines import taken_out
+from vitascope.config.hint_lines import is_item, taken_out
 from vitascope.config.people import People
 from vitascope.config.result import EdgeSettings
 from vitascope.config.values import Seconds, Section
-from vitascope.config.yaml_file import MAX_FILE_BYTES, display, document_of, dump_yaml, read_content
+from vitascope.config.yaml_file import display, document_of, dump_yaml, read_content
 from vitascope.errors import ConfigError
 
-__all__ = ["Eye", "Hints", "Mark", "PeopleRule", "Region", "Timed", "hints_yaml", "read_hints", "told"]
+__all__ = [
+    "MAX_HINTS_BYTES",
+    "Eye",
+    "HintChanges",
+    "Hints",
+    "Mark",
+    "PeopleRule",
+    "Region",
+    "Splice",
+    "Timed",
+    "changed_hints",
+    "hints_content",
+    "hints_in",
+    "hints_yaml",
+    "read_hints",
+    "told",
+]
+
+MAX_HINTS_BYTES: Final = 32 << 20
+"""Some 100,000 strokes of a dozen points."""
+_MAX_YAML_BYTES: Final = 8 << 20
+"""What does not stand on a line an item takes YAML a hundred times its size in memory."""
+_MOST_KNOWN: Final = 4
+_SECTIONS: Final = ("people", "marks", "never")
+_ITEM_BEGINS: Final = "\n  - "
 
 Eye = Literal["left", "right", "both"]
 
 
-def _tuples(value: object) -> object:
-    """Lists of YAML as tuples, at any depth."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
 Share = Annotated[float, Field(ge=0, le=1, strict=False)]
-Point = Annotated[tuple[Share, Share], BeforeValidator(_tuples)]
-Points = Annotated[tuple[tuple[Share, Share], ...], BeforeValidator(_tuples)]
-BoxShares = Annotated[tuple[Share, Share, Share, Share], BeforeValidator(_tuples)]
+_AsTuple = Field(strict=False)
+"""Lists, which YAML and JSON have in place of tuples, too."""
+Point = Annotated[tuple[Share, Share], _AsTuple]
+Points = Annotated[tuple[Point, ...], _AsTuple]
+BoxShares = Annotated[tuple[Share, Share, Share, Share], _AsTuple]
 
 
 class Timed(Section):
@@ -131,9 +154,9 @@ class Hints(Section):
     version: Literal[1] = 1
     video: str | None = None
     """The video's file name; None fits any."""
-    people: Annotated[tuple[PeopleRule, ...], BeforeValidator(_tuples)] = ()
-    marks: Annotated[tuple[Mark, ...], BeforeValidator(_tuples)] = ()
-    never: Annotated[tuple[Region, ...], BeforeValidator(_tuples)] = ()
+    people: Annotated[tuple[PeopleRule, ...], _AsTuple] = ()
+    marks: Annotated[tuple[Mark, ...], _AsTuple] = ()
+    never: Annotated[tuple[Region, ...], _AsTuple] = ()
     edges: EdgeSettings | None = None
     """Those that are set here act, under what flags say; see ``load_settings``."""
     edge_lines: dict[str, int] = Field(default_factory=dict, exclude=True)
@@ -151,32 +174,85 @@ class Hints(Section):
         return f"{self.label}:{hint.line}" if hint.line else self.label
 
 
+class Splice(Section):
+    """Some items of a section give way to others."""
+
+    section: Literal["people", "marks", "never"]
+    at: int = Field(ge=0)
+    """Place of the first, from 0."""
+    remove: int = Field(0, ge=0)
+    """How many go."""
+    insert: Annotated[tuple[Any, ...], _AsTuple] = ()
+    """What comes in their place, as plain data."""
+
+
+class HintChanges(Section):
+    """What shall become of hints: splices, one after another, and other edges."""
+
+    splices: Annotated[tuple[Splice, ...], _AsTuple] = Field((), max_length=100)
+    edges: dict[str, Any] | None = None
+    """All of them, where they change; none where this is empty."""
+
+
 def read_hints(path: Path) -> Hints:
     """Read a file of hints.
 
     Raises:
         ConfigError: It cannot be read, or something in it is no hint; names line and field.
     """
-    found = _read_once(path, read_content(path, label=str(path)))
+    return hints_in(hints_content(path), path)
+
+
+def hints_content(path: Path) -> bytes:
+    """What a file of hints holds, for ``hints_in``.
+
+    Raises:
+        ConfigError: It cannot be read, or is too long.
+    """
+    return read_content(path, label=str(path), most_bytes=MAX_HINTS_BYTES, kind="file of hints")
+
+
+def hints_in(content: bytes, path: Path) -> Hints:
+    """The hints of a file's content; each content is read once, as each picture of the studio asks several times.
+
+    Raises:
+        ConfigError: Something in it is no hint; names line and field.
+    """
+    key = _key(content, path)
+    with _knowing:
+        found = _known.get(key)
+    if found is None:
+        try:
+            found = _read(path, content)
+        except ConfigError as error:
+            found = str(error)
+        _remember(key, found)
     if isinstance(found, str):
         raise ConfigError(found)
     return found
 
 
-@lru_cache(maxsize=4)
-def _read_once(path: Path, content: bytes) -> Hints | str:
-    """The hints, or what is wrong with them: each picture of the studio asks for them several times."""
-    try:
-        return _read(path, content)
-    except ConfigError as error:
-        return str(error)
+_known: OrderedDict[tuple[Path, bytes], Hints | str] = OrderedDict()
+"""Hints of a content, or what is wrong with them."""
+_knowing = threading.Lock()
+
+
+def _key(content: bytes, path: Path) -> tuple[Path, bytes]:
+    return path, blake2b(content).digest()
+
+
+def _remember(key: tuple[Path, bytes], found: Hints | str) -> None:
+    with _knowing:
+        _known[key] = found
+        while len(_known) > _MOST_KNOWN:
+            _known.popitem(last=False)
 
 
 def _read(path: Path, content: bytes) -> Hints:
     data, lines = _document(path, content)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected hints as `version: 1`, `people:`, `marks:` and `never:`")
-    for name in ("people", "marks", "never", "edges"):
+    for name in (*_SECTIONS, "edges"):
         if data.get(name) is None:
             data.pop(name, None)
         for number, hint in enumerate(data.get(name, ()) if isinstance(data.get(name), list) else ()):
@@ -195,11 +271,17 @@ def _read(path: Path, content: bytes) -> Hints:
 def _document(path: Path, content: bytes) -> tuple[Any, dict[tuple[str | int, ...], int]]:
     """The file as plain data, and the lines of its values; sections of one line an item are read without YAML."""
     try:
-        text, sections = taken_out(content.decode("utf-8"), ("people", "marks", "never"))
+        text, sections = taken_out(content.decode("utf-8"), _SECTIONS)
     except UnicodeDecodeError:
         sections = []
+    left = text.encode() if sections else content
+    if len(left) > _MAX_YAML_BYTES:
+        raise ConfigError(
+            f"{path}: {len(left)} bytes of hints that do not each stand on a line as the studio writes them, "
+            f"`  - {{at: 1, click: [0.5, 0.5]}}`; {_MAX_YAML_BYTES} at most are read"
+        )
     if sections:
-        data, lines = document_of(text.encode(), label=str(path))
+        data, lines = document_of(left, label=str(path))
         # What only looked like a section, in a text of several lines, say, is YAML's all the same.
         if isinstance(data, dict) and all(
             data.get(name, 0) is None and lines[name,] == line for name, line, _ in sections
@@ -211,28 +293,106 @@ def _document(path: Path, content: bytes) -> tuple[Any, dict[tuple[str | int, ..
     return document_of(content, label=str(path))
 
 
-def hints_yaml(hints: Hints) -> str:
+def hints_yaml(hints: Hints, *, head: str = "") -> bytes:
     """Write hints as ``read_hints`` reads them back, each rule, mark and region on a line of its own.
+
+    Args:
+        hints: What is written.
+        head: Comment with which the file begins.
 
     Raises:
         ConfigError: They are more than a file of hints may hold.
     """
-    plain = hints.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-    head = {"version": hints.version, **({} if hints.video is None else {"video": hints.video})}
-    text = dump_yaml(head)
-    for name in ("people", "marks", "never"):
-        if plain.get(name):
-            text += f"{name}:\n" + "".join(f"  - {display(hint)}\n" for hint in plain[name])
-    if plain.get("edges"):
-        text += "edges:\n" + "".join(
-            f"  {name}: {display(value)}\n" for name, value in plain["edges"].items()
-        )
-    if len(text.encode()) > MAX_FILE_BYTES:
+    return _laid_out(hints, {name: map(_row_of, getattr(hints, name)) for name in _SECTIONS}, head=head)
+
+
+def changed_hints(content: bytes, path: Path, changes: HintChanges, *, video: str, head: str) -> bytes:
+    """The content of a file of hints once they are changed; what ``hints_in`` finds in it is known already.
+
+    Items that stay are neither written nor read again.
+
+    Args:
+        content: Of the file.
+        path: The file.
+        changes: What shall become of its hints.
+        video: The video that they are for.
+        head: Comment with which the file begins.
+
+    Raises:
+        ConfigError: Something in either is no hint, a place is none, or they are more than a file may hold.
+    """
+    hints, old = hints_in(content, path), content.decode("utf-8", errors="replace").split("\n")
+    if hints.video not in (None, video):
+        raise ConfigError(f"{path}: these are hints for {hints.video}, not for {video}")
+    items: dict[str, list[Timed]] = {name: list(getattr(hints, name)) for name in _SECTIONS}
+    rows = {name: [_kept_row(hint, old) for hint in items[name]] for name in _SECTIONS}
+    for splice in changes.splices:
+        name, begin, end = splice.section, splice.at, splice.at + splice.remove
+        if end > len(items[name]):
+            raise ConfigError(f"{name}: {begin} to {end} cannot go, as there are {len(items[name])}")
+        given = [_row_of(hint) for hint in getattr(_validated({name: splice.insert}), name)]
+        # As they will be read: numbers have the digits of the file.
+        read = _read(path, "\n".join([f"{name}:", *given]).encode())
+        items[name][begin:end], rows[name][begin:end] = getattr(read, name), given
+    edges = hints.edges if changes.edges is None else _validated({"edges": changes.edges}).edges
+    frame = Hints(video=video, edges=edges, label=path.name)
+    made, bare = _laid_out(frame, rows, head=head), _laid_out(frame, {}, head=head)
+    read = _read(path, bare)
+    known = {name: getattr(read, name) for name in read.model_fields_set}
+    row = first = _head(frame, head=head).count("\n")  # rows before the next section
+    for name in _SECTIONS:
+        if items[name]:
+            known[name] = tuple(
+                hint if hint.line == line else hint.model_copy(update={"line": line})
+                for line, hint in enumerate(items[name], row + 2)
+            )
+            row += 1 + len(items[name])
+    known["edge_lines"] = {name: line + row - first for name, line in read.edge_lines.items()}
+    _remember(_key(made, path), Hints.model_construct(set(known), **known))
+    return made
+
+
+def _validated(plain: dict[str, Any]) -> Hints:
+    try:
+        return Hints.model_validate(plain)
+    except ValidationError as error:
+        raise ConfigError(f"corrections: {told(error)}") from error
+
+
+def _plain(hints: Section) -> dict[str, Any]:
+    return hints.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+
+
+def _row_of(hint: Timed) -> str:
+    return f"  - {display(_plain(hint))}"
+
+
+def _kept_row(hint: Timed, rows: Sequence[str]) -> str:
+    """The row of a hint in the file that it was read from, where it has one of its own; else a new one."""
+    row = rows[hint.line - 1]
+    return row if is_item(row) else _row_of(hint)
+
+
+def _head(hints: Hints, *, head: str) -> str:
+    video = {} if hints.video is None else {"video": hints.video}
+    return head + dump_yaml({"version": hints.version, **video})
+
+
+def _laid_out(hints: Hints, rows: Mapping[str, Iterable[str]], *, head: str) -> bytes:
+    """A file: head, version, video, sections by their rows, and edges."""
+    text = _head(hints, head=head)
+    for name, items in rows.items():
+        if joined := "\n".join(items):
+            text += f"{name}:\n{joined}\n"
+    if hints.edges is not None and (edges := _plain(hints.edges)):
+        text += "edges:\n" + "".join(f"  {name}: {display(value)}\n" for name, value in edges.items())
+    content = text.encode()
+    if len(content) > MAX_HINTS_BYTES:
         raise ConfigError(
-            f"{len(hints.marks)} marks take {len(text.encode())} bytes, and a file of hints holds {MAX_FILE_BYTES} at "
-            "most; remove some"
+            f"{text.count(_ITEM_BEGINS)} hints take {len(content)} bytes, and a file of hints holds "
+            f"{MAX_HINTS_BYTES} at most; remove some"
         )
-    return text
+    return content
 
 
 def _line(place: Sequence[str | int], lines: dict[tuple[str | int, ...], int]) -> str:

@@ -50,6 +50,11 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+class _LongLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # both are SafeLoaders
+    """The same for long texts without aliases: libyaml reads them in a tenth of the time."""
+
+
+_LONG_BYTES = 1 << 16
 _LINE_BREAKS = frozenset("\n\r\x85\u2028\u2029\ufeff")
 
 
@@ -72,7 +77,7 @@ class _Dumper(yaml.SafeDumper):
 
 _Dumper.add_representer(list, _Dumper.represent_list)
 _Dumper.add_representer(str, _Dumper.represent_text)
-for _dialect in (_Loader, _Dumper):
+for _dialect in (_Loader, _LongLoader, _Dumper):
     _dialect.add_implicit_resolver(_FLOAT_TAG, _FLOAT_WITH_EXPONENT, list("-+0123456789"))
 
 
@@ -206,12 +211,16 @@ def unknown_setting(key: str, *, source: str) -> ConfigError:
     return ConfigError(f"{source}: unknown setting {_shorten(key)!r}; {hint}")
 
 
-def read_content(path: Path, *, label: str) -> bytes:
+def read_content(
+    path: Path, *, label: str, most_bytes: int = MAX_FILE_BYTES, kind: str = "settings file"
+) -> bytes:
     """Read a settings file, as far as one may be long.
 
     Args:
         path: The file.
         label: How messages name it.
+        most_bytes: How long it may be.
+        kind: What messages call it.
 
     Raises:
         ConfigError: It is missing, cannot be read, or is too long.
@@ -221,27 +230,28 @@ def read_content(path: Path, *, label: str) -> bytes:
         content = b""
         if not is_folder:
             with path.open("rb") as file:  # a pipe or a device does not say how much will come
-                content = file.read(MAX_FILE_BYTES + 1)
+                content = file.read(most_bytes + 1)
     except FileNotFoundError as error:
-        raise ConfigError(f"{label}: no such settings file") from error
+        raise ConfigError(f"{label}: no such {kind}") from error
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{label}: the settings file could not be read: {reason}") from error
+        raise ConfigError(f"{label}: the {kind} could not be read: {reason}") from error
     if is_folder:
-        raise ConfigError(f"{label}: a folder, expected a YAML settings file")
-    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"{label}: a folder, expected a YAML {kind}")
+    if len(content) > most_bytes:
         raise ConfigError(
-            f"{label}: more than {MAX_FILE_BYTES} bytes are too many for a settings file; is it another kind of file?"
+            f"{label}: more than {most_bytes} bytes are too many for a {kind}; is it another kind of file?"
         )
     return content
 
 
 @contextmanager
-def _composed(content: bytes, *, label: str) -> Iterator[tuple[_Loader, yaml.Node | None]]:
+def _composed(content: bytes, *, label: str) -> Iterator[tuple[yaml.SafeLoader, yaml.Node | None]]:
     """The nodes of a document, and what makes data of them; what YAML has against it is said of the file."""
     loader = None
     try:
-        loader = _Loader(content)
+        # An alias begins with an asterisk, in UTF-16 as well.
+        loader = (_LongLoader if len(content) > _LONG_BYTES and b"*" not in content else _Loader)(content)
         yield loader, loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -258,7 +268,7 @@ def _composed(content: bytes, *, label: str) -> Iterator[tuple[_Loader, yaml.Nod
             loader.dispose()
 
 
-def _entries(loader: _Loader, node: yaml.Node, prefix: str, *, label: str) -> Iterator[FileEntry]:
+def _entries(loader: yaml.SafeLoader, node: yaml.Node, prefix: str, *, label: str) -> Iterator[FileEntry]:
     """Walk the mapping of a section; what lies under the key of a setting is its value, whatever it is."""
     if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
         what = f"{prefix[:-1]!r} is a section and" if prefix else "a settings file"
@@ -281,7 +291,7 @@ def _entries(loader: _Loader, node: yaml.Node, prefix: str, *, label: str) -> It
             raise unknown_setting(key, source=f"{label}:{line}")
 
 
-def _construct(loader: _Loader, node: yaml.Node, key: str, *, label: str) -> Any:
+def _construct(loader: yaml.SafeLoader, node: yaml.Node, key: str, *, label: str) -> Any:
     try:
         return loader.construct_object(node, deep=True)
     except (ValueError, TypeError) as error:  # the 40th of May, an unhashable key, an integer of 5000 digits

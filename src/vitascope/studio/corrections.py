@@ -1,4 +1,4 @@
-"""The corrections of a video: its file of hints, which ``vitascope segment --hints`` takes, read and written whole.
+"""The corrections of a video: its file of hints, which ``vitascope segment --hints`` takes.
 
 Each state of the file has a revision, so that nobody writes over what another window or an editor wrote meanwhile.
 """
@@ -7,21 +7,37 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from json import dumps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from vitascope.config.hints import Hints, hints_yaml, read_hints, told
-from vitascope.config.yaml_file import MAX_FILE_BYTES
+from vitascope.config.hints import (
+    HintChanges,
+    Hints,
+    changed_hints,
+    hints_content,
+    hints_in,
+    hints_yaml,
+    told,
+)
 from vitascope.errors import ConfigError, UsageError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.writing.output_target import PartialFile
 
-__all__ = ["Corrections", "CorrectionsClashError", "hints_path", "read_corrections", "write_corrections"]
+__all__ = [
+    "Corrections",
+    "CorrectionsClashError",
+    "change_corrections",
+    "hints_path",
+    "read_corrections",
+    "write_corrections",
+]
 
-_NO_FILE = "none"
+_NO_FILE, _UNREADABLE = "none", "unreadable"
 _writing = threading.Lock()
+_WHAT_IS_SET: Final[Any] = {"by_alias": True, "exclude_unset": True, "exclude_none": True}
 _HEAD = "# Corrections of a video, for vitascope segment --hints; vitascope studio reads and writes them.\n"
 
 
@@ -41,9 +57,13 @@ class Corrections(NamedTuple):
     @property
     def plain(self) -> dict[str, Any] | None:
         """The hints for the page: what the file sets, and nothing else."""
-        if self.hints is None:
-            return None
-        return self.hints.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+        return None if self.hints is None else self.hints.model_dump(mode="json", **_WHAT_IS_SET)
+
+    @property
+    def json(self) -> str:
+        """All of it for the page, on one line."""
+        hints = "null" if self.hints is None else self.hints.model_dump_json(**_WHAT_IS_SET)
+        return f'{{"revision":{dumps(self.revision)},"error":{dumps(self.error)},"hints":{hints}}}'
 
 
 def hints_path(video: Path) -> Path:
@@ -56,12 +76,11 @@ def read_corrections(video: Path) -> Corrections:
 
     A video that was given other hints by hand, or an error in them, is told with its line.
     """
-    path = hints_path(video)
-    revision = _revision(path)
-    if revision == _NO_FILE:
-        return Corrections(revision, Hints(label=""))
+    path, revision = hints_path(video), _UNREADABLE
     try:
-        hints = read_hints(path)
+        content = _content(path)
+        revision = _revision(content)
+        hints = Hints(label="") if content is None else hints_in(content, path)
     except ConfigError as error:
         return Corrections(revision, None, str(error).removeprefix(f"{path.parent}/"))
     if hints.video is not None and hints.video != video.name:
@@ -72,7 +91,7 @@ def read_corrections(video: Path) -> Corrections:
 
 
 def write_corrections(video: Path, plain: object, *, revision: str) -> Corrections:
-    """Write the corrections of a video.
+    """Write the corrections of a video anew.
 
     Args:
         video: The video.
@@ -84,33 +103,74 @@ def write_corrections(video: Path, plain: object, *, revision: str) -> Correctio
         ConfigError: Something in them is no hint, or they are too many.
         OutputError: The file cannot be written.
     """
-    path = hints_path(video)
     if not isinstance(plain, dict):
         raise ConfigError("corrections are a mapping: people, marks, never, edges")
     try:
         hints = Hints.model_validate({**plain, "video": video.name})
     except ValidationError as error:
         raise ConfigError(f"corrections: {told(error)}") from error
-    text = _HEAD + hints_yaml(hints)
+    made = hints_yaml(hints, head=_HEAD)
     with _writing:
-        if _revision(path) != revision:
-            raise CorrectionsClashError(f"{path.name} was changed meanwhile, in another window or by hand")
-        partial = PartialFile(path)
-        try:
-            with wrap_output_error(path, "write the corrections"):
-                partial.path.write_text(text, encoding="utf-8")
-            partial.commit()
-        except BaseException:
-            partial.discard()
-            raise
+        _current(hints_path(video), revision)
+        _write(hints_path(video), made)
     return read_corrections(video)
 
 
-def _revision(path: Path) -> str:
+def change_corrections(video: Path, changes: object, *, revision: str) -> Corrections:
+    """Change the corrections of a video: one stroke more takes as long with 100,000 others as with none.
+
+    Args:
+        video: The video.
+        changes: Plain data, see ``HintChanges``.
+        revision: Of the file that they are made from.
+
+    Raises:
+        CorrectionsClashError: The file is another one by now.
+        ConfigError: Something in them is no hint, there are too many, or the file has an error.
+        OutputError: The file cannot be written.
+    """
     try:
-        with path.open("rb") as file:
-            return hashlib.blake2b(file.read(MAX_FILE_BYTES + 1), digest_size=12).hexdigest()
-    except FileNotFoundError:
-        return _NO_FILE
-    except OSError:
-        return "unreadable"
+        wanted = HintChanges.model_validate(changes)
+    except ValidationError as error:
+        raise ConfigError(f"changes: {told(error)}") from error
+    path = hints_path(video)
+    with _writing:
+        content = _current(path, revision)
+        made = changed_hints(
+            b"version: 1" if content is None else content, path, wanted, video=video.name, head=_HEAD
+        )
+        _write(path, made)
+    return read_corrections(video)
+
+
+def _current(path: Path, revision: str) -> bytes | None:
+    """What the file holds, None where there is none; it must be of a revision."""
+    content = _content(path)
+    if _revision(content) != revision:
+        raise CorrectionsClashError(f"{path.name} was changed meanwhile, in another window or by hand")
+    return content
+
+
+def _write(path: Path, content: bytes) -> None:
+    partial = PartialFile(path)
+    try:
+        with wrap_output_error(path, "write the corrections"):
+            partial.path.write_bytes(content)
+        partial.commit()
+    except BaseException:
+        partial.discard()
+        raise
+
+
+def _content(path: Path) -> bytes | None:
+    """What a file of hints holds; None where there is none."""
+    try:
+        return hints_content(path)
+    except ConfigError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def _revision(content: bytes | None) -> str:
+    return _NO_FILE if content is None else hashlib.blake2b(content, digest_size=12).hexdigest()

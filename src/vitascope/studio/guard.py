@@ -8,8 +8,8 @@ Four checks stand before every answer, each against a known attack:
   send it with each such request. ``Sec-Fetch-Site`` refuses others' images, frames and scripts, too.
 - The token of the address, or the cookie that it is exchanged for: ``HttpOnly``, ``SameSite=Strict``. Programs send the
   token as ``Authorization: Bearer`` (RFC 6750); no other site can make a browser do so.
-- A body is small: the largest that is sent is a file of hints. Only a file that is brought into a named folder is
-  larger; it says its length, and is bounded where it is received.
+- A body is small, but for corrections, which are as long as a file of hints may be, and for a file that is brought
+  into a named folder: that says its length, and is bounded where it is received.
 
 Every answer forbids the browser to load, run or show anything that is not this server's (Content Security Policy 3).
 """
@@ -26,13 +26,15 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vitascope.config.hints import MAX_HINTS_BYTES
 from vitascope.http_server import is_own_name
 from vitascope.studio.entrance import COOKIE_SECONDS, Entrance
 
 __all__ = ["MOST_BODY_BYTES", "UPLOAD", "Guard"]
 
-MOST_BODY_BYTES = 2 << 20
-"""A file of hints holds a mebibyte; as JSON it is somewhat longer."""
+MOST_BODY_BYTES = 1 << 20
+MOST_HINTS_BODY_BYTES = 2 * MAX_HINTS_BYTES
+"""As JSON hints are somewhat longer than in their file."""
 UPLOAD = ("POST", "/api/films")
 """Method and path of the one request whose body is a file."""
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -91,7 +93,9 @@ class Guard:
         if refused is not None:
             await refused(scope, receive, send_guarded)
             return
-        await self._app(scope, receive if _is_upload(scope) else _bounded(receive), send_guarded)
+        await self._app(
+            scope, receive if _is_upload(scope) else _bounded(receive, _most(scope)), send_guarded
+        )
 
     def _refusal(self, scope: Scope) -> Response | None:
         """The answer to who may not; None for who may."""
@@ -104,7 +108,10 @@ class Guard:
         ):  # a program: no browser adds it by itself
             return _too_long(headers, scope)
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
-        if changes and headers.get("origin") not in (f"http://{host}", f"https://{host}"):
+        is_tls = scope["scheme"] in ("https", "wss")
+        # Over HTTP there may be somebody between who adds TLS; over TLS a page that came without it is another's.
+        own = (f"https://{host}",) if is_tls else (f"http://{host}", f"https://{host}")
+        if changes and headers.get("origin") not in own:
             return _refused(403, "This comes from another site.")
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if given and scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/":
@@ -131,6 +138,7 @@ class Guard:
             self._entrance.name,
             self._entrance.cookie(),
             httponly=True,
+            secure=scope["scheme"] == "https",
             samesite="strict",
             path="/",
             max_age=COOKIE_SECONDS,
@@ -159,16 +167,22 @@ def _is_upload(scope: Scope) -> bool:
 def _too_long(headers: Headers, scope: Scope) -> Response | None:
     if _is_upload(scope):
         return None if "content-length" in headers else _refused(411, "Say how long the file is.")
-    if int(headers.get("content-length") or 0) > MOST_BODY_BYTES:
-        return _refused(413, f"More than {MOST_BODY_BYTES} bytes are too many.")
+    if int(headers.get("content-length") or 0) > (most := _most(scope)):
+        return _refused(413, f"More than {most} bytes are too many.")
     return None
+
+
+def _most(scope: Scope) -> int:
+    """How many bytes a body may have."""
+    is_hints = scope["type"] == "http" and scope["path"].endswith("/corrections")
+    return MOST_HINTS_BODY_BYTES if is_hints else MOST_BODY_BYTES
 
 
 def _refused(status: int, why: str) -> Response:
     return PlainTextResponse(f"{HTTPStatus(status).phrase}. {why}\n", status_code=status)
 
 
-def _bounded(receive: Receive) -> Receive:
+def _bounded(receive: Receive, most: int) -> Receive:
     """A body that does not say how long it is ends where it is too long, as if the browser had gone."""
     got = 0
 
@@ -177,7 +191,7 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         if message["type"] == "http.request":
             got += len(message.get("body", b""))
-            if got > MOST_BODY_BYTES:
+            if got > most:
                 return {"type": "http.disconnect"}
         return message
 

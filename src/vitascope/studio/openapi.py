@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from vitascope import __version__
-from vitascope.config.hints import Hints
+from vitascope.config.hints import HintChanges, Hints
 from vitascope.studio.guard import UPLOAD
 from vitascope.studio.queue import Order
 from vitascope.studio.still_frames import Pointed
@@ -44,11 +44,14 @@ _ANIMATED: Final = {
 def openapi() -> dict[str, Any]:
     """The description of the interface, as plain data."""
     place = "#/components/schemas/{model}"
-    schemas = {one.__name__: one.model_json_schema(ref_template=place) for one in (Order, Hints, Pointed)}
+    schemas = {
+        one.__name__: one.model_json_schema(ref_template=place)
+        for one in (Order, Hints, HintChanges, Pointed)
+    }
     definitions = {
         name: schema for one in schemas.values() for name, schema in one.pop("$defs", {}).items()
     } | schemas
-    order, corrections = _body("Order"), _revised()
+    order, corrections, changes = _body("Order"), _revised("hints"), _revised("changes")
     paths: dict[str, dict[str, Any]] = {
         "/api/openapi.json": {"get": _operation("This description")},
         "/api/studio": {"get": _operation("Version, and the folders that may be read")},
@@ -88,8 +91,9 @@ def openapi() -> dict[str, Any]:
         "/api/films/{film}/corrections": {
             "get": _operation("The corrections, and their revision", 404),
             "put": _operation(
-                "Write corrections, made from a revision", 404, 409, 413, 422, body=corrections
+                "Write corrections anew, made from a revision", 404, 409, 413, 422, body=corrections
             ),
+            "patch": _operation("Change some of them", 404, 409, 413, 422, body=changes),
         },
         "/api/films/{film}/motion": {
             "get": _operation("How a driver's face moves: how much of it was read for previews", 404)
@@ -179,10 +183,10 @@ def _body(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _revised() -> dict[str, Any]:
-    revision = {"type": "string", "description": "What the corrections were made from, as GET gives it."}
+def _revised(what: Literal["hints", "changes"]) -> dict[str, Any]:
+    revision = {"type": "string", "description": "What they were made from, as GET gives it."}
     return {
         "type": "object",
-        "required": ["hints", "revision"],
-        "properties": {"hints": _body("Hints"), "revision": revision},
+        "required": [what, "revision"],
+        "properties": {what: _body({"hints": "Hints", "changes": "HintChanges"}[what]), "revision": revision},
     }

@@ -33,7 +33,9 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.people.table import PeopleTable, known_people
 from vitascope.segmentation.render.rectified_views import has_rectified_views
 from vitascope.studio.corrections import (
+    Corrections,
     CorrectionsClashError,
+    change_corrections,
     hints_path,
     read_corrections,
     write_corrections,
@@ -47,6 +49,7 @@ from vitascope.studio.portraits import Portraits, Strength
 from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
 from vitascope.studio.proxies import Proxies
 from vitascope.studio.queue import Job, NoSuchJobError, Order, Queue, QueueFullError
+from vitascope.studio.secure_address import TlsFiles, is_loopback, reached_at
 from vitascope.studio.still_frames import Look, Pointed, places_in_eye
 from vitascope.studio.uploads import plain_name, receive
 from vitascope.studio.watching import Watched, Watching, in_ranges
@@ -138,6 +141,7 @@ class Studio:
             ("GET", "/api/films/{film}/people/{number:int}.png", self._face),
             ("GET", "/api/films/{film}/corrections", self._corrections),
             ("PUT", "/api/films/{film}/corrections", self._correct),
+            ("PATCH", "/api/films/{film}/corrections", self._change),
             ("GET", "/api/films/{film}/motion", self._motion),
             ("GET", "/api/films/{film}/animated", self._animated),
             ("POST", "/api/films/{film}/jobs", self._order),
@@ -420,22 +424,34 @@ class Studio:
 
     async def _corrections(self, request: Request) -> Response:
         film = await self._found(request)
-        return _told(await asyncio.to_thread(read_corrections, film.path))
+        told = await asyncio.to_thread(lambda: read_corrections(film.path).json)
+        return Response(told, media_type="application/json")
 
     async def _correct(self, request: Request) -> Response:
-        film, given = await self._found(request), await _json(request)
-        written = await asyncio.to_thread(
-            write_corrections, film.path, given.get("hints"), revision=str(given.get("revision"))
+        """All of a video's corrections anew."""
+        return await self._written(
+            request, lambda video, given, at: write_corrections(video, given.get("hints"), revision=at)
         )
-        self._tell(
-            {
-                "news": "corrections",
-                "film": film.id,
-                "revision": written.revision,
-                "window": str(given.get("window", ""))[:40],
-            }
+
+    async def _change(self, request: Request) -> Response:
+        """Some of a video's corrections; the others are neither sent nor written anew."""
+        return await self._written(
+            request, lambda video, given, at: change_corrections(video, given.get("changes"), revision=at)
         )
-        return _told(written)
+
+    async def _written(
+        self, request: Request, write: Callable[[Path, dict[str, Any], str], Corrections]
+    ) -> Response:
+        film, content = await self._found(request), await request.body()
+
+        def work() -> tuple[str, str]:
+            given = _object(content)
+            written = write(film.path, given, str(given.get("revision")))
+            return written.revision, str(given.get("window", ""))[:40]
+
+        revision, window = await asyncio.to_thread(work)
+        self._tell({"news": "corrections", "film": film.id, "revision": revision, "window": window})
+        return JSONResponse({"revision": revision})
 
     # Jobs
 
@@ -583,8 +599,12 @@ async def _waited(future: Future[T]) -> T:
 
 
 async def _json(request: Request) -> dict[str, Any]:
+    return _object(await request.body())
+
+
+def _object(content: bytes) -> dict[str, Any]:
     try:
-        given = await request.json()
+        given = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UsageError("the request is no JSON") from error
     if not isinstance(given, dict):
@@ -602,16 +622,6 @@ def _number(
     if not least <= value <= most:
         raise UsageError(f"{name}={query.get(name)}: expected a number from {least:g} to {most:g}")
     return value
-
-
-def _told(corrections: Any) -> Response:
-    return JSONResponse(
-        {
-            "revision": corrections.revision,
-            "hints": corrections.plain,
-            "error": corrections.error,
-        }
-    )
 
 
 class _Server(uvicorn.Server):
@@ -644,6 +654,8 @@ class Opened(NamedTuple):
     server: uvicorn.Server
     listening: socket.socket
     studio: Studio
+    is_open_to_read: bool
+    """True where others on the network can read along: without TLS, and not for this machine alone."""
 
     def run(self) -> None:
         """Serve until Ctrl-C, or until ``server.should_exit`` is set."""
@@ -660,6 +672,7 @@ def open_studio(
     port: int,
     token: str | None = None,
     with_page: bool = True,
+    tls: TlsFiles | None = None,
 ) -> Opened:
     """Open the studio.
 
@@ -671,12 +684,16 @@ def open_studio(
         port: Where to listen; 0 takes a free one.
         token: The secret that opens it; a new one when omitted.
         with_page: False for programs alone.
+        tls: Serve over HTTPS with these; over HTTP when omitted.
 
     Raises:
         InputError: A video or folder does not exist.
+        ConfigError: Certificate and key cannot be used.
         OutputError: The address cannot be listened at, or the queue cannot be read.
     """
     library = Library(named)
+    if tls is not None:
+        tls.check()
     listening = _listening(host, port)
     try:
         port = int(listening.getsockname()[1])
@@ -685,8 +702,11 @@ def open_studio(
     except BaseException:
         listening.close()
         raise
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{port}/" + (f"?token={token}" if with_page else "api/")
+    reached = reached_at(host)
+    shown = f"[{reached}]" if ":" in reached else reached
+    address = f"{'http' if tls is None else 'https'}://{shown}:{port}/" + (
+        f"?token={token}" if with_page else "api/"
+    )
     if with_page and len(named) == 1 and named[0].is_file():
         address += f"&film={film_id(named[0].resolve())}"
     names = frozenset({host.lower(), socket.gethostname().lower()})
@@ -698,8 +718,12 @@ def open_studio(
         ws_max_size=1 << 16,
         ws="websockets-sansio",
         timeout_graceful_shutdown=5,
+        ssl_certfile=None if tls is None else tls.certificate,
+        ssl_keyfile=None if tls is None else tls.key,
     )
-    return Opened(address, _Server(config), listening, studio)
+    return Opened(
+        address, _Server(config), listening, studio, is_open_to_read=tls is None and not is_loopback(host)
+    )
 
 
 def _listening(host: str, port: int) -> socket.socket:

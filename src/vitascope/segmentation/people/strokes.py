@@ -6,13 +6,16 @@ A stroke acts until the shot ends, until half-way to the next stroke of the shot
 from __future__ import annotations
 
 import math
+import threading
 import zlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import cv2
 import numpy as np
@@ -34,7 +37,9 @@ Grey = npt.NDArray[np.uint8]
 _GRID_SIDE: Final = 240
 _MOST_SECONDS = 10.0
 _MOST_REMEMBERED: Final = 256
-"""Carried strokes; each takes some 100 kB, and a picture with more strokes carries all of them anew each time."""
+"""Carried strokes, those of a frame as one; each takes some 100 kB."""
+_WORTH_SEEKING_SECONDS = 2.0
+"""A gap that is not read through: to open a video takes about as long as to read so much of it."""
 _NEARBY_SECONDS = 0.2
 """What is read around a time holds a frame of it, at five frames a second and more."""
 
@@ -67,6 +72,10 @@ class StrokeLayer:
 
     def __init__(self, strokes: Sequence[Stroked]) -> None:
         self._strokes = strokes
+        # pts of the first and the last frame of each: with 100,000 strokes most frames have a few of them.
+        self._spans = np.array(
+            [(one.pts[0], one.pts[-1]) if one.pts else (1, 0) for one in strokes], np.int64
+        )
 
     def share_at(self, frame: Frame, _: int | None = None) -> FloatMap | None:
         """As ``Layer``."""
@@ -79,7 +88,9 @@ class StrokeLayer:
     def _maps(self, frame: Frame) -> tuple[FloatMap | None, FloatMap | None]:
         share: FloatMap | None = None
         added: FloatMap | None = None
-        for stroke in self._strokes:
+        first, last = self._spans.reshape(-1, 2).T
+        for place in np.flatnonzero((first <= frame.pts) & (frame.pts <= last)).tolist():
+            stroke = self._strokes[place]
             mask = stroke.at(frame.pts)
             if mask is None:
                 continue
@@ -117,34 +128,41 @@ def carried_strokes(
     Raises:
         InputError: The film cannot be read.
     """
-    wanted: list[tuple[Mark, _Stretch]] = []
-    for mark, bounds in zip(marks, stroke_bounds(marks, table), strict=True):
+    wanted: list[tuple[tuple[Mark, ...], _Stretch]] = []
+    for painted, bounds in _painted_together(marks, table):
         if span is not None and not (bounds[0] < span[1] and span[0] < bounds[1]):
             continue
         if moment is not None:
             if not bounds[0] - _NEARBY_SECONDS <= moment <= bounds[1] + _NEARBY_SECONDS:
                 continue
             # By whole seconds: whoever looks at frame after frame need not carry the stroke for each.
-            way = moment - mark.at
-            first, last = mark.at + min(math.floor(way), 0), mark.at + max(math.ceil(way), 0)
+            way, at = moment - painted[0].at, painted[0].at
+            first, last = at + min(math.floor(way), 0), at + max(math.ceil(way), 0)
             bounds = max(bounds[0], first - _NEARBY_SECONDS), min(bounds[1], last + _NEARBY_SECONDS)
-        wanted.append((mark, _Stretch(video, table.facts.fingerprint, *bounds)))
-    carried: dict[int, Stroked] = {}
-    try:
-        # Those of one stretch follow one another: its pictures are read once.
+        wanted.append((painted, _Stretch(video, table.facts.fingerprint, *bounds)))
+    carried: dict[int, tuple[Stroked, ...]] = {}
+    with _Pictures(video, tuple(regions), rotation_degrees) as pictures:
+        # In the order of the film: its pictures are read once.
         for place in sorted(range(len(wanted)), key=lambda place: wanted[place][1]):
-            mark, stretch = wanted[place]
-            carried[place] = _carried(
-                stretch,
-                mark.model_copy(update={"line": 0}),
-                table.pts_at(mark.at),
-                regions=tuple(regions),
-                rotation=rotation_degrees,
-                eyes=eyes,
-            )
-    finally:
-        _pictures.cache_clear()  # of ten seconds of VR video they take more than 100 MB
-    return [carried[place] for place in range(len(wanted))]
+            painted, stretch = wanted[place]
+            same = tuple(mark.model_copy(update={"line": 0}) for mark in painted)
+            key = (stretch, same, tuple(regions), rotation_degrees, eyes)
+            if (known := _recall(key)) is None:
+                at = painted[0].at
+                pts, greys = pictures.between(stretch.begin_seconds, stretch.end_seconds, at)
+                known = _carried(pts, greys, painted, table.pts_at(at), eyes)
+                _remember(key, known)
+            carried[place] = known
+    return [one for place in range(len(wanted)) for one in carried[place]]
+
+
+def _painted_together(
+    marks: Sequence[Mark], table: PeopleTable
+) -> Iterator[tuple[tuple[Mark, ...], tuple[float, float]]]:
+    """Strokes of the same frame, times and eye, in their order; and from when to when they act."""
+    bounded = sorted(zip(marks, stroke_bounds(marks, table), strict=True), key=lambda one: one[0].at)
+    for (_, _, bounds), group in groupby(bounded, key=lambda one: (one[0].at, one[0].eye, one[1])):
+        yield tuple(mark for mark, _ in group), bounds
 
 
 def stroke_bounds(marks: Sequence[Mark], table: PeopleTable) -> Iterator[tuple[float, float]]:
@@ -155,15 +173,18 @@ def stroke_bounds(marks: Sequence[Mark], table: PeopleTable) -> Iterator[tuple[f
         table: Where its shots begin and end.
     """
     times = sorted({mark.at for mark in marks})
-    for mark in marks:
-        first, last = (table.seconds_at(pts) for pts in table.shot_at(table.pts_at(mark.at)))
-        begin, end = max(first, mark.at - _MOST_SECONDS, mark.from_), min(last, mark.at + _MOST_SECONDS)
-        own = bisect_left(times, mark.at)
+    free = {}
+    for own, at in enumerate(times):
+        first, last = map(table.seconds_at, table.shot_at(table.pts_at(at)))
+        begin, end = max(first, at - _MOST_SECONDS), min(last, at + _MOST_SECONDS)
         if own > 0 and times[own - 1] >= first:
-            begin = max(begin, (times[own - 1] + mark.at) / 2)
+            begin = max(begin, (times[own - 1] + at) / 2)
         if own + 1 < len(times) and times[own + 1] <= last:
-            end = min(end, (times[own + 1] + mark.at) / 2)
-        yield begin, end if mark.to is None else min(end, mark.to)
+            end = min(end, (times[own + 1] + at) / 2)
+        free[at] = begin, end
+    for mark in marks:
+        begin, end = free[mark.at]
+        yield max(begin, mark.from_), end if mark.to is None else min(end, mark.to)
 
 
 class _Stretch(NamedTuple):
@@ -175,74 +196,156 @@ class _Stretch(NamedTuple):
     end_seconds: float
 
 
-@lru_cache(maxsize=_MOST_REMEMBERED)
+_remembered: OrderedDict[tuple[object, ...], tuple[Stroked, ...]] = OrderedDict()
+_remembering = threading.Lock()
+
+
+def _recall(key: tuple[object, ...]) -> tuple[Stroked, ...] | None:
+    with _remembering:
+        if key in _remembered:
+            _remembered.move_to_end(key)
+        return _remembered.get(key)
+
+
+def _remember(key: tuple[object, ...], carried: tuple[Stroked, ...]) -> None:
+    with _remembering:
+        _remembered[key] = carried
+        while len(_remembered) > _MOST_REMEMBERED:
+            _remembered.popitem(last=False)
+
+
+class _Pictures:
+    """Small grey pictures of a film, read in its order: those of stretches that overlap are read once.
+
+    Args:
+        video: The film.
+        regions: Where each eye lies in a frame.
+        rotation: Clockwise turn that makes the picture upright.
+    """
+
+    def __init__(self, video: Path, regions: tuple[Region, ...], rotation: Rotation) -> None:
+        self._video, self._regions, self._rotation = video, regions, rotation
+        height, width = regions[0].size if rotation in (0, 180) else regions[0].size[::-1]
+        shrink = max(height, width) / _GRID_SIDE
+        self._size = max(round(height / shrink), 16), max(round(width / shrink), 16)
+        self._opened = ExitStack()
+        self._frames: Iterator[Frame] | None = None
+        self._origin_pts = 0
+        self._read: deque[tuple[float, int, Grey]] = deque()
+        """Seconds, pts and picture of each frame that may be asked for again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._opened.close()
+
+    def between(
+        self, begin_seconds: float, end_seconds: float, at_seconds: float
+    ) -> tuple[list[int], list[Grey]]:
+        """Time stamps and pictures [E, rows, columns] of a stretch, which begins no earlier than the one before.
+
+        Of one that is too short to hold a frame it is the one that is shown at a time in it.
+
+        Raises:
+            InputError: The film cannot be read.
+        """
+        read_to = self._read[-1][0] if self._read else -math.inf
+        if self._frames is None or begin_seconds > read_to + _WORTH_SEEKING_SECONDS:
+            self._opened.close()
+            self._read.clear()
+            start = max(begin_seconds - _NEARBY_SECONDS, 0)
+            reader = self._opened.enter_context(open_video(self._video, start_seconds=start or None))
+            self._frames, self._origin_pts = iter(reader), reader.origin_pts
+        begin, end = begin_seconds - 1e-6, end_seconds + 1e-3
+        while not self._read or self._read[-1][0] < end:
+            frame = next(self._frames, None)
+            if frame is None:
+                break
+            seconds = float((frame.pts - self._origin_pts) * frame.time_base)
+            self._read.append((seconds, frame.pts, self._grey(frame)))
+        while len(self._read) > 1 and self._read[1][0] < begin:
+            self._read.popleft()
+        within = [one for one in self._read if begin <= one[0] < end]
+        if not within:
+            within = [one for one in self._read if one[0] <= at_seconds + 1e-6][-1:]
+        return [pts for _, pts, _ in within], [grey for _, _, grey in within]
+
+    def _grey(self, frame: Frame) -> Grey:
+        rgb: Any = preprocess(
+            frame, regions=self._regions, size=self._size, layout="NHWC", rotation_degrees=self._rotation
+        )
+        eyes = [cv2.cvtColor(np.rint(eye * 255).astype(np.uint8), cv2.COLOR_RGB2GRAY) for eye in rgb]
+        return np.stack(eyes).astype(np.uint8)
+
+
 def _carried(
-    stretch: _Stretch,
-    mark: Mark,
-    mark_pts: int,
-    *,
-    regions: tuple[Region, ...],
-    rotation: Rotation,
-    eyes: tuple[Eye, Eye],
-) -> Stroked:
-    pts, greys = _pictures(stretch, regions, rotation)
-    at = min(range(len(pts)), key=lambda place: abs(pts[place] - mark_pts))
-    size = greys[0].shape[1:]
-    motion = MotionField((size[0], size[1]))
-    drawn = _drawn(mark, (size[0], size[1]))
-    begin = [
-        drawn if mark.eye in (name, "both") else np.zeros_like(drawn)
-        for name, _ in zip(eyes, regions, strict=False)
-    ]
-    if len(regions) == 2 and mark.eye == "both":  # it was painted in the first eye's picture
-        begin[1] = motion.carried(drawn, motion.place(greys[at][1], greys[at][0]))
-    masks = {at: np.stack(begin)}
-    for way in (1, -1):
-        for frame in range(at + way, len(pts) if way > 0 else -1, way):
-            masks[frame] = np.stack(
-                [
-                    _sharp(motion.carried(mask, motion.place(now, before)))
-                    for mask, now, before in zip(
-                        masks[frame - way], greys[frame], greys[frame - way], strict=True
-                    )
-                ]
-            )
-    packed = tuple(
-        zlib.compress(np.rint(masks[frame] * 255).astype(np.uint8).tobytes(), 1) for frame in range(len(pts))
-    )
-    return Stroked(tuple(pts), packed, masks[at].shape, adds=mark.do == "keep")
+    pts: Sequence[int], greys: Sequence[Grey], painted: Sequence[Mark], at_pts: int, eyes: tuple[Eye, Eye]
+) -> tuple[Stroked, ...]:
+    """Strokes of one frame, carried through the frames around it: what they take away, and what they add.
+
+    Args:
+        pts: Of the frames.
+        greys: Their pictures, uint8 [E, rows, columns].
+        painted: The strokes, of one eye or both, in their order: a later one wins.
+        at_pts: When they were painted.
+        eyes: Which eye each of the pictures is.
+    """
+    if not pts:
+        return ()
+    at = min(range(len(pts)), key=lambda place: abs(pts[place] - at_pts))
+    count, *size = greys[0].shape
+    motion, eye, made = MotionField((size[0], size[1])), painted[0].eye, []
+    for adds, drawn in zip((False, True), _drawn(painted, (size[0], size[1])), strict=True):
+        if drawn is None:
+            continue
+        begin = [drawn if eye in (name, "both") else np.zeros_like(drawn) for name in eyes[:count]]
+        if count == 2 and eye == "both":  # they were painted in the first eye's picture
+            begin[1] = motion.carried(drawn, motion.place(greys[at][1], greys[at][0]))
+        masks = {at: np.stack(begin)}
+        for way in (1, -1):
+            for frame in range(at + way, len(pts) if way > 0 else -1, way):
+                masks[frame] = np.stack(
+                    [
+                        _sharp(motion.carried(mask, motion.place(now, before)))
+                        for mask, now, before in zip(
+                            masks[frame - way], greys[frame], greys[frame - way], strict=True
+                        )
+                    ]
+                )
+        packed = tuple(
+            zlib.compress(np.rint(masks[frame] * 255).astype(np.uint8).tobytes(), 1)
+            for frame in range(len(pts))
+        )
+        made.append(Stroked(tuple(pts), packed, masks[at].shape, adds=adds))
+    return tuple(made)
 
 
-@lru_cache(maxsize=1)
-def _pictures(
-    stretch: _Stretch, regions: tuple[Region, ...], rotation: Rotation
-) -> tuple[list[int], list[Grey]]:
-    """Time stamps and small grey pictures [E, rows, columns] of a stretch: its strokes share them."""
-    begin, end = stretch.begin_seconds, stretch.end_seconds
-    height, width = regions[0].size if rotation in (0, 180) else regions[0].size[::-1]
-    shrink = max(height, width) / _GRID_SIDE
-    size = max(round(height / shrink), 16), max(round(width / shrink), 16)
-    pts, greys = [], []
-    with open_video(stretch.video, start_seconds=begin or None, end_seconds=end + 1e-3) as reader:
-        for frame in reader:
-            rgb: Any = preprocess(frame, regions=regions, size=size, layout="NHWC", rotation_degrees=rotation)
-            eyes = [cv2.cvtColor(np.rint(eye * 255).astype(np.uint8), cv2.COLOR_RGB2GRAY) for eye in rgb]
-            pts.append(frame.pts)
-            greys.append(np.stack(eyes).astype(np.uint8))
-    return pts, greys
+def _drawn(painted: Sequence[Mark], size: tuple[int, int]) -> tuple[FloatMap | None, FloatMap | None]:
+    """What strokes take away and what they add as they were painted, float32 [rows, columns], 0..1; None for nothing.
 
-
-def _drawn(mark: Mark, size: tuple[int, int]) -> FloatMap:
-    """The stroke as it was painted, float32 [rows, columns], 0..1."""
-    assert mark.stroke is not None
+    They are painted over one another, as a painter would: a later one covers earlier ones.
+    """
     fine = 4
-    canvas = np.zeros((size[0] * fine, size[1] * fine), np.float32)
-    points = np.rint(np.array(mark.stroke) * (canvas.shape[1], canvas.shape[0])).astype(np.int32)
-    radius = max(round(mark.radius * canvas.shape[1]), 1)
-    cv2.polylines(canvas, [points], isClosed=False, color=1.0, thickness=2 * radius)
-    for point in points:
-        cv2.circle(canvas, (int(point[0]), int(point[1])), radius, 1.0, -1)
-    return np.asarray(cv2.resize(canvas, size[::-1], interpolation=cv2.INTER_AREA), np.float32)
+    canvas = np.zeros((size[0] * fine, size[1] * fine), np.uint8)
+    removes, adds = 1, 2
+    for mark in painted:
+        assert mark.stroke is not None
+        points = np.rint(np.array(mark.stroke) * (canvas.shape[1], canvas.shape[0])).astype(np.int32)
+        radius, color = max(round(mark.radius * canvas.shape[1]), 1), adds if mark.do == "keep" else removes
+        cv2.polylines(canvas, [points], isClosed=False, color=color, thickness=2 * radius)
+        for point in points:
+            cv2.circle(canvas, (int(point[0]), int(point[1])), radius, color, -1)
+
+    def covered(color: int) -> FloatMap | None:
+        own = canvas == color
+        if not own.any():
+            return None
+        return np.asarray(
+            cv2.resize(own.astype(np.float32), size[::-1], interpolation=cv2.INTER_AREA), np.float32
+        )
+
+    return covered(removes), covered(adds)
 
 
 def _sharp(mask: FloatMap) -> FloatMap:

@@ -1,16 +1,19 @@
-// The corrections of a video as one document, saved on every change; undo and redo keep earlier documents.
-// It is what film.hints.yaml holds: people, marks, never, edges. Documents are never changed, only replaced.
+// The corrections of a video as one document, of which each change is saved at once; undo and redo keep earlier documents.
+// It is what film.hints.yaml holds: people, marks, never, edges. Documents are never changed, only replaced: they share
+// what they have in common, and so does what was saved.
 
 import { get, send } from "./api.js";
 
 const WINDOW = Math.random().toString(36).slice(2);
 const MOST_UNDO = 500;
+const MOST_KEPT = 10e6; // places in the lists of earlier documents
+const LISTS = ["people", "marks", "never"];
 
 export class Corrections {
   // `changed()` after each change of the document; `told({saved, problem, clash})` as it is saved or is not.
   constructor(film, changed, told) {
     this.film = film; this.changed = changed; this.told = told;
-    this.document = {}; this.revision = null; this.error = null;
+    this.document = {}; this.written = {}; this.revision = null; this.error = null;
     this.past = []; this.future = []; this.saving = null; this.isDirty = false; this.isUnsaved = false;
   }
 
@@ -23,7 +26,7 @@ export class Corrections {
     this.changed();
   }
 
-  take({ revision, hints, error }) { this.revision = revision; this.error = error; if (hints) this.document = hints; }
+  take({ revision, hints, error }) { this.revision = revision; this.error = error; if (hints) this.document = this.written = hints; }
 
   // Change the document by a pure function.
   change(next) {
@@ -31,7 +34,7 @@ export class Corrections {
     const changed = next(this.document);
     if (changed === this.document) return;
     this.past.push(this.document);
-    if (this.past.length > MOST_UNDO) this.past.shift();
+    while (this.past.length > Math.min(MOST_UNDO, MOST_KEPT / ((changed.marks?.length ?? 0) + 1))) this.past.shift();
     this.future = [];
     this.#put(changed);
   }
@@ -59,10 +62,10 @@ export class Corrections {
   async #save() {
     while (this.isDirty) {
       this.isDirty = false;
-      const document = this.document;
+      const document = this.document, changes = difference(this.written, document);
       try {
-        const written = await (await send("PUT", this.path, { hints: document, revision: this.revision, window: WINDOW })).json();
-        this.revision = written.revision;
+        if (changes) this.revision = (await (await send("PATCH", this.path, { changes, revision: this.revision, window: WINDOW })).json()).revision;
+        this.written = document;
         this.isUnsaved = false;
         if (!this.isDirty) { this.changed(); this.told({ saved: true }); }
       } catch (problem) {
@@ -90,9 +93,29 @@ export class Corrections {
 
   // Write over what the other window wrote.
   async insist() {
-    this.revision = (await (await get(this.path)).json()).revision;
+    const { revision, hints, error } = await (await get(this.path)).json();
+    if (error) throw new Error(error);
+    this.revision = revision; this.written = hints;
     this.#put(this.document);
   }
+}
+
+const alike = (one, other) => one === other || JSON.stringify(one) === JSON.stringify(other);
+
+// What makes one document another, as PATCH takes it; null where nothing does.
+export function difference(before, after) {
+  const splices = [];
+  for (const section of LISTS) {
+    const old = before[section] ?? [], now = after[section] ?? [], shorter = Math.min(old.length, now.length);
+    if (old === now) continue;
+    let at = 0, last = 0;
+    while (at < shorter && alike(old[at], now[at])) at += 1;
+    while (last < shorter - at && alike(old[old.length - 1 - last], now[now.length - 1 - last])) last += 1;
+    const remove = old.length - last - at, insert = now.slice(at, now.length - last);
+    if (remove || insert.length) splices.push({ section, at, remove, insert });
+  }
+  const edges = alike(before.edges ?? {}, after.edges ?? {}) ? {} : { edges: after.edges ?? {} };
+  return splices.length || edges.edges ? { splices, ...edges } : null;
 }
 
 // ---- People: who is kept at a time, as segmentation/people/choice.py has it.
@@ -176,7 +199,7 @@ export function withRegion(document, polygon, eye) {
 
 // Without one hint, of those that are like it the first.
 export function without(document, name, hint) {
-  const at = document[name].findIndex((one) => JSON.stringify(one) === JSON.stringify(hint));
+  const at = document[name].findIndex((one) => alike(one, hint));
   return { ...document, [name]: document[name].filter((_, place) => place !== at) };
 }
 

@@ -7,7 +7,9 @@ import { $, clock, memory, segments } from "./parts.js";
 
 const OF = /^\/api\/(films\/[0-9a-f]+|jobs\/[0-9a-f]+\/files\/\d+)$/; // what may be shown
 const BUTTONS = { "immersive-ar": "See them in your room", "immersive-vr": "See them in the headset" };
-const WHY_NOT = "No headset is here. Open this page in the browser of one: by USB, with adb reverse, or over HTTPS; WebXR asks for that.";
+const WHY_NOT = isSecureContext
+  ? "No headset is here. Open this page in the browser of one: by USB, with adb reverse, or over HTTPS; WebXR asks for that."
+  : "This page came over HTTP, and browsers give WebXR to no such page. Start Vitascope with --tls-cert and --tls-key, or open the page by USB with adb reverse.";
 const FOVS = [40, 110];
 
 class HeadsetPage {

@@ -70,7 +70,9 @@ export class Brush {
 
   show() {
     const { editor } = this;
-    const marks = (editor.corrections.document.marks ?? []).slice().sort((one, other) => one.at - other.at);
+    const painted = editor.corrections.document.marks ?? [];
+    if (this.painted !== painted) { this.painted = painted; this.sorted = painted.slice().sort((one, other) => one.at - other.at); }
+    const marks = this.sorted;
     const boxes = editor.corrections.document.never ?? [];
     showing($("boxes"), boxes, () => boxes.map((box) => make("li", {}, make("span", { class: "go" }, make("span", { class: "dot never" }), "Never kept: a box"),
       make("button", { class: "icon", type: "button", "aria-label": "Remove this box", onclick: () => editor.corrections.change((doc) => without(doc, "never", box)) }, "✕"))));
