@@ -4,7 +4,7 @@ The cores are physical ones where the machine has enough, and the film is one of
 
     python examples/make_vr180.py film_LR_180.mp4 --eye 1024 --frames 300 --rate 30
 
-Usage: python benchmarks/vr_cpu.py FILM_LR_180.mp4 [--cores 2] [--rounds 1] [--keep ROWS.json]
+Usage: python benchmarks/vr_cpu.py FILM_LR_180.mp4 [--cores 2] [--rounds 1] [--flags "--profile fast"] [--keep FILE]
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("film", type=Path)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--flags", default="", help='of the command: "--profile fast"')
     parser.add_argument("--keep", type=Path, help="JSON file that the rows are written to")
     options = parser.parse_args()
     cores = separate_cores(options.cores)
@@ -61,7 +62,11 @@ def main() -> None:
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as folder:
             report = run_vitascope(
-                options.film, Path(folder) / "film_FISHEYE190_alpha.mp4", "--type", "packed-alpha"
+                options.film,
+                Path(folder) / "film_FISHEYE190_alpha.mp4",
+                "--type",
+                "packed-alpha",
+                *options.flags.split(),
             )
         pipeline = report["pipeline"]
         rows.append(
@@ -69,6 +74,7 @@ def main() -> None:
                 "claim": "vr cpu",
                 "film": options.film.stem,
                 "frames": report["frame_count"],
+                "flags": options.flags,
                 "cores": len(cores),
                 "processor": processor_name(),
                 "wall_seconds": round(report["process_seconds"], 1),
