@@ -47,7 +47,7 @@ _GLOBAL_HEADER = (
     1 << 22
 )  # AV_CODEC_FLAG_GLOBAL_HEADER: parameter sets go into the container, not before each keyframe
 _APPLE_HEVC_TAG = "hvc1"
-"""Of H.265 in MP4 and MOV: Apple's players, the Vision Pro's too, do not play FFmpeg's own choice, ``hev1``."""
+"""The name of H.265 in MP4 and MOV: Apple's players, the Vision Pro's too, do not play FFmpeg's own, ``hev1``."""
 _KEYFRAMES_ON_DEMAND = {"forced-idr": "1"}
 """Pictures of type I begin a closed group (libx264); without it they are keyframes that later ones may reach across."""
 # The iTunes-style list that FFmpeg writes into MP4 by default; other names need QuickTime's key list.
