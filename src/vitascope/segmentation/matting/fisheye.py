@@ -167,15 +167,14 @@ def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
     lens, fov = views.lens, _fov_degrees(views.lens)
     across, down = _grid(views.size)
     # The rim is repeated: a black surround makes a thing of the whole circle, and cuts people who reach it.
-    inwards = 0.5 / np.maximum(np.hypot(across - 0.5, down - 0.5), 0.5)
+    # In an eye that has one, linear reading and the averaging before it look over the rim.
+    rim = 0.5 - (_RIM_SAMPLES / min(views.size) if isinstance(lens, Fisheye) else 0)
+    inwards = rim / np.maximum(np.hypot(across - 0.5, down - 0.5), rim)
     across, down = 0.5 + (across - 0.5) * inwards, 0.5 + (down - 0.5) * inwards
     if isinstance(lens, Fisheye):
-        # Within the rim by what linear reading and the averaging before it look over it.
         x, y = (
-            center + (2 * place - 1) * (radius - _RIM_SAMPLES / count)
-            for center, radius, place, count in zip(
-                lens.center, lens.radius, (across, down), reversed(views.eye.size), strict=True
-            )
+            center + (2 * place - 1) * radius
+            for center, radius, place in zip(lens.center, lens.radius, (across, down), strict=True)
         )
         return _on_device([_read_at((x, y), views.eye.size)], device)
     ahead = Fisheye(fov).unproject(across, down)
