@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from skimage import data
 
 from clips import write_clip
 from vitascope.config import load_settings
@@ -52,6 +54,21 @@ def test_explaining_reads_the_header_and_writes_nothing(clip, tmp_path, store):
     assert {path.name for path in tmp_path.iterdir()} == {clip.name}
     with pytest.raises(UsageError, match="the output is the input"):
         explain(planned(clip, clip.name), settings(), store=store)
+
+
+def test_pictures_that_contradict_the_name_are_told(tmp_path, store):
+    """A run takes the name's word, and does not wait for pictures."""
+    eye = data.astronaut()
+    twice = write_clip(
+        tmp_path / "in_LR_180.mp4",
+        width=1024,
+        height=512,
+        frame_count=1,
+        paint=lambda _: np.hstack([eye, eye]),
+        codec_options={"crf": "8"},
+    )
+    told = explain(planned(twice), settings(), store=store).lines()
+    assert any("note: both eyes show one and the same picture" in line for line in told)
 
 
 def test_what_stands_there_is_said_to_be_replaced_or_done(clip, tmp_path, store):

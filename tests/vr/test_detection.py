@@ -204,6 +204,14 @@ def test_halves_that_do_not_fit_what_is_said():
     assert any("the halves show the same scene" in doubt for doubt in alike.doubts)
 
 
+def test_square_eyes_one_above_the_other_are_found():
+    eyes = np.vstack(np.hsplit(two_eyes(grey()), 2))
+    found = describe_vr(video(size=(256, 512)), [eyes] * 3)
+    assert (found.layout, found.projection) == (TB, HALF)
+    telephone = describe_vr(video(size=(256, 512)), [np.vstack([grey("coffee"), grey("chelsea")])] * 3)
+    assert (telephone.layout, telephone.projection) == (MONO, FLAT)
+
+
 @pytest.mark.parametrize("name", ["astronaut", "coffee", "rocket", "page", "moon"])
 def test_a_fisheye_is_known_by_its_black_corners(name):
     scenes = [np.roll(grey(name), 20 * n, axis=1) for n in range(4)]

@@ -209,8 +209,12 @@ def test_what_players_make_of_files():
     assert as_played(vision, described(how="boxes"), "a") == "plays it as what it is, by its boxes"
     assert "name it a_LR_180_SBS" in as_played(moon, described(how="boxes"), "a")
     assert as_played(vision, described(), "a_LR_180") == (
-        "does not know what it is: it goes by boxes, and they are missing"
+        "does not know what it is: it goes by boxes, which segment --player visionpro writes"
     )
+    quest, fisheye = PLAYERS["quest"], described(SBS, FISHEYE, 190.0, how="boxes")
+    assert as_played(quest, described(how="boxes"), "a") == "plays it as what it is, by its boxes"
+    assert as_played(quest, fisheye, "a") == "does not know what it is: name it a_LR_FISHEYE190"
+    assert as_played(vision, fisheye, "a") == "plays it as what it is, by its boxes"
     assert "name it a_LR_180_SBS" in as_played(PLAYERS["4xvr"], described(), "a_LR_180")
     assert as_played(PLAYERS["4xvr"], described(), "a_LR_180_SBS") == "plays it as what it is, by its name"
     packed = described(SBS, FISHEYE, 190.0, is_packed_alpha=True, how="boxes")

@@ -13,7 +13,7 @@ from vitascope.config import LoadedSettings, Settings, vitascope_home
 from vitascope.config.gpus import refuse_missing_gpus
 from vitascope.device import select_device
 from vitascope.errors import VitascopeError, one_line
-from vitascope.frames import VideoInfo
+from vitascope.frames import Projection, StereoLayout, VideoInfo
 from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
@@ -233,6 +233,9 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
     for path in (*(path for _, path in planned.outputs), *planned.descriptions):
         refuse_unwritable(path)
     vr = vr_of(info, settings.video)
+    if vr.layout is not StereoLayout.MONO or vr.projection is not Projection.FLAT:
+        # A run does not wait for pictures where boxes, name or flags say enough; they may contradict it.
+        vr = vr_of(info, settings.video, always_looks=True)
     refuse_packed_input(info, vr)
     if any(kind == "packed-alpha" for kind, _ in planned.outputs):
         refuse_unpackable(info, vr.lenses)

@@ -214,10 +214,12 @@ def as_played(player: Player, description: VrDescription, stem: str) -> str:
         "stereo box",
         "projection box",
     )
-    if player.boxes and by_boxes and not description.is_packed_alpha:
+    # Google's boxes have no fisheye; Apple's do.
+    can_say = description.projection is not Projection.FISHEYE or "vexu" in player.boxes
+    if player.boxes and by_boxes and can_say and not description.is_packed_alpha:
         return "plays it as what it is, by its boxes"
     if not player.goes_by_name:
-        return "does not know what it is: it goes by boxes, and they are missing"
+        return f"does not know what it is: it goes by boxes, which segment --player {player.name} writes"
     if name_says(stem, words) and (words.lower() in stem.lower() or not player.wants_all_words):
         return "plays it as what it is, by its name"
     advice = f"name it {without_vr_words(stem)}{words}"

@@ -67,7 +67,10 @@ def possible_layout(width: int, height: int) -> StereoLayout | None:
     """The stereo layout that a frame of this shape may have without saying so; None for shapes of plain video."""
     if width >= 1.9 * height:
         return StereoLayout.SIDE_BY_SIDE
-    return StereoLayout.TOP_BOTTOM if 0.85 * height <= width <= 1.1 * height else None
+    # Eyes of 2:1 (360 degrees), or square ones (180 degrees) one above the other; a telephone's frame may have that
+    # shape, too.
+    is_top_bottom = 0.85 * height <= width <= 1.1 * height or 0.47 * height <= width <= 0.53 * height
+    return StereoLayout.TOP_BOTTOM if is_top_bottom else None
 
 
 def compare_halves(pictures: Sequence[npt.NDArray[np.uint8]], layout: StereoLayout) -> DetectedLayout | None:

@@ -55,6 +55,24 @@ def test_pictures_survive_every_codec(tmp_path: Path, codec: Any, suffix: str, f
 
 
 @pytest.mark.parametrize(
+    ("codec", "suffix", "tag"), [("h265", ".mp4", "hvc1"), ("h265", ".mov", "hvc1"), ("h264", ".mp4", "avc1")]
+)
+@pytest.mark.parametrize("encoders", [1, 2])
+def test_apples_players_know_the_codec(
+    tmp_path: Path, codec: Any, suffix: str, tag: str, encoders: int
+) -> None:
+    """They do not play H.265 that is called ``hev1``, whose parameter sets may be among the pictures."""
+    info = make_info(64, 48)
+    path = tmp_path / f"out{suffix}"
+    encoding = choose_encoding(path, codec=codec, source_format=info.format, speed="fast")
+    encode(path, info, pts=range(4), encoding=replace(encoding, parallel_encoders=encoders))
+    with av.open(str(path)) as container:
+        assert container.streams.video[0].codec_context.codec_tag == tag
+        assert len(container.streams.video[0].codec_context.extradata) > 20
+    assert len(decode(path)) == 4
+
+
+@pytest.mark.parametrize(
     ("name", "codec"),
     [
         ("a.mp4", "h264"),

@@ -131,9 +131,46 @@ def test_alpha_of_a_film_lands_in_its_own_projection():
     assert (alpha[:, :96] < 16).all()
 
 
-@pytest.mark.parametrize("lens", [None, Fisheye(190), Rectilinear(90, 90)])
-def test_other_projections_are_shown_as_they_are(lens):
-    assert matting(BrightnessNetwork(), lens)._mattes.__class__.__name__ == "ShotInference"
+def test_other_projections_are_shown_as_they_are():
+    for lens in (None, Rectilinear(90, 90)):
+        assert matting(BrightnessNetwork(), lens)._fisheye is None
+    assert matting(BrightnessNetwork(recurrent=True), Fisheye(190))._fisheye is None
+
+
+OFF_CENTRE = Fisheye(200, center=(0.45, 0.52), radius=(0.42, 0.4))
+
+
+@pytest.mark.parametrize("lens", [Fisheye(190), OFF_CENTRE])
+def test_a_network_without_memory_sees_no_black_surround(lens):
+    """MediaPipe's takes the whole circle for a person in front of it."""
+    views = FisheyeViews.of_network(lens, Square(), (1024, 1024))
+    assert views.size == (96, 96)
+    height, width = views.eye.size
+    assert views.eye.size == tuple(round(48 / radius) for radius in reversed(lens.radius))
+    y, x = (np.mgrid[:height, :width] + 0.5) / np.array([height, width]).reshape(2, 1, 1)
+    across, down = (x - lens.center[0]) / lens.radius[0], (y - lens.center[1]) / lens.radius[1]
+    inside = np.hypot(across, down) <= 1
+    eye = np.where(inside, np.stack([across, down, across]) / 2 + 1, 0).astype(np.float32)
+    (shown,) = views.show(eye[None, None])[0]
+    assert shown.min() > 0.4  # black is 0
+    middle = np.linspace(-1, 1, 97)[:-1] + 1 / 96
+    assert np.abs(shown[0, 48, 3:-3] - (middle[3:-3] / 2 + 1)).max() < 0.012  # a sample is 0.01 wide
+    # What is taken back lies where it was, and nobody is outside the circle.
+    back = views.take_back(MatteEstimate(alpha=shown[None, 0])).alpha[0]
+    assert (back[~inside] == 0).all()
+    well_inside = np.hypot(across, down) < 0.9
+    assert np.abs(back - eye[0])[well_inside].max() < 0.012
+
+
+def test_alpha_of_a_fisheye_film_lands_in_its_circle():
+    frame = solid_frame(FMT, (96, 192), (0.1, 0.1, 0.1))
+    luma = frame.planes[0].copy()
+    luma[30:50, 126:150] = 220
+    stream = matting(BrightnessNetwork(), OFF_CENTRE)
+    (matted,) = stream.infer([stream.prepare([frame.with_planes((luma, *frame.planes[1:]))])])
+    alpha = stream.refine(matted).alpha
+    assert (alpha[36:44, 133:143] > 240).all()
+    assert (alpha[66:] < 16).all() and (alpha[:, :96] < 16).all()
 
 
 def test_levers_that_look_at_parts_see_the_eyes_as_they_are():

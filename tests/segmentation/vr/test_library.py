@@ -69,6 +69,16 @@ def test_each_video_has_its_two_files_and_the_indexes_name_them(folder):
     assert len(read_library(folder, recursive=True).videos) == 3
 
 
+def test_key_colour_that_nobody_names_is_told(folder):
+    """Without it DeoVR shows the colour itself."""
+    for color, count in ((None, 1), ((43, 230, 64), 0)):
+        library = read_library(folder, recursive=True, key_color=color)
+        told = [
+            path.name for path, found in library.videos if any("--key-color" in one for one in found.doubts)
+        ]
+        assert told == ["wedding_LR_180_SBS_passthrough.mp4"] * count
+
+
 def test_a_base_url(folder):
     library = read_library(folder, recursive=True, base_url="http://nas:8080/vr/")
     dive = library.files[folder / "more" / "dive_MONO_360.mkv.heresphere.json"]

@@ -127,6 +127,21 @@ def test_what_a_viewer_would_see_is_a_problem(tmp_path, paint, said):
     assert any(said in problem for problem in verify(video).problems)
 
 
+def test_what_is_no_packed_alpha_at_all_is_refused(runs, tmp_path):
+    source = write_clip(
+        tmp_path / "film_LR_180.mp4", width=2 * SIDE, height=SIDE, frame_count=2,
+        paint=lambda _: np.full((SIDE, 2 * SIDE, 3), 90, np.uint8),
+    )  # fmt: skip
+    with pytest.raises(
+        UsageError, match=r"hold no mattes.*half-equirectangular.*--type packed-alpha makes it"
+    ):
+        verify(source)
+    renamed = tmp_path / "film_LR_180_SBS.mp4"
+    renamed.write_bytes(runs[0].read_bytes())
+    (problem,) = verify(renamed).problems
+    assert problem.endswith("a name such as film_FISHEYE190_alpha")
+
+
 def test_another_shape_or_a_flat_matte_is_refused(runs, tmp_path):
     video = write_clip(tmp_path / "wide.mp4", width=96, height=64, frame_count=1)
     with pytest.raises(UsageError, match="no two fisheye eyes"):

@@ -46,6 +46,8 @@ _DEFAULT_FRAME_RATE = Fraction(25)
 _GLOBAL_HEADER = (
     1 << 22
 )  # AV_CODEC_FLAG_GLOBAL_HEADER: parameter sets go into the container, not before each keyframe
+_APPLE_HEVC_TAG = "hvc1"
+"""The name of H.265 in MP4 and MOV: Apple's players, the Vision Pro's too, do not play FFmpeg's own, ``hev1``."""
 _KEYFRAMES_ON_DEMAND = {"forced-idr": "1"}
 """Pictures of type I begin a closed group (libx264); without it they are keyframes that later ones may reach across."""
 # The iTunes-style list that FFmpeg writes into MP4 by default; other names need QuickTime's key list.
@@ -154,6 +156,8 @@ class PictureSetup:
             options = self._encoder_options(hdr)
             added = container.add_stream(encoding.encoder, rate=self.frame_rate, options=options)
             stream = cast("VideoStream", added)
+            if encoding.codec == "h265" and encoding.muxer in BOX_MUXERS:
+                stream.codec_context.codec_tag = _APPLE_HEVC_TAG
             return stream, self._open_encoder(stream, options, path)
 
     def _open_encoder(self, stream: VideoStream, options: dict[str, str], path: Path) -> PictureEncoder:

@@ -1,9 +1,13 @@
-"""Equirectangular eyes, shown to the network as fisheye pictures.
+"""Eyes of VR video, shown to the network as fisheye pictures without a black surround.
 
 Towards the poles of an equirectangular picture people are drawn out sideways until no network knows them. A fisheye
 picture of the same eye shows them as people. So each eye's small picture is mapped to one fisheye picture (VR180) or
 to two that look ahead and back and overlap (360 degrees), and the network's answer is mapped back before anything
 else sees it: what reads the full frame goes on in the eye's own projection, and no frame is reprojected at full size.
+
+Eyes that are fisheye pictures already are cut to their circle, and its rim is repeated outside. A network without a
+memory takes the circle in its black surround for a person; one with a memory sees them as they are
+(``FisheyeViews.suit``).
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +25,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.remap import remap, remap_stack
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.matting.batch import array_module
-from vitascope.vr.projection import Equirectangular, Fisheye, reprojection_map, turned
+from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, Lens, reprojection_map, turned
 
 __all__ = ["FisheyeViews"]
 
@@ -32,17 +36,24 @@ so that whoever stands at the seam of one stands whole in the other."""
 
 @dataclass(frozen=True, slots=True)
 class FisheyeViews:
-    """The fisheye pictures of an equirectangular eye."""
+    """The fisheye pictures of an eye."""
 
-    lens: Equirectangular
+    lens: Equirectangular | Fisheye
     """The eye's projection."""
     eye: NetworkInput
     """How the eye's own small picture is prepared."""
     size: tuple[int, int]
     """(height, width) of each fisheye picture."""
 
+    @staticmethod
+    def suit(lens: Lens | None, network: MattingNetwork) -> TypeGuard[Equirectangular | Fisheye]:
+        """True where a network sees an eye better in this way than as it is."""
+        return isinstance(lens, Equirectangular) or (isinstance(lens, Fisheye) and not network.recurrent)
+
     @classmethod
-    def of_network(cls, lens: Equirectangular, network: MattingNetwork, eye_size: tuple[int, int]) -> Self:
+    def of_network(
+        cls, lens: Equirectangular | Fisheye, network: MattingNetwork, eye_size: tuple[int, int]
+    ) -> Self:
         """The fisheye pictures as a network wants them, and an eye's own picture as fine as they are.
 
         Args:
@@ -50,11 +61,14 @@ class FisheyeViews:
             network: Sees the fisheye pictures.
             eye_size: (height, width) of an eye, upright, in luma samples.
         """
-        fov = _fov_degrees(lens)
-        side = max(round(eye_size[0] * fov / lens.vertical_fov_degrees), 1)
+        if isinstance(lens, Fisheye):
+            across, down = (2 * radius for radius in lens.radius)
+        else:
+            fov = _fov_degrees(lens)
+            across, down = fov / lens.horizontal_fov_degrees, fov / lens.vertical_fov_degrees
+        side = max(round(eye_size[0] * down), 1)
         wanted = network.input_for((side, side))
-        height = max(round(wanted.size[0] * lens.vertical_fov_degrees / fov), 1)
-        width = max(round(wanted.size[1] * lens.horizontal_fov_degrees / fov), 1)
+        height, width = max(round(wanted.size[0] / down), 1), max(round(wanted.size[1] / across), 1)
         return cls(lens, replace(wanted, size=(height, width)), wanted.size)
 
     @property
@@ -127,12 +141,14 @@ _Maps = Sequence[tuple[Any, ...]]
 _SPHERE = Equirectangular(360.0, 180.0)
 
 
-def _count(lens: Equirectangular) -> int:
-    return 1 if lens.horizontal_fov_degrees <= _LARGEST_FOV_DEGREES else 2
+def _count(lens: Equirectangular | Fisheye) -> int:
+    return 1 if isinstance(lens, Fisheye) or lens.horizontal_fov_degrees <= _LARGEST_FOV_DEGREES else 2
 
 
-def _fov_degrees(lens: Equirectangular) -> float:
+def _fov_degrees(lens: Equirectangular | Fisheye) -> float:
     """The field of view with which the fisheye pictures show all of an eye."""
+    if isinstance(lens, Fisheye):
+        return lens.fov_degrees
     if _count(lens) == 2:
         return _LARGEST_FOV_DEGREES
     across, down = lens.horizontal_fov_degrees, lens.vertical_fov_degrees
@@ -140,7 +156,7 @@ def _fov_degrees(lens: Equirectangular) -> float:
     return max(2 * math.degrees(corner), across, down)
 
 
-def _cameras(lens: Equirectangular) -> list[npt.NDArray[np.float64]]:
+def _cameras(lens: Equirectangular | Fisheye) -> list[npt.NDArray[np.float64]]:
     """Where the fisheye pictures look: ahead, and back."""
     return [turned(yaw_degrees=180.0 * number) for number in range(_count(lens))]
 
@@ -151,8 +167,17 @@ def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
     lens, fov = views.lens, _fov_degrees(views.lens)
     across, down = _grid(views.size)
     # The rim is repeated: a black surround makes a thing of the whole circle, and cuts people who reach it.
-    inwards = 0.5 / np.maximum(np.hypot(across - 0.5, down - 0.5), 0.5)
-    ahead = Fisheye(fov).unproject(0.5 + (across - 0.5) * inwards, 0.5 + (down - 0.5) * inwards)
+    # In an eye that has one, linear reading and the averaging before it look over the rim.
+    rim = 0.5 - (_RIM_SAMPLES / min(views.size) if isinstance(lens, Fisheye) else 0)
+    inwards = rim / np.maximum(np.hypot(across - 0.5, down - 0.5), rim)
+    across, down = 0.5 + (across - 0.5) * inwards, 0.5 + (down - 0.5) * inwards
+    if isinstance(lens, Fisheye):
+        x, y = (
+            center + (2 * place - 1) * radius
+            for center, radius, place in zip(lens.center, lens.radius, (across, down), strict=True)
+        )
+        return _on_device([_read_at((x, y), views.eye.size)], device)
+    ahead = Fisheye(fov).unproject(across, down)
     maps = []
     for camera in _cameras(lens):
         x, y = _SPHERE.project(np.tensordot(camera, ahead, axes=1))
@@ -160,13 +185,19 @@ def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
             (x - 0.5) * _SPHERE.horizontal_fov_degrees / lens.horizontal_fov_degrees + 0.5,
             (y - 0.5) * _SPHERE.vertical_fov_degrees / lens.vertical_fov_degrees + 0.5,
         )
-        maps.append(
-            tuple(
-                (place.clip(0, 1) * count - 0.5).astype(np.float32)
-                for place, count in zip(places, reversed(views.eye.size), strict=True)
-            )
-        )
+        maps.append(_read_at(places, views.eye.size))
     return _on_device(maps, device)
+
+
+_RIM_SAMPLES = 1.5
+
+
+def _read_at(places: Sequence[npt.NDArray[np.float64]], size: tuple[int, int]) -> tuple[Any, ...]:
+    """Places as fractions of a picture of (height, width), as ``remap`` reads them."""
+    return tuple(
+        (place.clip(0, 1) * count - 0.5).astype(np.float32)
+        for place, count in zip(places, reversed(size), strict=True)
+    )
 
 
 @lru_cache(maxsize=8)
@@ -174,6 +205,10 @@ def _maps_back(views: FisheyeViews, size: tuple[int, int], device: int | None) -
     """For each fisheye picture the samples to read at an eye's places, and how much they count there: None is 1."""
     lens = views.lens
     fisheye = Fisheye(_fov_degrees(lens))
+    if isinstance(lens, Fisheye):
+        places = reprojection_map(fisheye, lens, source_size=size, target_size=views.eye.size)
+        inside = (places[0] != OUTSIDE).astype(np.float32)  # nobody is where the eye shows nothing
+        return _on_device([(*_inside_circle(*places, size), inside)], device)
     angle = np.degrees(np.arccos(np.clip(lens.unproject(*_grid(views.eye.size))[2], -1, 1)))
     # Where two pictures overlap, one fades into the other from border to border.
     overlap = _LARGEST_FOV_DEGREES - 180

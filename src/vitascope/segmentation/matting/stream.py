@@ -38,7 +38,7 @@ from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_windows import ShotBeginnings, ShotWindows
 from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
-from vitascope.vr.projection import Equirectangular, Lens
+from vitascope.vr.projection import Lens
 from vitascope.vr.stereo import eye_regions
 
 __all__ = ["Matte", "MattingOptions", "StreamMatting", "upright_size"]
@@ -88,8 +88,8 @@ class StreamMatting:
         layout: How two eyes share the frame.
         rotation_degrees: Clockwise turn that makes the picture upright.
         options: Edges, smoothing, decontamination, cuts, levers.
-        lens: Projection of each eye, upright; None for flat pictures. Equirectangular eyes are shown to the network as
-            fisheye pictures, unless a lever looks at parts of them.
+        lens: Projection of each eye, upright; None for flat pictures. Equirectangular eyes, and for networks without a
+            memory fisheye ones, are shown as ``FisheyeViews``, unless a lever looks at parts of them.
         right_eye_first: True when the left or upper half is the right eye's.
         first_network: What looks first where ``options.inference`` asks for another network.
         cache: Mattes of this stretch of the video, known and to be kept.
@@ -132,7 +132,7 @@ class StreamMatting:
         eye_size = upright_size(self.regions[0].size, rotation_degrees)
         known = None if cache is None or not cache.is_complete else cache.network_input
         self._fisheye: FisheyeViews | None = None
-        if known is None and isinstance(lens, Equirectangular) and options.inference.shows_whole_eyes:
+        if known is None and options.inference.shows_whole_eyes and FisheyeViews.suit(lens, network):
             self._fisheye = FisheyeViews.of_network(lens, network, eye_size)
             known = self._fisheye.eye
         self.network_input: NetworkInput = network.input_for(eye_size) if known is None else known

@@ -34,6 +34,10 @@ __all__ = ["Library", "read_library", "tell_player", "write_library"]
 
 _SUBTITLES = (".srt", ".vtt")
 _KEYED = "passthrough"
+_NO_KEY_COLOR = (
+    "DeoVR is not told the colour behind people, which nothing in the file says: "
+    f"--key-color {PLAYERS['deovr'].key_color}, if it is that of segment --player"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +94,13 @@ def read_library(
         except InputError as error:
             failures.append((path, error))
             continue
+        is_keyed = _KEYED in path.stem.lower()
+        if is_keyed and key_color is None and not description.is_packed_alpha:
+            description = replace(description, doubts=(*description.doubts, _NO_KEY_COLOR))
         videos.append((path, description))
         described = _described(
             path, info, description,
-            base_url=base_url, folder=folder, key_color=key_color if _KEYED in path.stem.lower() else None,
+            base_url=base_url, folder=folder, key_color=key_color if is_keyed else None,
         )  # fmt: skip
         files |= {description_beside(path, name): values for name, values in described.items()}
         addresses = {

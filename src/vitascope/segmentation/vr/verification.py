@@ -25,6 +25,7 @@ from vitascope.observe.report_values import plain_value
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.vr.verification_page import UnpackedFrames
 from vitascope.vr.detection import VrDescription
+from vitascope.vr.file_names import without_vr_words
 from vitascope.vr.packing import AlphaPacker, disc_area, refuse_unpackable, unpack_discs
 from vitascope.vr.players import PLAYERS, as_played
 from vitascope.vr.stereo import eye_regions
@@ -114,7 +115,7 @@ class PackedReport:
             (
                 not self.found.is_packed_alpha,
                 "nothing in the name says packed alpha: players want a name such as "
-                f"{self.video.stem}_FISHEYE190_alpha",
+                f"{without_vr_words(self.video.stem)}_FISHEYE190_alpha",
             ),
         ]
         if self.matte is not None:
@@ -152,7 +153,7 @@ def verify(
 
     Raises:
         InputError: A video cannot be read.
-        UsageError: It has not the shape of packed alpha, or ``matte`` is flat.
+        UsageError: It is no packed alpha, by its shape or by all that is known of it, or ``matte`` is flat.
         OutputError: The page cannot be written.
     """
     settings = wanted or VideoSettings()
@@ -175,9 +176,19 @@ def verify(
                 discs.add(frame, tiles)
     if not discs.frame_count:
         raise InputError(f"{video}: no frame could be read")
+    figures = discs.figures(compared=matte is not None)
+    if (
+        not figures["person_share"]
+        and not found.is_packed_alpha
+        and found.projection is not Projection.FISHEYE
+    ):
+        raise UsageError(
+            f"{video}: its corners hold no mattes, and it is {found.in_words()}: no packed alpha; segment with "
+            "--type packed-alpha makes it"
+        )
     packed = replace(found, is_packed_alpha=True)
     players = {player.name: as_played(player, packed, video.stem) for player in PLAYERS.values()}
-    report = PackedReport(video, found=found, players=players, **discs.figures(compared=matte is not None))
+    report = PackedReport(video, found=found, players=players, **figures)
     if page is not None and shown is not None:
         shown.save(page, title=f"{video.name}, unpacked", lines=[*report.lines, *report.problems])
     return report
