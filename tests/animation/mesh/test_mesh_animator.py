@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import cv2
@@ -210,6 +211,30 @@ def test_lips_that_a_driver_draws_together_take_a_portraits_own_smile(animator, 
     at_rest = smile(FaceMotion(vertices=np.zeros_like(pucker)))
     assert smile(FaceMotion(vertices=pucker)) < at_rest - 0.3
     assert smile(FaceMotion(vertices=0.05 * pucker)) == pytest.approx(at_rest, abs=0.05)
+
+
+def test_a_portrait_that_smiles_relaxes_with_a_driver_whose_rest_does_not(animator, astronaut_face, mesh):
+    """Otherwise a driver's smile would be hardly seen on it. Who smiles at rest, or is not seen, leaves it as it is."""
+    grin = showing(mouthSmile=float(astronaut_face.blendshape("mouthSmileLeft"))).blendshapes
+    still = np.zeros((468, 3), np.float32)
+
+    def width(motion):
+        right, left = animator.bent(motion).vertices[[61, 291]]
+        return float(left[0] - right[0])
+
+    own = width(FaceMotion(vertices=still, presence=0.0))
+    assert own == pytest.approx(width(FaceMotion()), abs=1e-3)
+    relaxed = width(FaceMotion(vertices=still))
+    assert 0.8 * own < relaxed < 0.95 * own
+    assert width(FaceMotion(vertices=still, neutral_blendshapes=grin, blendshapes=grin)) == pytest.approx(
+        own, abs=0.01
+    )
+    smile = ExpressionBasis(mesh).displacement(grin)
+    widths = [
+        width(FaceMotion(vertices=share * smile, blendshapes=share * grin)) for share in (0.0, 0.3, 0.6, 1.0)
+    ]
+    assert all(later > earlier for earlier, later in itertools.pairwise(widths))
+    assert widths[-1] == pytest.approx(own, rel=0.1)
 
 
 def test_lips_that_meet_show_no_dark_corners(animator, mesh):

@@ -68,6 +68,8 @@ _GRAIN = 8.0
 """Codes of 255: differences of neighbouring pixels, up to which what fills a shadow keeps them."""
 _DRAWN_TOGETHER = (0.04, 0.25)
 """Shares by which a mouth becomes narrower, from which on, and at which wholly, lips look drawn together."""
+_SHINES, _SHINE_LEFT = (1.05, 1.35), 1.08
+"""Light beside that of the lips from which on, and at which wholly, it is what shines on them; and what is left."""
 _REDDER, _DULLER = 0.35, 0.6
 """Lips on less room differ so much more from skin, and lose so much of what shines on them."""
 
@@ -216,20 +218,22 @@ class Creases:
             np.maximum(cv2.distanceTransform(part, cv2.DIST_L2, 3) - 0.5, 0) for part in (1 - inside, inside)
         )
         light = seen.mean(axis=-1)
-        edges = landmarks[list(OUTER_UPPER_LIP[3:8] + OUTER_LOWER_LIP[3:8])]
-        lip_colour = median_at(self._rgb, edges, 0.1 * scale)
-        of_lips = float(lip_colour.mean())
+        lip_colour = self._lip_colour(landmarks, scale)
+        lip_level = float(lip_colour.mean())
         to_corner = np.min(
             [np.linalg.norm(patch.places - landmarks[corner], axis=-1) for corner in MOUTH_CORNERS], axis=0
         )
         # Landmarks of an open mouth miss lips by some millimetres: beside them, what is dark or grey is the inside.
         grey = seen.max(axis=-1) - seen.min(axis=-1) < _GREYER * float(np.ptp(lip_colour))
-        inner = (beyond < _MISSED_CM * scale) & ((light < _INSIDE_LIGHT * of_lips) | grey)
+        inner = (beyond < _MISSED_CM * scale) & ((light < _INSIDE_LIGHT * lip_level) | grey)
         filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | inner
-        filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * of_lips)
+        filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * lip_level)
         made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
         shade = 1 - (1 - _LINE_LIGHT) * _bump(within + 2 * beyond, max(_LINE_CM * scale, 0.8))
         lit = np.where(filled[..., None], made * shade[..., None], seen)
+        whole = smooth_outline(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])])
+        of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
+        lit = _duller(lit.astype(np.float32), lip_colour, of_lips[..., None])
         return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _lips_gathered(self, rig: PortraitRig, met: Crease | None) -> Crease | None:
@@ -255,13 +259,26 @@ class Creases:
         grain = np.clip(seen - cv2.GaussianBlur(seen, (0, 0), max(_FINE_CM * scale, 0.5)), -_GRAIN, _GRAIN)
         lit = seen + (np.maximum(closed + grain, seen) - seen) * at_ends
         of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
+        lip_colour = self._lip_colour(landmarks, scale)
+        if met is None:  # teeth shine, too
+            between = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
+            teeth = opening_mask(between, patch, feather=max(_LIP_EDGE_CM * scale, 0.5))
+            of_lips = of_lips * (1 - np.float32(shown_apart(self._rest)) * teeth)
+        of_lips = (of_lips * (1 - at_ends[..., 0]))[..., None]
+        lit = _duller(lit, lip_colour, of_lips)
         tone = cv2.GaussianBlur(lit, (0, 0), max(_COARSE_CM * scale, 0.5))
         shine = np.maximum(lit.mean(axis=-1) - tone.mean(axis=-1), 0) * _DULLER
-        redder = tone - self._skin
-        redder -= redder.mean(axis=-1, keepdims=True)  # not darker: lips in the shade, or of a grey picture
-        change = _REDDER * redder - shine[..., None]
-        lit += change * (of_lips * (1 - at_ends[..., 0]))[..., None]
+        # Not darker (lips in the shade, or of a grey picture), and no other colour than that of these lips.
+        red = lip_colour - self._skin
+        red -= red.mean()
+        redness = np.clip((tone - self._skin) @ red / max(float(red @ red), 1.0), 0, 1)
+        lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
         return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+    def _lip_colour(self, landmarks: FloatArray, scale: float) -> FloatArray:
+        """The colour of the lips in the middle of the mouth: float32 [3]."""
+        edges = landmarks[list(OUTER_UPPER_LIP[3:8] + OUTER_LOWER_LIP[3:8])]
+        return median_at(self._rgb, edges, 0.1 * scale)
 
     def _patch(self, points: FloatArray, scale: float, size: tuple[int, int]) -> Patch | None:
         patch = patch_around(np.asarray(points, np.float32), margin=_REACH_CM * scale, size=size)
@@ -293,6 +310,20 @@ class Creases:
         gain = (light + _OWN_RELIEF * relief * region) * of_skin * np.clip(edge, 0, 1)
         lit = (seen - 1) * np.maximum(1 + gain, _DARKEST)[..., None]
         return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+
+def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray) -> FloatArray:
+    """Lips without the light that shines on them: a smile spreads it, and closed it would be a white line.
+
+    Args:
+        colours: float32 [h, w, 3].
+        lips: float32 [3]: their colour.
+        where: float32 [h, w, 1], 0..1.
+    """
+    level = float(lips.mean())
+    low, high = (share * level for share in _SHINES)
+    share = np.clip((colours.mean(axis=-1, keepdims=True) - low) / max(high - low, 1.0), 0, 1)
+    return np.asarray(colours + (lips * _SHINE_LEFT - colours) * (share * where), np.float32)
 
 
 def _bump(away: FloatArray, width: float) -> FloatArray:
