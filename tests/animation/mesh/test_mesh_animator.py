@@ -303,3 +303,28 @@ def test_hair_follows_in_a_tight_picture_as_in_a_roomy_one(mesh):
     inner, whole = drawn[60:], whole[60:]
     assert np.abs(inner - whole)[:, 60:-60].mean() < 2  # what the tight picture holds is drawn alike
     assert np.abs(np.diff(drawn[:12], axis=0)).mean() > 0.4 * np.abs(np.diff(drawn[60:], axis=0)).mean()
+
+
+@pytest.mark.parametrize(("scale", "times"), [(8.0, 0), (40.0, 3)])
+def test_eyes_and_mouth_are_drawn_again_only_where_their_maps_are_finer(mesh, monkeypatch, scale, times):
+    """Of a small face all is mapped pixel by pixel: drawn again, it is the same but for folds at the patch's edge."""
+    size = (640, 480) if scale < 20 else (1280, 960)
+    picture = np.random.default_rng(2).integers(0, 255, (size[1] // 8, size[0] // 8, 3), np.uint8)
+    picture = cv2.resize(picture, size, interpolation=cv2.INTER_CUBIC)
+    face = made_face(mesh, scale=scale, centre=(size[0] / 2, size[1] / 2))
+    animator = MeshAnimator(mesh)
+    animator.set_portrait(picture, face=replace(face, picture_size=size))
+    motion = replace(showing(jawOpen=0.4, mouthSmile=0.5), rotation=rotation_from_degrees(8, 4, 3))
+    drawn = []
+    again = MeshAnimator._draw_feature
+    monkeypatch.setattr(MeshAnimator, "_draw_feature", lambda *given: drawn.append(given) or again(*given))
+    once = animator.animate(motion)
+    assert len(drawn) == times
+    if not times:
+        portrait, bent = animator._portrait, animator.bent(motion)
+        coarse, skin = animator._coarse_map(portrait, bent), animator._skin_by_cpu(portrait, bent, None)
+        twice, rgb = skin.copy(), portrait.creases.shaded(bent.vertices)
+        for feature in portrait.maps.features:
+            again(animator, portrait, rgb, feature, bent, coarse, twice)
+        assert (np.abs(twice.astype(int) - skin).max(axis=-1) > 1).mean() < 1e-4
+        assert once.shape == skin.shape

@@ -354,7 +354,8 @@ class MeshAnimator:
         if skin is not None:
             mix_at_folds(out, rgb, coarse, grid=portrait.maps.face, within=skin)
         for feature in portrait.maps.features:
-            self._draw_feature(portrait, rgb, feature, bent, coarse, out)
+            if feature.step < portrait.maps.face.step:
+                self._draw_feature(portrait, rgb, feature, bent, coarse, out)
         return out
 
     def _coarse_map(self, portrait: _Portrait, bent: Bent) -> FloatArray:

@@ -41,6 +41,10 @@ _OWN_RELIEF = 0.9
 """The portrait's own relief counts so much more in a full expression."""
 _FINE_CM, _COARSE_CM = 0.06, 0.35
 """Relief is what is between these widths: finer is grain and lashes, coarser is the face's shape."""
+_RELIEF = (-0.25, 0.08)
+"""Least and most of it: skin folds into dark lines; a light one beside a nose in the sun is no fold."""
+_HAIRLINE_PX = 1.6
+"""A fold is at least so wide: narrower ones in a small portrait would be scratches."""
 _SKIN_POINTS = (50, 280, 205, 425, 4, 151, 117, 346)
 _SKIN_SPREAD = 0.16
 """Difference of a colour's shares from the skin's at which a fold has faded to a third."""
@@ -153,8 +157,12 @@ class Creases:
         if patch is None:
             return None
         beside, along = _from_line(patch, mouth, cheek)
-        away, across = beside / scale, np.sin(np.pi * np.clip(0.12 + 0.8 * along, 0, 1))
-        light = (0.11 * _bump(away - 0.55, 0.4) - 0.10 * _bump(away, 0.12) - 0.10 * _bump(away, 0.3)) * across
+        # It begins softly at the wing of the nose, whose own edge is there.
+        away, across = beside / scale, np.sin(np.pi * np.clip(0.02 + 0.9 * along, 0, 1))
+        narrow = max(0.16, _HAIRLINE_PX / scale)
+        light = (
+            0.07 * _bump(away - 0.65, 0.5) - 0.07 * _bump(away, narrow) - 0.11 * _bump(away, 0.35)
+        ) * across
         beside, along = _from_line(patch, eye, cheek)
         away, across = beside / scale, np.sin(np.pi * np.clip(0.1 + 0.8 * along, 0, 1))
         light += (0.05 * _bump(away - 0.3, 0.2) - 0.09 * _bump(away, 0.16)) * across
@@ -298,7 +306,7 @@ class Creases:
             cv2.GaussianBlur(seen.mean(axis=-1), (0, 0), max(size * scale, 0.5))
             for size in (_FINE_CM, _COARSE_CM)
         )
-        relief = np.clip(np.log(fine / coarse), -0.25, 0.25)
+        relief = np.clip(np.log(fine / coarse), *_RELIEF)
         shares = cv2.GaussianBlur(seen, (0, 0), max(_FINE_CM * scale, 0.5))
         level = shares.mean(axis=-1, keepdims=True)
         colour = np.abs(shares / level - self._skin / max(float(self._skin.mean()), 1.0)).sum(axis=-1)

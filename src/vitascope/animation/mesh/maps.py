@@ -124,10 +124,10 @@ def draw_triangles(
     spans = np.repeat(np.arange(len(owner), dtype=np.int32), counts)
     along = _count_up(np.zeros(len(owner), np.int32), counts)
     flat_index = (row.astype(np.int64) * grid.width + first)[spans] + along
-    shown = per_step[spans]
+    shown = _pairs(per_step)[spans].view(np.float32).reshape(-1, 2)
     shown *= along[:, None].astype(np.float32)
-    shown += at_start[spans]
-    into.reshape(-1, 2)[flat_index] = shown
+    shown += _pairs(at_start)[spans].view(np.float32).reshape(-1, 2)
+    _pairs(into)[flat_index] = _pairs(shown)
 
 
 def mix_at_folds(
@@ -182,6 +182,14 @@ def mix_at_folds(
             lines = np.resize(shown, (len(shown) // _LINE + 1, _LINE, 2))
             mixed += read_at(rgb, lines, mirrored=True).reshape(-1, 3)[: len(shown)] * share[:, None]
     out[row, column] = np.rint(mixed).astype(np.uint8)
+
+
+def _pairs(places: FloatArray) -> npt.NDArray[np.float64]:
+    """Places (float32 [..., 2]) as single elements [N] of as many bytes, which are moved in half the time.
+
+    A view of what is contiguous.
+    """
+    return np.ascontiguousarray(places).view(np.float64).reshape(-1)
 
 
 def _count_up(starts: npt.NDArray[np.int32], counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
