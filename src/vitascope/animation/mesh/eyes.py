@@ -47,7 +47,7 @@ _WHITE_OF_SKIN, _MOST_LIT, _WHITES_LIT = 1.04, 1.6, 0.7
 that a white is made lighter than what is seen of it; and the share of that beside the iris's place at rest."""
 _SHADED = (0.65, 0.95)
 """Seen whites as light as the first beside the skin are in the shade, from the second on their colour is their own."""
-_LID_SHADE, _IN_SHADE = 0.4, 0.3
+_LID_SHADE, _IN_SHADE = 0.25, 0.3
 """Most light that lids take from a white; from which share of their shade on a spot tells how deep it is."""
 _IN_LIGHT, _SHADE_FALLS, _SHADE_SOFT = 0.8, 0.06, 0.055
 """Share of a spot's surroundings that is open where lids take no light; how far down their shade falls, and its
