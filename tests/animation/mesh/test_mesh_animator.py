@@ -237,6 +237,19 @@ def test_a_portrait_that_smiles_relaxes_with_a_driver_whose_rest_does_not(animat
     assert widths[-1] == pytest.approx(own, rel=0.1)
 
 
+def test_a_face_that_hardly_smiles_does_not_shake_with_a_drivers_noise(mesh, astronaut, astronaut_face):
+    """Its mouth may be wide for other reasons than a smile."""
+    face = replace(astronaut_face, blendshapes=showing(mouthSmile=0.02, mouthStretch=0.8).blendshapes)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(astronaut, face=face)
+        still = np.zeros((468, 3), np.float32)
+        noise = [showing(mouthSmile=smile).blendshapes for smile in (0.0, 0.03)]
+        first, second = (
+            animator.bent(FaceMotion(vertices=still, blendshapes=weights)).vertices for weights in noise
+        )
+        assert np.abs(second - first).max() < 0.05  # centimetres
+
+
 def test_lips_that_meet_show_no_dark_corners(animator, mesh):
     """A portrait that shows its teeth closes its lips: they are seen, and a line where they meet."""
     rest = animator.animate(FaceMotion())

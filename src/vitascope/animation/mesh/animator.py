@@ -48,12 +48,14 @@ _TAKEN_SHARE = 0.85
 """Share of an expression that the portrait shows itself which is not added a second time."""
 _RELAXED_SHARE = 0.45
 """Share of its own smile that a portrait loses while a driver, whose rest shows none, does not smile."""
+_LEAST_SMILE = 0.3
+"""A smaller smile of a portrait is relaxed by less, too."""
 _DRAWN_TOGETHER = (0.04, 0.2)
 """A mouth that a driver narrows by the first share leaves a portrait its own smile, from the second on none of it."""
 _OF_A_SMILE = np.array(
     [name.startswith(("mouthSmile", "mouthStretch", "mouthDimple")) for name in BLENDSHAPES]
 )
-_SMILES = [BLENDSHAPE_INDEX[f"mouthSmile{side}"] for side in ("Left", "Right")]
+_SMILES = [BLENDSHAPE_INDEX[f"mouthSmile{side}"] for side in ("Right", "Left")]
 _KEEPS_ITS_RANGE = [index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw"))]
 
 
@@ -419,13 +421,14 @@ class MeshAnimator:
 
 def _relaxed(portrait: TrackedFace, motion: FaceMotion) -> float:
     """Share of its own smile that a portrait loses, because the driver smiles less."""
+    right, left = _SMILES
     own, rest, now = (
-        float(weights[_SMILES].mean())
+        float(weights[right] + weights[left])
         for weights in (portrait.blendshapes, motion.neutral_blendshapes, motion.blendshapes)
     )
-    if own <= 0:
-        return 0.0
-    return _RELAXED_SHARE * motion.presence * min(max(own - max(rest, now), 0.0) / own, 1.0)
+    # Of a face that hardly smiles weights are noise.
+    lack = max(own - max(rest, now), 0.0) / max(own, 2 * _LEAST_SMILE)
+    return _RELAXED_SHARE * motion.presence * min(lack, 1.0)
 
 
 def _fill_openings(portrait: _Portrait, bent: Bent, out: RgbPicture) -> None:

@@ -211,8 +211,10 @@ class Eyeball:
         shade = np.clip((_IN_LIGHT - soft) / _IN_LIGHT, 0, 1)
         light = texture.mean(axis=-1)
         shaded = (opening > 0) & (shade > _IN_SHADE) & (from_iris > _SOCKET_EDGE[0])
-        lost = 1 - float(np.median(light[shaded])) / float(light[whites].mean()) if shaded.any() else 0.0
-        depth = min(max(lost / float(np.median(shade[shaded])), 0.0), _LID_SHADE) if lost > 0 else 0.0
+        depth = 0.0
+        if shaded.any():
+            lost = 1 - float(np.median(light[shaded])) / max(float(light[whites].mean()), 1.0)
+            depth = min(max(lost / float(np.median(shade[shaded])), 0.0), _LID_SHADE)
         return np.asarray(1 - depth * shade[..., None], np.float32)
 
     def _lit(
