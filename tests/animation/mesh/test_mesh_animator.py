@@ -238,7 +238,7 @@ def test_a_portrait_that_smiles_relaxes_with_a_driver_whose_rest_does_not(animat
 
 
 def test_a_face_that_hardly_smiles_does_not_shake_with_a_drivers_noise(mesh, astronaut, astronaut_face):
-    """Its mouth may be wide for other reasons than a smile."""
+    """A mouth may be wide for other reasons than a smile."""
     face = replace(astronaut_face, blendshapes=showing(mouthSmile=0.02, mouthStretch=0.8).blendshapes)
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(astronaut, face=face)
@@ -320,7 +320,7 @@ def test_hair_follows_in_a_tight_picture_as_in_a_roomy_one(mesh):
 
 @pytest.mark.parametrize(("scale", "times"), [(8.0, 0), (40.0, 3)])
 def test_eyes_and_mouth_are_drawn_again_only_where_their_maps_are_finer(mesh, monkeypatch, scale, times):
-    """Of a small face all is mapped pixel by pixel: drawn again, it is the same but for folds at the patch's edge."""
+    """A small face is mapped pixel by pixel: drawn again, it is the same but for folds at the edge of a patch."""
     size = (640, 480) if scale < 20 else (1280, 960)
     picture = np.random.default_rng(2).integers(0, 255, (size[1] // 8, size[0] // 8, 3), np.uint8)
     picture = cv2.resize(picture, size, interpolation=cv2.INTER_CUBIC)
