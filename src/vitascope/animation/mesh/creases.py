@@ -63,7 +63,7 @@ _CORNER_CM, _CORNER_LIGHT = 0.55, 0.72
 _MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
 """So near to the opening, what is darker than the second share of the lips, or has less than the third of their colour,
 belongs to it."""
-_LIP_EDGE_CM, _LINE_CM, _LINE_LIGHT = 0.05, 0.12, 0.58
+_LIP_EDGE_CM, _LINE_CM, _LINE_LIGHT = 0.05, 0.12, 0.7
 """Lips begin so far beyond the opening; width of the line in which they meet, and its light."""
 _ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.25, 0.6
 """Around a place so far (the second) outside of a mouth's corner, shadows narrower than the third are filled, out to
