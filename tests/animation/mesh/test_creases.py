@@ -86,6 +86,20 @@ def test_lips_that_are_drawn_together_leave_no_dark_ends_and_grow_redder(mesh, s
     assert changed.min() > landmarks[4, 1]  # nothing above the nose's tip
 
 
+def test_what_shines_on_lips_does_not_become_a_line_when_they_are_drawn_together(mesh, shaded, skin):
+    landmarks = made_face(mesh).landmarks[:, :2]
+    outline = np.rint(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])]).astype(np.int32)
+    seen = cv2.fillPoly(skin.copy(), [outline], (190, 120, 110))
+    lip = np.rint(landmarks[[14, 17]].mean(axis=0)).astype(int).tolist()
+    beside = [lip[0] + 8, lip[1]]
+    cv2.circle(seen, lip, 2, (240, 236, 255), -1)
+    picture, strengths, _ = shaded({"mouthPucker": 1.0}, rgb=seen)
+    assert strengths[4] == 1
+    spot, near = (picture[y, x].astype(int) for x, y in (lip, beside))
+    assert abs(spot.sum() - near.sum()) < 60  # it was 310
+    assert spot[0] > spot[2] + 30  # as red as the lip, not bluish
+
+
 def test_a_smile_is_dark_beside_the_mouth_and_light_on_the_cheek(shaded, skin):
     picture, _, rig = shaded(SMILE)
     change = picture.astype(int).sum(axis=-1) - skin.astype(int).sum(axis=-1)

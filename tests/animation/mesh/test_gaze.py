@@ -22,8 +22,11 @@ def looking(across, down=0.0):
     )
 
 
-def with_face(mesh, *, white=WHITE, line=False):
-    """An animator, its portrait, and of each eye the iris's place and radius; ``line``: a dark inner corner."""
+def with_face(mesh, *, white=WHITE, line=False, shade=1.0):
+    """An animator, its portrait, and of each eye the iris's place and radius.
+
+    ``line``: a dark inner corner; ``shade``: light below the upper lid.
+    """
     face = made_face(mesh, scale=22.0)
     landmarks = face.landmarks.copy()
     picture = np.full((SIZE[1], SIZE[0], 3), SKIN, np.uint8)
@@ -35,6 +38,8 @@ def with_face(mesh, *, white=WHITE, line=False):
         width = float(np.linalg.norm(landmarks[eye.outer_corner, :2] - corner))
         radius = 0.15 * width
         landmarks[list(eye.iris[1:]), :2] += radius * np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])
+        upper = [np.rint(landmarks[list(eye.upper), :2]).astype(np.int32)]
+        cv2.polylines(picture, upper, False, (round(white * shade),) * 3, round(0.12 * width))
         if line:
             ends = [np.rint(corner + share * (centre - corner)).astype(int).tolist() for share in (0.05, 0.3)]
             cv2.line(picture, *ends, (LINE,) * 3, 1)
@@ -62,6 +67,18 @@ def test_the_iris_moves_and_leaves_white_behind(mesh, gaze):
         left = (distances(centre) < 0.8 * radius) & (distances(moved) > 1.5 * radius)
         if left.any():
             assert np.median(made[left]) > WHITE - 15
+
+
+def test_what_an_iris_leaves_lies_in_the_shade_of_the_lid_as_the_white_beside_it_does(mesh):
+    light = {}
+    for shade in (0.6, 1.0):
+        animator, _, irises = with_face(mesh, shade=shade)
+        made = animator.animate(looking(-0.3))[..., 0].astype(int)
+        light[shade] = [
+            made[int(centre[1] - 0.4 * radius), int(centre[0])] / made[int(centre[1]), int(centre[0])]
+            for centre, radius, _ in irises
+        ]
+    assert max(light[0.6]) < 0.9 and min(light[1.0]) > 0.98
 
 
 def test_what_lies_beside_the_iris_is_not_drawn_along(mesh):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import cv2
@@ -212,6 +213,43 @@ def test_lips_that_a_driver_draws_together_take_a_portraits_own_smile(animator, 
     assert smile(FaceMotion(vertices=0.05 * pucker)) == pytest.approx(at_rest, abs=0.05)
 
 
+def test_a_portrait_that_smiles_relaxes_with_a_driver_whose_rest_does_not(animator, astronaut_face, mesh):
+    """Otherwise a driver's smile would be hardly seen on it. Who smiles at rest, or is not seen, leaves it as it is."""
+    grin = showing(mouthSmile=float(astronaut_face.blendshape("mouthSmileLeft"))).blendshapes
+    still = np.zeros((468, 3), np.float32)
+
+    def width(motion):
+        right, left = animator.bent(motion).vertices[[61, 291]]
+        return float(left[0] - right[0])
+
+    own = width(FaceMotion(vertices=still, presence=0.0))
+    assert own == pytest.approx(width(FaceMotion()), abs=1e-3)
+    relaxed = width(FaceMotion(vertices=still))
+    assert 0.8 * own < relaxed < 0.95 * own
+    assert width(FaceMotion(vertices=still, neutral_blendshapes=grin, blendshapes=grin)) == pytest.approx(
+        own, abs=0.01
+    )
+    smile = ExpressionBasis(mesh).displacement(grin)
+    widths = [
+        width(FaceMotion(vertices=share * smile, blendshapes=share * grin)) for share in (0.0, 0.3, 0.6, 1.0)
+    ]
+    assert all(later > earlier for earlier, later in itertools.pairwise(widths))
+    assert widths[-1] == pytest.approx(own, rel=0.1)
+
+
+def test_a_face_that_hardly_smiles_does_not_shake_with_a_drivers_noise(mesh, astronaut, astronaut_face):
+    """A mouth may be wide for other reasons than a smile."""
+    face = replace(astronaut_face, blendshapes=showing(mouthSmile=0.02, mouthStretch=0.8).blendshapes)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(astronaut, face=face)
+        still = np.zeros((468, 3), np.float32)
+        noise = [showing(mouthSmile=smile).blendshapes for smile in (0.0, 0.03)]
+        first, second = (
+            animator.bent(FaceMotion(vertices=still, blendshapes=weights)).vertices for weights in noise
+        )
+        assert np.abs(second - first).max() < 0.05  # centimetres
+
+
 def test_lips_that_meet_show_no_dark_corners(animator, mesh):
     """A portrait that shows its teeth closes its lips: they are seen, and a line where they meet."""
     rest = animator.animate(FaceMotion())
@@ -278,3 +316,28 @@ def test_hair_follows_in_a_tight_picture_as_in_a_roomy_one(mesh):
     inner, whole = drawn[60:], whole[60:]
     assert np.abs(inner - whole)[:, 60:-60].mean() < 2  # what the tight picture holds is drawn alike
     assert np.abs(np.diff(drawn[:12], axis=0)).mean() > 0.4 * np.abs(np.diff(drawn[60:], axis=0)).mean()
+
+
+@pytest.mark.parametrize(("scale", "times"), [(8.0, 0), (40.0, 3)])
+def test_eyes_and_mouth_are_drawn_again_only_where_their_maps_are_finer(mesh, monkeypatch, scale, times):
+    """A small face is mapped pixel by pixel: drawn again, it is the same but for folds at the edge of a patch."""
+    size = (640, 480) if scale < 20 else (1280, 960)
+    picture = np.random.default_rng(2).integers(0, 255, (size[1] // 8, size[0] // 8, 3), np.uint8)
+    picture = cv2.resize(picture, size, interpolation=cv2.INTER_CUBIC)
+    face = made_face(mesh, scale=scale, centre=(size[0] / 2, size[1] / 2))
+    animator = MeshAnimator(mesh)
+    animator.set_portrait(picture, face=replace(face, picture_size=size))
+    motion = replace(showing(jawOpen=0.4, mouthSmile=0.5), rotation=rotation_from_degrees(8, 4, 3))
+    drawn = []
+    again = MeshAnimator._draw_feature
+    monkeypatch.setattr(MeshAnimator, "_draw_feature", lambda *given: drawn.append(given) or again(*given))
+    once = animator.animate(motion)
+    assert len(drawn) == times
+    if not times:
+        portrait, bent = animator._portrait, animator.bent(motion)
+        coarse, skin = animator._coarse_map(portrait, bent), animator._skin_by_cpu(portrait, bent, None)
+        twice, rgb = skin.copy(), portrait.creases.shaded(bent.vertices)
+        for feature in portrait.maps.features:
+            again(animator, portrait, rgb, feature, bent, coarse, twice)
+        assert (np.abs(twice.astype(int) - skin).max(axis=-1) > 1).mean() < 1e-4
+        assert once.shape == skin.shape

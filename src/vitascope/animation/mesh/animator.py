@@ -12,6 +12,7 @@ import numpy as np
 from vitascope.animation.canonical_mesh import CanonicalMesh
 from vitascope.animation.expression import ExpressionBasis, eyes_of, lids_with_gaze
 from vitascope.animation.face import (
+    BLENDSHAPE_INDEX,
     BLENDSHAPES,
     FaceMotion,
     FloatArray,
@@ -45,11 +46,16 @@ __all__ = ["Difference", "MeshAnimator"]
 
 _TAKEN_SHARE = 0.85
 """Share of an expression that the portrait shows itself which is not added a second time."""
+_RELAXED_SHARE = 0.45
+"""Share of its own smile that a portrait loses while a driver, whose rest shows none, does not smile."""
+_LEAST_SMILE = 0.3
+"""A smaller smile of a portrait is relaxed by less, too."""
 _DRAWN_TOGETHER = (0.04, 0.2)
 """A mouth that a driver narrows by the first share leaves a portrait its own smile, from the second on none of it."""
 _OF_A_SMILE = np.array(
     [name.startswith(("mouthSmile", "mouthStretch", "mouthDimple")) for name in BLENDSHAPES]
 )
+_SMILES = [BLENDSHAPE_INDEX[f"mouthSmile{side}"] for side in ("Right", "Left")]
 _KEEPS_ITS_RANGE = [index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw"))]
 
 
@@ -251,7 +257,8 @@ class MeshAnimator:
             displacement = motion.vertices + self._basis.displacement(weights)
         # Lips that are drawn together do not smile.
         shown = self._basis.displacement(change) if motion.vertices is None else motion.vertices
-        gone = np.interp(-wider(shown), _DRAWN_TOGETHER, (0, 1))
+        relaxed = 0.0 if motion.vertices is None else _relaxed(portrait.rig.face, motion)
+        gone = max(float(np.interp(-wider(shown), _DRAWN_TOGETHER, (0, 1))), relaxed)
         displacement = displacement - portrait.own_smile * np.float32(gone)
         if portrait.response is not None:
             added = replace(motion, blendshapes=motion.blendshapes + np.where(_OF_A_SMILE, weights, 0))
@@ -259,7 +266,8 @@ class MeshAnimator:
             motion = replace(motion, eye_closure=closure, gaze=portrait.response.gaze(motion.gaze))
         if motion.vertices is not None:
             gap, width = max(gap_cm(motion.vertices), 0.0), wider(motion.vertices)
-            width -= min(max(width, 0.0), max(wider(portrait.own_smile), 0.0))
+            own = max(wider(portrait.own_smile), 0.0)
+            width -= max(min(max(width, 0.0), own), relaxed * own)
             if portrait.response is not None:
                 gap, width = portrait.response.lips(gap, width)
             displacement = portrait.lips.fit(displacement, gap=gap, wider=width, share=motion.presence)
@@ -348,7 +356,8 @@ class MeshAnimator:
         if skin is not None:
             mix_at_folds(out, rgb, coarse, grid=portrait.maps.face, within=skin)
         for feature in portrait.maps.features:
-            self._draw_feature(portrait, rgb, feature, bent, coarse, out)
+            if feature.step < portrait.maps.face.step:
+                self._draw_feature(portrait, rgb, feature, bent, coarse, out)
         return out
 
     def _coarse_map(self, portrait: _Portrait, bent: Bent) -> FloatArray:
@@ -408,6 +417,18 @@ class MeshAnimator:
         if self._portrait is None:
             raise UsageError("the animator has no portrait; call set_portrait first")
         return self._portrait
+
+
+def _relaxed(portrait: TrackedFace, motion: FaceMotion) -> float:
+    """Share of its own smile that a portrait loses, because the driver smiles less."""
+    right, left = _SMILES
+    own, rest, now = (
+        float(weights[right] + weights[left])
+        for weights in (portrait.blendshapes, motion.neutral_blendshapes, motion.blendshapes)
+    )
+    # Of a face that hardly smiles weights are noise.
+    lack = max(own - max(rest, now), 0.0) / max(own, 2 * _LEAST_SMILE)
+    return _RELAXED_SHARE * motion.presence * min(lack, 1.0)
 
 
 def _fill_openings(portrait: _Portrait, bent: Bent, out: RgbPicture) -> None:

@@ -41,6 +41,10 @@ _OWN_RELIEF = 0.9
 """The portrait's own relief counts so much more in a full expression."""
 _FINE_CM, _COARSE_CM = 0.06, 0.35
 """Relief is what is between these widths: finer is grain and lashes, coarser is the face's shape."""
+_RELIEF = (-0.25, 0.08)
+"""Least and most of it: skin folds into dark lines; a light one beside a nose in the sun is no fold."""
+_HAIRLINE_PX = 1.6
+"""A fold is at least so wide: narrower ones in a small portrait would be scratches."""
 _SKIN_POINTS = (50, 280, 205, 425, 4, 151, 117, 346)
 _SKIN_SPREAD = 0.16
 """Difference of a colour's shares from the skin's at which a fold has faded to a third."""
@@ -59,7 +63,7 @@ _CORNER_CM, _CORNER_LIGHT = 0.55, 0.72
 _MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
 """So near to the opening, what is darker than the second share of the lips, or has less than the third of their colour,
 belongs to it."""
-_LIP_EDGE_CM, _LINE_CM, _LINE_LIGHT = 0.05, 0.12, 0.58
+_LIP_EDGE_CM, _LINE_CM, _LINE_LIGHT = 0.05, 0.12, 0.7
 """Lips begin so far beyond the opening; width of the line in which they meet, and its light."""
 _ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.25, 0.6
 """Around a place so far (the second) outside of a mouth's corner, shadows narrower than the third are filled, out to
@@ -68,6 +72,8 @@ _GRAIN = 8.0
 """Codes of 255: differences of neighbouring pixels, up to which what fills a shadow keeps them."""
 _DRAWN_TOGETHER = (0.04, 0.25)
 """Shares by which a mouth becomes narrower, from which on, and at which wholly, lips look drawn together."""
+_SHINES, _SHINE_LEFT = (1.05, 1.35), 1.08
+"""Light beside that of the lips from which on, and at which wholly, it is what shines on them; and what is left."""
 _REDDER, _DULLER = 0.35, 0.6
 """Lips on less room differ so much more from skin, and lose so much of what shines on them."""
 
@@ -151,8 +157,12 @@ class Creases:
         if patch is None:
             return None
         beside, along = _from_line(patch, mouth, cheek)
-        away, across = beside / scale, np.sin(np.pi * np.clip(0.12 + 0.8 * along, 0, 1))
-        light = (0.11 * _bump(away - 0.55, 0.4) - 0.10 * _bump(away, 0.12) - 0.10 * _bump(away, 0.3)) * across
+        # It begins softly at the wing of the nose, whose own edge is there.
+        away, across = beside / scale, np.sin(np.pi * np.clip(0.02 + 0.9 * along, 0, 1))
+        narrow = max(0.16, _HAIRLINE_PX / scale)
+        light = (
+            0.07 * _bump(away - 0.65, 0.5) - 0.07 * _bump(away, narrow) - 0.11 * _bump(away, 0.35)
+        ) * across
         beside, along = _from_line(patch, eye, cheek)
         away, across = beside / scale, np.sin(np.pi * np.clip(0.1 + 0.8 * along, 0, 1))
         light += (0.05 * _bump(away - 0.3, 0.2) - 0.09 * _bump(away, 0.16)) * across
@@ -216,20 +226,22 @@ class Creases:
             np.maximum(cv2.distanceTransform(part, cv2.DIST_L2, 3) - 0.5, 0) for part in (1 - inside, inside)
         )
         light = seen.mean(axis=-1)
-        edges = landmarks[list(OUTER_UPPER_LIP[3:8] + OUTER_LOWER_LIP[3:8])]
-        lip_colour = median_at(self._rgb, edges, 0.1 * scale)
-        of_lips = float(lip_colour.mean())
+        lip_colour = self._lip_colour(landmarks, scale)
+        lip_level = float(lip_colour.mean())
         to_corner = np.min(
             [np.linalg.norm(patch.places - landmarks[corner], axis=-1) for corner in MOUTH_CORNERS], axis=0
         )
         # Landmarks of an open mouth miss lips by some millimetres: beside them, what is dark or grey is the inside.
         grey = seen.max(axis=-1) - seen.min(axis=-1) < _GREYER * float(np.ptp(lip_colour))
-        inner = (beyond < _MISSED_CM * scale) & ((light < _INSIDE_LIGHT * of_lips) | grey)
+        inner = (beyond < _MISSED_CM * scale) & ((light < _INSIDE_LIGHT * lip_level) | grey)
         filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | inner
-        filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * of_lips)
+        filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * lip_level)
         made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
         shade = 1 - (1 - _LINE_LIGHT) * _bump(within + 2 * beyond, max(_LINE_CM * scale, 0.8))
         lit = np.where(filled[..., None], made * shade[..., None], seen)
+        whole = smooth_outline(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])])
+        of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
+        lit = _duller(lit.astype(np.float32), lip_colour, of_lips[..., None])
         return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _lips_gathered(self, rig: PortraitRig, met: Crease | None) -> Crease | None:
@@ -255,13 +267,26 @@ class Creases:
         grain = np.clip(seen - cv2.GaussianBlur(seen, (0, 0), max(_FINE_CM * scale, 0.5)), -_GRAIN, _GRAIN)
         lit = seen + (np.maximum(closed + grain, seen) - seen) * at_ends
         of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
+        lip_colour = self._lip_colour(landmarks, scale)
+        if met is None:  # teeth shine, too
+            between = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
+            teeth = opening_mask(between, patch, feather=max(_LIP_EDGE_CM * scale, 0.5))
+            of_lips = of_lips * (1 - np.float32(shown_apart(self._rest)) * teeth)
+        of_lips = (of_lips * (1 - at_ends[..., 0]))[..., None]
+        lit = _duller(lit, lip_colour, of_lips)
         tone = cv2.GaussianBlur(lit, (0, 0), max(_COARSE_CM * scale, 0.5))
         shine = np.maximum(lit.mean(axis=-1) - tone.mean(axis=-1), 0) * _DULLER
-        redder = tone - self._skin
-        redder -= redder.mean(axis=-1, keepdims=True)  # not darker: lips in the shade, or of a grey picture
-        change = _REDDER * redder - shine[..., None]
-        lit += change * (of_lips * (1 - at_ends[..., 0]))[..., None]
+        # Not darker (lips in the shade, or of a grey picture), and no other colour than that of these lips.
+        red = lip_colour - self._skin
+        red -= red.mean()
+        redness = np.clip((tone - self._skin) @ red / max(float(red @ red), 1.0), 0, 1)
+        lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
         return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+    def _lip_colour(self, landmarks: FloatArray, scale: float) -> FloatArray:
+        """The colour of the lips in the middle of the mouth: float32 [3]."""
+        edges = landmarks[list(OUTER_UPPER_LIP[3:8] + OUTER_LOWER_LIP[3:8])]
+        return median_at(self._rgb, edges, 0.1 * scale)
 
     def _patch(self, points: FloatArray, scale: float, size: tuple[int, int]) -> Patch | None:
         patch = patch_around(np.asarray(points, np.float32), margin=_REACH_CM * scale, size=size)
@@ -281,7 +306,7 @@ class Creases:
             cv2.GaussianBlur(seen.mean(axis=-1), (0, 0), max(size * scale, 0.5))
             for size in (_FINE_CM, _COARSE_CM)
         )
-        relief = np.clip(np.log(fine / coarse), -0.25, 0.25)
+        relief = np.clip(np.log(fine / coarse), *_RELIEF)
         shares = cv2.GaussianBlur(seen, (0, 0), max(_FINE_CM * scale, 0.5))
         level = shares.mean(axis=-1, keepdims=True)
         colour = np.abs(shares / level - self._skin / max(float(self._skin.mean()), 1.0)).sum(axis=-1)
@@ -293,6 +318,20 @@ class Creases:
         gain = (light + _OWN_RELIEF * relief * region) * of_skin * np.clip(edge, 0, 1)
         lit = (seen - 1) * np.maximum(1 + gain, _DARKEST)[..., None]
         return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+
+def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray) -> FloatArray:
+    """Lips without the light that shines on them: a smile spreads it, and closed it would be a white line.
+
+    Args:
+        colours: float32 [h, w, 3].
+        lips: float32 [3]: their colour.
+        where: float32 [h, w, 1], 0..1.
+    """
+    level = float(lips.mean())
+    low, high = (share * level for share in _SHINES)
+    share = np.clip((colours.mean(axis=-1, keepdims=True) - low) / max(high - low, 1.0), 0, 1)
+    return np.asarray(colours + (lips * _SHINE_LEFT - colours) * (share * where), np.float32)
 
 
 def _bump(away: FloatArray, width: float) -> FloatArray:

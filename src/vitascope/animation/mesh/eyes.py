@@ -40,12 +40,18 @@ _SOCKET_EDGE = (1.3, 1.7)
 """In radii of the iris at rest: nearer than the first a white is painted under it, beyond the second there is one."""
 _SEEN_WHITES = 12
 """An eye shows its white when that is more than one of so many of the opening's pixels."""
-_SKIN = (50, 280, 117, 346, 4, 151)
+_SKIN = ((50, 101, 117, 118), (280, 330, 346, 347))
+"""The cheek below the right and the left eye: of a face that is lit from one side, one eye lies in the shade."""
 _WHITE_OF_SKIN, _MOST_LIT, _WHITES_LIT = 1.04, 1.6, 0.7
 """A white in full light beside the skin of cheeks and nose (1.01 to 1.09 in photographs of eyes that look aside); most
 that a white is made lighter than what is seen of it; and the share of that beside the iris's place at rest."""
 _SHADED = (0.65, 0.95)
 """Seen whites as light as the first beside the skin are in the shade, from the second on their colour is their own."""
+_LID_SHADE, _IN_SHADE = 0.25, 0.3
+"""Most light that lids take from a white; from which share of their shade on a spot tells how deep it is."""
+_IN_LIGHT, _SHADE_FALLS, _SHADE_SOFT = 0.8, 0.06, 0.055
+"""Share of a spot's surroundings that is open where lids take no light; how far down their shade falls, and its
+softness, in widths of the eye."""
 _APART_RADII = 0.15
 """Below this share of the iris's way, the portrait as it is blends into the ball in layers."""
 LINE_COVER, FRINGE_COVER = 0.9, 0.6
@@ -130,7 +136,7 @@ class Eyeball:
             patch = Patch(0, 0, 1, 1)
         self.patch = patch
         """Place of the layers in the portrait."""
-        skin = median_at(rgb, landmarks[list(_SKIN)], rig.pose.scale * 0.5)
+        skin = median_at(rgb, landmarks[list(_SKIN[index])], rig.pose.scale * 0.5)
         self.texture, self.ball, self.white = self._layers(rgb, patch, outline, skin)
         self._rest_pose = rig.pose
         # As dark as pupil and lashes: not as what lies beside a face that is turned away.
@@ -180,11 +186,36 @@ class Eyeball:
         core = cv2.GaussianBlur(inner * np.float32(1), (0, 0), max(self._width / 40, 0.6))[..., None]
         gain = max(float(lit[whites].mean()) / max(float(painted[whites].mean()), 1.0), 1.0)
         lighter = np.minimum(at_rest * (1 + (gain - 1) * _WHITES_LIT * core), 255)
+        lit = lit * self._lid_shade(texture, whites, known, from_iris)
         white = lit + (lighter - lit) * _rising(from_iris, *_SOCKET_EDGE)
         at_rest, ball, white = (
             np.ascontiguousarray(np.rint(one), np.uint8) for one in (at_rest, ball, white)
         )
         return at_rest, ball, white
+
+    def _lid_shade(
+        self,
+        texture: RgbPicture,
+        whites: NDArray[np.bool_],
+        opening: NDArray[np.uint8],
+        from_iris: NDArray[np.floating[Any]],
+    ) -> FloatArray:
+        """Light that lids leave on the ball: float32 [h, w, 1], 0..1; least below the upper one and in the corners.
+
+        As deep as it lies on the white that is seen there: a painted or carved eye may have none.
+        """
+        x, y = self._along * _SHADE_FALLS
+        height, width = opening.shape
+        lower = cv2.warpAffine(opening.astype(np.float32), np.array([[1, 0, -y], [0, 1, x]]), (width, height))
+        soft = cv2.GaussianBlur(lower, (0, 0), max(_SHADE_SOFT * self._width, 0.5))
+        shade = np.clip((_IN_LIGHT - soft) / _IN_LIGHT, 0, 1)
+        light = texture.mean(axis=-1)
+        shaded = (opening > 0) & (shade > _IN_SHADE) & (from_iris > _SOCKET_EDGE[0])
+        depth = 0.0
+        if shaded.any():
+            lost = 1 - float(np.median(light[shaded])) / max(float(light[whites].mean()), 1.0)
+            depth = min(max(lost / float(np.median(shade[shaded])), 0.0), _LID_SHADE)
+        return np.asarray(1 - depth * shade[..., None], np.float32)
 
     def _lit(
         self, texture: RgbPicture, whites: NDArray[np.bool_], painted: FloatArray, skin: FloatArray

@@ -55,6 +55,8 @@ _APART_CM = 1.2
 _LEAST_READ, _MOST_READ = 0.6, 1.1
 """What is read of a length that is drawn is taken for at least, and most, so many times that length: of irises that
 move MediaPipe reads two thirds."""
+_LEAST_READ_DOWN = 0.45
+"""The same least of irises that move up and down, in part behind the lids, of which it reads half or less."""
 _MOST_MORE_GAP, _MOST_MORE_CM, _PARTED_CM = 0.5, 0.7, 0.3
 """Lips are drawn farther apart than the driver's by at most that share and that length, lest a word become a shout; and
 no nearer once the driver's are as far apart as the last."""
@@ -272,20 +274,21 @@ def measure_response(
             gaze[:, axis] = glance
             now = reading(read(FaceMotion(vertices=still, gaze=gaze)))
             looks.append(float((now.irises - at_rest.irises)[:, axis].mean()))
-        curves[name] = _line(glances, np.array(looks))
+        least = _LEAST_READ if axis == 0 else _LEAST_READ_DOWN
+        curves[name] = _line(glances, np.array(looks), least=least)
     return Response(basis, curves)
 
 
-def _line(drawn: FloatArray, seen: FloatArray) -> Curve:
-    """A straight curve through 0, for lengths of which only a share is read."""
+def _line(drawn: FloatArray, seen: FloatArray, *, least: float) -> Curve:
+    """A straight curve through 0, for lengths of which only a share is read, at least some."""
     both = np.stack((drawn, seen))
-    return _bent_line(both, both)
+    return _bent_line(both, both, least=least)
 
 
-def _bent_line(below: FloatArray, above: FloatArray) -> Curve:
+def _bent_line(below: FloatArray, above: FloatArray, *, least: float = _LEAST_READ) -> Curve:
     """A curve through 0 that is straight on either side of it; each from what was drawn and what was seen, [2, N]."""
     shares = [
-        float(np.clip((drawn @ seen) / max(drawn @ drawn, 1e-6), _LEAST_READ, _MOST_READ))
+        float(np.clip((drawn @ seen) / max(drawn @ drawn, 1e-6), least, _MOST_READ))
         for drawn, seen in (below, above)
     ]
     ends = np.array([-1.0, 0.0, 1.0], np.float32)
