@@ -22,7 +22,8 @@ import json
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
@@ -197,6 +198,38 @@ def fitted(pieces: Sequence[tuple[int, float]], driver: dict[str, float]) -> Cos
     return Costs(0.0, float(opened), float(frame), spread=tuple(map(float, spread)), **driver)
 
 
+@contextmanager
+def timed_pieces(makers: type) -> Iterator[list[tuple[int, float]]]:
+    """Frames and seconds of each piece of work that makers of this kind do meanwhile."""
+    pieces: list[tuple[int, float]] = []
+
+    def timed(method: Any) -> Any:
+        def made(self: Any, number: int, order: Any, *, tell: Any) -> Any:
+            began = time.perf_counter()
+            answer = method(self, number, order, tell=tell)
+            pieces.append((answer.pipeline.stages[0].items, time.perf_counter() - began))
+            return answer
+
+        return made
+
+    own = makers.make, makers.make_film  # type: ignore[attr-defined]
+    makers.make, makers.make_film = map(timed, own)  # type: ignore[attr-defined]
+    try:
+        yield pieces
+    finally:
+        makers.make, makers.make_film = own  # type: ignore[attr-defined]
+
+
+def predicted_seconds(
+    films: Sequence[int], makers: int, costs: Costs, *, stretches_of: Callable[[int], int], warm_up: int
+) -> float:
+    """When a queue is done, on paper: the median of some runs with other draws."""
+    return median(
+        simulate(films, makers, costs, stretches_of=stretches_of, warm_up=warm_up, seed=seed).seconds
+        for seed in range(SEEDS)
+    )
+
+
 def moving(path: Path, frames: int) -> Path:
     """A video of something that moves, with a keyframe in every twelve frames."""
     random = np.random.default_rng(frames)
@@ -219,18 +252,8 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
     from vitascope.segmentation.processes import cluster, film_joiner
     from vitascope.segmentation.segmenter import Segmenter
 
-    pieces: list[tuple[int, float]] = []
     begins: list[float] = []
     joins: list[tuple[int, float]] = []
-
-    def timed(method: Any) -> Any:
-        def made(self: Any, number: int, order: Any, *, tell: Any) -> Any:
-            began = time.perf_counter()
-            answer = method(self, number, order, tell=tell)
-            pieces.append((answer.pipeline.stages[0].items, time.perf_counter() - began))
-            return answer
-
-        return made
 
     def begun(write: Any) -> Any:
         def written(self: Any, *words: Any, on_start: Any, **options: Any) -> Any:
@@ -253,12 +276,10 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
 
         return timed_join
 
-    makers_of, joiner = cluster.ClusterMakers, film_joiner.FilmJoiner
-    own = makers_of.make, makers_of.make_film, joiner.write
-    join_alone = film_joiner._join
+    joiner = film_joiner.FilmJoiner
+    own, join_alone = joiner.write, film_joiner._join
     film_joiner._join = joined(join_alone)
-    makers_of.make, makers_of.make_film = timed(own[0]), timed(own[1])  # type: ignore[method-assign]
-    joiner.write = begun(own[2])  # type: ignore[method-assign]
+    joiner.write = begun(own)  # type: ignore[method-assign]
     settings = {
         "processing.cluster": "auto",
         "processing.num_threads": 1,
@@ -272,7 +293,7 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
     )
     try:
         began = time.perf_counter()
-        with Segmenter(loaded=loaded) as segmenter:
+        with timed_pieces(cluster.ClusterMakers) as pieces, Segmenter(loaded=loaded) as segmenter:
             start = time.perf_counter() - began
             films = plan_batch([folder / "in"], folder / f"cut{makers}", loaded.settings)
             queues: list[film_queue.FilmQueue] = []
@@ -284,8 +305,7 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
             wall = time.perf_counter() - began
     finally:
         ray.shutdown()
-        makers_of.make, makers_of.make_film, joiner.write = own  # type: ignore[method-assign]
-        film_joiner._join = join_alone
+        joiner.write, film_joiner._join = own, join_alone  # type: ignore[method-assign]
     stretches_of = partial(
         stretch_count, warm_up_frames=24, opening_frames=10, most_frames=settings["processing.chunk_size"]
     )
@@ -296,10 +316,7 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
         "join": sum(seconds for _, seconds in joins) / sum(count for count, _ in joins),
     }
     costs = fitted(pieces, driver)
-    ends = [
-        simulate(frames, makers, costs, stretches_of=stretches_of, warm_up=24, seed=seed).seconds
-        for seed in range(SEEDS)
-    ]
+    predicted = predicted_seconds(frames, makers, costs, stretches_of=stretches_of, warm_up=24)
     told = asdict(replace(costs, start=start))
     del told["spread"], told["store_bytes_per_second"], told["frame_bytes"]
     return {
@@ -309,8 +326,8 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
         "frames": sum(frames),
         "pieces": len(pieces),
         "seconds": round(wall, 2),
-        "predicted_seconds": round(median(ends), 2),
-        "predicted_over_measured": round(median(ends) / wall, 3),
+        "predicted_seconds": round(predicted, 2),
+        "predicted_over_measured": round(predicted / wall, 3),
         "costs": {name: round(value, 6) for name, value in told.items()},
     }
 

@@ -3,7 +3,8 @@
 - ``speed``: the whole command in one process and in several, in turn, on the same film in the same run. Both write the
   same mask; how far they are apart is checked first.
 - ``cluster``: several processes of this machine, and as many of a Ray cluster of this machine alone, in turn, on the
-  same film in the same run. Both write the same file, which is checked.
+  same film in the same run. Both write the same file, which is checked. CPU seconds are of all processes, Ray's own
+  as well: a busy machine disturbs them less.
 - ``seams``: mean difference of RVM's alpha between a run that started so many frames earlier and one that started with
   the film, at places all over it: how many frames of overlap a seam needs.
 
@@ -24,10 +25,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -116,6 +118,21 @@ def speed(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[st
     ]
 
 
+def cpu_seconds() -> float:
+    """Time on cores that this process and all that it has started took, ended ones too; from Linux's ``/proc``."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            words = stat.read_text().rpartition(")")[2].split()
+            pid = int(stat.parent.name)
+            parents[pid], ticks[pid] = int(words[1]), sum(map(int, words[11:15]))
+    tree = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in tree} - tree:
+        tree |= more
+    return sum(ticks.get(pid, 0) for pid in tree) / os.sysconf("SC_CLK_TCK")
+
+
 def cluster(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Processes of this machine without Ray and with it, in turn."""
     import ray
@@ -127,6 +144,7 @@ def cluster(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[
         "cluster": {"processing.cluster": "auto"},
     }
     seconds: dict[str, list[float]] = {name: [] for name in sides}
+    used: dict[str, list[float]] = {name: [] for name in sides}
     reports = {}
     ray.init(num_cpus=max(available_cores(), 2), include_dashboard=False, log_to_driver=False)
     try:
@@ -137,9 +155,10 @@ def cluster(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[
             }
             for _ in range(options.rounds):
                 for name, segmenter in crews.items():
-                    started = time.perf_counter()
+                    before, started = cpu_seconds(), time.perf_counter()
                     reports[name] = segmenter.write(film, [("mask", folder / f"{name}.mp4")])
                     seconds[name].append(time.perf_counter() - started)
+                    used[name].append(cpu_seconds() - before)
     finally:
         ray.shutdown()
     if (folder / "processes.mp4").read_bytes() != (folder / "cluster.mp4").read_bytes():
@@ -153,6 +172,11 @@ def cluster(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[
             "processes_seconds": [round(value, 2) for value in seconds["processes"]],
             "cluster_seconds": [round(value, 2) for value in seconds["cluster"]],
             "overhead_percent": round(100 * (ratio - 1), 2),
+            "processes_cpu_seconds": [round(value, 2) for value in used["processes"]],
+            "cluster_cpu_seconds": [round(value, 2) for value in used["cluster"]],
+            "cpu_overhead_percent": round(
+                100 * (median(b / a for a, b in zip(*used.values(), strict=True)) - 1), 2
+            ),
             "devices": [report.device for report in reports.values()],
             "rounds": options.rounds,
         }

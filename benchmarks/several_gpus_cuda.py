@@ -8,17 +8,28 @@ what joining costs (reading packets from a pipe and muxing them: one thread, som
 encoder is shared by all: key-colour video gains only while cores are left. Films of a queue are cut whole, each on one
 GPU, and neither warm-up nor joining is paid: N times, less what the last film waits for.
 
+Two rows show what a host gives at most: as many commands as GPUs, each with a film and a GPU of its own, which share
+nothing but the host; once as they come, and once with a part of the cores for each, those of its GPU's NUMA node where
+each GPU has one. Where these are not N times as fast as one alone, no way of sharing a film is.
+
+With several GPUs a row also says when ``cluster_scale.py``, given what each piece of that run took, says that it ends.
+
 Usage: python benchmarks/several_gpus_cuda.py [--only 4K] [--share 0.5] [--out ROWS.json]
+
+Rows of other claims in the file stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +37,14 @@ import av
 import cupy
 import numpy as np
 
-from row_stamp import gpu_stamp, write_rows
+from cluster_scale import WARM_UP_FRAMES, fitted, predicted_seconds, timed_pieces
+from row_stamp import RESULTS, gpu_stamp, write_rows
 from segment_cuda import RATE, SIZES, count_frames, make_film
 from vitascope.device import available_cores
+from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.segmentation.batch import plan_batch, segment_all
+from vitascope.segmentation.processes.local import LocalProcesses
+from vitascope.segmentation.processes.stretches import stretch_count
 from vitascope.segmentation.segmenter import Segmenter
 
 FRAMES = {"1080p": 12_000, "4K": 12_000, "8K": 2400}
@@ -51,7 +66,8 @@ def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
             warm_processes = processes_of(segmenter.write(warm, [("mask", out)]).device)
             if warm_processes == len(ids.split(",")):
                 break
-        report = segmenter.write(film, [("mask", out)])
+        with timed_pieces(LocalProcesses) as pieces:
+            report = segmenter.write(film, [("mask", out)])
     written, expected = count_frames(out), count_frames(film)
     if not written == expected == report.frame_count:
         raise SystemExit(f"{film}: {expected} frames in, {written} out")
@@ -69,6 +85,47 @@ def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
         "decoder": report.decoder,
         "cores_busy": round(report.pipeline.cores_busy, 1),
         "stage_load": {stage.name: round(stage.load, 3) for stage in report.pipeline.stages},
+        **stage_costs([report.pipeline]),
+        **on_paper(pieces, [written], processes, report.wall_seconds),
+    }
+
+
+def stage_costs(pipelines: Sequence[PipelineReport]) -> dict[str, Any]:
+    """What each stage took of a frame, in milliseconds: of the clock, and of a core."""
+    stages = list(zip(*(pipeline.stages for pipeline in pipelines), strict=True))
+    items = {column[0].name: sum(stage.items for stage in column) for column in stages}
+    return {
+        f"stage_{kind}_ms": {
+            column[0].name: round(
+                1000
+                * sum(getattr(stage, f"{kind}_seconds") for stage in column)
+                / max(items[column[0].name], 1),
+                3,
+            )
+            for column in stages
+        }
+        for kind in ("busy", "cpu")
+    }
+
+
+def on_paper(
+    pieces: Sequence[tuple[int, float]], films: Sequence[int], gpus: int, wall_seconds: float
+) -> dict[str, Any]:
+    """When the simulation says that a run of such pieces ends; nothing where one process made it all."""
+    if gpus == 1 or not pieces:
+        return {}
+    here = json.loads((RESULTS / "cluster_scale.json").read_text())[0]["costs"]
+    costs = fitted(pieces, {name: here[name] for name in ("film", "begin", "join")})
+    stretches_of = partial(stretch_count, warm_up_frames=WARM_UP_FRAMES, opening_frames=300)
+    predicted = predicted_seconds(films, gpus, costs, stretches_of=stretches_of, warm_up=WARM_UP_FRAMES)
+    return {
+        "pieces": len(pieces),
+        "seconds_a_piece": round(sum(seconds for _, seconds in pieces) / len(pieces), 3),
+        "frames_a_second_of_a_process": round(
+            sum(count for count, _ in pieces) / sum(seconds for _, seconds in pieces), 1
+        ),
+        "predicted_seconds": round(predicted, 2),
+        "predicted_over_measured": round(predicted / wall_seconds, 3),
     }
 
 
@@ -81,11 +138,14 @@ def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
         video.hardlink_to(film)
     with Segmenter(settings=settings) as segmenter:
         for queue in (videos[: QUEUE // 2], videos):  # the first one warms
+            reports = []
             began = time.perf_counter()
             planned = plan_batch(queue, folder / "cut", segmenter.settings)
-            for outcome in segment_all(segmenter, planned):
-                if outcome.error is not None or outcome.report is None:
-                    raise SystemExit(f"{outcome.planned.video}: {outcome.error}")
+            with timed_pieces(LocalProcesses) as pieces:
+                for outcome in segment_all(segmenter, planned):
+                    if outcome.error is not None or outcome.report is None:
+                        raise SystemExit(f"{outcome.planned.video}: {outcome.error}")
+                    reports.append(outcome.report)
             wall = time.perf_counter() - began
     frames = sum(count_frames(output) for plan in planned for _, output in plan.outputs)
     if frames != QUEUE * count_frames(film):
@@ -95,6 +155,71 @@ def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
         "fps": round(frames / wall, 1),
         "wall_seconds": round(wall, 2),
         "frames": frames,
+        "seconds_a_film": round(sum(report.wall_seconds for report in reports) / QUEUE, 3),
+        "seconds_in_a_pipeline": round(sum(ran_seconds(report.pipeline) for report in reports) / QUEUE, 3),
+        **stage_costs([report.pipeline for report in reports]),
+        **on_paper(pieces, [count_frames(film)] * QUEUE, len(ids.split(",")), wall),
+    }
+
+
+def ran_seconds(pipeline: PipelineReport) -> float:
+    """How long the threads of a film's pipelines ran: the rest of its time, files, decoders and encoders are opened."""
+    busiest = max(pipeline.stages, key=lambda stage: stage.load)
+    return busiest.busy_seconds / (busiest.load * busiest.workers)
+
+
+def beside(gpu: int, gpus: int) -> set[int]:
+    """A part of this machine's cores for each GPU: those of its NUMA node where each GPU has one, else as they come."""
+    cores = sorted(os.sched_getaffinity(0))
+    near = []
+    for other in range(gpus):
+        device = cupy.cuda.runtime.deviceGetPCIBusId(other).lower()
+        told = Path("/sys/bus/pci/devices", device, "local_cpulist")
+        listed = told.read_text().strip() if told.exists() else ""
+        ends = [tuple(map(int, part.split("-"))) for part in listed.split(",") if part]
+        near.append({core for end in ends for core in range(end[0], end[-1] + 1)} & set(cores))
+    if all(near) and not set.intersection(*near):
+        return near[gpu]
+    share = len(cores) // gpus
+    return set(cores[gpu * share : (gpu + 1) * share])
+
+
+def alone_on_a_gpu(film: Path, warm: Path, out: Path, gpu: int, ready: Any, answers: Any) -> None:
+    """What one of several commands does: a film of its own on a GPU of its own, once all are ready."""
+    with Segmenter(settings=SETTINGS | {"gpu.device": "cuda", "gpu.device_id": gpu}) as segmenter:
+        segmenter.write(warm, [("mask", out)])
+        ready.wait()
+        report = segmenter.write(film, [("mask", out)])
+    answers.put((report.frame_count / report.wall_seconds, report.pipeline))
+
+
+def run_commands(film: Path, warm: Path, folder: Path, gpus: int, *, parted: bool) -> dict[str, Any]:
+    """Several commands at once, which share nothing but the host."""
+    context = multiprocessing.get_context("spawn")
+    ready, answers = context.Barrier(gpus), context.Queue()
+    everything = os.sched_getaffinity(0)
+    commands = []
+    for gpu in range(gpus):
+        own = folder / f"own {gpu}.mp4"
+        own.unlink(missing_ok=True)
+        own.hardlink_to(film)
+        arguments = own, warm, folder / f"cut {gpu}.mp4", gpu, ready, answers
+        commands.append(context.Process(target=alone_on_a_gpu, args=arguments, daemon=True))
+    for gpu, command in enumerate(commands):
+        os.sched_setaffinity(0, beside(gpu, gpus) if parted else everything)  # which it inherits
+        command.start()
+    os.sched_setaffinity(0, everything)
+    made = [answers.get(timeout=300) for _ in commands]
+    for command in commands:
+        command.join()
+    siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
+    return {
+        "gpus": gpus,
+        "fps": round(sum(fps for fps, _ in made), 1),
+        "fps_of_each": [round(fps, 1) for fps, _ in made],
+        "cores_busy": round(sum(pipeline.cores_busy for _, pipeline in made), 1),
+        **stage_costs([pipeline for _, pipeline in made]),
+        "threads_of_a_core": siblings.read_text().strip() if siblings.exists() else "not known",
     }
 
 
@@ -151,6 +276,20 @@ def rows(folder: Path, names: list[str], share: float) -> Iterator[dict[str, Any
                 "cores": available_cores(),
                 "film_rate": RATE,
             }
+        own = make_film(folder, f"{name} own", SIZES[name], FRAMES[name])
+        warm = make_film(folder, f"{name} warm 1", SIZES[name], WARM_FRAMES)
+        first = {}
+        for gpus, parted in [(1, False), *((n, parted) for n in counts[1:] for parted in (False, True))]:
+            row = run_commands(own, warm, folder, gpus, parted=parted)
+            first = first or row
+            how = ", a part of the cores each" if parted else ""
+            yield {
+                "claim": f"{gpus} command{'s' if gpus > 1 else ''} of a file and a GPU each, {name}{how}",
+                **row,
+                "ratio_to_one": round(row["fps"] / first["fps"], 3),
+                "cores": available_cores(),
+                "film_rate": RATE,
+            }
 
 
 def main() -> None:
@@ -162,12 +301,12 @@ def main() -> None:
     options = parser.parse_args()
     folder = Path(tempfile.gettempdir()) / "vitascope_films"
     folder.mkdir(exist_ok=True)
-    made = []
+    kept = json.loads(options.out.read_text()) if options.out is not None and options.out.exists() else []
     for row in rows(folder, options.only or list(SIZES), options.share):
         print(json.dumps(row), flush=True)
-        made.append({**row, **gpu_stamp()})
+        kept = [other for other in kept if other["claim"] != row["claim"]] + [{**row, **gpu_stamp()}]
         if options.out is not None:
-            write_rows(options.out, made)
+            write_rows(options.out, kept)
 
 
 if __name__ == "__main__":

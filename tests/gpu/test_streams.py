@@ -46,6 +46,31 @@ def test_pin_memory_chooses_what_pictures_come_down_to(vram, monkeypatch, pin_me
     streams.close()
 
 
+def test_idle_memory_stays_for_the_next_job_where_that_is_as_large(vram, monkeypatch) -> None:
+    freed = []
+    monkeypatch.setattr(vram.cupy.get_default_memory_pool(), "free_all_blocks", lambda: freed.append(1))
+    streams = JobStreams(GPU)
+
+    def send_down() -> int:
+        array = vram.cupy.asarray(np.arange(1000))
+        Download([array], stream=streams.copying, pool=streams.host_memory).wait()
+        return streams.host_memory.stats().allocations
+
+    before = send_down()
+    streams.keeps_idle_memory = True
+    streams.finish()
+    assert send_down() == before
+    assert freed == []
+    streams.finish(is_last=True)
+    assert freed == [1]
+    assert streams.host_memory.stats().idle_count == 0
+    assert send_down() == before + 1
+    streams.keeps_idle_memory = False
+    streams.finish()
+    assert freed == [1, 1]
+    streams.close()
+
+
 def test_max_vram_usage_is_a_limit_until_the_streams_are_closed(vram) -> None:
     streams = JobStreams(GPU, max_vram_usage=0.5)
     block = vram.allocate(500 * MIB)

@@ -284,3 +284,22 @@ def test_a_bucket_that_is_not_there_is_one_line(s3, tmp_path):
             with pytest.raises(kind, match="s3://nowhere") as caught:
                 segmenter.write(source, [("key", out)])
             assert "\n" not in one_line(caught.value)
+
+
+def test_a_bucket_without_rights_is_one_line(s3, tmp_path, monkeypatch):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=3)
+    (s3 / "theirs.mp4").receive(clip)
+    # From now on the server asks who somebody is, and knows nobody.
+    monkeypatch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)
+    remote._store_of.cache_clear()
+    with Segmenter(profile="fast", settings=CPU) as segmenter:
+        for source, out, kind in (
+            (s3 / "theirs.mp4", tmp_path / "o.mp4", InputError),
+            (clip, s3 / "o.mp4", OutputError),
+        ):
+            with pytest.raises(kind, match="s3://films") as caught:
+                segmenter.write(source, [("key", out)])
+            said = one_line(caught.value)
+            assert "\n" not in said
+            assert said.endswith(("Forbidden", "Access Denied")) or "Access" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]

@@ -51,6 +51,9 @@ class JobStreams:
             """``cupy.cuda.Stream`` of the network and of what makes pictures from its answer."""
             self.copying: Any = cupy.cuda.Stream(non_blocking=True)
             """``cupy.cuda.Stream`` of copies to the host."""
+        self.keeps_idle_memory = False
+        """True where the next job is of the same size: it takes what this one let go of. To get memory from the driver
+        and to lock pages takes tenths of a second, and all processes and GPUs of a host wait for one another there."""
         self.budget.install()
 
     def close(self) -> None:
@@ -83,15 +86,19 @@ class JobStreams:
             for stream in (*self._preparing, self.computing, self.copying):
                 stream.synchronize()
 
-    def finish(self) -> None:
+    def finish(self, *, is_last: bool = False) -> None:
         """Wait until all three are idle, and give idle memory back: the next video has other sizes.
+
+        Args:
+            is_last: Give back what ``keeps_idle_memory`` kept.
 
         Raises:
             EngineError: The GPU failed meanwhile.
         """
         try:
             self.synchronize()
-            self.release_idle_memory()
+            if is_last or not self.keeps_idle_memory:
+                self.release_idle_memory()
         except self._cupy.cuda.runtime.CUDARuntimeError as error:
             raise EngineError(f"{self.device.label} failed: {error}") from error
 

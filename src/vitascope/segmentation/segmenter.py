@@ -14,6 +14,7 @@ from weakref import WeakSet
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
 from vitascope.config.gpus import checked_gpus
 from vitascope.errors import UsageError
+from vitascope.media.libav import wrap_output_error
 from vitascope.media.remote import path_of
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import works_in_processes
@@ -297,8 +298,12 @@ class Segmenter:
 
 
 def _notes_of_replaced(planned: PlannedVideo) -> list[str]:
-    files = [*(path for _, path in planned.outputs), *planned.descriptions]
-    return [f"{path} took the place of an earlier file" for path in files if path.is_file()]
+    notes = []
+    for path in (*(path for _, path in planned.outputs), *planned.descriptions):
+        with wrap_output_error(path, "look at it"):  # who may not
+            if path.is_file():
+                notes.append(f"{path} took the place of an earlier file")
+    return notes
 
 
 def _open_runner(

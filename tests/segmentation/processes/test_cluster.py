@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -253,6 +254,57 @@ def test_what_a_node_does_not_see_is_said_before_the_first_stretch(clip, nodes, 
                 segmenter.write(clip, [("key", tmp_path / "o.mp4")])
             assert "\n" not in str(caught.value)
             assert list(tmp_path.iterdir()) == []
+        seats = segmenter._runner._makers._seats
+        for seat, ahead in zip(seats, (0, 3600, -7200), strict=True):
+            unseen = {"clock_seconds": time.time() + ahead}
+            ray.get(seat.actor.__ray_call__.remote(lambda self, told: setattr(self, "unseen", told), unseen))
+        for name in ("o.mp4", "again.mp4"):
+            report = segmenter.write(clip, [("key", tmp_path / name)])
+            clocks = [note for note in report.notes if "clock" in note]
+            assert [note.partition(" has")[0] for note in clocks] == [seat.node.label for seat in seats[1:]]
+            told = [re.search(r"(\d+) s (ahead|behind)", note).groups() for note in clocks]
+            assert [which for _, which in told] == ["ahead", "behind"]
+            assert [int(seconds) for seconds, _ in told] == pytest.approx([3600, 7200], abs=PATIENCE_SECONDS)
+
+
+def versions_with(odd_id, changes):
+    """What tells a node's versions, others on one node; Ray sends it whole, too."""
+    tell, driver = cluster_module._versions_of(), os.getpid()
+
+    def versions_of(packages):
+        told = tell(packages)
+        if os.getpid() == driver or ray.get_runtime_context().get_node_id() != odd_id:
+            return told
+        if isinstance(changes, Exception):
+            raise changes
+        return told | changes
+
+    return versions_of
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"av": "1.0"}, "has av 1.0, and this machine "),
+        ({"vitascope": None}, "has vitascope not at all, and this machine "),
+        (ImportError("no such thing"), "was lost: ImportError: no such thing"),
+    ],
+    ids=["other", "none", "broken"],
+)
+def test_a_node_of_other_versions_is_named_and_left_out(nodes, monkeypatch, changes, words):
+    with cluster_at(nodes.address) as connected:
+        odd = cluster_module.nodes_of(connected)[0]
+    tell = versions_with(odd.node_id, changes)
+    monkeypatch.setattr(cluster_module, "_versions_of", lambda: tell)
+    makers = ClusterMakers(load_settings(profile="fast", flags=FLAGS), address=nodes.address)
+    try:
+        assert len(makers.open()) == 2
+        (note,) = makers.notes
+        assert note.startswith(f"{odd.label} was left out: {odd.label} {words}")
+        assert "\n" not in note
+        assert "\x1b" not in note
+    finally:
+        makers.close()
 
 
 def test_who_cannot_open_its_network_is_left_out(clip, nodes, by_processes, tmp_path, monkeypatch):
@@ -262,9 +314,9 @@ def test_who_cannot_open_its_network_is_left_out(clip, nodes, by_processes, tmp_
 
     class Odd(cluster_module._Actor):
         def introduce(self):
-            facts, versions = super().introduce()
-            is_odd = ray.get_runtime_context().get_node_id() == odd_id
-            return facts, versions | ({"av": "1.0"} if is_odd else {})
+            if ray.get_runtime_context().get_node_id() == odd_id:
+                raise ImportError("no such thing")
+            return super().introduce()
 
     monkeypatch.setattr(cluster_module, "_Actor", Odd)
     with shared(nodes) as segmenter:
@@ -272,7 +324,7 @@ def test_who_cannot_open_its_network_is_left_out(clip, nodes, by_processes, tmp_
     assert packets(tmp_path / "o.mp4") == by_processes
     assert "2 of 2 processes" in report.device
     (note,) = (note for note in report.notes if "left out" in note)
-    assert note.startswith(f"{odd.label} was left out: {odd.label} has av 1.0, and this machine")
+    assert note == f"{odd.label} was left out: {odd.label} was lost: ImportError: no such thing"
 
 
 def test_status_tells_nodes_and_films(clip, nodes, tmp_path, capsys):
@@ -350,10 +402,10 @@ def test_a_node_whose_engine_failed_its_check_is_named_and_left_out(
 
     class Odd(cluster_module._Actor):
         def introduce(self):
-            facts, versions = super().introduce()
+            facts = super().introduce()
             if ray.get_runtime_context().get_node_id() == odd_id:
                 facts = replace(facts, engine_name="slow", engine_reasons=("fast gives other answers here",))
-            return facts, versions
+            return facts
 
     monkeypatch.setattr(cluster_module, "_Actor", Odd)
     with shared(nodes) as segmenter:

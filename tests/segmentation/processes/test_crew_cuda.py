@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+
 import av
 import numpy as np
 import pytest
 from skimage import data
 
 from clips import write_clip
+from vitascope.config import load_settings, vitascope_home
 from vitascope.errors import DeviceError
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.film_run import FilmRunner
+from vitascope.segmentation.processes.maker import StretchMaker
+from vitascope.segmentation.processes.port import WholeFilm
 from vitascope.segmentation.segmenter import Segmenter
 
 pytestmark = pytest.mark.cuda
@@ -106,3 +113,19 @@ def test_two_gpus(clip, alone, tmp_path):
     assert "GPU 0" in report.device
     assert "GPU 1" in report.device
     assert worst_difference(tmp_path / "mask.mkv", alone) <= 2.0
+
+
+def test_memory_stays_from_one_video_to_the_next_until_nothing_waits(clip, tmp_path, rvm_model_path):
+    runner = FilmRunner(load_settings(flags=FLAGS), store=ModelStore(vitascope_home()), keeps_mattes=False)
+    with StretchMaker(runner) as maker:
+        pool, taken = runner.streams.host_memory, []
+        for name in ("one", "two"):
+            before = pool.stats().allocations
+            film = WholeFilm(clip, (("mask", tmp_path / f"{name}.mkv"),), None, resume=False)
+            maker.make_film(film, tell=lambda _: None, interrupted=threading.Event())
+            taken.append(pool.stats().allocations - before)
+        assert taken[1] < taken[0]
+        assert pool.stats().idle_count > 0
+        maker.rest()
+        assert pool.stats().idle_count == 0
+    assert (tmp_path / "one.mkv").read_bytes() == (tmp_path / "two.mkv").read_bytes()

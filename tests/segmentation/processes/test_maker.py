@@ -11,12 +11,19 @@ import pytest
 
 from clips import write_clip
 from vitascope.config import load_settings
-from vitascope.errors import CorruptInputError, InputError, OutputError, PipelineError, WorkerError
+from vitascope.errors import (
+    CorruptInputError,
+    EngineError,
+    InputError,
+    OutputError,
+    PipelineError,
+    WorkerError,
+)
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.matting.stream import StreamMatting
-from vitascope.segmentation.processes.maker import StretchFrames, StretchMaker
+from vitascope.segmentation.processes.maker import StretchFrames, StretchMaker, ThisProcess
 from vitascope.segmentation.processes.port import Failed, FilmOrder, OutputOrder, StretchOrder
 from vitascope.segmentation.processes.stretch_file import StretchFile
 from vitascope.segmentation.processes.stretches import FilmStretch
@@ -187,6 +194,56 @@ class TestOneReader:
         with pytest.raises(OutputError):
             maker.make(orders[1], tell=lambda _: None)
         assert not is_open(opened[0])
+
+
+class TestMemoryOfAGpu:
+    """It stays from one video to the next of its size, until nothing waits."""
+
+    class Streams:
+        """What a maker asks of the streams of a GPU."""
+
+        keeps_idle_memory = False
+
+        def __init__(self):
+            self.given_back = 0
+
+        def finish(self, *, is_last=False):
+            self.given_back += is_last
+            raise EngineError("the GPU failed")  # which is no answer to anybody here
+
+    @pytest.fixture
+    def maker(self, model_store, monkeypatch):
+        loaded = load_settings(profile="fast", flags={"gpu.device": "cpu"})
+        runner = FilmRunner(loaded, store=model_store, keeps_mattes=False)
+        # The CPU decodes, for there is no GPU.
+        monkeypatch.setattr(FilmRunner, "open_video", lambda _, video: open_video(video))
+        runner.streams = self.Streams()
+        yield StretchMaker(runner)
+        runner.streams = None
+        runner.close()
+
+    def test_it_stays_for_a_video_of_the_same_size(self, maker, film, tmp_path):
+        streams = maker._runner.streams
+        assert streams.keeps_idle_memory
+        same, other = tmp_path / "same.mkv", write_clip(tmp_path / "other.mp4", width=64, height=48)
+        same.write_bytes(film.read_bytes())
+        maker.open_video(film)
+        before = streams.given_back
+        maker.open_video(same)
+        maker.close_video()
+        maker.open_video(film)
+        assert streams.given_back == before
+        maker.open_video(other)
+        assert streams.given_back == before + 1
+        maker.rest()
+        assert streams.given_back == before + 2
+
+    def test_who_makes_a_whole_video_leaves_it_to_who_ordered_it(self, maker):
+        streams = maker._runner.streams
+        ThisProcess(maker, keeps_memory=True).rest(0)
+        assert streams.given_back == 0
+        ThisProcess(maker).rest(0)
+        assert streams.given_back == 1
 
 
 class OddError(Exception):

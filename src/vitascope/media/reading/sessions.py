@@ -21,7 +21,7 @@ from av.video.stream import VideoStream
 
 from vitascope.errors import CorruptInputError, InputError, UsageError, VitascopeError
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
-from vitascope.media.libav import fraction_or_none
+from vitascope.media.libav import fraction_or_none, wrap_input_error
 from vitascope.media.planes import is_cuda_picture
 from vitascope.media.reading.container import ContainerSource, Decoding, OpenedVideo, on_cuda_device
 from vitascope.media.reading.damage import (
@@ -522,9 +522,10 @@ def open_source(
         raise UsageError(
             f"{path}: an image frame rate of {image_frame_rate} is not possible; give one above 0"
         )
-    images = find_images(path)
-    if images is None and path.is_file() and is_still_image(path):
-        images = [path]
+    with wrap_input_error(path, "look at it"):  # who may not
+        images = find_images(path)
+        if images is None and path.is_file() and is_still_image(path):
+            images = [path]
     if images is not None:
         source = ImageSource(
             path, files=images, frame_rate=image_frame_rate, max_corrupt_frames=max_corrupt_frames

@@ -7,20 +7,19 @@ stretches themselves go through a folder that all machines see.
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from vitascope import __version__
 from vitascope.config import LoadedSettings, vitascope_home
 from vitascope.errors import (
     DeviceError,
@@ -59,8 +58,11 @@ CLUSTER_NAMESPACE: Final = "vitascope"
 _POLL_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
 _SECONDS_A_QUESTION = 0.02
 """Between two questions how far somebody is, of all that are asked: so they take the run a tenth of a core at most."""
-_VERSIONS = ("av", "numpy", "onnxruntime")
-"""What decodes, computes and encodes."""
+_MOST_CLOCK_SECONDS = 60.0
+"""Between two clocks. Nothing here compares times of two machines, but stores refuse requests that are signed with a
+time that is minutes off (S3: 15)."""
+_SAME_EVERYWHERE = ("vitascope", "av", "numpy", "onnxruntime")
+"""Packages that orders are read, and videos decoded, computed and encoded with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ class ClusterMakers:
         self._connection = ExitStack()
         self._ray: Any = None
         self._notes: list[str] = []
+        self._odd_clocks: set[str] = set()
+        """Nodes of whose clocks the user was told."""
         self._is_open = False
         self._changing = threading.Lock()
         self._seats: list[_Seat] = []
@@ -201,7 +205,7 @@ class ClusterMakers:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Who was left out, and why."""
+        """Who was left out, and why; and whose clock is another."""
         return self._notes
 
     def label(self, number: int) -> str:
@@ -222,9 +226,45 @@ class ClusterMakers:
             if self._ray is None:
                 self._ray = self._connection.enter_context(cluster_at(self._address))
             self._seats, self._notes, self._is_open = self._seats_of_all(), [], True
+            self._odd_clocks.clear()
+            self._leave_out_other_versions()
             facts = self._all_introduced()
             stack.pop_all()  # it stays open
         return facts
+
+    def _leave_out_other_versions(self) -> None:
+        """Leave nodes out whose packages are others than this machine's: there, orders may not even be readable.
+
+        Raises:
+            WorkerError: All are; what is said of the first.
+        """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        versions_of = _versions_of()
+        ours = versions_of(_SAME_EVERYWHERE)
+        one_of_each = {seat.node.node_id: seat for seat in self._seats}
+        asked = [
+            self._ray.remote(versions_of)
+            .options(
+                num_cpus=0,
+                max_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+            )
+            .remote(_SAME_EVERYWHERE)
+            for node_id in one_of_each
+        ]
+        left_out: dict[str, str] = {}
+        for seat, answer in zip(one_of_each.values(), asked, strict=True):
+            try:
+                why = _other_versions(seat.node, self._get(seat, answer), ours)
+            except WorkerError as error:
+                why = one_line(error)
+            if why:
+                left_out[seat.node.node_id] = why
+                self._notes.append(f"{seat.node.label} was left out: {why}")
+        self._seats = [seat for seat in self._seats if seat.node.node_id not in left_out]
+        if not self._seats:
+            raise WorkerError(next(iter(left_out.values())))
 
     def _all_introduced(self) -> list[MakerFacts]:
         """What each is that could be had; the others are left out."""
@@ -293,16 +333,17 @@ class ClusterMakers:
         answered: dict[int, _Seen] = {}
         lost: dict[int, WorkerError] = {}
         for _ in range(2):  # a process that was lost is started anew, once
-            asked: dict[int, Any] = {}
+            asked: dict[int, tuple[float, Any]] = {}
             for number, seat in enumerate(self._seats):
                 if number not in answered:
                     with _lost(lost, number):
                         if seat.actor is None:
                             self._introduced(seat, self._start(seat))
-                        asked[number] = seat.actor.sees.remote(sign, video)
-            for number, sight in asked.items():
+                        asked[number] = time.time(), seat.actor.sees.remote(sign, video)
+            for number, (asked_at, sight) in asked.items():
                 with _lost(lost, number):
-                    answered[number] = self._get(self._seats[number], sight)
+                    answered[number] = seen = self._get(self._seats[number], sight)
+                    self._compare_clocks(self._seats[number].node, asked_at, seen.clock_seconds)
         if not answered:
             raise WorkerError(f"no node of the cluster at {self._address} is left")
         self._notes += [
@@ -313,6 +354,17 @@ class ClusterMakers:
         seen = [(self._seats[number], answered[number]) for number in sorted(answered)]
         self._seats = [seat for seat, _ in seen]
         return seen
+
+    def _compare_clocks(self, node: ClusterNode, asked_at: float, there: float) -> None:
+        """Note a clock that is off by more than a question and its answer, which has just come, explain."""
+        apart = max(there - time.time(), 0.0) or min(there - asked_at, 0.0)
+        if abs(apart) > _MOST_CLOCK_SECONDS and node.node_id not in self._odd_clocks:
+            self._odd_clocks.add(node.node_id)
+            which = "ahead of" if apart > 0 else "behind"
+            self._notes.append(
+                f"{node.label} has a clock {abs(apart):.0f} s {which} this machine's; videos come out the same, but "
+                "buckets may refuse it: set it"
+            )
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
@@ -404,13 +456,8 @@ class ClusterMakers:
         answer = self._get(seat, introduction)
         if isinstance(answer, Failed):
             raise answer.raised_in(seat.label)
-        facts, versions = answer
-        ours = _versions()
-        for name, there in versions.items():
-            if there != ours[name]:
-                raise WorkerError(f"{seat.label} has {name} {there}, and this machine {ours[name]}")
-        assert isinstance(facts, MakerFacts)
-        return facts
+        assert isinstance(answer, MakerFacts)
+        return answer
 
     def _get(self, seat: _Seat, reference: Any, *, tell: Tell | None = None) -> Any:
         """An answer, waited for.
@@ -439,8 +486,7 @@ class ClusterMakers:
                 self._drop(seat)
             if tell is None and not self._is_up(seat.node):
                 raise MakerGoneError(f"{seat.label} is lost") from error
-            how = " ".join(str(error).split())
-            raise WorkerError(f"{seat.label} was lost: {how}") from error
+            raise WorkerError(f"{seat.label} was lost: {_what_ray_says(error)}") from error
 
     def _is_up(self, node: ClusterNode) -> bool:
         return any(other.node_id == node.node_id for other in nodes_of(self._ray))
@@ -477,8 +523,37 @@ def _lost(lost: dict[int, WorkerError], number: int) -> Iterator[None]:
         lost[number] = error
 
 
-def _versions() -> dict[str, str]:
-    return {"vitascope": __version__, **{name: version(name) for name in _VERSIONS}}
+def _versions_of() -> Callable[[Sequence[str]], dict[str, str | None]]:
+    """What tells versions of packages where Vitascope may be missing: Ray sends local functions whole."""
+
+    def versions_of(packages: Sequence[str]) -> dict[str, str | None]:
+        from importlib.metadata import PackageNotFoundError, version
+
+        found: dict[str, str | None] = {}
+        for name in packages:
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                found[name] = None
+        return found
+
+    return versions_of
+
+
+def _other_versions(
+    node: ClusterNode, there: Mapping[str, str | None], ours: Mapping[str, str | None]
+) -> str | None:
+    """Which package of a node is another than this machine's, in words; None where all are the same."""
+    for name, own in ours.items():
+        if there[name] != own:
+            return f"{node.label} has {name} {there[name] or 'not at all'}, and this machine {own or 'not at all'}"
+    return None
+
+
+def _what_ray_says(error: Exception) -> str:
+    """An error of Ray in a line: of what was raised elsewhere the end of its traceback."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[[\d;]*m", "", str(error)).splitlines() if line.strip()]
+    return lines[-1] if "ray::" in str(error) else " ".join(lines)
 
 
 def _with_another_engine(facts: Sequence[MakerFacts]) -> set[int]:
@@ -523,6 +598,8 @@ class _Seen:
     why_not: str
     fingerprint: str | None
     """The video's; None where it cannot be read."""
+    clock_seconds: float
+    """What time it is there, in seconds since 1970."""
 
 
 class _Actor:
@@ -542,13 +619,13 @@ class _Actor:
         self._began_at = 0.0
         self._failed = 0
 
-    def introduce(self) -> tuple[MakerFacts, dict[str, str]] | Failed:
-        """Open the network: what it is, and what versions are here."""
+    def introduce(self) -> MakerFacts | Failed:
+        """Open the network: what it is."""
         try:
             self._maker = StretchMaker(
                 FilmRunner(self._loaded, store=ModelStore(vitascope_home()), keeps_mattes=False)
             )
-            return self._maker.facts(), _versions()
+            return self._maker.facts()
         except Exception as error:
             return Failed.of(error)
 
@@ -565,7 +642,7 @@ class _Actor:
                 answer, why_not = None, error.strerror or str(error)
         with suppress(InputError):
             fingerprint = video_fingerprint(video)
-        return _Seen(seen, answer, why_not, fingerprint)
+        return _Seen(seen, answer, why_not, fingerprint, time.time())
 
     def make(self, order: StretchOrder | WholeFilm) -> StretchMade | SegmentReport | Failed:
         """Make a stretch, or a whole video."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Self
 
 from vitascope.device import peak_memory_bytes
-from vitascope.errors import CorruptInputError, WorkerError
+from vitascope.errors import CorruptInputError, EngineError, WorkerError
 from vitascope.frames import Frame
 from vitascope.gpu.memory.host_heap import give_back_free_memory
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink
-from vitascope.media.reading.reader import VideoReader
+from vitascope.media.reading.reader import VideoReader, read_headers
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket, SegmentEncoder
 from vitascope.segmentation.film_run import FilmRun, FilmRunner, Started
@@ -148,16 +148,23 @@ class StretchFrames:
 class StretchMaker:
     """Mattes and encodes stretches of videos with a network that stays open. A context manager.
 
+    The GPU's memory, and page-locked memory, stays from one stretch to the next, and to the next video where that is as
+    large, until ``rest``.
+
     Args:
         runner: Has the network: one device, its share of the CPU's cores.
     """
 
     def __init__(self, runner: FilmRunner) -> None:
         self._runner = runner
+        if runner.streams is not None:
+            runner.streams.keeps_idle_memory = True
         self._pipeline: Pipeline | None = None
         """The pipeline of the stretch in hand."""
         self._reader: VideoReader | None = None
         """The video of the last stretch. Opening one and its decoders takes a GPU as long as 200 frames of 4K."""
+        self._size: tuple[int, int] | None = None
+        """(height, width) of the video that memory is kept for."""
 
     def __enter__(self) -> Self:
         """Use as a context manager that frees the network."""
@@ -213,16 +220,29 @@ class StretchMaker:
             InputError: The video cannot be opened.
         """
         if self._reader is None or self._reader.info.path != video:
-            self.rest()
+            self.close_video()
+            if self._runner.streams is not None and read_headers(video).size != self._size:
+                self._give_back()
             self._reader = self._runner.open_video(video)
+            self._size = self._reader.info.height, self._reader.info.width
         return self._reader
 
-    def rest(self) -> None:
+    def close_video(self) -> None:
         """Close the video that was kept open for its next stretch. Idempotent."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
             give_back_free_memory()
+
+    def rest(self) -> None:
+        """Close the video, and give back the memory of the GPU that was kept for the next. Idempotent."""
+        self.close_video()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if (streams := self._runner.streams) is not None:
+            with suppress(EngineError):  # a GPU that failed says so to whoever asks it for something
+                streams.finish(is_last=True)
 
     def _rest_after_an_error(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
@@ -254,7 +274,7 @@ class StretchMaker:
             open_video=self.open_video,
         )
         with ExitStack() as stack:
-            hands = stack.enter_context(Hands(ThisProcess(self)))
+            hands = stack.enter_context(Hands(ThisProcess(self, keeps_memory=True)))
 
             def watch(started: Started) -> None:
                 stack.enter_context(_watching(started.pipeline, tell, interrupted))
@@ -361,13 +381,14 @@ class ThisProcess:
 
     Args:
         maker: It.
+        keeps_memory: Whoever ordered the video tells the maker when nothing is left to do.
     """
 
     notes = ()
     is_open = True
 
-    def __init__(self, maker: StretchMaker) -> None:
-        self._maker = maker
+    def __init__(self, maker: StretchMaker, *, keeps_memory: bool = False) -> None:
+        self._maker, self._keeps_memory = maker, keeps_memory
 
     def __len__(self) -> int:
         return 1
@@ -389,7 +410,10 @@ class ThisProcess:
     def rest(self, number: int) -> None:
         """See ``StretchMakers``."""
         del number
-        self._maker.rest()
+        if self._keeps_memory:
+            self._maker.close_video()
+        else:
+            self._maker.rest()
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
