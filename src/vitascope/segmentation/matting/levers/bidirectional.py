@@ -12,6 +12,7 @@ from vitascope.frames import Frame
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch, resized
 from vitascope.segmentation.matting.estimates import as_coefficients, bounded, enlarged, small_grey
+from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
 
 __all__ = ["BACKWARD_SCALE", "EDGE_SCALE", "Bidirectional"]
@@ -86,8 +87,11 @@ class Bidirectional:
             part = batch.take(range(at, min(at + most, len(batch))))
             ahead += self._known(self._forward.estimate(part), part.images, stream.wanted)
         beyond = batch.following if is_last else ()
-        # What follows is a beginning by itself.
-        alone = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement, looks_ahead=not beyond)
+        alone = stream.shots(
+            fisheye=stream.fisheye,
+            agreement=stream.agreement,
+            looks_ahead=len(beyond) < FOLLOWING_FRAMES,  # as many are a beginning by themselves
+        )
         seen = [ahead, self._seen_back([*batch.frames, *beyond], alone, self._backward, count=len(batch))]
         if self._has_edges:
             memory = self._forward.state
