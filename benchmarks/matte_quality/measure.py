@@ -131,7 +131,7 @@ class Measurement:
     keep: Path | None
     """Folder for mattes."""
     stamp: dict[str, Any]
-    """Of the rows; what is kept is known by it, too."""
+    """What every row says; mattes are kept under it, too."""
 
     def of_clip(self, clip: tuple[str, int]) -> tuple[list[dict[str, Any]], list[WorstFrame]]:
         """The rows of a clip, of this class and seed, and its worst frames."""

@@ -25,7 +25,7 @@ _FRAMES_OF_A_CALL = 8
 """A window is shown in such parts: what the network answers is larger than what is kept of it."""
 _CELLS = 24
 """Along the longest side: places at which answers are weighed. This and what follows was chosen on clips of
-``benchmarks/matte_quality`` of other seeds than those of its table."""
+``benchmarks/matte_quality`` with the seeds 2, 3 and 20 to 22."""
 _TRUST = 4
 """The power of sureness that is its weight."""
 _LEAST_WEIGHT = 0.002
@@ -109,7 +109,7 @@ class Bidirectional:
     def _seen_back(
         self, frames: Sequence[Frame], shots: ShotInference, wanted: NetworkInput, *, count: int
     ) -> list[_Known]:
-        """What is said of the first of these frames, shown from the last to the first in pictures of this size."""
+        """Answers about the first of these frames, shown from the last to the first in pictures of this size."""
         known: list[_Known] = []
         for end in range(len(frames), 0, -_FRAMES_OF_A_CALL):
             shown = frames[max(end - _FRAMES_OF_A_CALL, 0) : end][::-1]
