@@ -21,6 +21,7 @@ from av.video.reformatter import Interpolation
 
 from row_stamp import commit, write_rows
 from vitascope.config import vitascope_home
+from vitascope.device import available_cores
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -30,8 +31,10 @@ EXACT = Interpolation.BILINEAR | Interpolation.FULL_CHR_H_INT | Interpolation.AC
 
 def official_alphas(clip: Path, ratio: float):
     """Alpha of every frame from the uncut graph: float32 [H, W], 0..1."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = available_cores()
     session = ort.InferenceSession(
-        str(ModelStore(vitascope_home()).pull("rvm")), providers=["CPUExecutionProvider"]
+        str(ModelStore(vitascope_home()).pull("rvm")), options, providers=["CPUExecutionProvider"]
     )
     states = [np.zeros((1, 1, 1, 1), np.float32)] * 4
     with av.open(str(clip)) as container:

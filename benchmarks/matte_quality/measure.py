@@ -14,10 +14,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +30,7 @@ import cv2
 import numpy as np
 import yaml
 from metrics import METRICS, Alpha, scores, unknown_band
-from truth import CLASSES, Film, cut_figure, make_film, write_film
+from truth import CLASSES, Film, Rgb, Rgba, cut_figure, make_film, write_film
 
 from vitascope.config import vitascope_home
 from vitascope.models.rvm.rvm import RvmNetwork
@@ -113,6 +117,53 @@ def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str,
     return row, frames
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured on every clip."""
+
+    people: list[list[Rgba]]
+    scenery: list[Rgb]
+    columns: list[str]
+    size: tuple[int, int]
+    """(height, width)."""
+    frames: int
+    settings: dict[str, Any]
+    keep: Path | None
+    """Folder for mattes."""
+    stamp: dict[str, Any]
+    """What every row says; mattes are kept under it, too."""
+
+    def of_clip(self, clip: tuple[str, int]) -> tuple[list[dict[str, Any]], list[WorstFrame]]:
+        """The rows of a clip, of this class and seed, and its worst frames."""
+        kind, seed = clip
+        film = make_film(kind, self.people, self.scenery, seed=seed, size=self.size, frames=self.frames)
+        rows: list[dict[str, Any]] = []
+        worst: list[WorstFrame] = []
+        with TemporaryDirectory(prefix="vitascope-") as folder:
+            path = write_film(film, Path(folder) / f"{film.name}.mp4")
+            for column in self.columns:
+                what = (film.name, self.size, self.frames, column, self.stamp)
+                made = mattes(path, column, self.size, self.settings)
+                row, frames = measured(film, kept_mattes(self.keep, repr(what), made), column)
+                print(kind, seed, column, row["whole"], row["first_frame_sad"], flush=True)
+                rows.append(row | self.stamp)
+                worst = _worst([*worst, *frames])
+        return rows, worst
+
+
+def _worst(frames: list[WorstFrame]) -> list[WorstFrame]:
+    return sorted(frames, key=lambda one: -one.error)[:_SHEET_FRAMES]
+
+
+def _take_cores(process_number: Any, processes: int) -> None:
+    """Let this process run on its share of the cores: engines have as many threads."""
+    cores = sorted(os.sched_getaffinity(0))
+    with process_number.get_lock():
+        number = process_number.value
+        process_number.value += 1
+    os.sched_setaffinity(0, cores[number % len(cores) :: processes])
+
+
 def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
     """The rows for people."""
     lines = [
@@ -176,6 +227,9 @@ def main() -> None:
     parser.add_argument(
         "--keep", type=Path, help="folder for mattes, which a run of the same commit takes again"
     )
+    parser.add_argument(
+        "--processes", type=int, default=1, help="clips at a time, each on its share of the cores"
+    )
     parser.add_argument("--sheet", type=Path, help="PNG of the worst frames")
     parser.add_argument("--rows", type=Path, default=HERE.parent / "results" / "matte_quality.json")
     parser.add_argument("--table", type=Path, default=HERE / "table.md")
@@ -183,43 +237,43 @@ def main() -> None:
     sys.path.append(str(HERE.parent))  # where what all benchmarks share lies
     from row_stamp import commit, write_rows
 
-    size = given.height, given.height * 16 // 9
-    columns = given.columns.split(",")
-    settings = {key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in given.set)}
-    network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
     sources = [HERE.parents[1] / "examples" / "astronaut.jpg", *given.clips]
+    network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
     cut = [cut_figure(source, network, count=given.frames) for source in sources]
-    # Beside the photograph's person there is a flag and little else.
-    people, scenery = [figures for figures, _ in cut], [beside for _, beside in cut[1:]]
     network.close()
-    stamp = {"people": [one.name for one in sources], "settings": given.set, "commit": commit()}
-    stamp |= {"date": time.strftime("%Y-%m-%d")}
-    rows: list[dict[str, Any]] = []
-    worst: list[WorstFrame] = []
-    with TemporaryDirectory(prefix="vitascope-") as folder:
-        for kind in given.classes.split(","):
-            for seed in map(int, given.seeds.split(",")):
-                film = make_film(kind, people, scenery, seed=seed, size=size, frames=given.frames)
-                path = write_film(film, Path(folder) / f"{film.name}.mp4")
-                for column in columns:
-                    what = (
-                        film.name,
-                        stamp["people"],
-                        size,
-                        given.frames,
-                        column,
-                        given.set,
-                        stamp["commit"],
-                    )
-                    made = mattes(path, column, size, settings)
-                    row, frames = measured(film, kept_mattes(given.keep, repr(what), made), column)
-                    print(kind, seed, column, row["whole"], row["first_frame_sad"], flush=True)
-                    rows.append(row | stamp)
-                    worst = sorted([*worst, *frames], key=lambda one: -one.error)[:_SHEET_FRAMES]
+    measurement = Measurement(
+        people=[figures for figures, _ in cut],
+        # Beside the photograph's person there is a flag and little else.
+        scenery=[beside for _, beside in cut[1:]],
+        columns=given.columns.split(","),
+        size=(given.height, given.height * 16 // 9),
+        frames=given.frames,
+        settings={key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in given.set)},
+        keep=given.keep,
+        stamp={
+            "people": [one.name for one in sources],
+            "settings": given.set,
+            "commit": commit(),
+        },
+    )
+    clips = [(kind, int(seed)) for kind in given.classes.split(",") for seed in given.seeds.split(",")]
+    if given.processes == 1:
+        found = [measurement.of_clip(clip) for clip in clips]
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(
+            given.processes,
+            mp_context=context,
+            initializer=partial(_take_cores, context.Value("i", 0), given.processes),
+        ) as processes:
+            found = list(processes.map(measurement.of_clip, clips))
+    date = {"date": time.strftime("%Y-%m-%d")}
+    rows = [row | date for clip_rows, _ in found for row in clip_rows]
     if given.sheet is not None:
+        worst = _worst([frame for _, frames in found for frame in frames])
         cv2.imwrite(str(given.sheet), sheet(worst)[..., ::-1])
-    given.table.write_text(table(rows, columns), encoding="utf-8")
-    print(table(rows, columns))
+    given.table.write_text(table(rows, measurement.columns), encoding="utf-8")
+    print(table(rows, measurement.columns))
     write_rows(given.rows, rows)
 
 

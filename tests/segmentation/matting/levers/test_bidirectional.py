@@ -8,25 +8,25 @@ import pytest
 from lever_network import EYE, LongTrail, TrailNetwork, frame_of
 from vitascope.frames import StereoLayout
 from vitascope.models.network import MatteEstimate
-from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE
+from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, EDGE_SCALE
 from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
-SMALL, LARGE = (96, 144), (120, 180)
+USUAL, BACK, LARGE = (96, 144), (64, 96), (120, 180)
 
 
 class Opinion(TrailNetwork):
     """Says of every sample what it is told to, by the width of the picture."""
 
     def __init__(self, **answers):
-        super().__init__(size=SMALL)
+        super().__init__(size=USUAL)
         self.answers = answers
 
     def infer(self, images, state):
         self.calls.append(tuple(images.shape))
         state.seen = np.zeros((images.shape[1], images.shape[3] // 2, images.shape[4] // 2), np.float32)
-        alpha = self.answers["back" if images.shape[3:] == LARGE else "ahead"]
+        alpha = self.answers[{USUAL: "ahead", BACK: "back", LARGE: "edges"}[images.shape[3:]]]
         plane = np.full((images.shape[1], 1, *images.shape[3:]), alpha, np.float32)
         return [MatteEstimate(gain=0 * plane, offset=plane) for _ in images]
 
@@ -63,14 +63,15 @@ def test_the_way_back_knows_what_comes():
     assert one_way[2, 60, 50] == 0
     assert ahead > 0.03
     assert alphas[2, 60, 30] > 0.95
-    assert report.network_share == pytest.approx(2)
+    assert report.network_share == pytest.approx(2 + BACKWARD_SCALE**2, rel=0.01)
 
 
-def test_pictures_on_the_way_back_are_larger_and_the_last_stretch_sees_no_frame_beyond():
-    network = Opinion(ahead=1.0, back=1.0)
+def test_pictures_on_the_way_back_are_smaller_and_those_of_edges_larger():
+    network = Opinion(ahead=1.0, back=1.0, edges=1.0)
     mattes(walk(3), network)
-    assert tuple(side * BACKWARD_SCALE for side in SMALL) == LARGE
-    assert [(shape[0], shape[3:]) for shape in network.calls] == [(3, SMALL), (3, LARGE)]
+    assert tuple(side * BACKWARD_SCALE for side in USUAL) == BACK
+    assert tuple(side * EDGE_SCALE for side in USUAL) == LARGE
+    assert [(shape[0], shape[3:]) for shape in network.calls] == [(3, USUAL), (3, BACK), (3, LARGE)]
 
 
 @pytest.mark.parametrize(
@@ -78,14 +79,31 @@ def test_pictures_on_the_way_back_are_larger_and_the_last_stretch_sees_no_frame_
     [
         (1.0, 1.0, 0.99, 1),
         (0.0, 1.0, 0.95, 1),
+        (1.0, 0.0, 0.95, 1),
         (1.0, 0.5, 0.98, 1),
         (0.6, 0.0, 0, 0.1),
         (0.5, 0.5, 0.49, 0.51),
     ],
 )
 def test_the_surer_direction_counts_and_somebody_more_than_nobody(ahead, back, least, most):
-    alphas, _ = mattes(walk(2), Opinion(ahead=ahead, back=back))
+    alphas, _ = mattes(walk(2), Opinion(ahead=ahead, back=back, edges=1 - round(ahead)))
     assert least <= alphas.min() <= alphas.max() <= most
+
+
+def test_edges_count_where_they_agree():
+    alphas, _ = mattes(walk(2), Opinion(ahead=0.9, back=0.9, edges=0.96))
+    assert 0.92 < alphas.min() <= alphas.max() < 0.95
+    alphas, _ = mattes(walk(2), Opinion(ahead=0.9, back=0.9, edges=0.4))
+    assert alphas.min() > 0.89
+
+
+def test_the_way_back_does_not_know_what_the_way_there_saw():
+    """Who left is bright in no frame that the way back begins with; the memory of the way there still shows them."""
+    network = TrailNetwork()
+    frames = [*walk(3), *(frame_of([], index=index) for index in range(3, 9))]
+    alphas, _ = mattes(frames, network)
+    one_way, _ = mattes(frames, TrailNetwork(), bidirectional=False)
+    assert alphas[3, 60, 30] < one_way[3, 60, 30]
 
 
 @pytest.mark.parametrize("inference", [{}, {"skip_static": 0.002}])
@@ -117,7 +135,7 @@ def test_a_long_shot_is_seen_in_stretches():
     count = 2 * WINDOW_FRAMES + 3
     mattes(walk(count, step=2), network)
     # The first stretch has frames that follow, the second three, the last none.
-    assert sum(shape[0] for shape in network.calls) == 2 * count + FOLLOWING_FRAMES + 3
+    assert sum(shape[0] for shape in network.calls) == 3 * count + FOLLOWING_FRAMES + 3
 
 
 def test_both_eyes_agree_at_one_size():

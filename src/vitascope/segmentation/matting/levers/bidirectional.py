@@ -12,36 +12,43 @@ from vitascope.frames import Frame
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch, resized
 from vitascope.segmentation.matting.estimates import as_coefficients, bounded, enlarged, small_grey
-from vitascope.segmentation.matting.shots import StreamNetwork, next_part
+from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
+from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
 
-__all__ = ["BACKWARD_SCALE", "Bidirectional"]
+__all__ = ["BACKWARD_SCALE", "EDGE_SCALE", "Bidirectional"]
 
-BACKWARD_SCALE: Final = 1.25
-"""Size of the pictures on the way back: edges gain by it; people who fill the picture are lost at larger ones."""
+BACKWARD_SCALE: Final = 2 / 3
+"""Size of the pictures on the way back: who is there is told best where more of a body lies in what a feature sees."""
+EDGE_SCALE: Final = 1.25
+"""Size of the pictures that edges are taken from: finer, and people who fill them are lost."""
 _FRAMES_OF_A_CALL = 8
 """A window is shown in such parts: what the network answers is larger than what is kept of it."""
 _CELLS = 24
-"""Along the longest side: places at which both answers are weighed. This and what follows was chosen on two clips of
-each class of ``benchmarks/matte_quality``, others than those of its table."""
+"""Along the longest side: places at which answers are weighed. This and what follows was chosen on clips of
+``benchmarks/matte_quality`` with the seeds 2, 3 and 20 to 22."""
 _TRUST = 4
 """The power of sureness that is its weight."""
 _LEAST_WEIGHT = 0.002
 """Where neither is sure, both count the same."""
 _FAVOUR = 50
 """How much more an answer counts where it sees somebody: people are lost in one direction more often than invented."""
+_AGREES = 0.1
+"""Difference of a cell's mean alpha from which the finer answer counts for little."""
+_FINER = 2.0
+"""How much the finer answer counts against the others where it agrees."""
 
 
 class Bidirectional:
-    """Shows each window of a shot forwards, then backwards, and brings both answers together.
+    """Shows each window of a shot forwards, backwards and once more for its edges, and brings the answers together.
 
-    The way back begins with what the way there remembers of the window's last frame, and a few frames beyond it
-    (``Batch.following``). So people who enter, and who were hidden, are known before they are seen; and the network has
-    seen every place once before. The way back is somewhat larger where the picture has the samples, and nothing else
-    stands between it and the eye's own picture.
+    The way back has a memory of its own, which begins a few frames beyond the window (``Batch.following``): it knows
+    who will enter, who was hidden, and nothing of what the way there mistook for somebody. It is smaller. Place by
+    place, each direction counts as much as it is sure: the mean of ``|2 alpha - 1|`` over a cell, to the fourth; and
+    far more where it sees somebody. So who leaves is taken from the one, who enters from the other, if that is sure.
 
-    Place by place, each direction counts as much as it is sure: the mean of ``|2 alpha - 1|`` over a cell, to the
-    fourth; and far more where it sees somebody. Edges are as unsure in both, and are averaged; of somebody whom one
-    direction misses the other's answer is taken, if that one is sure.
+    Then the window is seen larger, where the picture has the samples, from its last frame back and with what the way
+    there remembers of it. That has finer edges and is often wrong about who is there: it counts where it agrees. It is
+    left out where pictures of one size are shown: fisheye views, and eyes that are to agree.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -49,13 +56,11 @@ class Bidirectional:
     """
 
     def __init__(self, stream: StreamNetwork) -> None:
-        self._stream, self._wanted = stream, stream.wanted
-        if stream.fisheye is None and stream.agreement is None:
-            height, width = (
-                max(min(round(side * BACKWARD_SCALE), own), side)
-                for side, own in zip(stream.wanted.size, stream.eye_size, strict=True)
-            )
-            self._wanted = replace(stream.wanted, size=(height, width))
+        self._stream, self._backward, self._wanted = stream, stream.wanted, stream.wanted
+        self._has_edges = stream.fisheye is None and stream.agreement is None
+        if self._has_edges:
+            self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
+            self._wanted = _resized(stream.wanted, EDGE_SCALE, stream.eye_size)
         shrink = max(max(stream.wanted.size) / _CELLS, 1.0)
         self._cells = (
             max(round(stream.wanted.size[0] / shrink), 1),
@@ -64,7 +69,7 @@ class Bidirectional:
         self._forward = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement)
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes of the next frames: alpha's coefficients at the size of the way back."""
+        """Mattes of the next frames: alpha's coefficients at the size of the edges' pictures."""
         estimates: list[MatteEstimate] = []
         first = 0
         while first < len(batch):
@@ -75,41 +80,48 @@ class Bidirectional:
 
     def _of_shot(self, batch: Batch, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
-        usual = self._stream.wanted
+        stream = self._stream
         ahead: list[_Known] = []
-        most = max(_FRAMES_OF_A_CALL, self._stream.look_ahead_frames)
+        most = max(_FRAMES_OF_A_CALL, stream.look_ahead_frames)
         for at in range(0, len(batch), most):
             part = batch.take(range(at, min(at + most, len(batch))))
-            ahead += self._known(self._forward.estimate(part), part.images, usual)
-        back = self._seen_back([*batch.frames, *(batch.following if is_last else ())], count=len(batch))
+            ahead += self._known(self._forward.estimate(part), part.images, stream.wanted)
+        beyond = batch.following if is_last else ()
+        alone = stream.shots(
+            fisheye=stream.fisheye,
+            agreement=stream.agreement,
+            looks_ahead=len(beyond) < FOLLOWING_FRAMES,  # as many are a beginning by themselves
+        )
+        seen = [ahead, self._seen_back([*batch.frames, *beyond], alone, self._backward, count=len(batch))]
+        if self._has_edges:
+            memory = self._forward.state
+            assert isinstance(memory, SpatialState)  # as StreamMatting sees to
+            memory = memory.copy()
+            memory.stretch(self._wanted.size)
+            larger = stream.shots(state=memory)
+            seen.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
         return [
             estimate
             for at in range(0, len(batch), _FRAMES_OF_A_CALL)
-            for estimate in _together(
-                ahead[at : at + _FRAMES_OF_A_CALL], back[at : at + _FRAMES_OF_A_CALL], self._wanted.size
-            )
+            for estimate in _together([one[at : at + _FRAMES_OF_A_CALL] for one in seen], self._wanted.size)
         ]
 
-    def _seen_back(self, frames: Sequence[Frame], *, count: int) -> list[_Known]:
-        """What the way back says of the first of these frames, which it begins with the last of."""
-        stream, state = self._stream, self._forward.state
-        assert isinstance(state, SpatialState)  # as StreamMatting sees to
-        memory = state.copy()
-        if self._wanted.size != stream.wanted.size:
-            memory.stretch(self._wanted.size)
-        backward = stream.shots(state=memory, fisheye=stream.fisheye, agreement=stream.agreement)
+    def _seen_back(
+        self, frames: Sequence[Frame], shots: ShotInference, wanted: NetworkInput, *, count: int
+    ) -> list[_Known]:
+        """Answers about the first of these frames, shown from the last to the first in pictures of this size."""
         known: list[_Known] = []
         for end in range(len(frames), 0, -_FRAMES_OF_A_CALL):
             shown = frames[max(end - _FRAMES_OF_A_CALL, 0) : end][::-1]
-            images = stream.views.make(shown, self._wanted)
-            answers = backward.estimate(Batch(shown, images, [False] * len(shown)))
+            images = self._stream.views.make(shown, wanted)
+            answers = shots.estimate(Batch(shown, images, [False] * len(shown)))
             beyond = max(end - count, 0)
             if beyond < len(shown):
-                known += self._known(answers[beyond:], images[beyond:], self._wanted)
+                known += self._known(answers[beyond:], images[beyond:], wanted)
         return known[::-1]
 
     def _known(self, estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput) -> list[_Known]:
-        """Answers about frames, and how much they count."""
+        """Answers about frames, and what they say of each cell."""
         kept = [as_coefficients(one, seen, wanted) for one, seen in zip(estimates, images, strict=True)]
         # All at once: on a GPU launches would take longer than what they launch.
         pictures = images.reshape(-1, *images.shape[2:])
@@ -119,30 +131,47 @@ class Bidirectional:
         )
         gain, offset = bounded(together, pictures, wanted)
         alpha = gain * small_grey(together, pictures, wanted)[:, None] + offset
-        sure, seen = resized(abs(2 * alpha - 1), self._cells), resized(alpha, self._cells)
-        weight = (sure**_TRUST + _LEAST_WEIGHT) * (1 + _FAVOUR * seen)
+        sure, mean = resized(abs(2 * alpha - 1), self._cells), resized(alpha, self._cells)
         eyes = images.shape[1]
         return [
-            (gain[at : at + eyes], offset[at : at + eyes], weight[at : at + eyes])
+            tuple(plane[at : at + eyes] for plane in (gain, offset, sure, mean))
             for at in range(0, len(gain), eyes)
         ]
 
 
-_Known = tuple[Any, Any, Any]
-"""Alpha's gain and offset of a frame, float32 [E, 1, h, w], and how much they count, float32 [E, 1, rows, columns]."""
+_Known = tuple[Any, ...]
+"""Alpha's gain and offset of a frame, float32 [E, 1, h, w], and by cell, float32 [E, 1, rows, columns], how sure it is
+and what alpha's mean is."""
 
 
-def _together(
-    ahead: Sequence[_Known], back: Sequence[_Known], size: tuple[int, int]
-) -> Iterator[MatteEstimate]:
-    """Both answers about each frame as one."""
-    gains, offsets, weights = (
-        [np.concatenate([one[part] for one in side]) for side in (ahead, back)] for part in range(3)
+def _together(answers: Sequence[Sequence[_Known]], size: tuple[int, int]) -> Iterator[MatteEstimate]:
+    """The answers about each frame as one: there, back, and for edges, if there is one."""
+    gains, offsets, sures, means = (
+        [np.concatenate([one[part] for one in side]) for side in answers] for part in range(4)
     )
-    share = resized(weights[0] / (weights[0] + weights[1]), size)
+    weights = [
+        (sure**_TRUST + _LEAST_WEIGHT) * (1 + _FAVOUR * mean)
+        for sure, mean in zip(sures[:2], means[:2], strict=True)
+    ]
+    shares = [one / (weights[0] + weights[1]) for one in weights]
+    if len(answers) > 2:
+        who = shares[0] * means[0] + shares[1] * means[1]
+        finer = _FINER * np.exp(-(((means[2] - who) / _AGREES) ** 2))
+        shares = [one / (1 + finer) for one in (*shares, finer)]
+    large = [resized(share, size) for share in shares]
     gain, offset = (
-        enlarged(one, size) * share + enlarged(other, size) * (1 - share) for one, other in (gains, offsets)
+        sum(enlarged(one, size) * share for one, share in zip(planes, large, strict=True))
+        for planes in (gains, offsets)
     )
-    eyes = len(ahead[0][0])
+    eyes = len(answers[0][0][0])
     for at in range(0, len(gain), eyes):
         yield MatteEstimate(gain=gain[at : at + eyes], offset=offset[at : at + eyes])
+
+
+def _resized(wanted: NetworkInput, scale: float, eye_size: tuple[int, int]) -> NetworkInput:
+    """A network's picture at another size, no larger than the eye's own or than what it was."""
+    height, width = (
+        round(side * scale) if scale <= 1 else max(min(round(side * scale), own), side)
+        for side, own in zip(wanted.size, eye_size, strict=True)
+    )
+    return replace(wanted, size=(height, width))
