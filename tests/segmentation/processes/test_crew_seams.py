@@ -5,9 +5,9 @@ from __future__ import annotations
 import av
 import numpy as np
 import pytest
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -18,7 +18,7 @@ FRAMES, SIDE = 64, 128
 
 def swaying(n: int):
     """A person who sways before a wall that flickers a little."""
-    rgb = np.roll(data.astronaut()[:384:3, 40:424:3], round(8 * np.sin(n / 9)), axis=1).astype(np.int16)
+    rgb = np.roll(astronaut()[:384:3, 40:424:3], round(8 * np.sin(n / 9)), axis=1).astype(np.int16)
     rng = np.random.default_rng(n)
     return np.clip(rgb + rng.integers(-4, 5, rgb.shape), 0, 255).astype(np.uint8)
 
@@ -68,7 +68,7 @@ def test_alpha_at_a_seam_is_that_of_one_process(clip, tmp_path, model, request):
 
 def cut_before_a_seam(n: int):
     """Two people in turn: from frame 24 on the other one, mirrored and in another light, who comes in."""
-    rgb = data.astronaut()[:384:3, 40:424:3].astype(np.int16)
+    rgb = astronaut()[:384:3, 40:424:3].astype(np.int16)
     if n >= 24:
         rgb = np.roll(255 - rgb[:, ::-1] // 2, 4 * (n - 24) - 60, axis=1)
     rng = np.random.default_rng(n)
