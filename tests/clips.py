@@ -46,7 +46,7 @@ class _EncodedClips:
 
     # Of each of these a clip is one file.
     _SUFFIXES = frozenset({".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".ts", ".webm"})
-    _MOST_BYTES = 64 << 20
+    _MOST_BYTES = 32 << 20
 
     def __init__(self) -> None:
         self._files: OrderedDict[object, bytes] = OrderedDict()

@@ -38,7 +38,7 @@ def architectures(source: str | Path) -> list[str]:
     """The architectures that a source (of the kernels' folder, or a path) is compiled for.
 
     What the oldest has, later ones have. The newest is compiled for, too, where the source or what it includes from
-    beside it asks which one it is: only there the compiler sees another text.
+    beside it asks which one it is: elsewhere both would be compiled from the same lines.
     """
     asks = any(
         "__CUDA_ARCH__" in path.read_text(encoding="utf-8") for path in _with_includes(SOURCES / source)
