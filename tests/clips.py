@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -39,6 +41,45 @@ def moving_disc(width: int, height: int) -> RgbPainter:
     return paint
 
 
+class _EncodedClips:
+    """The files that were written last, by what they were written from; an encoder need not make them again."""
+
+    # Of each of these a clip is one file.
+    _SUFFIXES = frozenset({".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".ts", ".webm"})
+    _MOST_BYTES = 32 << 20
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[object, bytes] = OrderedDict()
+        self._bytes = 0
+
+    @classmethod
+    def key(cls, path: Path, paint: RgbPainter | None, arguments: dict[str, Any]) -> object | None:
+        """Two clips of the same key are the same; None where that cannot be told."""
+        painter = None
+        if paint is not None:
+            # What a closure, a default or an object holds may differ from one clip to the next.
+            if getattr(paint, "__closure__", paint) or paint.__defaults__:
+                return None
+            painter = paint.__module__, paint.__code__
+        if path.suffix not in cls._SUFFIXES:
+            return None
+        return path.suffix, painter, repr(sorted(arguments.items()))
+
+    def get(self, key: object) -> bytes | None:
+        if key in self._files:
+            self._files.move_to_end(key)
+        return self._files.get(key)
+
+    def keep(self, key: object, content: bytes) -> None:
+        self._files[key] = content
+        self._bytes += len(content)
+        while self._bytes > self._MOST_BYTES:
+            self._bytes -= len(self._files.popitem(last=False)[1])
+
+
+_encoded = _EncodedClips()
+
+
 def write_clip(
     path: Path,
     *,
@@ -56,7 +97,7 @@ def write_clip(
     codec_options: dict[str, str] | None = None,
     metadata: dict[str, str] | None = None,
 ) -> Path:
-    """Encode a synthetic clip with PyAV.
+    """Encode a synthetic clip with PyAV, or copy one that was encoded from the same.
 
     Args:
         path: Where to write; the suffix chooses the container.
@@ -66,7 +107,7 @@ def write_clip(
         frame_rate: Nominal pictures a second.
         codec: FFmpeg encoder.
         pixel_format: FFmpeg pixel format to encode.
-        paint: RGB picture of frame n; a moving disc when omitted.
+        paint: RGB picture of frame n, a function of n alone; a moving disc when omitted.
         pts: Presentation times in ``time_base`` ticks, for variable frame rate.
         time_base: Seconds a tick; ``1 / frame_rate`` when omitted.
         audio: FFmpeg audio encoder of a 440 Hz tone as long as the video, for example ``aac``.
@@ -74,6 +115,12 @@ def write_clip(
         codec_options: Encoder options.
         metadata: Container tags.
     """
+    arguments = dict(locals())
+    del arguments["path"], arguments["paint"]
+    key = _encoded.key(path, paint, arguments)
+    if key is not None and (content := _encoded.get(key)) is not None:
+        path.write_bytes(content)
+        return path
     paint = paint or moving_disc(width, height)
     time_base = time_base or 1 / frame_rate
     times = list(pts) if pts is not None else list(range(frame_count))
@@ -98,6 +145,8 @@ def write_clip(
         container.mux(stream.encode(None))
         if tone is not None:
             _write_tone(container, tone, seconds=float((times[-1] + 1) * time_base))
+    if key is not None:
+        _encoded.keep(key, path.read_bytes())
     return path
 
 

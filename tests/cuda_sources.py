@@ -14,8 +14,8 @@ import pytest
 
 from vitascope.gpu.kernels.cuda_module import SOURCES
 
-ARCHITECTURES = ["compute_75", "compute_120"]
-"""The oldest, which has the fewest instructions, and the newest: sources ask at most whether it is 80 or later."""
+OLDEST, NEWEST = "compute_75", "compute_120"
+"""The first has the fewest instructions."""
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs the CUDA compiler nvcc")
 
@@ -32,6 +32,18 @@ def compiled(
         check=False,
         timeout=300,
     )
+
+
+def architectures(source: str | Path) -> list[str]:
+    """The architectures that a source (of the kernels' folder, or a path) is compiled for.
+
+    What the oldest has, later ones have. The newest is compiled for, too, where the source or what it includes from
+    beside it asks which one it is: elsewhere both would be compiled from the same lines.
+    """
+    asks = any(
+        "__CUDA_ARCH__" in path.read_text(encoding="utf-8") for path in _with_includes(SOURCES / source)
+    )
+    return [OLDEST, NEWEST] if asks else [OLDEST]
 
 
 def variants(names: str, *rows: tuple[str | int, ...]) -> list[dict[str, str | int]]:
@@ -73,12 +85,16 @@ def assert_compiles(
     assert sorted(made) == sorted(f"{entry}_{n}" for entry in entries for n in range(len(several)))
 
 
+def _with_includes(path: Path) -> set[Path]:
+    """A source and the files beside it that it includes."""
+    names = re.findall(r'#\s*include "(.+)"', path.read_text(encoding="utf-8"))
+    return {path}.union(*(_with_includes(path.parent / name) for name in names))
+
+
 def _macros(path: Path) -> set[str]:
     """What a source and the files beside it that it includes define."""
-    text = path.read_text(encoding="utf-8")
-    beside = (path.parent / name for name in re.findall(r'#\s*include "(.+)"', text))
-    own = re.findall(r"^\s*#\s*define\s+(\w+)", text, re.MULTILINE)
-    return set(own).union(*map(_macros, beside))
+    texts = (one.read_text(encoding="utf-8") for one in _with_includes(path))
+    return {name for text in texts for name in re.findall(r"^\s*#\s*define\s+(\w+)", text, re.MULTILINE)}
 
 
 def assert_has_layout(

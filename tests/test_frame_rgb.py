@@ -5,10 +5,10 @@ from __future__ import annotations
 import av
 import numpy as np
 import pytest
-from skimage import data
 
 import vitascope
 from clips import write_clip
+from photographs import astronaut
 from pictures import solid_frame
 from vitascope.frames import PIXEL_FORMATS
 
@@ -26,7 +26,7 @@ def test_a_colour_comes_out_as_it_went_in(name, dtype, scale):
 def test_a_decoded_frame_looks_as_ffmpeg_shows_it(tmp_path):
     path = write_clip(
         tmp_path / "in.mp4", width=128, height=96, frame_count=2, color_tags=(1, 1, 1, 1),
-        paint=lambda index: np.ascontiguousarray(data.astronaut()[:96, 128:256]),
+        paint=lambda index: np.ascontiguousarray(astronaut()[:96, 128:256]),
     )  # fmt: skip
     with vitascope.open_video(path) as reader:
         ours = next(reader).to_rgb()
@@ -50,7 +50,7 @@ def test_arrays_stay_on_the_gpu_and_are_those_that_come_down(tmp_path):
 
     clip = write_clip(
         tmp_path / "in.mp4", width=256, height=192, frame_count=40,
-        paint=lambda index: np.ascontiguousarray(np.roll(data.astronaut(), index, axis=1)[:192, :256]),
+        paint=lambda index: np.ascontiguousarray(np.roll(astronaut(), index, axis=1)[:192, :256]),
     )  # fmt: skip
     with vitascope.Segmenter(profile="fast", settings={"gpu.device": "cuda"}) as segmenter:
         expected = [(step.frame.index, step.alpha, step.frame.to_rgb()) for step in segmenter.stream(clip)]

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from vitascope.animation.motion_file import MotionReader
 from vitascope.cli import main
 from vitascope.errors import InputError
@@ -29,7 +29,7 @@ def clip(tmp_path_factory):
         width=128,
         height=96,
         frame_count=6,
-        paint=lambda _: np.ascontiguousarray(data.astronaut()[:192:2, 60:316:2]),
+        paint=lambda _: np.ascontiguousarray(astronaut()[:192:2, 60:316:2]),
     )
 
 

@@ -8,9 +8,9 @@ import re
 import cv2
 import numpy as np
 import pytest
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from vitascope import __version__
 from vitascope.cli import main
 from vitascope.device import probe_gpus
@@ -27,7 +27,7 @@ def clip(tmp_path_factory):
         height=96,
         frame_count=6,
         audio="aac",
-        paint=lambda _: np.ascontiguousarray(data.astronaut()[:192:2, 60:316:2]),
+        paint=lambda _: np.ascontiguousarray(astronaut()[:192:2, 60:316:2]),
     )
 
 
@@ -202,7 +202,7 @@ def folder(clip, tmp_path):
     for name in ("a.mp4", "b.mp4", "later/c.mp4"):
         (place / name).write_bytes(clip.read_bytes())
     (place / "bad.mp4").write_text("no video")
-    cv2.imwrite(str(place / "photo.png"), data.astronaut()[:96, :128])
+    cv2.imwrite(str(place / "photo.png"), astronaut()[:96, :128])
     return place
 
 

@@ -30,6 +30,12 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "configs" / "gpu_config.yaml"
 
 
+@pytest.fixture(scope="module")
+def page() -> str:
+    """The page of all commands, which takes a second to write."""
+    return commands_page()
+
+
 def test_all_pages_are_current(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check"], root=ROOT) == 0, capsys.readouterr().err
 
@@ -65,16 +71,16 @@ def test_every_command_is_on_the_page():
 @pytest.mark.parametrize(
     "command", ["segment", "people", "animate", "vr convert", "bench run", "config show"]
 )
-def test_every_option_of_a_command_is_on_its_section(command, capsys):
+def test_every_option_of_a_command_is_on_its_section(command, page, capsys):
     app([*command.split(), "--help"], exit_on_error=False, result_action="return_value")
     options = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))
     assert {"--set", "--codec", "--json"} & options
-    section = commands_page().split(f"## `vitascope {command}`")[1].split("\n## ")[0]
+    section = page.split(f"## `vitascope {command}`")[1].split("\n## ")[0]
     assert options <= set(re.findall(r"--[a-z][a-z-]+", section)) | {"--layout", "--no-overwrite", "--debug"}
 
 
-def test_an_option_is_explained_once_where_commands_share_it():
-    assert commands_page().count("Settings file (YAML); several override one another in order.\n") == 1
+def test_an_option_is_explained_once_where_commands_share_it(page):
+    assert page.count("Settings file (YAML); several override one another in order.\n") == 1
 
 
 def test_the_table_has_a_row_for_each_setting() -> None:

@@ -18,9 +18,9 @@ import av
 import cv2
 import numpy as np
 import pytest
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from vitascope.cli import main
 from vitascope.errors import OutputError
 from vitascope.media.sinks.streams import UdpSink
@@ -30,7 +30,7 @@ KEY = np.array((120, 255, 155))
 
 
 def person(_: int) -> np.ndarray:
-    return np.ascontiguousarray(data.astronaut()[:192, 60:316])
+    return np.ascontiguousarray(astronaut()[:192, 60:316])
 
 
 @pytest.fixture(scope="module")

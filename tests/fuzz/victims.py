@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 
 __all__ = ["FRAMES", "GOP_FRAMES", "frame_count", "make_victims"]
 
@@ -64,7 +64,7 @@ def make_victims(folder: Path) -> dict[str, list[Path]]:
         )
         for name, how in _CONTAINERS.items()
     ]
-    picture = data.astronaut()[:120, 150:310]
+    picture = astronaut()[:120, 150:310]
     pictures = []
     for suffix in ("png", "jpg", "webp", "tiff", "bmp"):
         pictures.append(folder / f"portrait.{suffix}")
@@ -87,7 +87,7 @@ def make_victims(folder: Path) -> dict[str, list[Path]]:
 
 
 def _paint(index: int) -> np.ndarray:
-    return np.ascontiguousarray(np.roll(data.astronaut()[:96:2, 160:288:2], index, axis=1))
+    return np.ascontiguousarray(np.roll(astronaut()[:96:2, 160:288:2], index, axis=1))
 
 
 def _motion(path: Path) -> Path:

@@ -10,9 +10,9 @@ from statistics import median
 
 import numpy as np
 import pytest
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.device import select_device
@@ -118,7 +118,7 @@ def test_the_fraction_is_reserved_at_once(idle_gpu) -> None:
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
     def paint(index: int):
-        return np.ascontiguousarray(np.roll(data.astronaut(), 3 * index, axis=1)[:360, :480])
+        return np.ascontiguousarray(np.roll(astronaut(), 3 * index, axis=1)[:360, :480])
 
     return write_clip(
         tmp_path_factory.mktemp("gpu") / "in.mp4",

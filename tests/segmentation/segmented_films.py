@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import av
 import numpy as np
-from skimage import data
+
+import photographs
 
 
 def astronaut(_: int):
-    return np.ascontiguousarray(data.astronaut()[:256:2, 60:316:2])
+    return np.ascontiguousarray(photographs.astronaut()[:256:2, 60:316:2])
 
 
 def packets(path, kind):

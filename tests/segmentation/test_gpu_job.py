@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from skimage import data
 
+import photographs
 from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
@@ -38,7 +39,7 @@ class GreyNetwork(BrightnessNetwork):
 
 
 def astronaut(index: int):
-    picture = np.roll(data.astronaut(), 3 * index, axis=1)
+    picture = np.roll(photographs.astronaut(), 3 * index, axis=1)
     return np.ascontiguousarray(picture[:360, :480])
 
 

@@ -9,6 +9,7 @@ from skimage import data
 
 import vitascope
 from clips import write_clip
+from photographs import astronaut
 from vitascope.config import VideoSettings
 from vitascope.frames import StereoLayout
 from vitascope.media.reading.reader import probe
@@ -20,7 +21,7 @@ SIDE = 256
 
 
 def scene(index=0):
-    return np.ascontiguousarray(np.roll(data.astronaut()[::2, ::2], 2 * index, axis=1))
+    return np.ascontiguousarray(np.roll(astronaut()[::2, ::2], 2 * index, axis=1))
 
 
 def other_eye(picture):

@@ -7,9 +7,9 @@ import threading
 import av
 import numpy as np
 import pytest
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.gpu.pipeline.queues import QueueLimits
@@ -25,7 +25,7 @@ TOGETHER_SECONDS = 20
 
 def sliding(n: int):
     """A cut lies before frame 15."""
-    rgb = np.roll(data.astronaut()[:256:2, 60:316:2], n, axis=1)
+    rgb = np.roll(astronaut()[:256:2, 60:316:2], n, axis=1)
     return np.ascontiguousarray(rgb if n < 15 else 255 - rgb // 2)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import av
 import numpy as np
 import pytest
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from vitascope.segmentation.matting import shots as shots_module
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cuda
 
 def sliding(n: int):
     """A cut lies before frame 40."""
-    rgb = np.roll(data.astronaut()[:384, 40:424], n, axis=1)
+    rgb = np.roll(astronaut()[:384, 40:424], n, axis=1)
     return np.ascontiguousarray(rgb if n < 40 else 255 - rgb // 2)
 
 

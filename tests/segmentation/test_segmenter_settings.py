@@ -6,11 +6,11 @@ import av
 import numpy as np
 import pytest
 from segmented_films import luma
-from skimage import data
 
 import vitascope
 from clips import write_clip
 from lever_network import TrailNetwork
+from photographs import astronaut
 from vitascope.config import load_settings
 from vitascope.segmentation import film_run
 from vitascope.segmentation.jobs import queue_limits
@@ -129,7 +129,7 @@ def test_blur_radius_overlay_and_background_act(clip, tmp_path):
 def test_edge_settings_act(tmp_path, setting):
     moving = write_clip(
         tmp_path / "move.mkv", width=128, height=128, frame_count=6, codec="ffv1",
-        paint=lambda n: np.ascontiguousarray(np.roll(data.astronaut()[:256:2, 60:316:2], n, axis=1)),
+        paint=lambda n: np.ascontiguousarray(np.roll(astronaut()[:256:2, 60:316:2], n, axis=1)),
     )  # fmt: skip
 
     def mean_alpha(settings):

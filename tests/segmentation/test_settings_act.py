@@ -10,8 +10,8 @@ import av
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from skimage import data
 
+import photographs
 from clips import write_clip
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
@@ -27,7 +27,7 @@ from vitascope.segmentation.segmenter import Segmenter
 
 
 def astronaut(n: int):
-    return np.ascontiguousarray(np.roll(data.astronaut()[:256:2, 60:316:2], n, axis=1))
+    return np.ascontiguousarray(np.roll(photographs.astronaut()[:256:2, 60:316:2], n, axis=1))
 
 
 @pytest.fixture(scope="module")

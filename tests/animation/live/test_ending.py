@@ -49,10 +49,15 @@ def test_a_stage_that_hangs_is_given_up_after_the_run_was_stopped(monkeypatch: p
 def test_a_camera_that_hangs_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vitascope.media.live.loop._STOP_SECONDS", 0.1)
     live = Live(options=LiveOptions(ending_seconds=0.1))
-    may_go_on = threading.Event()
-    monkeypatch.setattr(live.camera, "take", lambda *, timeout_seconds: may_go_on.wait(20) and None)
+    hangs, may_go_on = threading.Event(), threading.Event()
+
+    def take(*, timeout_seconds: float) -> None:
+        hangs.set()
+        may_go_on.wait(20)
+
+    monkeypatch.setattr(live.camera, "take", take)
     with live:
-        time.sleep(0.05)
+        assert hangs.wait(20)
         live.session.stop()
         live.thread.join(10)
         assert not live.thread.is_alive()

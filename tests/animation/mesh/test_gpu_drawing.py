@@ -13,7 +13,7 @@ import pytest
 from faces import made_face
 from kernels_on_host import compile_for_host, install_stand_in
 
-from cuda_sources import ARCHITECTURES, assert_compiles, assert_has_layout, needs_nvcc
+from cuda_sources import architectures, assert_compiles, assert_has_layout, needs_nvcc
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, TrackedFace, rotation_from_degrees
 from vitascope.animation.mesh import animator, gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
@@ -386,7 +386,7 @@ def test_the_way_back_of_a_matrix():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures(SOURCE))
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
     assert_compiles(tmp_path, SOURCE, architecture, ["cover", "resolve", "paint"])
 

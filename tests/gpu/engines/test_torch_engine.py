@@ -203,7 +203,7 @@ from vitascope.gpu.engines.torch_engine import _import_setuptools
 
 _import_setuptools()
 assert "setuptools" in sys.modules
-print(len(sys.modules["setuptools"].find_packages(".")) >= 0)
+print("vitascope" in sys.modules["setuptools"].find_packages(sys.argv[1]))
 """
 
 
@@ -251,7 +251,8 @@ def aot(directory, notes, fingerprint="one"):
 
 @pytest.mark.parametrize("before", ["import distutils.core", "importlib.util.find_spec('pip')"])
 def test_the_builder_finds_setuptools_in_a_process_that_met_distutils_or_pip_first(before):
-    assert said_by(SETUPTOOLS_AFTER.format(before=before)) == "True"
+    sources = Path(__file__).parents[3] / "src"
+    assert said_by(SETUPTOOLS_AFTER.format(before=before), str(sources)) == "True"
 
 
 class TestPackages:

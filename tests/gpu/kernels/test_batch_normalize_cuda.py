@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_batch_normalize import noise
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels.batch_normalize import batch_normalize
 
 INPUTS = [np.uint8, np.uint16, np.float16, np.float32]
@@ -67,7 +67,7 @@ def test_views_and_a_target_off_alignment():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("batch_normalize.cu"))
 def test_the_source_compiles(tmp_path, architecture):
     kinds, layouts = (("unsigned char", "__half"), ("float", "float")), ((0, 0), (0, 1), (1, 0), (1, 1))
     several = variants(

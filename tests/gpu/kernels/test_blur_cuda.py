@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cuda_twins import plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels.blur import blur_without
 
 SHAPES = [
@@ -79,7 +79,7 @@ def test_a_gaussian_wider_than_the_kernel_is_refused():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("blur.cu"))
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
     several = variants(
         "SAMPLE WEIGHT CHANNELS WEIGHT_CHANNELS SHRUNK VECTORS",

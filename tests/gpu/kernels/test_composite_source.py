@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from cuda_sources import ARCHITECTURES, assert_compiles, assert_has_layout, compiled, needs_nvcc
+from cuda_sources import architectures, assert_compiles, assert_has_layout, compiled, needs_nvcc
 from pictures import random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.composite_launch import JOB, color_parameters, describe_cells, describe_eyes
@@ -77,7 +77,7 @@ VARIANTS = {
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("composite.cu"))
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
     # Of constants and branches that a variant does without, the compiler warns.
     several = list(VARIANTS.values())

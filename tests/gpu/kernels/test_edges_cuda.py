@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cuda_twins import plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges, feather_weights
 from vitascope.gpu.kernels.region import Region
 
@@ -98,7 +98,7 @@ def test_the_weights_make_opencvs_answer(dtype, sigma):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("edges.cu"))
 def test_the_source_compiles(tmp_path, architecture):
     entries = ["map_levels", "blend", "feather_rows", "feather_columns"]
     several = variants("SAMPLE VECTORS", ("unsigned char", 1), ("unsigned short", 1), ("unsigned short", 0))

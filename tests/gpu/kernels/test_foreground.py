@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import architectures, assert_compiles, needs_nvcc
 from pictures import FORMATS, random_frame, solid_frame
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.color import alpha_dtype, yuv_from_rgb
@@ -186,7 +186,7 @@ def test_nobody_and_shapes_that_do_not_fit():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("foreground.cu"))
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
     several = [{}, {"COLOR": "__half", "COEFFICIENT": "__half"}, {"COLOR": "__half"}]
     assert_compiles(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels import mask_postprocess as mask_postprocess_cuda
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
 
@@ -138,7 +138,7 @@ def test_the_result_goes_where_it_is_wanted(options):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("mask_postprocess.cu"))
 def test_the_source_compiles(tmp_path, architecture):
     scores = ("float", 0), ("float", 1), ("__half", 1)
     several = variants(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_twins import plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from vitascope.gpu.kernels.morphology import dilate_box, dilate_disc, erode_box, erode_disc
 
 OPERATIONS = [dilate_box, erode_box, dilate_disc, erode_disc]
@@ -79,7 +79,7 @@ def dilate_like(shape):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("morphology.cu"))
 def test_the_source_compiles(tmp_path, architecture):
     several = variants(
         "SAMPLE ERODE VECTORS DEPTH",

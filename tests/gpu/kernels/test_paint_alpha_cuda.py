@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_twins import frame_on_cpu, frame_on_gpu, plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from pictures import random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.paint_alpha import PaintedPart, paint_alpha
@@ -110,7 +110,7 @@ def test_what_is_not_painted_stays_as_it_is(name):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("paint_alpha.cu"))
 def test_the_source_compiles(tmp_path, architecture):
     several = variants(
         "SAMPLE COSITED_X COSITED_Y",

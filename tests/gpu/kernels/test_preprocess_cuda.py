@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_twins import frame_on_gpu as on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.preprocess import preprocess
@@ -126,7 +126,7 @@ def test_planar_frames_are_refused_on_the_gpu():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("preprocess.cu"))
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
     several = variants(
         "SAMPLE OUTPUT VECTORS", ("unsigned char", "float", 1), ("unsigned short", "__half", 0)

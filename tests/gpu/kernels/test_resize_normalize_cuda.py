@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_batch_normalize import MEAN, STD, noise
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES
 from vitascope.gpu.kernels import resize_normalize as resize_normalize_cuda
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
@@ -128,7 +128,7 @@ def test_more_planes_than_a_grid_is_deep():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("resize_normalize.cu"))
 def test_the_source_compiles(tmp_path, architecture):
     kinds = ("unsigned char", "__half"), ("unsigned short", "float"), ("__half", "__half"), ("float", "float")
     lanes = (1, 0), (3, 1), (4, 1)

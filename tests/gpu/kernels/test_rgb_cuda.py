@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_twins import frame_on_cpu, frame_on_gpu, plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.rgb import nv12_to_rgb, rgb_to_nv12
@@ -84,7 +84,7 @@ def test_planar_frames_are_refused_on_the_gpu():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("rgb.cu"))
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
     several = variants(
         "SAMPLE SHIFT RGB RGB_IS_BYTE CHANNELS_LAST COSITED_X COSITED_Y VECTORS RGB_VECTORS",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cuda_twins import frame_on_cpu, frame_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES, random_frame, semi_planar_twin, strided
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.semi_planar import to_planar, to_semi_planar, upload
@@ -103,7 +103,7 @@ def test_a_frame_on_the_gpu_is_not_uploaded_again():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("semi_planar.cu"))
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
     several = variants(
         "SAMPLE SHIFT VECTORS",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_twins import frame_on_cpu, frame_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from pictures import random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.region import Region
@@ -84,7 +84,7 @@ def test_what_the_kernel_cannot_read_is_refused():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("shrink.cu"))
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
     several = variants("SAMPLE STEP TAPS VECTORS", ("unsigned char", 1, 5, 1), ("unsigned short", 64, 2, 0))
     assert_compiles(tmp_path, "shrink.cu", architecture, ["shrink"], several)

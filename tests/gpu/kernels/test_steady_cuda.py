@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_twins import frame_on_gpu, plane_on_gpu
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc, variants
+from cuda_sources import architectures, assert_compiles, needs_nvcc, variants
 from pictures import ODD_SIZES, random_frame
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.color import alpha_dtype
@@ -74,7 +74,7 @@ def test_video_too_deep_for_the_sums_is_refused():
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("steady.cu"))
 def test_the_source_compiles(tmp_path, architecture):
     several = variants(
         "SAMPLE SHIFT ALPHA VECTORS",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_stereo_match import SIZE, STEPS, flat_curves, noisy_step, person, shifted
 
-from cuda_sources import ARCHITECTURES, assert_compiles, needs_nvcc
+from cuda_sources import architectures, assert_compiles, needs_nvcc
 from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
 
 SIZES = [SIZE, (41, 75), (64, 96)]
@@ -71,7 +71,7 @@ def test_blending_follows_the_reference(size, scale):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", architectures("stereo_match.cu"))
 def test_the_source_compiles(tmp_path, architecture):
     kernels = ["cost_of_steps", "best_step", "smooth_disparity", "moves_between_eyes", "blend_eyes"]
     assert_compiles(tmp_path, "stereo_match.cu", architecture, kernels)

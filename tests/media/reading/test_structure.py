@@ -11,9 +11,9 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from vitascope.errors import CorruptInputError
 from vitascope.media.reading.reader import open_video
 from vitascope.media.reading.structure import broken_at, is_joined
@@ -35,7 +35,7 @@ def make(path, **how):
     return write_clip(
         path, width=128, height=96, frame_count=48, frame_rate=Fraction(25),
         codec=CODECS.get(suffix, "libx264"), pixel_format="rgb8" if suffix == "gif" else "yuv420p",
-        paint=lambda n: np.ascontiguousarray(np.roll(data.astronaut()[:96, 100:228], n, axis=1)), **how,
+        paint=lambda n: np.ascontiguousarray(np.roll(astronaut()[:96, 100:228], n, axis=1)), **how,
     )  # fmt: skip
 
 
@@ -415,7 +415,7 @@ def test_a_block_group_of_matroska_that_holds_something_else_is_a_break(tmp_path
         tone = av.AudioFrame.from_ndarray(np.zeros((1, 4000), np.int16), format="s16", layout="mono")
         tone.sample_rate, tone.pts = 48000, 0
         for n in range(3):
-            frame = av.VideoFrame.from_ndarray(data.astronaut()[n : n + 48, :64], format="rgb24")
+            frame = av.VideoFrame.from_ndarray(astronaut()[n : n + 48, :64], format="rgb24")
             container.mux(video.encode(frame))
         container.mux([*sound.encode(tone), *sound.encode(None), *video.encode(None)])
     content = path.read_bytes()

@@ -230,7 +230,7 @@ def walk_in(count, size=(216, 384)):
 @pytest.mark.fetched_model
 def test_a_frame_is_matted_alike_whatever_calls_it_came_in(rvm_model_path):
     network = RvmNetwork(rvm_model_path, downsample_ratio=1.0, threads=2)
-    pictures, found = walk_in(6), []
+    pictures, found = walk_in(6, (112, 192)), []
     try:
         for most in (1, 4, 6):
             sizer = AdaptiveBatchSizer(most, max_batch_size=most, growing=False)

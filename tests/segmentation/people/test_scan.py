@@ -6,9 +6,9 @@ import av
 import cv2
 import numpy as np
 import pytest
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from two_people import COLORS, two_people
 from vitascope.cli.app import main
 from vitascope.config import load_settings
@@ -161,7 +161,7 @@ def test_the_segment_command_keeps_whom_the_sheet_shows(clip, tmp_path, capsys):
 def test_processes_that_share_a_video_keep_the_same_people(tmp_path, monkeypatch):
     """Each looks the labels up by time, wherever its stretch begins."""
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
-    picture = np.ascontiguousarray(data.astronaut()[:256:2, 60:316:2])
+    picture = np.ascontiguousarray(astronaut()[:256:2, 60:316:2])
     clip = write_clip(
         tmp_path / "in.mp4",
         width=128,

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import av
 import numpy as np
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 
 __all__ = ["packets", "swaying_clip"]
 
 
 def _swaying(n: int):
-    return np.ascontiguousarray(np.roll(data.astronaut()[:256:2, 60:316:2], n // 2, axis=1))
+    return np.ascontiguousarray(np.roll(astronaut()[:256:2, 60:316:2], n // 2, axis=1))
 
 
 def swaying_clip(folder: Path, *, frame_count: int) -> Path:

@@ -11,10 +11,10 @@ import av
 import cv2
 import numpy as np
 import pytest
-from skimage import data
 
 from brightness_file import brightness_settings
 from clips import write_clip
+from photographs import astronaut
 from vitascope.errors import (
     CorruptInputError,
     InputError,
@@ -47,7 +47,7 @@ VARIABLE = list(np.cumsum([1 + (n % 7 == 3) * 4 + (n % 11 == 5) * 9 for n in ran
 
 def person(n: int):
     """Somebody who sways; from frame 33 on in another light, which is a cut."""
-    rgb = np.roll(data.astronaut()[:256:2, 60:316:2], n // 2, axis=1)
+    rgb = np.roll(astronaut()[:256:2, 60:316:2], n // 2, axis=1)
     return np.ascontiguousarray(rgb if n < 33 else 255 - rgb // 2)
 
 

@@ -7,9 +7,9 @@ import threading
 import av
 import numpy as np
 import pytest
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from vitascope.config import load_settings, vitascope_home
 from vitascope.errors import DeviceError
 from vitascope.models.store.store import ModelStore
@@ -25,7 +25,7 @@ FLAGS = {"model.name": "rvm", "output.codec": "ffv1", "gpu.device": "cuda"}
 
 
 def swaying(n: int):
-    rgb = np.roll(data.astronaut()[:384, 40:424], round(24 * np.sin(n / 9)), axis=1)
+    rgb = np.roll(astronaut()[:384, 40:424], round(24 * np.sin(n / 9)), axis=1)
     return np.ascontiguousarray(rgb)
 
 

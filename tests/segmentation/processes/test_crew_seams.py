@@ -5,20 +5,20 @@ from __future__ import annotations
 import av
 import numpy as np
 import pytest
-from skimage import data
 
 from clips import write_clip
+from photographs import astronaut
 from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.segmenter import Segmenter
 
 pytestmark = pytest.mark.slow
 
-FRAMES, SIDE = 64, 128
+FRAMES, SIDE = 48, 128
 
 
 def swaying(n: int):
     """A person who sways before a wall that flickers a little."""
-    rgb = np.roll(data.astronaut()[:384:3, 40:424:3], round(8 * np.sin(n / 9)), axis=1).astype(np.int16)
+    rgb = np.roll(astronaut()[:384:3, 40:424:3], round(8 * np.sin(n / 9)), axis=1).astype(np.int16)
     rng = np.random.default_rng(n)
     return np.clip(rgb + rng.integers(-4, 5, rgb.shape), 0, 255).astype(np.uint8)
 
@@ -35,11 +35,11 @@ def clip(tmp_path_factory):
     )
 
 
-def mattes(clip, out, store, **settings):
+def mattes(clip, out, store, *, frames=FRAMES, **settings):
     flags = {"gpu.device": "cpu", "output.codec": "ffv1"} | settings
     with Segmenter(settings=flags, store=store) as segmenter:
         report = segmenter.write(clip, [("mask", out)])
-    assert report.frame_count == FRAMES
+    assert report.frame_count == frames
     with av.open(str(out)) as container:
         return [frame.to_ndarray(format="gray").astype(int) for frame in container.decode(video=0)], report
 
@@ -68,7 +68,7 @@ def test_alpha_at_a_seam_is_that_of_one_process(clip, tmp_path, model, request):
 
 def cut_before_a_seam(n: int):
     """Two people in turn: from frame 24 on the other one, mirrored and in another light, who comes in."""
-    rgb = data.astronaut()[:384:3, 40:424:3].astype(np.int16)
+    rgb = astronaut()[:384:3, 40:424:3].astype(np.int16)
     if n >= 24:
         rgb = np.roll(255 - rgb[:, ::-1] // 2, 4 * (n - 24) - 60, axis=1)
     rng = np.random.default_rng(n)
@@ -77,23 +77,23 @@ def cut_before_a_seam(n: int):
 
 def test_a_shot_that_begins_shortly_before_a_seam(tmp_path, model_store, rvm_model_path, monkeypatch):
     """A keyframe is decoded at -2, so the seam lies before frame 26; the first stretch sees ten frames behind it."""
-    path = tmp_path / "in.mp4"
+    path, frames = tmp_path / "in.mp4", 64
     film = write_clip(
-        path, width=SIDE, height=SIDE, frame_count=FRAMES, paint=cut_before_a_seam, codec_options={"g": "12"}
+        path, width=SIDE, height=SIDE, frame_count=frames, paint=cut_before_a_seam, codec_options={"g": "12"}
     )
     name = {"model.name": "rvm"}
-    whole, report = mattes(film, tmp_path / "one.mkv", model_store, **name)
+    whole, report = mattes(film, tmp_path / "one.mkv", model_store, frames=frames, **name)
     assert report.scene_cut_count == 1
     shared = name | {
         "processing.use_multiprocessing": True,
         "processing.chunk_size": 36,
         "processing.overlap_frames": 24,
     }
-    parts, report = mattes(film, tmp_path / "two.mkv", model_store, **shared)
+    parts, report = mattes(film, tmp_path / "two.mkv", model_store, frames=frames, **shared)
     assert report.scene_cut_count == 1
     apart = [np.abs(a - b).mean() for a, b in zip(parts, whole, strict=True)]
     assert max(apart[:26]) <= 0.02
     assert max(apart) <= 2.0
     monkeypatch.setattr(film_joiner, "frames_after", lambda _: 0)  # without them it shows: this test can fail
-    blind, _ = mattes(film, tmp_path / "blind.mkv", model_store, **shared)
+    blind, _ = mattes(film, tmp_path / "blind.mkv", model_store, frames=frames, **shared)
     assert np.abs(blind[24] - whole[24]).mean() > 10 * apart[24] + 0.1
