@@ -22,15 +22,16 @@ BACKWARD_SCALE: Final = 2 / 3
 EDGE_SCALE: Final = 1.25
 """Size of the pictures that edges are taken from: finer, and people who fill them are lost."""
 _FRAMES_OF_A_CALL = 8
-"""A window is shown in such parts: what the network answers is larger than what is kept of it."""
+"""A window is shown in such parts, or as many as are looked ahead to: what the network answers is larger than what is
+kept of it."""
 _CELLS = 24
 """Along the longest side: places at which answers are weighed. This and what follows was chosen on clips of
-``benchmarks/matte_quality`` with the seeds 2, 3 and 20 to 22."""
+``benchmarks/matte_quality`` with the seeds 2, 3, 20 to 22, 50 and 51."""
 _TRUST = 4
 """The power of sureness that is its weight."""
 _LEAST_WEIGHT = 0.002
 """Where neither is sure, both count the same."""
-_FAVOUR = 50
+_FAVOUR = 10
 """How much more an answer counts where it sees somebody: people are lost in one direction more often than invented."""
 _AGREES = 0.1
 """Difference of a cell's mean alpha from which the finer answer counts for little."""
@@ -48,7 +49,8 @@ class Bidirectional:
 
     Then the window is seen larger, where the picture has the samples, from its last frame back and with what the way
     there remembers of it. That has finer edges and is often wrong about who is there: it counts where it agrees. It is
-    left out where pictures of one size are shown: fisheye views, and eyes that are to agree.
+    left out where the eye has no more samples, and where pictures of one size are shown: fisheye views, and eyes that
+    are to agree.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -61,11 +63,13 @@ class Bidirectional:
         if self._has_edges:
             self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
             self._wanted = _resized(stream.wanted, EDGE_SCALE, stream.eye_size)
+            self._has_edges = self._wanted.size != stream.wanted.size  # as where the eye has no more samples
         shrink = max(max(stream.wanted.size) / _CELLS, 1.0)
         self._cells = (
             max(round(stream.wanted.size[0] / shrink), 1),
             max(round(stream.wanted.size[1] / shrink), 1),
         )
+        self._most = max(_FRAMES_OF_A_CALL, stream.look_ahead_frames)
         self._forward = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement)
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
@@ -82,9 +86,8 @@ class Bidirectional:
         """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
         stream = self._stream
         ahead: list[_Known] = []
-        most = max(_FRAMES_OF_A_CALL, stream.look_ahead_frames)
-        for at in range(0, len(batch), most):
-            part = batch.take(range(at, min(at + most, len(batch))))
+        for at in range(0, len(batch), self._most):
+            part = batch.take(range(at, min(at + self._most, len(batch))))
             ahead += self._known(self._forward.estimate(part), part.images, stream.wanted)
         beyond = batch.following if is_last else ()
         alone = stream.shots(
@@ -111,8 +114,8 @@ class Bidirectional:
     ) -> list[_Known]:
         """Answers about the first of these frames, shown from the last to the first in pictures of this size."""
         known: list[_Known] = []
-        for end in range(len(frames), 0, -_FRAMES_OF_A_CALL):
-            shown = frames[max(end - _FRAMES_OF_A_CALL, 0) : end][::-1]
+        for end in range(len(frames), 0, -self._most):
+            shown = frames[max(end - self._most, 0) : end][::-1]
             images = self._stream.views.make(shown, wanted)
             answers = shots.estimate(Batch(shown, images, [False] * len(shown)))
             beyond = max(end - count, 0)
