@@ -204,12 +204,16 @@ def test_halves_that_do_not_fit_what_is_said():
     assert any("the halves show the same scene" in doubt for doubt in alike.doubts)
 
 
-def test_square_eyes_one_above_the_other_are_found():
+def test_an_upright_picture_whose_halves_are_alike_is_asked_about():
     eyes = np.vstack(np.hsplit(two_eyes(grey()), 2))
-    found = describe_vr(video(size=(256, 512)), [eyes] * 3)
-    assert (found.layout, found.projection) == (TB, HALF)
+    curtain = np.tile((np.sin(np.arange(256) / 5) * 60 + 128).astype(np.uint8), (512, 1))
+    for picture in (eyes, curtain):
+        found = describe_vr(video(size=(256, 512)), [picture] * 3)
+        assert (found.layout, found.projection) == (MONO, FLAT)
+        assert any("--stereo tb" in doubt for doubt in found.doubts)
     telephone = describe_vr(video(size=(256, 512)), [np.vstack([grey("coffee"), grey("chelsea")])] * 3)
-    assert (telephone.layout, telephone.projection) == (MONO, FLAT)
+    assert (telephone.layout, telephone.doubts) == (MONO, ())
+    assert describe_vr(video(size=(270, 555)), [np.resize(curtain, (555, 270))] * 3).doubts == ()
 
 
 @pytest.mark.parametrize("name", ["astronaut", "coffee", "rocket", "page", "moon"])

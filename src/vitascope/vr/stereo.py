@@ -67,9 +67,8 @@ def possible_layout(width: int, height: int) -> StereoLayout | None:
     """The stereo layout that a frame of this shape may have without saying so; None for shapes of plain video."""
     if width >= 1.9 * height:
         return StereoLayout.SIDE_BY_SIDE
-    # Eyes of 2:1 (360 degrees), or square ones (180 degrees) one above the other; a telephone's frame may have that
-    # shape, too.
-    is_top_bottom = 0.85 * height <= width <= 1.1 * height or 0.47 * height <= width <= 0.53 * height
+    # Eyes of 2:1 (360 degrees), or square ones (180 degrees) one above the other.
+    is_top_bottom = 0.85 * height <= width <= 1.1 * height or 2 * width == height
     return StereoLayout.TOP_BOTTOM if is_top_bottom else None
 
 
@@ -83,12 +82,15 @@ def compare_halves(pictures: Sequence[npt.NDArray[np.uint8]], layout: StereoLayo
         layout: How they may be shared.
 
     Returns:
-        The layout where they are; ``MONO`` with a doubt where they may be; None if they are not.
+        The layout where they are; ``MONO`` with a doubt where they may be, as in all upright pictures whose halves
+        are alike; None if they are not.
     """
     alike = halves_alike(pictures, layout)
     if alike in ("no", "unseen"):
         return None
-    if alike == "yes":
+    # Telephones film at 1:2, too, and a curtain or bricks look the same above and below.
+    height, width = pictures[0].shape
+    if alike == "yes" and height < 1.5 * width:
         return DetectedLayout(layout, "both halves show the same scene")
     flag = "sbs" if layout is StereoLayout.SIDE_BY_SIDE else "tb"
     return DetectedLayout(
