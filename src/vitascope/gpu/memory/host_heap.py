@@ -26,8 +26,8 @@ _PICTURE_BYTES = 4 << 20
 """Blocks from this size on get pages of their own; what smaller ones cost in page faults would be felt."""
 _KEPT_FREE_BYTES = 64 << 20
 """Free memory at a heap's end that stays there: what glibc itself comes to. Setting the size of blocks alone would put
-this back to 128 KiB, and a heap would give back and take the same pages over and over (a quarter of the CPU time of 4K
-with ``fast``).
+this back to 128 KiB, and a heap would give back and take the same pages over and over (a fifth more CPU time for 4K
+with ``fast`` when it was written; no row is kept).
 """
 
 
