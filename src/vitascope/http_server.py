@@ -33,10 +33,11 @@ def is_own_name(host: str, names: Container[str]) -> bool:
 
     Args:
         host: The header ``Host``.
-        names: What the server is called besides, in lower case.
+        names: What the server is called besides, in lower case; ``*.example.org`` stands for one label before the rest.
     """
     name = _without_port(host.strip()).lower().rstrip(".")
-    if not name or "." not in name or name in names:  # no public name is without a dot
+    _, dot, rest = name.partition(".")
+    if not dot or name in names or f"*.{rest}" in names:  # no public name is without a dot
         return True
     try:
         ipaddress.ip_address(name)

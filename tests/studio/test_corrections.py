@@ -14,6 +14,7 @@ from vitascope.config import hints as hints_module
 from vitascope.config import load_settings
 from vitascope.config.hints import Hints, hints_yaml, read_hints
 from vitascope.errors import ConfigError
+from vitascope.studio import corrections as corrections_module
 from vitascope.studio.corrections import (
     CorrectionsClashError,
     change_corrections,
@@ -182,8 +183,49 @@ splices = st.one_of(
 edges = st.sampled_from([{}, {"grow_px": -1.5}, {"feather_px": 0.1, "decontaminate": False}])
 
 
+ROWS = "version: 1\nmarks:\n" + "".join(f"  - {{at: {number}, click: [0.5, 0.25]}}\n" for number in range(4))
+BREAKS = ["\n", "\r\n", "\r", "\x85", "\u2028", "\u2029"]
+"""What ends a line for YAML."""
+
+
+@st.composite
+def texts_by_hand(draw):
+    """Texts whose lines end in any way, after a comment from elsewhere."""
+    text = draw(
+        st.sampled_from(
+            [
+                "",
+                "marks:\n- at: 1\n  click: [0.5, 0.5]  # him\n  - {at: 2}\n",
+                BY_HAND,
+                ROWS,
+                f"{ROWS}people: []\n",
+            ]
+        )
+    )
+    breaks = st.sampled_from(BREAKS) if draw(st.booleans()) else st.just("\n")
+    head = (
+        f"# from a page{draw(st.sampled_from(BREAKS))}# more{draw(st.sampled_from(BREAKS))}" if text else ""
+    )
+    return head + "".join(line + draw(breaks) for line in text.split("\n")[:-1])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("line_break", BREAKS)
+def test_a_line_break_that_only_yaml_knows_shifts_no_marks(video, line_break, encoding):
+    text = (
+        f"# from a page{line_break}# more\n{ROWS}  - {{at: 4,{line_break} click: [0.5, 0.25]}}\nnever: []\n"
+    )
+    hints_path(video).write_bytes(text.encode(encoding))
+    now = read_corrections(video)
+    assert [mark["at"] for mark in now.plain["marks"]] == [0, 1, 2, 3, 4]
+    added = {"splices": [{"section": "marks", "at": 2, "insert": [{"at": 9, "click": [0.1, 0.1]}]}]}
+    now = change_corrections(video, added, revision=now.revision)
+    written = hints_module._read(hints_path(video), hints_path(video).read_bytes())
+    assert [mark.at for mark in written.marks] == [mark.at for mark in now.hints.marks] == [0, 1, 9, 2, 3, 4]
+
+
 @given(
-    st.sampled_from(["", "# by hand\nmarks:\n- at: 1\n  click: [0.5, 0.5]  # him\n  - {at: 2}\n", BY_HAND]),
+    texts_by_hand(),
     st.lists(
         st.one_of(
             st.fixed_dictionaries({"splices": st.lists(splices, max_size=3)}),
@@ -197,12 +239,12 @@ def test_what_is_changed_is_what_would_be_written_anew_and_is_known_without_read
 ):
     video = tmp_path_factory.mktemp("film") / "film.mp4"
     if begins_with:
-        hints_path(video).write_text(begins_with)
+        hints_path(video).write_bytes(begins_with.encode())
     now = read_corrections(video)
     if now.error:
         with pytest.raises(ConfigError):
             change_corrections(video, {}, revision=now.revision)
-        assert hints_path(video).read_text() == begins_with
+        assert hints_path(video).read_bytes() == begins_with.encode()
         return
     wanted = {name: list(now.plain.get(name, [])) for name in ("people", "marks", "never")}
     for change in changes:
@@ -231,6 +273,39 @@ def test_what_is_changed_is_what_would_be_written_anew_and_is_known_without_read
                 assert one.get("at", 0) == pytest.approx(other.get("at", 0), rel=1e-9)
                 assert one.get("exclude") == other.get("exclude")
         assert json.loads(now.json)["hints"] == json.loads(json.dumps(now.plain))
+
+
+@pytest.mark.parametrize("way", ["anew", "change"])
+def test_who_writes_is_answered_what_they_wrote_though_another_wrote_at_once(video, monkeypatch, way):
+    before = write_corrections(video, HINTS, revision="none")
+
+    def written_over(path, content, was=corrections_module._write):
+        was(path, content)
+        path.write_text("edges: {grow_px: 9}\n")
+
+    monkeypatch.setattr(corrections_module, "_write", written_over)
+    if way == "anew":
+        answered = write_corrections(video, {"edges": {"grow_px": 1}}, revision=before.revision)
+    else:
+        answered = change_corrections(video, {"edges": {"grow_px": 1}}, revision=before.revision)
+    assert answered.plain["edges"] == {"grow_px": 1}
+    assert read_corrections(video).plain == {"edges": {"grow_px": 9}}
+    with pytest.raises(CorrectionsClashError):
+        change_corrections(video, {"edges": {}}, revision=answered.revision)
+
+
+def test_contents_that_are_asked_for_stay_known(video, monkeypatch):
+    path, reads = hints_path(video), []
+    monkeypatch.setattr(
+        hints_module,
+        "_read",
+        lambda path, text, was=hints_module._read: reads.append(text) or was(path, text),
+    )
+    contents = [f"edges: {{grow_px: {number}}}".encode() for number in range(9)]
+    for content in contents:
+        hints_module.hints_in(content, path)
+        hints_module.hints_in(contents[0], path)
+    assert reads == contents
 
 
 def test_a_change_reads_and_writes_nothing_but_itself(video, monkeypatch):

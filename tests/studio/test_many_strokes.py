@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import numpy as np
@@ -103,6 +104,8 @@ ITEMS = st.sampled_from(
         "{keep: keep, do: {a: 1}}",
         "{polygon: [[0, 0], [1, 0], [1, 1]], eye: right}",
         "{exclude:1}",
+        "{exclude:\r 1}",
+        "{exclude: [1,\u2028 2]}",
         "{exclude: &x 1}",
     ]
 )
@@ -133,11 +136,14 @@ def told(read):
         st.tuples(SECTIONS, st.lists(ITEMS, max_size=5)).map(
             lambda parts: [f"{parts[0]}:", *(f"  - {item}" for item in parts[1])]
         ),
-    )
+    ),
+    st.lists(st.sampled_from(["\n", "\n", "\r\n", "\r", "\x85", "\u2028", "\u2029"]), max_size=3),
 )
-def test_what_is_read_without_yaml_is_what_yaml_reads(tmp_path_factory, lines):
+def test_what_is_read_without_yaml_is_what_yaml_reads(tmp_path_factory, lines, breaks):
     path = tmp_path_factory.mktemp("hints") / "x.yaml"
-    content = "\n".join(lines).encode()
+    content = "".join(
+        line + end for line, end in zip(lines, chain(breaks, repeat("\n")), strict=False)
+    ).encode()
     quick = told(lambda: hints_module._read(path, content))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hints_module, "taken_out", lambda text, _: (text, []))

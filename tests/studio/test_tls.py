@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import http.client
 import ipaddress
+import re
 import ssl
 
 import pytest
@@ -15,23 +16,25 @@ from vitascope.errors import ConfigError, UsageError
 from vitascope.studio.secure_address import TlsFiles, is_loopback, reached_at
 
 
-def made(folder, password=None):
-    """A certificate for 127.0.0.1 that vouches for itself, and its key."""
+def made(folder, password=None, names=(), days=1):
+    """A certificate for 127.0.0.1 and some names that vouches for itself, and its key."""
     x509 = pytest.importorskip("cryptography.x509", reason="needs cryptography to make a certificate")
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "studio")])
-    own = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    own = x509.SubjectAlternativeName(
+        [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *map(x509.DNSName, names)]
+    )
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=9))
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(own, critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -119,8 +122,24 @@ def test_a_headset_page_that_came_over_http_says_what_to_do(page, studio):
     page.until("document.querySelector('#why').innerText.includes('--tls-cert')")
 
 
-@pytest.mark.parametrize("fault", ["no key", "other key", "password", "no pem", "empty"])
-def test_what_cannot_be_used_is_told_in_a_line(serving, films, tmp_path, fault):
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("no key", r"key\.pem: cannot be read: .*"),
+        (
+            "other key",
+            r".*cert\.pem, .*key\.pem: expected a certificate and its key, in PEM: key values mismatch",
+        ),
+        (
+            "password",
+            r".*key\.pem: the key has a password; `openssl pkey -in \S*key\.pem -out plain\.pem` .*",
+        ),
+        ("no pem", r".*cert\.pem, .*key\.pem: expected a certificate and its key, in PEM"),
+        ("empty", r".*cert\.pem, .*key\.pem: expected a certificate and its key, in PEM"),
+        ("swapped", r".*key\.pem, .*cert\.pem: expected a certificate and its key, in PEM"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_a_line(serving, films, tmp_path, fault, said):
     (tmp_path / "other").mkdir()
     tls = made(tmp_path, password=b"secret" if fault == "password" else None)
     if fault == "no key":
@@ -129,11 +148,27 @@ def test_what_cannot_be_used_is_told_in_a_line(serving, films, tmp_path, fault):
         tls.key.write_bytes(made(tmp_path / "other").key.read_bytes())
     elif fault in ("no pem", "empty"):
         tls.certificate.write_text("no certificate" if fault == "no pem" else "")
-    with pytest.raises(
-        ConfigError, match=r"key\.pem: (cannot be read|expected a certificate and its key)"
-    ) as told:
+    elif fault == "swapped":
+        tls = TlsFiles(*reversed(tls))
+    with pytest.raises(ConfigError) as told:
         serving(films, tls=tls)
-    assert "\n" not in str(told.value)
+    assert re.fullmatch(rf".*{said}", str(told.value))
+
+
+def test_names_of_the_certificate_are_the_studios_own(serving, films, tmp_path):
+    tls = made(tmp_path, names=["Films.example.org", "*.studio.example"])
+    secure = serving(films, tls=tls)
+    entering = f"/?token={secure.token}"
+    for host in ("films.example.org", "FILMS.example.org:8443", "cut.studio.example"):
+        assert asked(secure, tls, "GET", entering, Host=host).status == 303
+    for host in ("example.org", "other.example.org", "studio.example", "a.cut.studio.example"):
+        assert asked(secure, tls, "GET", entering, Host=host).status == 421
+
+
+def test_a_certificate_that_holds_no_longer_serves_under_the_other_names(serving, films, tmp_path):
+    tls = made(tmp_path, names=["films.example.org"], days=-2)
+    assert tls.names() == frozenset()
+    assert serving(films, tls=tls).opened.address.startswith("https://")
 
 
 @pytest.mark.parametrize("given", [("cert.pem", None), (None, "key.pem")])

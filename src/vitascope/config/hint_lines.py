@@ -6,6 +6,8 @@
       - {at: 12.5, stroke: [[0.4, 0.3], [0.45, 0.5]], radius: 0.02, do: remove}
 
 Such a section, as the studio writes it, is taken out of the text; whatever is not exactly so is left to YAML.
+
+Lines end as for ``str.splitlines``, which is where they end for YAML (NEL, U+2028 and U+2029, too) in what it takes.
 """
 
 from __future__ import annotations
@@ -41,9 +43,9 @@ def taken_out(text: str, names: Sequence[str]) -> tuple[str, list[LinedSection]]
         names: Of sections that may be.
 
     Returns:
-        The text with as many lines as before, such sections empty in it; and the sections.
+        The text with the line breaks that it had, such sections empty in it; and the sections.
     """
-    lines = text.split("\n")
+    lines, whole = text.splitlines(), text.splitlines(keepends=True)
     heads = [at for at, line in enumerate(lines) if line and not line[0].isspace()]
     sections = []
     for head, following in pairwise([*heads, len(lines)]):
@@ -56,8 +58,9 @@ def taken_out(text: str, names: Sequence[str]) -> tuple[str, list[LinedSection]]
         items = items_of(lines[head + 1 : end])
         if items is not None:
             sections.append(LinedSection(name, head + 1, items))
-            lines[head + 1 : end] = [""] * (end - head - 1)
-    return "\n".join(lines), sections
+            for at in range(head + 1, end):
+                whole[at] = whole[at][len(lines[at]) :]
+    return "".join(whole), sections
 
 
 def is_item(line: str) -> bool:

@@ -221,6 +221,8 @@ def hints_in(content: bytes, path: Path) -> Hints:
     key = _key(content, path)
     with _knowing:
         found = _known.get(key)
+        if found is not None:
+            _known.move_to_end(key)
     if found is None:
         try:
             found = _read(path, content)
@@ -233,7 +235,7 @@ def hints_in(content: bytes, path: Path) -> Hints:
 
 
 _known: OrderedDict[tuple[Path, bytes], Hints | str] = OrderedDict()
-"""Hints of a content, or what is wrong with them."""
+"""Hints of a content, or what is wrong with them; the one that was asked for last is last."""
 _knowing = threading.Lock()
 
 
@@ -244,6 +246,7 @@ def _key(content: bytes, path: Path) -> tuple[Path, bytes]:
 def _remember(key: tuple[Path, bytes], found: Hints | str) -> None:
     with _knowing:
         _known[key] = found
+        _known.move_to_end(key)
         while len(_known) > _MOST_KNOWN:
             _known.popitem(last=False)
 
@@ -321,7 +324,7 @@ def changed_hints(content: bytes, path: Path, changes: HintChanges, *, video: st
     Raises:
         ConfigError: Something in either is no hint, a place is none, or they are more than a file may hold.
     """
-    hints, old = hints_in(content, path), content.decode("utf-8", errors="replace").split("\n")
+    hints, old = hints_in(content, path), _rows(content)
     if hints.video not in (None, video):
         raise ConfigError(f"{path}: these are hints for {hints.video}, not for {video}")
     items: dict[str, list[Timed]] = {name: list(getattr(hints, name)) for name in _SECTIONS}
@@ -367,10 +370,17 @@ def _row_of(hint: Timed) -> str:
     return f"  - {display(_plain(hint))}"
 
 
+def _rows(content: bytes) -> list[str]:
+    """The rows of a file, counted as YAML counts them; none of one in UTF-16."""
+    try:
+        return content.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        return []
+
+
 def _kept_row(hint: Timed, rows: Sequence[str]) -> str:
     """The row of a hint in the file that it was read from, where it has one of its own; else a new one."""
-    row = rows[hint.line - 1]
-    return row if is_item(row) else _row_of(hint)
+    return rows[hint.line - 1] if rows and is_item(rows[hint.line - 1]) else _row_of(hint)
 
 
 def _head(hints: Hints, *, head: str) -> str:

@@ -76,18 +76,12 @@ def read_corrections(video: Path) -> Corrections:
 
     A video that was given other hints by hand, or an error in them, is told with its line.
     """
-    path, revision = hints_path(video), _UNREADABLE
+    path = hints_path(video)
     try:
         content = _content(path)
-        revision = _revision(content)
-        hints = Hints(label="") if content is None else hints_in(content, path)
     except ConfigError as error:
-        return Corrections(revision, None, str(error).removeprefix(f"{path.parent}/"))
-    if hints.video is not None and hints.video != video.name:
-        return Corrections(
-            revision, None, f"{path.name}: these are hints for {hints.video}, not for {video.name}"
-        )
-    return Corrections(revision, hints)
+        return Corrections(_UNREADABLE, None, _told_of(error, path))
+    return _corrections_of(content, path, video)
 
 
 def write_corrections(video: Path, plain: object, *, revision: str) -> Corrections:
@@ -97,6 +91,9 @@ def write_corrections(video: Path, plain: object, *, revision: str) -> Correctio
         video: The video.
         plain: Hints as plain data, as ``Corrections.plain`` gives them.
         revision: Of the file that they were made from.
+
+    Returns:
+        What was written, whoever wrote over it meanwhile.
 
     Raises:
         CorrectionsClashError: The file is another one by now.
@@ -113,7 +110,7 @@ def write_corrections(video: Path, plain: object, *, revision: str) -> Correctio
     with _writing:
         _current(hints_path(video), revision)
         _write(hints_path(video), made)
-    return read_corrections(video)
+    return _corrections_of(made, hints_path(video), video)
 
 
 def change_corrections(video: Path, changes: object, *, revision: str) -> Corrections:
@@ -123,6 +120,9 @@ def change_corrections(video: Path, changes: object, *, revision: str) -> Correc
         video: The video.
         changes: Plain data, see ``HintChanges``.
         revision: Of the file that they are made from.
+
+    Returns:
+        What was written, whoever wrote over it meanwhile.
 
     Raises:
         CorrectionsClashError: The file is another one by now.
@@ -140,7 +140,25 @@ def change_corrections(video: Path, changes: object, *, revision: str) -> Correc
             b"version: 1" if content is None else content, path, wanted, video=video.name, head=_HEAD
         )
         _write(path, made)
-    return read_corrections(video)
+    return _corrections_of(made, path, video)
+
+
+def _corrections_of(content: bytes | None, path: Path, video: Path) -> Corrections:
+    """The corrections that a content of the file holds."""
+    revision = _revision(content)
+    try:
+        hints = Hints(label="") if content is None else hints_in(content, path)
+    except ConfigError as error:
+        return Corrections(revision, None, _told_of(error, path))
+    if hints.video is not None and hints.video != video.name:
+        return Corrections(
+            revision, None, f"{path.name}: these are hints for {hints.video}, not for {video.name}"
+        )
+    return Corrections(revision, hints)
+
+
+def _told_of(error: ConfigError, path: Path) -> str:
+    return str(error).removeprefix(f"{path.parent}/")
 
 
 def _current(path: Path, revision: str) -> bytes | None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from shlex import quote
+from typing import Any, NamedTuple
 
 from vitascope.errors import ConfigError
 
@@ -40,13 +42,49 @@ class TlsFiles(NamedTuple):
             except OSError as error:
                 raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self, password=lambda: "")
+            self._server_context()
         except (ssl.SSLError, ValueError) as error:
-            reason = getattr(error, "reason", None) or str(error)
+            if b"ENCRYPTED" in self.key.read_bytes():
+                raise ConfigError(
+                    f"{self.key}: the key has a password; `openssl pkey -in {quote(str(self.key))} -out plain.pem` "
+                    "asks for it and writes the key without"
+                ) from error
+            reason = getattr(error, "reason", None)  # None where OpenSSL only says that it is no PEM
             raise ConfigError(
-                f"{self.certificate}, {self.key}: expected a certificate and its key without a password, in PEM: "
-                f"{str(reason).lower().replace('_', ' ')}"
+                f"{self.certificate}, {self.key}: expected a certificate and its key, in PEM"
+                + (f": {reason.lower().replace('_', ' ')}" if reason else "")
             ) from error
+
+    def names(self) -> frozenset[str]:
+        """DNS names that the certificate is for, in lower case, ``*.example.org`` among them.
+
+        Python tells what is in a certificate to those alone who got it from a server and trust it: so one asks the
+        other here, in memory. None are known of one that clients refuse, as it holds no longer, say.
+        """
+        asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        asking.check_hostname = False
+        asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it vouches for itself, whoever signed it
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        try:
+            asking.load_verify_locations(self.certificate)
+            server = self._server_context().wrap_bio(to_server, to_client, server_side=True)
+            client = asking.wrap_bio(to_client, to_server)
+            is_done = False
+            while not is_done:
+                with suppress(ssl.SSLWantReadError):
+                    client.do_handshake()
+                    is_done = True
+                with suppress(ssl.SSLWantReadError):
+                    server.do_handshake()
+        except ssl.SSLError:
+            return frozenset()
+        told: Any = (client.getpeercert() or {}).get("subjectAltName", ())
+        return frozenset(name.lower() for kind, name in told if kind == "DNS")
+
+    def _server_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self, password=lambda: "")
+        return context
 
 
 def is_loopback(host: str) -> bool:

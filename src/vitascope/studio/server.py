@@ -692,8 +692,10 @@ def open_studio(
         OutputError: The address cannot be listened at, or the queue cannot be read.
     """
     library = Library(named)
+    names = frozenset({host.lower(), socket.gethostname().lower()})
     if tls is not None:
         tls.check()
+        names |= tls.names()
     listening = _listening(host, port)
     try:
         port = int(listening.getsockname()[1])
@@ -709,7 +711,6 @@ def open_studio(
     )
     if with_page and len(named) == 1 and named[0].is_file():
         address += f"&film={film_id(named[0].resolve())}"
-    names = frozenset({host.lower(), socket.gethostname().lower()})
     config = uvicorn.Config(
         studio.app(token=token, port=port, names=names, with_page=with_page),
         log_level="error",
