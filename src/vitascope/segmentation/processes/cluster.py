@@ -658,7 +658,7 @@ class _Actor:
         return answer
 
     def rest(self) -> None:
-        """Close the video of the last stretch."""
+        """Close the video of the last stretch, and give back the memory that was kept for the next."""
         with self._making:  # a stretch that was ordered later may have begun before
             if self._maker is not None:
                 self._maker.rest()
