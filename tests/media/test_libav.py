@@ -38,6 +38,51 @@ def test_disk_errors_say_what_to_do(code: int) -> None:
             raise original
 
 
+def missing(path: Path, doing: str) -> str:
+    """What is said where the system says that there is no such file."""
+    with pytest.raises(OutputError) as error, wrap_output_error(path, doing):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return str(error.value).removeprefix(f"{path}: cannot {doing}: ")
+
+
+@pytest.mark.parametrize("doing", ["finish it", "write frame 12", "patch its boxes", "patch its tracks"])
+def test_what_was_begun_is_called_gone(tmp_path: Path, doing: str) -> None:
+    assert missing(tmp_path / "a.mp4", doing) == f"what was written of it is gone from {tmp_path}"
+
+
+@pytest.mark.parametrize("doing", ["create it", "create its folder", "write it", "write the contact sheet"])
+def test_a_folder_that_takes_no_file_is_named(tmp_path: Path, doing: str) -> None:
+    words = f"nothing can be created in {tmp_path}; write to another folder"
+    assert missing(tmp_path / "a.mp4", doing) == words
+    assert missing(tmp_path, "write there") == words
+
+
+@pytest.mark.parametrize(
+    "doing", ["read it", "look at it", "upload it", "open libx264", "keep the partial result"]
+)
+def test_what_creates_nothing_is_told_what_the_system_says(tmp_path: Path, doing: str) -> None:
+    assert missing(tmp_path / "a.mp4", doing) == os.strerror(errno.ENOENT)
+
+
+@pytest.mark.parametrize("doing", ["create it", "write it", "finish it", "read it", "write there"])
+def test_a_folder_that_is_not_there_is_to_be_created(tmp_path: Path, doing: str) -> None:
+    path = tmp_path / "new" if doing == "write there" else tmp_path / "new" / "a.mp4"
+    assert missing(path, doing) == "the folder does not exist; create it first"
+
+
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    link = tmp_path / "a.mp4"
+    try:
+        link.symlink_to(tmp_path / "gone" / "b.mp4")
+    except OSError:
+        pytest.skip("links need a right here")
+    for doing, write in (("create it", lambda: link.open("wb")), ("write it", lambda: link.write_text("a"))):
+        with pytest.raises(OutputError) as error, wrap_output_error(link, doing):
+            write()
+        words = f"it is a link to {tmp_path / 'gone' / 'b.mp4'}, which cannot be created; remove the link"
+        assert str(error.value) == f"{link}: cannot {doing}: {words}"
+
+
 def test_our_own_errors_pass_through() -> None:
     with pytest.raises(UsageError, match=r"^mine$"), wrap_input_error("a.mp4", "read"):
         raise UsageError("mine")

@@ -52,8 +52,8 @@ class JobStreams:
             self.copying: Any = cupy.cuda.Stream(non_blocking=True)
             """``cupy.cuda.Stream`` of copies to the host."""
         self.keeps_idle_memory = False
-        """True where the next job is of the same size: it takes what this one let go of. To get memory from the driver
-        and to lock pages takes tenths of a second, and all processes and GPUs of a host wait for one another there."""
+        """True while the next job may be of the same size: it takes what this one let go of. To get memory from the
+        driver and to lock pages takes tenths of a second, and all processes and GPUs of a host wait for one another."""
         self.budget.install()
 
     def close(self) -> None:

@@ -59,6 +59,9 @@ _OUTPUT_REASONS = {
     errno.ENAMETOOLONG: "the file name is too long",
     errno.EIO: "the disk reports a write error",
 }
+_OF_WHAT_WAS_BEGUN = ("finish it", "write frame ", "patch ")
+"""Beginnings of what is done to a file that was created before; the others that write make one."""
+_OF_WHAT_IS_NEW = ("create ", "write ")
 _AV_REASONS: tuple[tuple[type[Exception], str], ...] = (
     (av.error.InvalidDataError, "invalid data: not a media file, or damaged"),
     (av.error.DemuxerNotFoundError, "no demuxer in this FFmpeg build knows the format"),
@@ -143,7 +146,8 @@ def wrap_output_error(path: str | PathLike[str], doing: str) -> AbstractContextM
 
     Args:
         path: The file that is being written.
-        doing: What is being attempted, as in "create it" or "write frame 12".
+        doing: What is being attempted, as in "create it" or "write frame 12". "write there" is about the folder
+            ``path``.
 
     Raises:
         OutputError: From any ``av.FFmpegError``, ``OSError``, or the ``ValueError`` that PyAV raises itself
@@ -154,11 +158,19 @@ def wrap_output_error(path: str | PathLike[str], doing: str) -> AbstractContextM
 
 def _output_reasons(path: str | PathLike[str], doing: str) -> dict[int, str]:
     """The reasons; "no such file" of a folder that is there means that it takes no files (/proc), or lost one."""
-    folder = None if isinstance(path, RemotePath) else Path(path).absolute().parent
-    if folder is None or not folder.is_dir():
+    if isinstance(path, RemotePath):
         return _OUTPUT_REASONS
-    takes_none = f"nothing can be created in {folder}; write to another folder"
-    missing = takes_none if doing.startswith("create") else f"what was written of it is gone from {folder}"
+    target = Path(path).absolute()
+    folder = target if doing == "write there" else target.parent
+    if not folder.is_dir():
+        return _OUTPUT_REASONS
+    missing = os.strerror(errno.ENOENT)
+    if doing.startswith(_OF_WHAT_WAS_BEGUN):
+        missing = f"what was written of it is gone from {folder}"
+    elif doing.startswith(_OF_WHAT_IS_NEW):
+        missing = f"nothing can be created in {folder}; write to another folder"
+        if target.is_symlink() and not target.exists():
+            missing = f"it is a link to {target.readlink()}, which cannot be created; remove the link"
     return _OUTPUT_REASONS | {errno.ENOENT: missing}
 
 

@@ -285,8 +285,8 @@ def versions_with(odd_id, changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"av": "1.0"}, "has av 1.0, and this machine "),
-        ({"vitascope": None}, "has vitascope not at all, and this machine "),
+        ({"av": "1.0"}, "has av 1.0; this machine has "),
+        ({"vitascope": None}, "lacks vitascope; this machine has "),
         (ImportError("no such thing"), "was lost: ImportError: no such thing"),
     ],
     ids=["other", "none", "broken"],
@@ -300,7 +300,7 @@ def test_a_node_of_other_versions_is_named_and_left_out(nodes, monkeypatch, chan
     try:
         assert len(makers.open()) == 2
         (note,) = makers.notes
-        assert note.startswith(f"{odd.label} was left out: {odd.label} {words}")
+        assert note.startswith(f"{odd.label} was left out: it {words}")
         assert "\n" not in note
         assert "\x1b" not in note
     finally:
@@ -324,7 +324,7 @@ def test_who_cannot_open_its_network_is_left_out(clip, nodes, by_processes, tmp_
     assert packets(tmp_path / "o.mp4") == by_processes
     assert "2 of 2 processes" in report.device
     (note,) = (note for note in report.notes if "left out" in note)
-    assert note == f"{odd.label} was left out: {odd.label} was lost: ImportError: no such thing"
+    assert note == f"{odd.label} was left out: it was lost: ImportError: no such thing"
 
 
 def test_status_tells_nodes_and_films(clip, nodes, tmp_path, capsys):

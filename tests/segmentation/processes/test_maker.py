@@ -197,7 +197,7 @@ class TestOneReader:
 
 
 class TestMemoryOfAGpu:
-    """It stays from one video to the next of its size, until nothing waits."""
+    """It stays from one stretch to the next, of a video of the same size, until nothing waits."""
 
     class Streams:
         """What a maker asks of the streams of a GPU."""
@@ -224,7 +224,6 @@ class TestMemoryOfAGpu:
 
     def test_it_stays_for_a_video_of_the_same_size(self, maker, film, tmp_path):
         streams = maker._runner.streams
-        assert streams.keeps_idle_memory
         same, other = tmp_path / "same.mkv", write_clip(tmp_path / "other.mp4", width=64, height=48)
         same.write_bytes(film.read_bytes())
         maker.open_video(film)

@@ -62,7 +62,8 @@ _MOST_CLOCK_SECONDS = 60.0
 """Between two clocks. Nothing here compares times of two machines, but stores refuse requests that are signed with a
 time that is minutes off (S3: 15)."""
 _SAME_EVERYWHERE = ("vitascope", "av", "numpy", "onnxruntime")
-"""Packages that orders are read, and videos decoded, computed and encoded with."""
+"""Packages that orders are read, and videos decoded, computed and encoded with. ONNX Runtime's has another name where
+it is built for GPUs; its versions are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +256,15 @@ class ClusterMakers:
         ]
         left_out: dict[str, str] = {}
         for seat, answer in zip(one_of_each.values(), asked, strict=True):
+            node = seat.node
             try:
-                why = _other_versions(seat.node, self._get(seat, answer), ours)
-            except WorkerError as error:
-                why = one_line(error)
-            if why:
-                left_out[seat.node.node_id] = why
-                self._notes.append(f"{seat.node.label} was left out: {why}")
+                other = _other_versions(self._get(seat, answer), ours)
+                why = None if other is None else f"{node.label} {other}"
+            except WorkerError as error:  # of the node, of which one GPU was named
+                why = one_line(error).replace(seat.label, node.label, 1)
+            if why is not None:
+                left_out[node.node_id] = why
+                self._notes.append(_left_out(node.label, why))
         self._seats = [seat for seat in self._seats if seat.node.node_id not in left_out]
         if not self._seats:
             raise WorkerError(next(iter(left_out.values())))
@@ -276,7 +279,7 @@ class ClusterMakers:
                 opened.append((seat, self._introduced(seat, introduction)))
             except VitascopeError as error:
                 failures.append(error)
-                self._notes.append(f"{seat.label} was left out: {one_line(error)}")
+                self._notes.append(_left_out(seat.label, one_line(error)))
         if not opened:
             raise failures[0]
         odd = _with_another_engine([facts for _, facts in opened])
@@ -347,7 +350,7 @@ class ClusterMakers:
         if not answered:
             raise WorkerError(f"no node of the cluster at {self._address} is left")
         self._notes += [
-            f"{self._seats[number].label} was left out: {one_line(error)}"
+            _left_out(self._seats[number].label, one_line(error))
             for number, error in lost.items()
             if number not in answered
         ]
@@ -524,30 +527,63 @@ def _lost(lost: dict[int, WorkerError], number: int) -> Iterator[None]:
 
 
 def _versions_of() -> Callable[[Sequence[str]], dict[str, str | None]]:
-    """What tells versions of packages where Vitascope may be missing: Ray sends local functions whole."""
+    """What tells versions of packages where Vitascope may be missing: Ray sends local functions whole.
+
+    A package that is missing has None for a version; one that is there but does not tell its version, an empty one.
+    """
 
     def versions_of(packages: Sequence[str]) -> dict[str, str | None]:
         from importlib.metadata import PackageNotFoundError, version
+        from importlib.util import find_spec
 
         found: dict[str, str | None] = {}
         for name in packages:
-            try:
-                found[name] = version(name)
-            except PackageNotFoundError:
-                found[name] = None
+            if name == "vitascope":  # of a checkout, what was installed once may tell an old version
+                try:
+                    from vitascope import __version__
+
+                    found[name] = __version__
+                    continue
+                except ImportError:
+                    pass
+            spec = find_spec(name)
+            # A folder that merely has the name has no origin.
+            found[name] = None if spec is None or spec.origin is None else ""
+            for distribution in (name, f"{name}-gpu") if name == "onnxruntime" else (name,):
+                try:
+                    found[name] = version(distribution)
+                    break
+                except PackageNotFoundError:
+                    continue
         return found
 
     return versions_of
 
 
-def _other_versions(
-    node: ClusterNode, there: Mapping[str, str | None], ours: Mapping[str, str | None]
-) -> str | None:
-    """Which package of a node is another than this machine's, in words; None where all are the same."""
+def _other_versions(there: Mapping[str, str | None], ours: Mapping[str, str | None]) -> str | None:
+    """Which package of a node is another than this machine's, as in "has av 14.0; this machine has 15.1".
+
+    Returns:
+        None where all are the same, as far as they tell their versions.
+    """
     for name, own in ours.items():
-        if there[name] != own:
-            return f"{node.label} has {name} {there[name] or 'not at all'}, and this machine {own or 'not at all'}"
+        its = there[name]
+        if its == own or ("" in (its, own) and None not in (its, own)):
+            continue
+        has = f"lacks {name}" if its is None else f"has {name} {its}".rstrip()
+        return f"{has}; this machine " + ("lacks it" if own is None else f"has {own or 'it'}")
     return None
+
+
+def _left_out(label: str, why: str) -> str:
+    """The note of somebody who is left out, which names it once.
+
+    Args:
+        label: What it is called.
+        why: A sentence, which may begin with that.
+    """
+    its = why.removeprefix(f"{label} ")
+    return f"{label} was left out: {its if its == why else f'it {its}'}"
 
 
 def _what_ray_says(error: Exception) -> str:
@@ -658,7 +694,7 @@ class _Actor:
         return answer
 
     def rest(self) -> None:
-        """Close the video of the last stretch."""
+        """Close the video of the last stretch, and give back the memory that was kept for the next."""
         with self._making:  # a stretch that was ordered later may have begun before
             if self._maker is not None:
                 self._maker.rest()

@@ -149,16 +149,15 @@ class StretchMaker:
     """Mattes and encodes stretches of videos with a network that stays open. A context manager.
 
     The GPU's memory, and page-locked memory, stays from one stretch to the next, and to the next video where that is as
-    large, until ``rest``.
+    large, until ``rest``, which who hands out stretches calls as soon as none waits.
 
     Args:
-        runner: Has the network: one device, its share of the CPU's cores.
+        runner: Has the network: one device, its share of the CPU's cores. Who lends it may run videos on it after
+            ``rest``; those give their memory back.
     """
 
     def __init__(self, runner: FilmRunner) -> None:
         self._runner = runner
-        if runner.streams is not None:
-            runner.streams.keeps_idle_memory = True
         self._pipeline: Pipeline | None = None
         """The pipeline of the stretch in hand."""
         self._reader: VideoReader | None = None
@@ -237,6 +236,8 @@ class StretchMaker:
     def rest(self) -> None:
         """Close the video, and give back the memory of the GPU that was kept for the next. Idempotent."""
         self.close_video()
+        if self._runner.streams is not None:
+            self._runner.streams.keeps_idle_memory = False
         self._give_back()
 
     def _give_back(self) -> None:
@@ -304,6 +305,8 @@ class StretchMaker:
         kinds = [(output.kind, output.encoding) for output in film.outputs]
         with ExitStack() as stack:
             stack.push(self._rest_after_an_error)
+            if runner.streams is not None:
+                runner.streams.keeps_idle_memory = True
             reader = self.open_video(film.video)
             begin = film.begin_pts * reader.info.time_base
             around = None

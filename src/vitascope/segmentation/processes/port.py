@@ -207,7 +207,7 @@ class StretchMakers(Protocol):
         """
 
     def rest(self, number: int) -> None:
-        """Tell one that nothing waits for it, so that it closes the video of its last stretch; does not wait for it."""
+        """Tell one that nothing waits for it: it closes its video and gives memory back. Does not wait for it."""
 
     def interrupt(self, number: int) -> None:
         """Let one end the whole video that it has in hand, as Ctrl-C would; does not wait for it."""

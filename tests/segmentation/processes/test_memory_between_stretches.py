@@ -1,0 +1,117 @@
+"""A GPU's memory stays from one stretch to the next, and no longer: whoever lent the network has videos of its own."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from clips import write_clip
+from fake_vram import FakeVram
+from scripted import BrightnessNetwork
+from vitascope import Segmenter
+from vitascope.device import Device
+from vitascope.errors import EngineError
+from vitascope.gpu.download import Download
+from vitascope.gpu.streams import JobStreams
+from vitascope.media.reading.reader import open_video
+from vitascope.segmentation import film_run
+from vitascope.segmentation.jobs import _finishing, open_job
+from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.processes.maker import StretchMaker
+
+SETTINGS = {"gpu.device": "cpu", "processing.chunk_size": 12, "processing.overlap_frames": 4}
+
+
+class Gpu:
+    """The streams of a fake GPU, on which each job leaves as much as it brought down; the CPU does the work."""
+
+    def __init__(self, streams, *, cupy):
+        self.streams, self._cupy = streams, cupy
+        self.kept = []
+        """After each job, whether its memory was kept."""
+        self.fails = False
+        """True: each job does."""
+
+    @property
+    def idle_count(self):
+        return self.streams.host_memory.stats().idle_count
+
+    @contextmanager
+    def job(self):
+        with _finishing(self.streams):
+            try:
+                yield
+                if self.fails:
+                    raise EngineError("the network failed")
+            finally:
+                array = self._cupy.asarray(np.arange(1000))
+                Download([array], stream=self.streams.copying, pool=self.streams.host_memory).wait()
+        self.kept.append(self.idle_count > 0)
+
+
+def selfie():
+    """A scripted network by the name of one of the catalogue."""
+    network = BrightnessNetwork()
+    network.name = "selfie"
+    return network
+
+
+@pytest.fixture
+def gpu(tmp_path, monkeypatch):
+    vram = FakeVram()
+    monkeypatch.setitem(sys.modules, "cupy", vram.cupy)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    streams = JobStreams(Device("cuda", "fake", 0))
+    streams.host_memory.trim()
+    gpu = Gpu(streams, cupy=vram.cupy)
+
+    def open_job_here(stack, *args, streams, **wishes):
+        assert streams is gpu.streams
+        stack.enter_context(gpu.job())
+        return open_job(stack, *args, streams=None, **wishes)
+
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))  # no stretch is kept from another test
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(selfie(), "selfie", None))
+    monkeypatch.setattr(streams, "bind", lambda _: None)
+    monkeypatch.setattr(film_run, "open_job", open_job_here)
+    monkeypatch.setattr(film_run, "open_streams", lambda *_: streams)
+    monkeypatch.setattr(film_run.FilmRunner, "open_video", lambda _, video: open_video(video))
+    return gpu
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write_clip(tmp_path_factory.mktemp("memory") / "in.mkv", frame_count=60, codec_options={"g": "10"})
+
+
+def test_a_plain_run_after_one_in_stretches_gives_its_memory_back(gpu, clip, tmp_path):
+    with Segmenter(settings=SETTINGS) as segmenter:
+        segmenter.write(clip, [("mask", tmp_path / "a.mkv")], in_stretches=True)
+        assert len(gpu.kept) > 1
+        assert all(gpu.kept)
+        assert gpu.idle_count == 0
+        gpu.kept.clear()
+        segmenter.write(clip, [("mask", tmp_path / "b.mkv")])
+        assert gpu.kept == [False]
+        assert len([*segmenter.stream(clip)]) == 60
+        assert gpu.kept == [False, False]
+        assert gpu.idle_count == 0
+
+
+def test_a_stretch_that_fails_leaves_nothing(gpu, clip, tmp_path):
+    with Segmenter(settings=SETTINGS) as segmenter:
+        gpu.fails = True
+        with pytest.raises(EngineError):
+            segmenter.write(clip, [("mask", tmp_path / "a.mkv")], in_stretches=True)
+        assert gpu.idle_count == 0
+        assert not gpu.streams.keeps_idle_memory
+
+
+def test_who_lends_its_network_keeps_nothing_before_the_first_stretch(gpu, clip, tmp_path):
+    with Segmenter(settings=SETTINGS) as segmenter:
+        StretchMaker(segmenter._runner)
+        segmenter.write(clip, [("mask", tmp_path / "a.mkv")])
+        assert gpu.kept == [False]
