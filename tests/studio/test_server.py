@@ -6,6 +6,7 @@ import asyncio
 import gc
 import io
 import json
+import signal
 import socket
 import threading
 import time
@@ -163,6 +164,24 @@ def test_a_video_that_is_being_sent_goes_on_after_a_restart(studio, serving, fil
     rest = again.get(media, Cookie=studio.cookie, Range=f"bytes={at}-")
     assert (rest.status, rest.headers["Content-Range"]) == (206, f"bytes {at}-{len(sent) - 1}/{len(sent)}")
     assert rest.body == sent[at:]
+
+
+def test_a_second_ctrl_c_leaves_nothing_out(tmp_path, caplog, monkeypatch):
+    opened = open_studio([tmp_path], SettingsSource(), home=tmp_path, host="127.0.0.1", port=0)
+    ended, close = [], opened.studio.close
+    monkeypatch.setattr(opened.studio, "close", lambda: ended.append(close()))
+    serving = threading.Thread(target=opened.run)
+    serving.start()
+    while not opened.server.started:
+        assert serving.is_alive()
+        time.sleep(0.01)
+    for _ in range(3):
+        opened.server.handle_exit(signal.SIGINT, None)
+    assert not opened.server.force_exit  # with it uvicorn cancels what ends the jobs, and prints a traceback
+    serving.join(30)
+    assert not serving.is_alive()
+    assert len(ended) == 1
+    assert caplog.text == ""
 
 
 def test_a_film_that_changes_under_the_page_is_told(studio, films):

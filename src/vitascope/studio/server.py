@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import uvicorn
@@ -625,11 +626,16 @@ def _number(
 
 
 class _Server(uvicorn.Server):
-    """A server that at its end leaves no connection open.
+    """A server that at its end leaves no connection open, and its jobs in order.
 
     A browser that plays a video takes no more of it than it will show soon: an answer of which it takes nothing would
     never be sent whole, and its connection would outlive the event loop.
     """
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End. Further signals change nothing: uvicorn would leave out what ends the jobs, and print a traceback."""
+        if not self.should_exit:
+            super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Give answers a moment to be taken, break off the others, and end."""
