@@ -426,7 +426,7 @@ def _relaxed(portrait: TrackedFace, motion: FaceMotion) -> float:
         float(weights[right] + weights[left])
         for weights in (portrait.blendshapes, motion.neutral_blendshapes, motion.blendshapes)
     )
-    # Of a face that hardly smiles weights are noise.
+    # The weights of a face that hardly smiles are noise.
     lack = max(own - max(rest, now), 0.0) / max(own, 2 * _LEAST_SMILE)
     return _RELAXED_SHARE * motion.presence * min(lack, 1.0)
 
