@@ -44,7 +44,7 @@ def moving_disc(width: int, height: int) -> RgbPainter:
 class _EncodedClips:
     """The files that were written last, by what they were written from; an encoder need not make them again."""
 
-    # Each of these is one file a clip.
+    # A clip of these kinds is one file.
     _SUFFIXES = frozenset({".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".ts", ".webm"})
     _MOST_BYTES = 32 << 20
 
