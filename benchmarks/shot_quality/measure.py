@@ -33,7 +33,7 @@ def found(clip: Spliced) -> tuple[list[int], float]:
     tiles = np.concatenate([tile_means(picture[None]) for picture in planes])
     detector = SceneCutDetector(MattingOptions().scene_cut_threshold)
     begun = process_time()
-    starts = [start for picture in tiles for start in detector.see(picture)] + detector.finish()
+    starts = [start for decided in detector.see(tiles) for start in decided] + detector.finish()
     spent = process_time() - begun
     return [number for number, start in enumerate(starts) if start], spent * 1e3 / len(tiles)
 

@@ -34,10 +34,12 @@ def flash(picture, strength=3.0):
     return np.clip(picture * (1 + strength * np.linspace(0.2, 1, picture.shape[-1])), 0, 1).astype(np.float32)
 
 
-def cuts(film, *, threshold=0.05):
+def cuts(film, *, threshold=0.05, gathered=1):
     """Numbers of the frames that begin a shot."""
     detector = SceneCutDetector(threshold)
-    starts = [start for picture in film for start in detector.see(picture)] + detector.finish()
+    batches = [np.stack(film[first : first + gathered]) for first in range(0, len(film), gathered)]
+    starts = [start for batch in batches for decided in detector.see(batch) for start in decided]
+    starts += detector.finish()
     assert len(starts) == len(film)
     return [number for number, start in enumerate(starts) if start]
 
@@ -106,7 +108,7 @@ def test_a_high_threshold_wants_more_of_the_picture():
 
 def test_only_a_frame_that_looks_new_waits_and_not_for_long():
     detector = SceneCutDetector(0.05)
-    decided = [len(detector.see(picture)) for picture in [*FIRST, *SECOND]]
+    decided = list(map(len, detector.see(np.stack([*FIRST, *SECOND]))))
     assert decided[:12] == [1] * 12
     assert decided[12 : 13 + LOOK_AHEAD_FRAMES] == [0] * LOOK_AHEAD_FRAMES + [LOOK_AHEAD_FRAMES + 1]
     assert decided[13 + LOOK_AHEAD_FRAMES :] == [1] * (11 - LOOK_AHEAD_FRAMES)
@@ -127,6 +129,22 @@ def test_every_frame_is_decided_once_whatever_comes(order, seed):
     pictures.append(rng.random(FIRST[0].shape, np.float32))
     found = cuts([pictures[number] for number in order])
     assert 0 not in found
+
+
+@pytest.mark.parametrize("gathered", [2, 7, 16, 64])
+def test_decisions_do_not_depend_on_how_frames_are_gathered(gathered):
+    share = np.linspace(0, 1, 14, dtype=np.float32)[:, None, None, None]
+    dissolve = (1 - share) * THIRD[0] + share * FIRST[0]
+    film = [
+        *FIRST,
+        *SECOND[:5],
+        flash(SECOND[5]),
+        *SECOND[5:],
+        *pan(PLACES[2], 30, speed=0),
+        *dissolve,
+        *pan(PLACES[0], 30, speed=0),
+    ]
+    assert cuts(film, gathered=gathered) == cuts(film)
 
 
 @pytest.mark.cuda

@@ -39,17 +39,22 @@ _STEPS_REMEMBERED = 12
 _OTHER_LIGHT = 1.25
 _DISSOLVE_CONTRAST = 0.35
 _DISSOLVE_FRAMES = (8, 16, 24)
+_COMPARED_AS_A_RULE = (1, *_DISSOLVE_FRAMES)
 _DISSOLVE_CHANGE, _DISSOLVE_UNMATCHED, _DISSOLVE_MISFIT, _DISSOLVE_PROGRESS = 0.5, 0.3, 0.3, 0.1
 _QUIET_FRAMES, _QUIET_AFTER_DISSOLVE = 16, 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Picture:
+    number: int
+    """Place among the frames that were seen."""
     luma: Luma
     spread: float
     """Standard deviation."""
     has_structure: bool
     """False where black, fog or a flash left nothing to compare."""
+    apart: dict[int, float]
+    """Mean absolute difference to the frames that many before it, for those that are compared as a rule."""
 
 
 class SceneCutDetector:
@@ -82,26 +87,58 @@ class SceneCutDetector:
         """Newness of the frame that waits first; None until it is compared."""
         self._number = 0
         self._quiet_until = LOOK_AHEAD_FRAMES
+        self._seen_count = 0
+        self._lumas: Luma | None = None
+        """[frames, rows, columns]: the last ones."""
 
-    def see(self, tiles: npt.NDArray[np.float32]) -> list[bool]:
-        """Look at the next frame.
+    def see(self, tiles: npt.NDArray[np.float32]) -> list[list[bool]]:
+        """Look at the next frames.
 
         Args:
-            tiles: float32 [3, rows, columns], RGB 0..1, of one size throughout: means of the picture's tiles
-                (``tile_means``), in the host's memory.
+            tiles: float32 [frames, 3, rows, columns], RGB 0..1, rows and columns the same throughout: means of the
+                pictures' tiles (``tile_means``), in the host's memory.
 
         Returns:
-            What is decided now, of the frames in order: True where a shot begins. Nothing while a frame waits for those
-            after it; then several at once. The first frame begins none.
+            For each frame what is decided once it is seen, of the frames in order: True where a shot begins. Nothing
+            while a frame waits for those after it; then several at once. The first frame begins none.
         """
         if self._threshold <= 0:
-            return [False]
-        self._waiting.append(_picture(tiles))
-        return self._decisions(is_last=False)
+            return [[False] for _ in tiles]
+        decided = []
+        for picture in self._pictures(tiles):
+            self._waiting.append(picture)
+            decided.append(self._decisions(is_last=False))
+        return decided
 
     def finish(self) -> list[bool]:
         """Decide of the frames that still wait, because no more come."""
         return self._decisions(is_last=True)
+
+    def _pictures(self, tiles: npt.NDArray[np.float32]) -> list[_Picture]:
+        """All at once: on a GPU each call into NumPy gives the interpreter to the threads of the other stages."""
+        red, green, blue = tiles[:, 0], tiles[:, 1], tiles[:, 2]
+        lumas: Luma = _LUMA[0] * red + _LUMA[1] * green + _LUMA[2] * blue
+        rows = lumas.reshape(len(lumas), -1)
+        spreads = rows.std(axis=1).tolist()
+        blown_out = (rows > _BLOWN_OUT).mean(axis=1).tolist()
+        earlier = 0 if self._lumas is None else len(self._lumas)
+        both = lumas if self._lumas is None else np.concatenate([self._lumas, lumas])
+        apart: list[dict[int, float]] = [{} for _ in lumas]
+        for frames in _COMPARED_AS_A_RULE:
+            first = max(frames, earlier)
+            if first < len(both):
+                change = np.abs(both[first:] - both[first - frames : len(both) - frames])
+                means = change.reshape(len(change), -1).mean(axis=1).tolist()
+                for at, mean in enumerate(means, first - earlier):
+                    apart[at][frames] = mean
+        self._lumas = both[-max(_COMPARED_AS_A_RULE) :]
+        begin, self._seen_count = self._seen_count, self._seen_count + len(lumas)
+        return [
+            _Picture(number, luma, spread, spread >= _FLAT and blown < 0.5, differences)
+            for number, luma, spread, blown, differences in zip(
+                range(begin, self._seen_count), lumas, spreads, blown_out, apart, strict=True
+            )
+        ]
 
     def _decisions(self, *, is_last: bool) -> list[bool]:
         decided: list[bool] = []
@@ -193,12 +230,6 @@ class SceneCutDetector:
         self._flat_before = None if picture.has_structure else picture
 
 
-def _picture(tiles: npt.NDArray[np.float32]) -> _Picture:
-    luma = np.tensordot(_LUMA, tiles, 1)
-    spread = float(luma.std())
-    return _Picture(luma, spread, spread >= _FLAT and float((luma > _BLOWN_OUT).mean()) < 0.5)
-
-
 def _is_lit_otherwise(first: _Picture, second: _Picture) -> bool:
     """True where light changed enough to change shadows, too."""
     darker, lighter = sorted((float(first.luma.mean()), float(second.luma.mean())))
@@ -206,7 +237,10 @@ def _is_lit_otherwise(first: _Picture, second: _Picture) -> bool:
 
 
 def _difference(first: _Picture, second: _Picture) -> float:
-    return float(np.abs(first.luma - second.luma).mean()) / max(min(first.spread, second.spread), _FLAT)
+    mean = second.apart.get(second.number - first.number)
+    if mean is None:
+        mean = float(np.abs(first.luma - second.luma).mean())
+    return mean / max(min(first.spread, second.spread), _FLAT)
 
 
 def _newness(first: _Picture, second: _Picture) -> float:

@@ -249,8 +249,7 @@ class StreamMatting:
         if batch.images is None or self.options.scene_cut_threshold <= 0:
             self._decided += [False] * len(batch)
             return
-        for tiles in batch.tiles:
-            decided = self._cuts.see(tiles[:3])
+        for decided in self._cuts.see(batch.tiles[:, :3]):
             self._decided += decided if self._waits else [any(decided)]
 
     def _infer_decided(self, batch: Batch) -> list[Matted]:
