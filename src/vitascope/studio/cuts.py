@@ -114,7 +114,7 @@ class CutFinder:
                     return
                 times.append(float((frame.pts - reader.origin_pts) * reader.info.time_base))
                 rgb = preprocess(frame, regions=regions, size=(max(size[0], 1), max(size[1], 1)))
-                answers = detector.see(np.asarray(tile_means(rgb[None]))[0])
+                [answers] = detector.see(np.asarray(tile_means(rgb[None])))
                 decided = self._note(cuts, times, decided, answers)
                 if len(times) % _FRAMES_BETWEEN_NEWS == 0:
                     cuts.looked_at_seconds = times[-1]
