@@ -277,7 +277,8 @@ def main() -> None:
             "date": time.strftime("%Y-%m-%d"),
         }
         print(row)
-        kept = [old for old in kept if (old["claim"], old["profile"]) != (name, options.profile)] + [row]
+        same = ("claim", "profile", "cores")
+        kept = [old for old in kept if any(old[key] != row[key] for key in same)] + [row]
         write_rows(RESULTS, kept)
 
 
