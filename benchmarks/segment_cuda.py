@@ -245,7 +245,7 @@ def copies(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
 def headset(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     """VR180 of 8192x4096 to packed alpha, against the decoder alone and the encoder alone."""
     del peer
-    frames = 240
+    frames = 600
     film = make_film(folder, "VR180", (8192, 4096), frames)
     for codec in ("h264", "h265"):
         out = folder / f"packed_{codec}.mp4"
