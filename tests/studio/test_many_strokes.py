@@ -63,7 +63,7 @@ def test_yaml_reads_none_of_the_strokes_and_each_state_of_a_file_is_read_once(vi
             read_hints(hints_path(video))
         assert sum(yaml_lines) <= 5
         assert [mark["at"] for mark in written.plain["marks"]] == [mark["at"] for mark in changed]
-    assert written.hints.marks[-1].line == COUNT + 4
+    assert written.hints.place(written.hints.marks[-1]) == f"film.hints.yaml:{COUNT + 4}"
 
 
 def test_what_is_wrong_in_a_long_file_is_found_once_and_with_its_line(video, yaml_lines):
@@ -151,9 +151,9 @@ def test_what_is_read_without_yaml_is_what_yaml_reads(tmp_path_factory, lines, b
     assert quick == slow
     if isinstance(quick, Hints):
         assert json.dumps(quick.model_dump(mode="json")) == json.dumps(slow.model_dump(mode="json"))
-        assert [one.line for one in (*quick.people, *quick.marks)] == [
-            one.line for one in (*slow.people, *slow.marks)
-        ]
+        assert list(map(quick.place, (*quick.people, *quick.marks, *quick.never))) == list(
+            map(slow.place, (*slow.people, *slow.marks, *slow.never))
+        )
 
 
 class Table:
@@ -213,11 +213,11 @@ def test_all_strokes_of_a_frame_read_the_video_once(tmp_path, monkeypatch):
     )
     table = Table()
     table.facts = SimpleNamespace(fingerprint=str(tmp_path))
-    marks = Hints.model_validate(
+    hints = Hints.model_validate(
         {"marks": [stroke(0.5, stroke=[[x / 100, 0.5]]) for x in range(100)], "label": ""}
-    ).marks
+    )
     carried = carried_strokes(
-        clip, marks, table, regions=[Region(0, 0, 96, 64)], rotation_degrees=0, moment=0.5
+        clip, hints.painted, table, regions=[Region(0, 0, 96, 64)], rotation_degrees=0, moment=0.5
     )
     assert len(carried) == 1  # they were painted over one another
     assert len(opened) == 1
