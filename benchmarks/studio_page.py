@@ -426,16 +426,15 @@ def dense_strokes(clip: Path, folder: Path, profile: str, rounds: int) -> dict[s
         studio.picture(film, 0.0, revision)
         without = [timed(lambda at=at: studio.picture(film, 2 + at, revision))[0] for at in range(rounds)]
 
-        def save(method: str, **what: Any) -> tuple[float, str]:
+        def save(over: Studio, method: str, **what: Any) -> tuple[float, str]:
             body = what | {"revision": revision, "window": "benchmark"}
-            seconds, (answer, _) = timed(lambda: beside.ask(method, path, body))
+            seconds, (answer, _) = timed(lambda: over.ask(method, path, body))
             return seconds, json.loads(answer)["revision"]
 
-        beside = Studio(studio.process, studio.address)
         marks = many_marks(round(0.8 * rate), rate)
-        _, revision = save("PUT", hints={"marks": marks})
+        _, revision = save(studio, "PUT", hints={"marks": marks})
         first_seconds, _ = timed(lambda: studio.picture(film, 0.4, revision))
-        saving, showing = [], []
+        saving, showing, beside = [], [], Studio(studio.process, studio.address)
         for number in range(2 * rounds):
             # Somebody scrubs while they paint: a picture of a neighbour is under way.
             scrubbing = threading.Thread(
@@ -444,7 +443,7 @@ def dense_strokes(clip: Path, folder: Path, profile: str, rounds: int) -> dict[s
             scrubbing.start()
             more = {**marks[0], "at": round(10 / rate, 4), "stroke": [[0.3, number / 100], [0.6, 0.5]]}
             one = {"splices": [{"section": "marks", "at": STROKES + number, "insert": [more]}]}
-            seconds, now = save("PATCH", changes=one)
+            seconds, now = save(beside, "PATCH", changes=one)
             saving.append(seconds)
             scrubbing.join()
             revision = now
