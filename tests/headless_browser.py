@@ -6,9 +6,10 @@ import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Playwright
+    from playwright.sync_api import Browser, ConsoleMessage, Error, Playwright, Request
     from playwright.sync_api import Page as BrowserPage
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -37,8 +38,12 @@ def start_browser(playwright: Playwright, *, draws_3d: bool = False) -> Browser:
     )
 
 
+_resting: WeakKeyDictionary[Browser, dict[bool, BrowserPage]] = WeakKeyDictionary()
+"""An empty page of each browser, for desks and for phones: a new one takes two processes, and compiles all scripts."""
+
+
 class Page:
-    """One page, closed with the ``with`` block; it knows nothing of what other pages keep (cookies, storage).
+    """One page, given back with the ``with`` block; it knows nothing of what other pages keep (cookies, storage).
 
     Args:
         browser: Where it is opened.
@@ -46,6 +51,7 @@ class Page:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
+        self._is_phone = self._is_usual = False
         self._before: list[str] = []
         self._requests: list[str] = []
         self._complaints: list[str] = []
@@ -55,8 +61,23 @@ class Page:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        if self._shown is not None and self._browser.is_connected():
+        if self._shown is None or not self._browser.is_connected():
+            return
+        others = _resting.setdefault(self._browser, {})
+        if not self._is_usual or any(failure) or self._is_phone in others:
             self._shown.context.close()
+            return
+        self._shown.evaluate(
+            "try { localStorage.clear(); sessionStorage.clear(); } catch { /* of a file */ }"
+        )
+        self._shown.remove_listener("request", self._requested)
+        self._shown.remove_listener("console", self._told)
+        self._shown.remove_listener("pageerror", self._failed)
+        self._shown.emulate_media(media="null")
+        self._shown.goto("about:blank")
+        self._shown.mouse.move(0, 0)
+        self._shown.context.clear_cookies()
+        others[self._is_phone] = self._shown
 
     @property
     def shown(self) -> BrowserPage:
@@ -78,19 +99,28 @@ class Page:
         """
         size = {"width": width, "height": height}
         if self._shown is None:
-            context = self._browser.new_context(viewport=size, is_mobile=is_phone, has_touch=is_phone, **how)
-            context.set_default_timeout(_SECONDS * 1e3)
-            for script in self._before:
-                context.add_init_script(script)
-            self._shown = context.new_page()
-            self._shown.on("request", lambda request: self._requests.append(request.url))
+            self._is_phone, self._is_usual = is_phone, not self._before and not how
+            resting = _resting.get(self._browser, {})
+            self._shown = resting.pop(is_phone, None) if self._is_usual else None
+            if self._shown is None:
+                context = self._browser.new_context(is_mobile=is_phone, has_touch=is_phone, **how)
+                context.set_default_timeout(_SECONDS * 1e3)
+                for script in self._before:
+                    context.add_init_script(script)
+                self._shown = context.new_page()
+            self._shown.on("request", self._requested)
             self._shown.on("console", self._told)
-            self._shown.on("pageerror", lambda error: self._complaints.append(str(error)))
-        else:
-            self._shown.set_viewport_size(size)
+            self._shown.on("pageerror", self._failed)
+        self._shown.set_viewport_size(size)
         self._requests.clear()
         self._complaints.clear()
         self._shown.goto(address)
+
+    def _requested(self, request: Request) -> None:
+        self._requests.append(request.url)
+
+    def _failed(self, error: Error) -> None:
+        self._complaints.append(str(error))
 
     def _told(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning", "assert"):

@@ -94,7 +94,9 @@ class HeadsetPage(StudioPage):
 
     def pixels(self) -> npt.NDArray[np.uint8]:
         """What is drawn next: uint8 [H, W, 4], RGBA, premultiplied, the first row on top."""
-        self.value("(window.pixels = null, window.wantsPixels = true)")
+        self.value(
+            "window.pixels = null, window.wantsPixels = true, window.dispatchEvent(new Event('resize'))"
+        )
         found: dict[str, Any] = self.until("window.pixels")
         rows = np.frombuffer(base64.b64decode(found["bytes"]), np.uint8)
         return rows.reshape(found["height"], found["width"], 4)[::-1]

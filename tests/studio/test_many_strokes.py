@@ -21,7 +21,12 @@ from vitascope.segmentation.people import choice as choice_module
 from vitascope.segmentation.people import strokes as strokes_module
 from vitascope.segmentation.people.choice import Choice, Rule
 from vitascope.segmentation.people.strokes import carried_strokes, stroke_bounds
-from vitascope.studio.corrections import hints_path, read_corrections, write_corrections
+from vitascope.studio.corrections import (
+    change_corrections,
+    hints_path,
+    read_corrections,
+    write_corrections,
+)
 
 COUNT = 15_000
 """Strokes where each is looked at; a file of hints holds 100,000 and more."""
@@ -63,7 +68,7 @@ def test_yaml_reads_none_of_the_strokes_and_each_state_of_a_file_is_read_once(vi
             read_hints(hints_path(video))
         assert sum(yaml_lines) <= 5
         assert [mark["at"] for mark in written.plain["marks"]] == [mark["at"] for mark in changed]
-    assert written.hints.marks[-1].line == COUNT + 4
+    assert written.hints.place(written.hints.marks[-1]) == f"film.hints.yaml:{COUNT + 4}"
 
 
 def test_what_is_wrong_in_a_long_file_is_found_once_and_with_its_line(video, yaml_lines):
@@ -151,9 +156,9 @@ def test_what_is_read_without_yaml_is_what_yaml_reads(tmp_path_factory, lines, b
     assert quick == slow
     if isinstance(quick, Hints):
         assert json.dumps(quick.model_dump(mode="json")) == json.dumps(slow.model_dump(mode="json"))
-        assert [one.line for one in (*quick.people, *quick.marks)] == [
-            one.line for one in (*slow.people, *slow.marks)
-        ]
+        assert list(map(quick.place, (*quick.people, *quick.marks, *quick.never))) == list(
+            map(slow.place, (*slow.people, *slow.marks, *slow.never))
+        )
 
 
 class Table:
@@ -213,14 +218,70 @@ def test_all_strokes_of_a_frame_read_the_video_once(tmp_path, monkeypatch):
     )
     table = Table()
     table.facts = SimpleNamespace(fingerprint=str(tmp_path))
-    marks = Hints.model_validate(
+    hints = Hints.model_validate(
         {"marks": [stroke(0.5, stroke=[[x / 100, 0.5]]) for x in range(100)], "label": ""}
-    ).marks
+    )
     carried = carried_strokes(
-        clip, marks, table, regions=[Region(0, 0, 96, 64)], rotation_degrees=0, moment=0.5
+        clip, hints.painted, table, regions=[Region(0, 0, 96, 64)], rotation_degrees=0, moment=0.5
     )
     assert len(carried) == 1  # they were painted over one another
     assert len(opened) == 1
+
+
+def test_one_more_stroke_carries_those_of_its_frame_and_no_others(tmp_path, monkeypatch):
+    video = write_clip(tmp_path / "film.mp4", frame_count=24)
+    table = Table()
+    table.facts = SimpleNamespace(fingerprint=str(tmp_path))
+    carried, carry = [], strokes_module._carried
+    monkeypatch.setattr(
+        strokes_module,
+        "_carried",
+        lambda pts, greys, painted, *where: (
+            carried.append(len(painted)) or carry(pts, greys, painted, *where)
+        ),
+    )
+
+    def pictured(corrections):
+        carried.clear()
+        found = carried_strokes(
+            video,
+            corrections.hints.painted,
+            table,
+            regions=[Region(0, 0, 96, 64)],
+            rotation_degrees=0,
+            moment=0.4,
+        )
+        return len(found), sorted(carried)
+
+    def changed(corrections, section, at, *items, remove=0):
+        splice = {"section": section, "at": at, "insert": list(items), "remove": remove}
+        return change_corrections(video, {"splices": [splice]}, revision=corrections.revision)
+
+    dense = [stroke(number % 12 / 15, stroke=[[number / 1200, 0.5]]) for number in range(1200)]
+    first = write_corrections(video, {"marks": dense}, revision="none")
+    assert pictured(first) == (7, [100] * 7)  # those around the moment
+    more = changed(first, "marks", 1200, stroke(0.4, stroke=[[0.1, 0.1], [0.9, 0.9]]))
+    assert pictured(more) == (7, [101])
+    # Who is in the video stands before them in the file: they move on by two lines, and are the same.
+    without_her = changed(more, "people", 0, {"exclude": [1]})
+    assert all(one is other for one, other in zip(without_her.hints.marks, more.hints.marks, strict=True))
+    assert without_her.hints.place(without_her.hints.marks[0]).endswith(":7")
+    assert pictured(without_her) == (7, [])
+    assert pictured(changed(without_her, "marks", 1200, remove=1)) == (7, [])  # undo finds what was there
+    # A stroke in their midst, and one that is another one though there are as many.
+    other = changed(read_corrections(video), "marks", 606, stroke(0.4, stroke=[[0.2, 0.2]]), remove=1)
+    assert pictured(other) == (7, [100])
+
+
+def test_rows_of_strokes_that_stay_are_looked_at_once(video, monkeypatch):
+    looked, is_item = [], hints_module.is_item
+    monkeypatch.setattr(hints_module, "is_item", lambda line: looked.append(1) or is_item(line))
+    now = write_corrections(video, {"marks": [stroke(number) for number in range(500)]}, revision="none")
+    for number in range(3):
+        splice = {"section": "marks", "at": 500 + number, "insert": [stroke(3.5)]}
+        now = change_corrections(video, {"splices": [splice]}, revision=now.revision)
+    assert len(looked) == 500
+    assert hints_path(video).read_bytes().count(b"\n  - ") == 503
 
 
 def test_rules_are_not_compared_each_with_each(monkeypatch):

@@ -85,8 +85,9 @@ VIDEOS = [
 
 
 @pytest.fixture
-def page(browser_3d):
-    with StudioPage(browser_3d) as opened:
+def page(request, video):
+    """Only the page for headsets draws in three dimensions, which costs a CPU most of its time."""
+    with StudioPage(request.getfixturevalue("browser_3d" if video.is_vr else "browser")) as opened:
         yield opened
 
 

@@ -32,9 +32,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -88,8 +91,6 @@ class Timed(Section):
 
     from_: Seconds = Field(0.0, alias="from")
     to: Seconds | None = None
-    line: int = Field(0, exclude=True)
-    """Its line in the file; 0 for one that was made in Python."""
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -159,6 +160,11 @@ class Hints(Section):
     never: Annotated[tuple[Region, ...], _AsTuple] = ()
     edges: EdgeSettings | None = None
     """Those that are set here act, under what flags say; see ``load_settings``."""
+    lines: dict[str, Any] = Field(default_factory=dict, exclude=True)
+    """Of each section the lines of its items in the file, as sequences of int; none of what was made in Python.
+
+    They are not the items' own, so that items stay the same ones when those before them come and go.
+    """
     edge_lines: dict[str, int] = Field(default_factory=dict, exclude=True)
     """The line of each in the file."""
     label: str = Field("hints", exclude=True)
@@ -169,9 +175,41 @@ class Hints(Section):
         """True when it must be known who is who, and where shots end."""
         return bool(self.people or self.marks)
 
+    @cached_property
+    def painted(self) -> tuple[tuple[Mark, ...], ...]:
+        """Strokes of the same frame, eye and times, in their order; in the order of the film."""
+        strokes = [mark for mark in self.marks if mark.stroke is not None]
+        alike = groupby(sorted(strokes, key=attrgetter("at")), attrgetter("at", "eye", "from_", "to"))
+        return tuple(tuple(group) for _, group in alike)
+
+    @cached_property
+    def pointed(self) -> tuple[Mark, ...]:
+        """Marks that are no strokes: clicks and boxes."""
+        return tuple(mark for mark in self.marks if mark.stroke is None)
+
+    @cached_property
+    def last(self) -> tuple[float, Timed] | None:
+        """When the hint begins that begins last, in seconds, and that hint; None where there is none."""
+        first = itemgetter(0)
+        begins: list[tuple[float, Timed]] = [
+            *((mark.at, mark) for mark in self.marks),
+            *((hint.from_, hint) for hint in (*self.people, *self.never)),
+        ]
+        return max(begins, key=first, default=None)
+
     def place(self, hint: Timed) -> str:
         """The place of a hint, for messages: ``film.hints.yaml:12``."""
-        return f"{self.label}:{hint.line}" if hint.line else self.label
+        line = self.line_of.get(id(hint))
+        return self.label if line is None else f"{self.label}:{line}"
+
+    @cached_property
+    def line_of(self) -> dict[int, int]:
+        """The line of each item that was read from a file, by its identity."""
+        return {
+            id(hint): line
+            for name, lines in self.lines.items()
+            for hint, line in zip(getattr(self, name), lines, strict=True)
+        }
 
 
 class Splice(Section):
@@ -218,6 +256,23 @@ def hints_in(content: bytes, path: Path) -> Hints:
     Raises:
         ConfigError: Something in it is no hint; names line and field.
     """
+    return _found(content, path).hints
+
+
+class _Found(NamedTuple):
+    """What a content holds."""
+
+    hints: Hints
+    rows: Mapping[str, list[str]] | None = None
+    """The row of each item, by section, where they were looked at."""
+
+
+_known: OrderedDict[tuple[Path, bytes], _Found | str] = OrderedDict()
+"""What a content holds, or what is wrong with it; the one that was asked for last is last."""
+_knowing = threading.Lock()
+
+
+def _found(content: bytes, path: Path) -> _Found:
     key = _key(content, path)
     with _knowing:
         found = _known.get(key)
@@ -225,7 +280,7 @@ def hints_in(content: bytes, path: Path) -> Hints:
             _known.move_to_end(key)
     if found is None:
         try:
-            found = _read(path, content)
+            found = _Found(_read(path, content))
         except ConfigError as error:
             found = str(error)
         _remember(key, found)
@@ -234,16 +289,11 @@ def hints_in(content: bytes, path: Path) -> Hints:
     return found
 
 
-_known: OrderedDict[tuple[Path, bytes], Hints | str] = OrderedDict()
-"""Hints of a content, or what is wrong with them; the one that was asked for last is last."""
-_knowing = threading.Lock()
-
-
 def _key(content: bytes, path: Path) -> tuple[Path, bytes]:
     return path, blake2b(content).digest()
 
 
-def _remember(key: tuple[Path, bytes], found: Hints | str) -> None:
+def _remember(key: tuple[Path, bytes], found: _Found | str) -> None:
     with _knowing:
         _known[key] = found
         _known.move_to_end(key)
@@ -258,14 +308,15 @@ def _read(path: Path, content: bytes) -> Hints:
     for name in (*_SECTIONS, "edges"):
         if data.get(name) is None:
             data.pop(name, None)
-        for number, hint in enumerate(data.get(name, ()) if isinstance(data.get(name), list) else ()):
-            if isinstance(hint, dict):
-                hint["line"] = lines[name, number]
+    items = {name: data[name] for name in _SECTIONS if isinstance(data.get(name), list)}
+    item_lines = {name: [lines[name, number] for number in range(len(held))] for name, held in items.items()}
     try:
         edge_lines = {
             str(place[1]): line for place, line in lines.items() if place[:1] == ("edges",) and place[1:]
         }
-        return Hints.model_validate({**data, "label": path.name, "edge_lines": edge_lines})
+        return Hints.model_validate(
+            {**data, "label": path.name, "lines": item_lines, "edge_lines": edge_lines}
+        )
     except ValidationError as error:
         place = tuple(error.errors()[0]["loc"])
         raise ConfigError(f"{path}{_line(place, lines)}: {told(error)}") from error
@@ -324,11 +375,11 @@ def changed_hints(content: bytes, path: Path, changes: HintChanges, *, video: st
     Raises:
         ConfigError: Something in either is no hint, a place is none, or they are more than a file may hold.
     """
-    hints, old = hints_in(content, path), _rows(content)
+    hints, rows = _found(content, path)
     if hints.video not in (None, video):
         raise ConfigError(f"{path}: these are hints for {hints.video}, not for {video}")
     items: dict[str, list[Timed]] = {name: list(getattr(hints, name)) for name in _SECTIONS}
-    rows = {name: [_kept_row(hint, old) for hint in items[name]] for name in _SECTIONS}
+    rows = {name: rows[name].copy() for name in _SECTIONS} if rows else _rows_of(hints, content)
     for splice in changes.splices:
         name, begin, end = splice.section, splice.at, splice.at + splice.remove
         if end > len(items[name]):
@@ -342,16 +393,16 @@ def changed_hints(content: bytes, path: Path, changes: HintChanges, *, video: st
     made, bare = _laid_out(frame, rows, head=head), _laid_out(frame, {}, head=head)
     read = _read(path, bare)
     known = {name: getattr(read, name) for name in read.model_fields_set}
+    lines: dict[str, Sequence[int]] = {}
     row = first = _head(frame, head=head).count("\n")  # rows before the next section
     for name in _SECTIONS:
         if items[name]:
-            known[name] = tuple(
-                hint if hint.line == line else hint.model_copy(update={"line": line})
-                for line, hint in enumerate(items[name], row + 2)
-            )
+            known[name] = tuple(items[name])
+            lines[name] = range(row + 2, row + 2 + len(items[name]))
             row += 1 + len(items[name])
     known["edge_lines"] = {name: line + row - first for name, line in read.edge_lines.items()}
-    _remember(_key(made, path), Hints.model_construct(set(known), **known))
+    known["lines"] = lines
+    _remember(_key(made, path), _Found(Hints.model_construct(set(known), **known), rows))
     return made
 
 
@@ -370,17 +421,18 @@ def _row_of(hint: Timed) -> str:
     return f"  - {display(_plain(hint))}"
 
 
-def _rows(content: bytes) -> list[str]:
-    """The rows of a file, counted as YAML counts them; none of one in UTF-16."""
+def _rows_of(hints: Hints, content: bytes) -> dict[str, list[str]]:
+    """The row of each item in the file that it was read from, where it has one of its own; else a new one."""
     try:
-        return content.decode("utf-8").splitlines()
+        # They are counted as YAML counts them.
+        rows = content.decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        return []
+        rows = []  # of one in UTF-16
 
+    def row_of(hint: Timed, line: int) -> str:
+        return rows[line - 1] if rows and is_item(rows[line - 1]) else _row_of(hint)
 
-def _kept_row(hint: Timed, rows: Sequence[str]) -> str:
-    """The row of a hint in the file that it was read from, where it has one of its own; else a new one."""
-    return rows[hint.line - 1] if rows and is_item(rows[hint.line - 1]) else _row_of(hint)
+    return {name: list(map(row_of, getattr(hints, name), hints.lines.get(name, ()))) for name in _SECTIONS}
 
 
 def _head(hints: Hints, *, head: str) -> str:

@@ -110,13 +110,12 @@ class Keeping:
         """The hints for this film; none where the settings name none."""
         video, length = self.reader.info.path, self.reader.info.duration_seconds
         hints = hints_of(self.settings, video)
-        for hint in (*hints.people, *hints.marks, *hints.never):
-            moment = hint.at if isinstance(hint, Mark) else hint.from_
-            if length is not None and moment > length:
-                raise UsageError(
-                    f"{hints.place(hint)}: {moment:g} s lies beyond the end of {video.name}, "
-                    f"which is {length:.1f} s long"
-                )
+        moment, hint = hints.last or (0.0, None)
+        if length is not None and hint is not None and moment > length:
+            raise UsageError(
+                f"{hints.place(hint)}: {moment:g} s lies beyond the end of {video.name}, "
+                f"which is {length:.1f} s long"
+            )
         return hints
 
     @cached_property
@@ -144,12 +143,11 @@ class Keeping:
         if hints.never:
             origin = float(self.reader.origin_pts * info.time_base)
             layers.append(RegionLayer(hints.never, origin_seconds=origin, eyes=eyes))
-        strokes = [mark for mark in hints.marks if mark.stroke is not None]
-        if strokes:
+        if hints.painted:
             assert table is not None  # marks need it
             carried = carried_strokes(
                 info.path,
-                strokes,
+                hints.painted,
                 table,
                 regions=eye_regions(info.width, info.height, self.vr.layout),
                 rotation_degrees=info.rotation_degrees,
@@ -194,12 +192,14 @@ class Keeping:
             seen = blake2b(digest_size=20)  # whose each cell is makes no difference
         if self.settings.people.keep_held:
             reaching.append(("held things",))
-        strokes = [mark for mark in hints.marks if mark.stroke is not None]
-        assert table is not None or not strokes  # marks need it
-        bounds = stroke_bounds(strokes, table) if table is not None else ()
-        for mark, (begin, end) in zip(strokes, bounds, strict=True):
+        assert table is not None or not hints.painted  # marks need it
+        firsts = [group[0] for group in hints.painted]
+        bounds = stroke_bounds(firsts, table) if table is not None else ()
+        for group, (begin, end) in zip(hints.painted, bounds, strict=True):
             if (times := within(begin, end)) is not None:
-                reaching.append(("stroke", times, mark.at, mark.do, mark.stroke, mark.radius, mark.eye))
+                reaching += [
+                    ("stroke", times, mark.at, mark.do, mark.stroke, mark.radius, mark.eye) for mark in group
+                ]
         for region in hints.never:
             if (times := within(*_times(region))) is not None:
                 reaching.append(("never", times, region.polygon, region.eye))
@@ -220,9 +220,8 @@ class Keeping:
             flag = f"{self.hints.place(hint)}: {'keep' if hint.keep is not None else 'exclude'}"
             numbers = numbers_of(named, self.table.people, video=name, flag=flag)
             rules.append(self._rule(hint, numbers, keeps=hint.keep is not None))
-        for mark in self.hints.marks:
-            if mark.stroke is None:
-                rules.append(self._rule(mark, frozenset({self._marked(mark)}), keeps=mark.do == "keep"))
+        for mark in self.hints.pointed:
+            rules.append(self._rule(mark, frozenset({self._marked(mark)}), keeps=mark.do == "keep"))
         return Choice(tuple(rules))
 
     def _rule(self, hint: PeopleRule | Mark, numbers: frozenset[int], *, keeps: bool) -> Rule:

@@ -13,7 +13,8 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -104,7 +105,7 @@ class StrokeLayer:
 
 def carried_strokes(
     video: Path,
-    marks: Sequence[Mark],
+    painted: Sequence[tuple[Mark, ...]],
     table: PeopleTable,
     *,
     regions: Sequence[Region],
@@ -117,7 +118,7 @@ def carried_strokes(
 
     Args:
         video: The film.
-        marks: Those with a stroke.
+        painted: All strokes of the film, as ``Hints.painted``.
         table: Where its shots begin and end.
         regions: Where each eye lies in a frame.
         rotation_degrees: Clockwise turn that makes the picture upright.
@@ -129,40 +130,32 @@ def carried_strokes(
         InputError: The film cannot be read.
     """
     wanted: list[tuple[tuple[Mark, ...], _Stretch]] = []
-    for painted, bounds in _painted_together(marks, table):
+    firsts = [group[0] for group in painted]
+    for group, bounds in zip(painted, stroke_bounds(firsts, table), strict=True):
         if span is not None and not (bounds[0] < span[1] and span[0] < bounds[1]):
             continue
         if moment is not None:
             if not bounds[0] - _NEARBY_SECONDS <= moment <= bounds[1] + _NEARBY_SECONDS:
                 continue
             # By whole seconds: whoever looks at frame after frame need not carry the stroke for each.
-            way, at = moment - painted[0].at, painted[0].at
+            way, at = moment - group[0].at, group[0].at
             first, last = at + min(math.floor(way), 0), at + max(math.ceil(way), 0)
             bounds = max(bounds[0], first - _NEARBY_SECONDS), min(bounds[1], last + _NEARBY_SECONDS)
-        wanted.append((painted, _Stretch(video, table.facts.fingerprint, *bounds)))
+        wanted.append((group, _Stretch(video, table.facts.fingerprint, *bounds)))
     carried: dict[int, tuple[Stroked, ...]] = {}
     with _Pictures(video, tuple(regions), rotation_degrees) as pictures:
         # In the order of the film: its pictures are read once.
         for place in sorted(range(len(wanted)), key=lambda place: wanted[place][1]):
-            painted, stretch = wanted[place]
-            same = tuple(mark.model_copy(update={"line": 0}) for mark in painted)
-            key = (stretch, same, tuple(regions), rotation_degrees, eyes)
-            if (known := _recall(key)) is None:
-                at = painted[0].at
+            group, stretch = wanted[place]
+            # With the last of them an earlier state of a frame is found, too, as undo asks for it.
+            key = (stretch, tuple(regions), rotation_degrees, eyes, group[0].at, len(group), group[-1])
+            if (known := _recall(key, group)) is None:
+                at = group[0].at
                 pts, greys = pictures.between(stretch.begin_seconds, stretch.end_seconds, at)
-                known = _carried(pts, greys, painted, table.pts_at(at), eyes)
-                _remember(key, known)
+                known = _carried(pts, greys, group, table.pts_at(at), eyes)
+                _remember(key, group, known)
             carried[place] = known
     return [one for place in range(len(wanted)) for one in carried[place]]
-
-
-def _painted_together(
-    marks: Sequence[Mark], table: PeopleTable
-) -> Iterator[tuple[tuple[Mark, ...], tuple[float, float]]]:
-    """Strokes of the same frame, times and eye, in their order; and from when to when they act."""
-    bounded = sorted(zip(marks, stroke_bounds(marks, table), strict=True), key=lambda one: one[0].at)
-    for (_, _, bounds), group in groupby(bounded, key=lambda one: (one[0].at, one[0].eye, one[1])):
-        yield tuple(mark for mark, _ in group), bounds
 
 
 def stroke_bounds(marks: Sequence[Mark], table: PeopleTable) -> Iterator[tuple[float, float]]:
@@ -196,20 +189,24 @@ class _Stretch(NamedTuple):
     end_seconds: float
 
 
-_remembered: OrderedDict[tuple[object, ...], tuple[Stroked, ...]] = OrderedDict()
+_remembered: OrderedDict[tuple[object, ...], tuple[tuple[Mark, ...], tuple[Stroked, ...]]] = OrderedDict()
+"""Strokes of a frame, and what became of them."""
 _remembering = threading.Lock()
 
 
-def _recall(key: tuple[object, ...]) -> tuple[Stroked, ...] | None:
+def _recall(key: tuple[object, ...], painted: tuple[Mark, ...]) -> tuple[Stroked, ...] | None:
     with _remembering:
-        if key in _remembered:
-            _remembered.move_to_end(key)
-        return _remembered.get(key)
+        known = _remembered.get(key)
+        # Marks that stayed are the same ones, which is soon seen; to hash thousands of them is not soon done.
+        if known is None or known[0] != painted:
+            return None
+        _remembered.move_to_end(key)
+        return known[1]
 
 
-def _remember(key: tuple[object, ...], carried: tuple[Stroked, ...]) -> None:
+def _remember(key: tuple[object, ...], painted: tuple[Mark, ...], carried: tuple[Stroked, ...]) -> None:
     with _remembering:
-        _remembered[key] = carried
+        _remembered[key] = painted, carried
         while len(_remembered) > _MOST_REMEMBERED:
             _remembered.popitem(last=False)
 
@@ -329,13 +326,21 @@ def _drawn(painted: Sequence[Mark], size: tuple[int, int]) -> tuple[FloatMap | N
     fine = 4
     canvas = np.zeros((size[0] * fine, size[1] * fine), np.uint8)
     removes, adds = 1, 2
-    for mark in painted:
-        assert mark.stroke is not None
-        points = np.rint(np.array(mark.stroke) * (canvas.shape[1], canvas.shape[0])).astype(np.int32)
-        radius, color = max(round(mark.radius * canvas.shape[1]), 1), adds if mark.do == "keep" else removes
-        cv2.polylines(canvas, [points], isClosed=False, color=color, thickness=2 * radius)
-        for point in points:
-            cv2.circle(canvas, (int(point[0]), int(point[1])), radius, color, -1)
+    # A dot is a line that ends where it begins: lines have round ends.
+    lines = [mark.stroke if len(mark.stroke) > 1 else mark.stroke * 2 for mark in painted if mark.stroke]
+    shares = np.array(list(chain.from_iterable(lines)))
+    points = np.rint(shares * (canvas.shape[1], canvas.shape[0])).astype(np.int32)
+    ends = np.cumsum([len(line) for line in lines])
+    split = iter(np.split(points, ends[:-1]))
+    # All that one brush paints in one go is one call, which holds up nobody else.
+    for (radius, do), run in groupby(painted, attrgetter("radius", "do")):
+        cv2.polylines(
+            canvas,
+            list(islice(split, len(tuple(run)))),
+            isClosed=False,
+            color=adds if do == "keep" else removes,
+            thickness=2 * max(round(radius * canvas.shape[1]), 1),
+        )
 
     def covered(color: int) -> FloatMap | None:
         own = canvas == color

@@ -47,7 +47,7 @@ class HeadsetPage {
     } catch (problem) { $("why").textContent = `The headset refuses: ${problem.message}`; await this.session.end(); }
   }
 
-  #ended() { $("enter").textContent = BUTTONS[this.mode]; this.#draw(); }
+  #ended() { this.seen = null; $("enter").textContent = BUTTONS[this.mode]; this.#draw(); }
 
   #eyes() {
     $("eyes").hidden = this.view.eyes < 2;
@@ -64,11 +64,15 @@ class HeadsetPage {
       const canvas = $("people"), scale = Math.min(devicePixelRatio, 2);
       const width = Math.round(canvas.clientWidth * scale), height = Math.round(canvas.clientHeight * scale);
       if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
-      this.view.take(this.video);
-      this.view.gl.bindFramebuffer(this.view.gl.FRAMEBUFFER, null);
-      this.view.clear();
-      const { projection, turn } = cameraOf(this.look, width / Math.max(height, 1));
-      this.view.draw({ x: 0, y: 0, width, height }, projection, turn, this.eye);
+      // What stays as it is is not drawn again: a paused video would keep a fan running.
+      const { yaw, pitch, fov } = this.look, seen = [yaw, pitch, fov, this.eye, width, height].join();
+      if (this.view.take(this.video) || seen !== this.seen) {
+        this.seen = seen;
+        this.view.gl.bindFramebuffer(this.view.gl.FRAMEBUFFER, null);
+        this.view.clear();
+        const { projection, turn } = cameraOf(this.look, width / Math.max(height, 1));
+        this.view.draw({ x: 0, y: 0, width, height }, projection, turn, this.eye);
+      }
       this.#clock();
       this.#draw();
     });
@@ -76,6 +80,9 @@ class HeadsetPage {
 
   #clock() {
     const { video } = this, seconds = video.duration || 0;
+    const told = [video.currentTime, seconds, video.paused].join();
+    if (told === this.told) return;
+    this.told = told;
     $("clock").textContent = `${clock(video.currentTime, 1)} / ${clock(seconds)}`;
     if (Number($("time").max) !== seconds) $("time").max = seconds;
     if (document.activeElement !== $("time") || !video.paused) $("time").value = video.currentTime;
@@ -101,6 +108,7 @@ class HeadsetPage {
     $("play").addEventListener("click", () => this.#toggle());
     $("enter").addEventListener("click", () => (this.session.session ? this.session.end() : this.#enter()));
     $("time").addEventListener("input", () => { this.video.currentTime = Number($("time").value); });
+    window.addEventListener("resize", () => { this.seen = null; });
     navigator.xr?.addEventListener("devicechange", () => this.#headset());
     document.addEventListener("keydown", (event) => {
       if (event.key === " " && !event.target.matches("button, input, a")) { event.preventDefault(); this.#toggle(); }

@@ -124,14 +124,15 @@ export class PeopleView {
 
   // Take over the video's picture, where it is another one than before.
   take(video) {
-    if (!this.facts || video.readyState < 2 || video.seeking || !video.videoWidth) return;
-    if (this.shownAt !== null && Math.abs(video.currentTime - this.shownAt) < LEAST_STEP) return;
+    if (!this.facts || video.readyState < 2 || video.seeking || !video.videoWidth) return false;
+    if (this.shownAt !== null && Math.abs(video.currentTime - this.shownAt) < LEAST_STEP) return false;
     const { gl } = this;
     this.shownAt = video.currentTime;
     gl.bindTexture(gl.TEXTURE_2D, this.texture);
     gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE, video);
     this.hasPicture = true;
     if (!this.isTold) this.#tell(video);
+    return true;
   }
 
   // Which colour the mattes have: that of the larger sum, as in unpack_discs; until somebody is seen, red.

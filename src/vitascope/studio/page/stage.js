@@ -184,19 +184,8 @@ export class Stage {
     const pen = canvas.getContext("2d");
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.clearRect(0, 0, width, height);
-    pen.lineCap = pen.lineJoin = "round";
     if (this.mode !== "paints") return;
-    const paint = (points, radius, removes, alpha) => {
-      pen.globalAlpha = alpha;
-      pen.strokeStyle = removes ? "#ff5a4f" : "#35d68a";
-      pen.lineWidth = 2 * radius * width;
-      pen.beginPath();
-      for (const [x, y] of points.length > 1 ? points : [points[0], points[0]]) pen.lineTo(x * width, y * height);
-      pen.stroke();
-      pen.globalAlpha = 1;
-    };
-    // What a saved stroke did is in the picture by now; a line says where it is.
-    if (!this.asked()?.look) for (const mark of marks) paint(mark.stroke, 1.2 / width, mark.do === "remove", 0.9);
+    if (!this.asked()?.look && marks.length && width && height) pen.drawImage(this.#lines(marks, width, height, scale), 0, 0, width, height);
     const outline = (corners) => {
       pen.setLineDash([6, 5]); pen.lineWidth = 2; pen.strokeStyle = "#ff5a4f";
       pen.beginPath();
@@ -205,7 +194,7 @@ export class Stage {
     };
     if (!this.asked()?.look) for (const { polygon } of this.boxes ?? []) outline(polygon);
     if (this.stroke && this.isBox) outline(boxOf(this.stroke[0], this.stroke.at(-1)));
-    else if (this.stroke) paint(this.stroke, this.radius, this.removes, 0.55);
+    else if (this.stroke) paint(pen, this.stroke, { width, height, radius: this.radius, removes: this.removes, alpha: 0.55 });
     if (this.pointer && !this.isBox) {
       pen.beginPath();
       pen.arc(this.pointer[0] * width, this.pointer[1] * height, this.radius * width, 0, 7);
@@ -213,6 +202,29 @@ export class Stage {
       pen.lineWidth = 1.5; pen.strokeStyle = this.removes ? "#ff8a81" : "#8df0bf"; pen.stroke();
     }
   }
+
+  // What a saved stroke did is in the picture by now; a line says where it is. Thousands of them are drawn once, not with
+  // each move of the mouse.
+  #lines(marks, width, height, scale) {
+    const { lines } = this;
+    if (lines?.marks === marks && lines.canvas.width === Math.round(width * scale) && lines.canvas.height === Math.round(height * scale)) return lines.canvas;
+    const canvas = make("canvas", { width: Math.round(width * scale), height: Math.round(height * scale) }), pen = canvas.getContext("2d");
+    pen.scale(scale, scale);
+    for (const mark of marks) paint(pen, mark.stroke, { width, height, radius: 1.2 / width, removes: mark.do === "remove", alpha: 0.9 });
+    this.lines = { marks, canvas };
+    return canvas;
+  }
+}
+
+function paint(pen, points, { width, height, radius, removes, alpha }) {
+  pen.globalAlpha = alpha;
+  pen.strokeStyle = removes ? "#ff5a4f" : "#35d68a";
+  pen.lineCap = pen.lineJoin = "round";
+  pen.lineWidth = 2 * radius * width;
+  pen.beginPath();
+  for (const [x, y] of points.length > 1 ? points : [points[0], points[0]]) pen.lineTo(x * width, y * height);
+  pen.stroke();
+  pen.globalAlpha = 1;
 }
 
 export const boxOf = ([left, top], [right, bottom]) => [[left, top], [right, top], [right, bottom], [left, bottom]];
