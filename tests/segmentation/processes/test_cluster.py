@@ -20,12 +20,14 @@ from brightness_file import brightness_settings
 from clips import write_clip
 from vitascope.cli.app import main
 from vitascope.config import load_settings
+from vitascope.device import Device, Gpu
 from vitascope.errors import DeviceError, InputError, OutputError, UsageError, WorkerError
 from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.people.identities import Presence
 from vitascope.segmentation.people.table import PeopleWriter, table_path
 from vitascope.segmentation.processes import cluster as cluster_module
 from vitascope.segmentation.processes.cluster import ClusterMakers, cluster_at
+from vitascope.segmentation.processes.film_joiner import FilmJoiner
 from vitascope.segmentation.processes.port import MakerFacts
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -348,11 +350,131 @@ def test_status_tells_nodes_and_films(clip, nodes, tmp_path, capsys):
     assert film["running"] >= 1
 
 
+GB = 10**9
+
+
+@pytest.fixture
+def gpu_nodes(nodes):
+    """Adds nodes that say they have GPUs of so many bytes, and removes them again."""
+    added = []
+
+    def add(memory):
+        before = {node.node_id for node in cluster_module.nodes_of(ray)}
+        added.append(nodes.add_node(num_cpus=2, num_gpus=len(memory)))
+        nodes.wait_for_nodes()
+        (node,) = (node for node in cluster_module.nodes_of(ray) if node.node_id not in before)
+        return node
+
+    with cluster_at(nodes.address):
+        yield add
+        for node in added:
+            nodes.remove_node(node)
+
+
+@pytest.fixture
+def placed(tmp_path, monkeypatch):
+    """Told the memory of each node's GPUs; whoever is started there notes where, and works on the CPU."""
+    log = tmp_path / "placed"
+    log.mkdir()
+
+    def simulate(memory):
+        def ask_driver():
+            node_id = ray.get_runtime_context().get_node_id()
+            return tuple(
+                Gpu("Some GPU", "1.0", size, f"0000:0{n}:00.0", size)
+                for n, size in enumerate(memory.get(node_id, ()))
+            )
+
+        class Simulated(cluster_module._Actor):
+            def __init__(self, loaded):
+                super().__init__(loaded.with_values({"gpu.device": "cpu"}))
+
+            def gpu(self):
+                context = ray.get_runtime_context()
+                (number,) = context.get_accelerator_ids()["GPU"]
+                (log / f"{context.get_actor_id()} {context.get_node_id()} {number}").touch()
+                size = memory[context.get_node_id()][int(number)]
+                return Device("cuda", "Some GPU", 0, size, f"0000:0{number}:00.0")
+
+        monkeypatch.setattr(cluster_module, "ask_driver", ask_driver)
+        monkeypatch.setattr(cluster_module, "_Actor", Simulated)
+        return lambda: sorted(tuple(path.name.split()[1:]) for path in log.iterdir())
+
+    return simulate
+
+
+def gpu_of(seat):
+    (number,) = ray.get(
+        seat.actor.__ray_call__.remote(lambda _: ray.get_runtime_context().get_accelerator_ids()["GPU"])
+    )
+    return number
+
+
+def test_a_run_goes_to_gpus_whose_memory_it_fits(clip, nodes, by_processes, gpu_nodes, placed, tmp_path):
+    """A node with a GPU that is too small, and one with such a GPU and another: also after a process was lost."""
+    small, mixed = gpu_nodes([GB]), gpu_nodes([GB, 8 * GB])
+    begun_at = placed({small.node_id: [GB], mixed.node_id: [GB, 8 * GB]})
+    out = tmp_path / "o"
+    out.mkdir()
+    with shared(nodes, **{"gpu.device": "cuda"}) as segmenter:
+        report = segmenter.write(clip, [("key", out / "o.mp4")])
+        (seat,) = segmenter._runner._makers._seats
+        assert (seat.node, gpu_of(seat)) == (mixed, "1")
+        process = ray.get(seat.actor.__ray_call__.remote(lambda _: os.getpid()))
+        os.kill(process, signal.SIGKILL)
+        segmenter.write(clip, [("key", out / "again.mp4")])
+        assert gpu_of(seat) == "1"
+    assert packets(out / "o.mp4") == packets(out / "again.mp4") == by_processes
+    assert "1 of 1 processes" in report.device
+    assert [note for note in report.notes if "left out" in note] == [
+        f"{small.label} was left out: its Some GPU has 0.8 GiB free for a run, which needs about 1.1 GiB",
+        f"1 of 2 processes of {mixed.label} were left out: "
+        "a Some GPU has 0.8 GiB free for a run, which needs about 1.1 GiB",
+    ]
+    assert small.node_id not in {node_id for node_id, _ in begun_at()}
+
+
+def test_gpus_are_shared_and_a_large_video_goes_to_large_ones(
+    clip, nodes, by_processes, gpu_nodes, placed, tmp_path, monkeypatch
+):
+    large, middle = gpu_nodes([16 * GB]), gpu_nodes([4 * GB])
+    placed({large.node_id: [16 * GB], middle.node_id: [4 * GB]})
+    out = tmp_path / "o"
+    out.mkdir()
+    with shared(nodes, **{"gpu.device": "auto", "gpu.device_ids": "0,0"}) as segmenter:
+        seats = segmenter._runner._makers._seats
+        assert [(seat.node.node_id, gpu_of(seat)) for seat in seats] == [
+            (node.node_id, "0") for node in (large, large, middle, middle)
+        ] or [seat.node.node_id for seat in seats] == [middle.node_id] * 2 + [large.node_id] * 2
+        taken = ray.cluster_resources()["GPU"] - ray.available_resources().get("GPU", 0)
+        assert taken == pytest.approx(2)
+        report = segmenter.write(clip, [("key", out / "o.mp4")])
+        assert "4 of 4 processes" in report.device
+        needed = FilmJoiner.gpu_bytes
+        monkeypatch.setattr(FilmJoiner, "gpu_bytes", lambda *words: needed(*words) + 4 * GB)
+        report = segmenter.write(clip, [("key", out / "again.mp4")])
+    assert packets(out / "o.mp4") == packets(out / "again.mp4") == by_processes
+    assert "2 of 4 processes" in report.device
+    assert [note for note in report.notes if "left out" in note] == [
+        f"process {n} of 2 on {middle.label} was left out: its GPU has 1.7 GiB for it, and {clip.name} needs about "
+        "4.8 GiB"
+        for n in (1, 2)
+    ]
+
+
+def test_no_gpu_that_is_large_enough_is_said(nodes, gpu_nodes, placed):
+    small = gpu_nodes([GB])
+    begun_at = placed({small.node_id: [GB]})
+    with pytest.raises(DeviceError, match=r"no GPU of the cluster at .* is large enough: node .* 0\.8 GiB"):
+        shared(nodes, **{"gpu.device": "cuda"})
+    assert begun_at() == []
+
+
 def test_a_cluster_that_cannot_be_had_is_said_in_one_line(nodes, tmp_path):
     with pytest.raises(DeviceError, match=r"the cluster at .* has no GPU, and gpu\.device is cuda"):
         Segmenter(settings={"processing.cluster": nodes.address, "gpu.device": "cuda"})
-    with pytest.raises(UsageError, match="leave one of them out"):
-        Segmenter(settings={"processing.cluster": "auto", "gpu.device_ids": "0,1"})
+    with pytest.raises(DeviceError, match=r"the cluster at .* has no GPU, and gpu\.device_ids names one"):
+        Segmenter(settings={"processing.cluster": nodes.address, "gpu.device_ids": "0,1"})
     for address in ("127.0.0.1:1", "ray://127.0.0.1:1"):
         with pytest.raises(WorkerError, match=rf"no Ray cluster at {address}; is it up"):
             ClusterMakers(load_settings(), address=address).open()

@@ -22,8 +22,10 @@ from types import ModuleType
 from typing import Any
 
 from vitascope.config import LoadedSettings
+from vitascope.device import select_device
 from vitascope.errors import WorkerError
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.capacity import gpu_room_bytes
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.plan import WorkerPlan
@@ -100,6 +102,15 @@ class LocalProcesses:
     def place(self, number: int) -> str:
         """See ``StretchMakers``: processes fail each by itself."""
         return self._plans[number].label
+
+    def room_bytes(self, number: int) -> int | None:
+        """See ``StretchMakers``."""
+        plan = self._plans[number]
+        if not plan.gpu_processes:
+            return None
+        settings = plan.loaded.settings
+        total = select_device("cuda", index=settings.gpu.device_id).memory_bytes
+        return None if total is None else gpu_room_bytes(settings, total, processes=plan.gpu_processes)
 
     def check(self, video: Path, folder: Path) -> None:
         """See ``StretchMakers``: processes of one machine see what it sees."""

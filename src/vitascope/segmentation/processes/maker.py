@@ -403,6 +403,11 @@ class ThisProcess:
 
     place = label
 
+    def room_bytes(self, number: int) -> int | None:
+        """See ``StretchMakers``: there is no other."""
+        del number
+        return None
+
     def open(self) -> Sequence[MakerFacts]:
         """See ``StretchMakers``."""
         return [self._maker.facts()]

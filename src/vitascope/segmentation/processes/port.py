@@ -181,6 +181,9 @@ class StretchMakers(Protocol):
     def place(self, number: int) -> str:
         """Where one of them works: what fails there may go well at another place. One of a few words."""
 
+    def room_bytes(self, number: int) -> int | None:
+        """Memory of its GPU that one of them may use; None where it has none, or that is not known."""
+
     def check(self, video: Path, folder: Path) -> None:
         """Look whether all see a video and the folder that its files go to; numbers may change, for nobody works.
 
