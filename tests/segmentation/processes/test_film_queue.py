@@ -67,6 +67,9 @@ class Scripted:
             raise says
         return Report(4)
 
+    def renew(self, number):
+        """It never begins anew."""
+
     def rest(self, number):
         self.rested.append(self._places[number])
 

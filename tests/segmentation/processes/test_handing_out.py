@@ -79,6 +79,9 @@ class Scripted:
                 file.write(Encoded(None, (FrameTime(3 * order.stretch.number + n, Fraction(1), 1),), ()))
             file.finish(StretchSummary(3, 0, 1, damage, (), (1, 1), "", ""))
 
+    def renew(self, number):
+        """It never begins anew."""
+
     def rest(self, number):
         """It keeps nothing open."""
 

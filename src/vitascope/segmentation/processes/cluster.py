@@ -314,7 +314,7 @@ class ClusterMakers:
                 small, name = min(
                     (room, gpu.name) for room, gpu in zip(rooms, gpus, strict=False) if room is not None
                 )
-                has = f"{name} has {gib(small)} free for a run, which needs about {gib(needed)}"
+                has = f"GPU ({name}) has {gib(small)} for a run, which needs about {gib(needed)}"
                 self._notes.append(
                     f"{len(before) - len(seats)} of {len(before)} processes of {node.label} were left out: a {has}"
                     if seats
@@ -495,6 +495,12 @@ class ClusterMakers:
                 "buckets may refuse it: set it"
             )
 
+    def renew(self, number: int) -> None:
+        """See ``StretchMakers``. Of a node that is lost Ray knows so after some seconds."""
+        seat = self._seats[number]
+        if seat.actor is None:
+            self._begin(seat)
+
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
         made = self._made(number, order, tell)
@@ -530,9 +536,8 @@ class ClusterMakers:
 
         Ray keeps counts for each name of a task as long as this process lives (2 kB a name), so there is but one.
         """
+        self.renew(number)
         seat = self._seats[number]
-        if seat.actor is None:
-            self._begin(seat)
         answer = self._get(seat, seat.actor.make.remote(order), tell=tell)
         if isinstance(answer, Failed):
             raise answer.raised_in(seat.label)

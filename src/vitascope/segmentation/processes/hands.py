@@ -19,7 +19,7 @@ __all__ = ["Hands", "Piece", "PlaceCounts", "gib"]
 _MOST_TRIES = 2
 _OF_THE_FILM = frozenset({UsageError.exit_code, InputError.exit_code})
 """Exit codes of errors that would only come again."""
-_GENTLE_SECONDS = 5.0
+_GENTLE_SECONDS, _JOIN_SECONDS = 5.0, 0.1
 
 
 @dataclass(slots=True, eq=False)
@@ -78,8 +78,10 @@ class Hands:
         self._rooms = [inf if room is None else room for room in rooms]
         self._idle: set[int] = set()
         """Who waits for something to do."""
+        self._renewing: set[int] = set()
+        """Who begins anew."""
         self._is_closed = False
-        self._last_loss: WorkerError = WorkerError("nobody is left to work on it")
+        self._last_loss: VitascopeError = WorkerError("nobody is left to work on it")
         self._threads: list[threading.Thread] = []
         self._began_at = monotonic()
         self.counts = {place: PlaceCounts() for place in self._places}
@@ -104,12 +106,10 @@ class Hands:
             pieces = [*self._waiting, *self._in_hand.values()]
         self.withdraw(pieces)
         ends_at = monotonic() + _GENTLE_SECONDS
-        for thread in self._threads:
-            thread.join(max(ends_at - monotonic(), 0))
-        for number in [*self._in_hand]:
-            self.makers.drop(number)
-        for thread in self._threads:
-            thread.join()
+        while alive := [thread for thread in self._threads if thread.is_alive()]:
+            for number in [*self._renewing, *(self._in_hand if monotonic() > ends_at else ())]:
+                self.makers.drop(number)
+            alive[0].join(_JOIN_SECONDS)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -185,7 +185,21 @@ class Hands:
         counts = self.counts[self._places[number]]
         try:
             is_resting = True  # until it has something in hand
-            while (piece := self._next_for(number, is_resting=is_resting)) is not None:
+            while self._has_work_for(number, is_resting=is_resting):
+                try:
+                    if failures:  # while it begins anew, another may take what waits
+                        self._renew(number)
+                except MakerGoneError as error:
+                    self._last_loss = error
+                    return
+                except VitascopeError as error:
+                    failures += 1
+                    if failures > _MOST_TRIES:
+                        self._last_loss = error
+                        return
+                    continue
+                if (piece := self._take(number)) is None:
+                    continue
                 is_resting = False
                 try:
                     frames = piece.do(number)
@@ -213,19 +227,22 @@ class Hands:
                 self._changed.notify_all()
             self._fail_if_nobody_is_left()
 
-    def _next_for(self, number: int, *, is_resting: bool) -> Piece | None:
-        """The first piece that waits; one that failed here rather goes elsewhere. Who has to wait for it rests."""
-        here = self._places[number]
+    def _renew(self, number: int) -> None:
+        with self._changed:
+            self._renewing.add(number)
+        try:
+            self.makers.renew(number)
+        finally:
+            self._renewing.discard(number)
+
+    def _has_work_for(self, number: int, *, is_resting: bool) -> bool:
+        """Wait until there is a piece that a maker may do; False when all is over. Who has to wait for it rests."""
         while True:
             with self._changed:
                 if self._is_closed:
-                    return None
-                for piece in self._waiting:
-                    if self._may_do(number, piece):
-                        self._waiting.remove(piece)
-                        self._in_hand[number] = piece
-                        self.counts[here].busy += 1
-                        return piece
+                    return False
+                if any(self._may_do(number, piece) for piece in self._waiting):
+                    return True
                 if is_resting:
                     self._idle.add(number)
                     self._changed.wait()
@@ -233,6 +250,17 @@ class Hands:
                     continue
             self.makers.rest(number)
             is_resting = True
+
+    def _take(self, number: int) -> Piece | None:
+        """The first piece that waits; one that failed here rather goes elsewhere. None where others were faster."""
+        with self._changed:
+            piece = next((piece for piece in self._waiting if self._may_do(number, piece)), None)
+            if piece is not None and not self._is_closed:
+                self._waiting.remove(piece)
+                self._in_hand[number] = piece
+                self.counts[self._places[number]].busy += 1
+                return piece
+        return None
 
     def _may_do(self, number: int, piece: Piece) -> bool:
         """True where a maker has the memory for a piece, or nobody has more; not where it failed, if others may."""

@@ -115,6 +115,10 @@ class LocalProcesses:
     def check(self, video: Path, folder: Path) -> None:
         """See ``StretchMakers``: processes of one machine see what it sees."""
 
+    def renew(self, number: int) -> None:
+        """See ``StretchMakers``."""
+        self._begun(number)
+
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
         made = self._ask(number, order, tell)
@@ -151,15 +155,20 @@ class LocalProcesses:
 
     def _ask(self, number: int, order: StretchOrder | WholeFilm, tell: Tell) -> Any:
         """What a process makes of an order."""
-        worker = self._workers.get(number)
-        if worker is None:
-            worker = self._start(number)
-            self._answer(number, worker)
+        worker = self._begun(number)
         with suppress(OSError):  # one that is gone is noticed by waiting for its answer
             worker.connection.send(order)
         while isinstance(answer := self._answer(number, worker), StretchProgress):
             tell(answer)
         return answer
+
+    def _begun(self, number: int) -> _Worker:
+        """A process that has its network; another, if it was lost."""
+        worker = self._workers.get(number)
+        if worker is None:
+            worker = self._start(number)
+            self._answer(number, worker)
+        return worker
 
     def close(self) -> None:
         """See ``StretchMakers``."""

@@ -415,6 +415,9 @@ class ThisProcess:
     def check(self, video: Path, folder: Path) -> None:
         """See ``StretchMakers``: it sees what it sees."""
 
+    def renew(self, number: int) -> None:
+        """See ``StretchMakers``: if it were lost, this process were."""
+
     def rest(self, number: int) -> None:
         """See ``StretchMakers``."""
         del number

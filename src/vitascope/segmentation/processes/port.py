@@ -193,6 +193,14 @@ class StretchMakers(Protocol):
             WorkerError: One was lost.
         """
 
+    def renew(self, number: int) -> None:
+        """Let one that was lost begin anew, and wait until it has its network; others may work meanwhile.
+
+        Raises:
+            VitascopeError: It cannot.
+            MakerGoneError: There will be no other in its place.
+        """
+
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """Let one of them make a stretch, and wait for it. One that was lost begins anew first.
 
