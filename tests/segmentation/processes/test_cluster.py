@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -18,6 +20,7 @@ import pytest
 from swaying_clip import packets, swaying_clip
 
 from brightness_file import brightness_settings
+from bucket import bucket
 from clips import write_clip
 from vitascope.cli.app import main
 from vitascope.config import load_settings
@@ -296,6 +299,98 @@ def test_a_node_that_is_lost_costs_its_stretch(clip, nodes, by_processes, tmp_pa
     assert sorted(attempt.stretch for attempt in attempts) == [*range(STRETCHES)]
     assert "3 of 3 processes" in again.device
     assert packets(tmp_path / "again.mp4") == by_processes
+
+
+DRIVER = """
+import sys, time
+import vitascope
+from vitascope.segmentation.processes import cluster
+
+class Slow(cluster._Actor):
+    def make(self, order):
+        time.sleep(1.0)
+        return super().make(order)
+
+cluster._Actor = Slow
+vitascope.segment(sys.argv[1], sys.argv[2], profile="fast", settings={FLAGS})
+"""
+
+
+def killed_driver(clip, out, address, *, finished):
+    """Kill a run when so many of its stretches are there; how many were."""
+    script = DRIVER.replace("{FLAGS}", repr(FLAGS | {"processing.cluster": address}))
+    folder = out.with_name(f".{out.name}.stretches")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with subprocess.Popen([sys.executable, "-c", script, str(clip), str(out)]) as driver:
+        while len(list(folder.glob("*.stretch"))) < finished:
+            assert driver.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        driver.kill()
+    assert not out.exists()
+    return len(list(folder.glob("*.stretch")))
+
+
+def test_another_number_of_nodes_resumes_what_a_killed_driver_left(clip, nodes, two, by_processes, tmp_path):
+    """One more, then three of four, then none but two processes of this machine."""
+
+    def resumed_by(segmenter, out, there):
+        report = segmenter.write(clip, [("key", out)], resume=True)
+        assert packets(out) == by_processes
+        (anew,) = (int(m[1]) for note in report.notes if (m := re.match(r"(\d) of 6 stretches w", note)))
+        assert anew <= STRETCHES - there  # a node may finish what it had in hand when its driver died
+        return report.device
+
+    left = killed_driver(clip, tmp_path / "more.mp4", nodes.address, finished=1)
+    spare = nodes.add_node(num_cpus=1)
+    nodes.wait_for_nodes()
+    with shared(nodes) as segmenter:
+        assert "of 4 processes" in resumed_by(segmenter, tmp_path / "more.mp4", left)
+    left = killed_driver(clip, tmp_path / "fewer.mp4", nodes.address, finished=2)
+    nodes.remove_node(spare)
+    with shared(nodes) as segmenter:
+        assert "of 3 processes" in resumed_by(segmenter, tmp_path / "fewer.mp4", left)
+    left = killed_driver(clip, tmp_path / "none.mp4", nodes.address, finished=3)
+    assert "of 2 processes" in resumed_by(two, tmp_path / "none.mp4", left)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fewer.mp4", "more.mp4", "none.mp4"]
+
+
+def test_a_node_reads_and_writes_a_bucket(clip, by_processes, tmp_path, capsys):
+    from ray.cluster_utils import Cluster
+
+    short = write_clip(tmp_path / "short.mp4", width=64, height=64, frame_count=8)
+    flags = FLAGS | {"processing.num_threads": 1}
+    sets = [word for key, value in flags.items() for word in ("--set", f"{key}={value}")]
+    with bucket("cluster") as films:
+        # The node is started with the environment that says where the bucket is.
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        try:
+            for video in (clip, short):
+                (films / "in" / video.name).receive(video)
+            words = [
+                "segment",
+                f"{films}/in",
+                "-o",
+                f"{films}/out",
+                "--profile",
+                "fast",
+                "--json-lines",
+                *sets,
+            ]
+            with pytest.raises(SystemExit, match="0"):
+                main([*words, "--cluster", cluster.address])
+        finally:
+            cluster.shutdown()
+        names = sorted(str(path) for path in films.rglob("*"))
+        (tmp_path / "o.mp4").write_bytes((films / "out" / "in.mp4").read_bytes())
+    done = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    done = {event["input"]: event for event in done if event["event"] == "done"}
+    assert done.keys() == {"s3://cluster/in/in.mp4", "s3://cluster/in/short.mp4"}
+    assert "2 of 2 processes" in done["s3://cluster/in/in.mp4"]["device"]
+    assert names == [
+        f"s3://cluster/{folder}/{name}.mp4" for folder in ("in", "out") for name in ("in", "short")
+    ]
+    assert packets(tmp_path / "o.mp4") == by_processes
 
 
 def test_what_a_node_does_not_see_is_said_before_the_first_stretch(clip, nodes, tmp_path, monkeypatch):
