@@ -8,13 +8,18 @@ Bar: the peak stays below 80 % of the limit, on cards that an 8 GB or a 12 GB GP
 Prediction for an H200: 1080p takes 1.5 GB and 4K 2.6 of the 8 GB, as without a limit; 8K with one decoder session 6 of
 the 12 GB, and with the sessions that ``auto`` takes there no more than the limit leaves them.
 
-Usage: python benchmarks/vram_limit_cuda.py [--out ROWS.json]
+``--least`` halves the way between a limit that is enough and one that is not, until they are 0.2 GB apart: what
+``segmentation/capacity.py`` takes a film to need, so that a cluster leaves smaller GPUs out. The rows are added.
+
+Usage: python benchmarks/vram_limit_cuda.py [--least] [--out ROWS.json]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -28,26 +33,84 @@ RESULTS = Path(__file__).parent / "results" / "vram_limit_cuda.json"
 FILMS = {"1080p": (8, 2400), "4K": (8, 960), "8K": (12, 480)}
 """Limit in gigabytes (10^9 bytes), and frames."""
 BAR = 0.8
+MOST_GB, APART_GB = 10.0, 0.2
+SETTINGS: dict[str, Any] = {
+    "model.batch_size": None,
+    "output.kinds": ["mask"],
+    "output.mask_max_width": 2048,
+    "output.preset": "ultrafast",
+}
+
+
+def suffices(film: Path, limit_gb: float, profile: str) -> bool:
+    """True when the film is matted within a limit, by a process of its own: a failure leaves memory behind."""
+    words = [sys.executable, "-m", "vitascope", "segment", film, "-o", film.with_name("least.mp4"), "-y"]
+    share = limit_gb * 1e9 / cupy.cuda.runtime.memGetInfo()[1]
+    settings = {
+        "model.name": "rvm",
+        "gpu.device": "cuda",
+        "gpu.max_vram_usage": share,
+        "gpu.decoder_sessions": 1,
+        "output.mask_max_width": 2048,
+        "output.preset": "ultrafast",
+    }
+    sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    done = subprocess.run(
+        [*map(str, words), "--profile", profile, "-t", "mask", *sets],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = [line for line in done.stderr.splitlines() if line][-1:]
+    print(f"{film.stem}, {profile}: {limit_gb:.2f} GB: {done.returncode} {last}", flush=True)
+    return done.returncode == 0
+
+
+def least(folder: Path, size: str, profile: str) -> dict[str, Any]:
+    """The smallest limit that is enough for a size, in decimal gigabytes, of everybody's memory together."""
+    film = make_film(folder, f"{size} of 120", SIZES[size], 120)
+    too_little, enough = 0.0, MOST_GB
+    if not suffices(film, enough, profile):
+        raise SystemExit(f"{size} does not fit {MOST_GB} GB")
+    while enough - too_little > APART_GB:
+        middle = (too_little + enough) / 2
+        if suffices(film, middle, profile):
+            enough = middle
+        else:
+            too_little = middle
+    return {
+        "claim": f"least memory of {size} to mask, profile {profile}",
+        "least_gb": round(enough, 2),
+        "too_little_gb": round(too_little, 2),
+        "frames": 120,
+        **gpu_stamp(),
+    }
 
 
 def main() -> None:
     """Matte, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--least", action="store_true")
     options = parser.parse_args()
     folder = Path(tempfile.gettempdir()) / "vitascope_films"
     folder.mkdir(exist_ok=True)
+    if options.least:
+        kept = json.loads(options.out.read_text()) if options.out.exists() else []
+        added = []
+        for profile in ("fast", "balanced"):
+            for size in FILMS:
+                added.append(least(folder, size, profile))
+                print(json.dumps(added[-1]), flush=True)
+                claims = {row["claim"] for row in added}
+                write_rows(options.out, [row for row in kept if row["claim"] not in claims] + added)
+        return
     total = cupy.cuda.runtime.memGetInfo()[1]
     rows: list[dict[str, Any]] = []
     for size, (limit_gb, frames) in FILMS.items():
         film = make_film(folder, f"{size} of {frames}", SIZES[size], frames)
         for limited in (True, False):
-            settings: dict[str, Any] = {
-                "model.batch_size": None,
-                "output.kinds": ["mask"],
-                "output.mask_max_width": 2048,
-                "output.preset": "ultrafast",
-            }
+            settings = dict(SETTINGS)
             if limited:
                 settings["gpu.max_vram_usage"] = limit_gb * 1e9 / total
             row = run_segment(film, folder / "limit.mp4", settings)

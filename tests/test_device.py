@@ -8,6 +8,8 @@ import pytest
 
 from vitascope import device as device_module
 from vitascope.device import (
+    Gpu,
+    ask_driver,
     available_cores,
     peak_memory_bytes,
     physical_memory_bytes,
@@ -51,7 +53,7 @@ class FakeCuda:
         pass
 
     def __init__(self, *, capability=(9, 0), count=1, failure=None):
-        self.cuda = SimpleNamespace(runtime=self)
+        self.cuda = SimpleNamespace(runtime=self, Device=self.device)
         self._capability, self._count, self._failure = capability, count, failure
 
     def getDeviceCount(self):
@@ -63,12 +65,32 @@ class FakeCuda:
         major, minor = self._capability
         return {"name": b"Test GPU", "major": major, "minor": minor, "totalGlobalMem": 8 << 30}
 
+    def device(self, index):
+        return SimpleNamespace(pci_bus_id=f"0000:{0xB0 + index:02X}:00.0")
+
 
 def test_a_gpu_is_named_with_memory_and_capability(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", FakeCuda(count=2))
     device = select_device("auto", index=1)
     assert (device.kind, device.index) == ("cuda", 1)
     assert device.label == "Test GPU (GPU 1, 8 GiB, compute capability 9.0)"
+    assert (device.memory_bytes, device.pci_address) == (8 << 30, "0000:b1:00.0")
+
+
+def test_the_driver_says_what_gpus_have_free(monkeypatch):
+    answer = (
+        "Test GPU, 570.1, 15360, 00000000:B1:00.0, 15000\nShared, 570.1, [N/A], 0000000A:01:00.0, [N/A]\n\n"
+    )
+    monkeypatch.setattr(device_module.shutil, "which", lambda _: "nvidia-smi")
+    monkeypatch.setattr(
+        device_module.subprocess,
+        "run",
+        lambda *_, **__: SimpleNamespace(returncode=0, stdout=answer),
+    )
+    assert ask_driver() == (
+        Gpu("Test GPU", "570.1", 15360 << 20, "0000:b1:00.0", 15000 << 20),
+        Gpu("Shared", "570.1", None, "000a:01:00.0", None),
+    )
 
 
 @pytest.mark.parametrize(

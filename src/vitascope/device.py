@@ -18,6 +18,7 @@ from vitascope.errors import DeviceError
 __all__ = [
     "Device",
     "Gpu",
+    "ask_driver",
     "available_cores",
     "peak_memory_bytes",
     "physical_memory_bytes",
@@ -39,6 +40,10 @@ class Device:
     """For reports, for example ``CPU (2 cores)`` or ``NVIDIA H200 (GPU 0, 140 GiB, compute capability 9.0)``."""
     index: int = 0
     """Number of the GPU; 0 on a CPU."""
+    memory_bytes: int | None = None
+    """Memory of the GPU; None on a CPU."""
+    pci_address: str | None = None
+    """Where the GPU sits in its machine, as in ``0000:17:00.0``; None on a CPU. Its number depends on who counts."""
     note: str | None = None
     """What the user should know of the choice, in one line: a GPU that lies idle, and how to use it."""
 
@@ -51,6 +56,10 @@ class Gpu:
     driver: str
     memory_bytes: int | None
     """None if the driver does not report it."""
+    pci_address: str | None = None
+    """See ``Device``."""
+    free_bytes: int | None = None
+    """Memory that nobody used when it was asked for."""
 
 
 def select_device(kind: Literal["auto", "cpu", "cuda"], *, index: int = 0) -> Device:
@@ -106,10 +115,20 @@ def _gpu_device(index: int) -> Device:
         raise DeviceError(
             f"{name} has compute capability {major}.{minor}; the kernels need 7.5 (Turing, 2018) or newer"
         )
-    memory = properties["totalGlobalMem"] / 2**30
+    memory = int(properties["totalGlobalMem"])
     return Device(
-        "cuda", f"{name} (GPU {index}, {memory:.0f} GiB, compute capability {major}.{minor})", index
+        "cuda",
+        f"{name} (GPU {index}, {memory / 2**30:.0f} GiB, compute capability {major}.{minor})",
+        index,
+        memory,
+        _pci_address(cupy.cuda.Device(index).pci_bus_id),
     )
+
+
+def _pci_address(words: str) -> str:
+    """An address that CUDA writes as ``0000:17:00.0`` and the driver as ``00000000:17:00.0``, as CUDA does."""
+    domain, _, rest = words.lower().partition(":")
+    return f"{int(domain, 16):04x}:{rest}"
 
 
 def _reason(error: Exception) -> str:
@@ -170,11 +189,17 @@ def simd_features() -> tuple[str, ...]:
 
 @cache
 def probe_gpus() -> tuple[Gpu, ...]:
-    """NVIDIA GPUs that the driver's own tool lists; empty without a driver. Starts no CUDA context."""
+    """NVIDIA GPUs as ``ask_driver`` found them when it was first asked for."""
+    return ask_driver()
+
+
+def ask_driver() -> tuple[Gpu, ...]:
+    """NVIDIA GPUs that the driver's own tool lists now; empty without a driver. Starts no CUDA context."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()
-    query = [tool, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits"]
+    wanted = "name,driver_version,memory.total,pci.bus_id,memory.free"
+    query = [tool, f"--query-gpu={wanted}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):  # a driver that hangs is as good as none
@@ -182,9 +207,13 @@ def probe_gpus() -> tuple[Gpu, ...]:
     if answer.returncode != 0:
         return ()
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.stdout.splitlines()]
-    return tuple(_gpu(*row) for row in rows if len(row) == 3)
+    return tuple(_gpu(*row) for row in rows if len(row) == 5)
 
 
-def _gpu(name: str, driver: str, memory_mib: str) -> Gpu:
+def _gpu(name: str, driver: str, memory_mib: str, address: str, free_mib: str) -> Gpu:
+    return Gpu(name, driver, _of_mib(memory_mib), _pci_address(address), _of_mib(free_mib))
+
+
+def _of_mib(words: str) -> int | None:
     # Cards that share the host's memory answer "[N/A]".
-    return Gpu(name, driver, int(memory_mib) * 2**20 if memory_mib.isdecimal() else None)
+    return int(words) * 2**20 if words.isdecimal() else None

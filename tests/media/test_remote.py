@@ -9,6 +9,7 @@ from pathlib import Path
 import av
 import pytest
 
+from bucket import bucket
 from clips import write_clip
 from vitascope.errors import InputError, MissingDependencyError, OutputError, one_line
 from vitascope.media import remote
@@ -46,24 +47,8 @@ def store(request):
 @pytest.fixture(scope="module")
 def s3():
     """The name of an empty bucket of a server that answers as S3 does."""
-    pytest.importorskip("s3fs", reason="S3 is read through s3fs: pip install 'vitascope[remote]'")
-    server_module = pytest.importorskip("moto.server", reason="moto stands for S3")
-    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "tests",
-            "AWS_SECRET_ACCESS_KEY": "tests",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():
-            patch.setenv(name, value)
-        remote._store_of.cache_clear()
-        remote._store_of("s3").mkdir("films")
-        yield path_of("s3://films")
-    remote._store_of.cache_clear()
-    server.stop()
+    with bucket("films") as made:
+        yield made
 
 
 def packets(path):

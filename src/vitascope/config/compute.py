@@ -36,7 +36,8 @@ class GpuSettings(Section):
     )
     device_ids: GpuNumbers | None = setting(
         None,
-        "GPUs that share each video; a repeated GPU gets several processes; null is device_id alone.",
+        "GPUs that share each video, of each node of a cluster; a repeated GPU gets several processes; "
+        "null is device_id alone, of a cluster all.",
     )
     precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
         "fp16",

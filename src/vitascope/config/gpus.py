@@ -28,10 +28,6 @@ def checked_gpus(
     ids = loaded.settings.gpu.device_ids
     if ids is None:
         return loaded
-    if loaded.settings.processing.cluster is not None:
-        raise UsageError(
-            "gpu.device_ids names GPUs of this machine, and processing.cluster others; leave one of them out"
-        )
     if loaded.settings.gpu.device == "cpu":
         raise UsageError("gpu.device_ids names GPUs, and gpu.device is cpu; leave one of them out")
     if loaded.origin(number).explicit:
@@ -40,16 +36,18 @@ def checked_gpus(
             "leave one of them out"
         )
     refuse_missing_gpus(loaded.settings)
-    if len(ids) > 1:
+    if len(ids) > 1 or loaded.settings.processing.cluster is not None:
         return loaded
     return loaded.with_values({"gpu.device": "cuda", number: ids[0], "gpu.device_ids": None})
 
 
 def refuse_missing_gpus(settings: Settings) -> None:
-    """Refuse a list of GPUs of which one is not there.
+    """Refuse a list of GPUs of which one is not there; those of a cluster's nodes are not this machine's.
 
     Raises:
         DeviceError: The message names it.
     """
+    if settings.processing.cluster is not None:
+        return
     for number in settings.gpu.device_ids or ():
         select_device("cuda", index=number)

@@ -20,6 +20,8 @@ __all__ = [
     "Parallelism",
     "decoder_sessions",
     "frames_per_call",
+    "gpu_bytes_needed",
+    "gpu_room_bytes",
     "notes_on_parallelism",
     "open_streams",
     "parallelism_of",
@@ -28,6 +30,7 @@ __all__ = [
 
 
 _FRAMES_PER_CALL, _LEAST_FOR_THROUGHPUT = 16, 8
+_BATCH_KEYS = ("model.batch_size", "pipeline.stages.inference.batch_size")
 _MEMORY_SHARE_OF_BATCH = 0.05
 _DRAWN_BYTES_PER_SAMPLE, _MOST_DRAWN_BYTES = 100, 512 << 20
 """What fitting a plain matte to its picture takes for each sample that the network saw (97 bytes, by tracemalloc), and
@@ -35,6 +38,10 @@ what all threads together may take of it."""
 # One hardware decoder is slower than everything behind it from 4K on. Each session keeps a group of pictures waiting.
 # More samples than these, how many sessions, and how much of the GPU's memory must be allowed.
 _SESSIONS = ((4096 * 2304, 4, 22 << 30), (2560 * 1600, 3, 8 << 30))
+_LEAST_BYTES, _LEAST_FRAMES, _FRAMES_OF_A_SESSION, _BATCHES_IN_FLIGHT = 1_200_000_000, 48, 52, 3
+"""What a run takes of a GPU where there is little: CUDA, kernels and network; frames in the decoder and on their way;
+those that another decoder keeps; and batches that wait or are drawn. See ``benchmarks/results/vram_limit_cuda.json``:
+less than what is measured there with a limit, so that no GPU is left out on which a run would succeed."""
 
 
 def open_streams(device: Device, settings: Settings) -> JobStreams | None:
@@ -60,13 +67,12 @@ def frames_per_call(loaded: LoadedSettings, info: VideoInfo, *, streams: JobStre
     settings = loaded.settings
     if settings.performance.mode == "latency":
         return 1
-    keys = ("model.batch_size", "pipeline.stages.inference.batch_size")
-    if any(loaded.origin(key).explicit for key in keys):
+    if any(loaded.origin(key).explicit for key in _BATCH_KEYS):
         return settings.frames_per_call
     least = _LEAST_FOR_THROUGHPUT if settings.performance.mode == "throughput" else 1
     if streams is None:
         return max(settings.frames_per_call, least)
-    frame_bytes = info.width * info.height * 3 // 2 * info.format.dtype.itemsize
+    frame_bytes = _frame_bytes((info.height, info.width), info.format.dtype.itemsize)
     room = int(streams.allowed_bytes() * _MEMORY_SHARE_OF_BATCH)
     return max(min(_FRAMES_PER_CALL, room // frame_bytes), least)
 
@@ -85,6 +91,48 @@ def decoder_sessions(settings: Settings, video: Path, *, streams: JobStreams | N
         if prod(size) > samples:
             return count if streams.allowed_bytes() >= memory else 1
     return 1
+
+
+def gpu_bytes_needed(
+    loaded: LoadedSettings, size: tuple[int, int] | None = None, *, sample_bytes: int = 1
+) -> int:
+    """Memory without which a GPU need not begin: batches and decoders are fitted to what there is beyond.
+
+    Args:
+        loaded: Settings of the run; numbers of decoders and of frames that somebody asked for are kept to.
+        size: (height, width) of the video; None where there is none yet.
+        sample_bytes: Of its samples.
+    """
+    if size is None:
+        return _LEAST_BYTES
+    settings, frames = loaded.settings, _LEAST_FRAMES
+    if settings.gpu.decoder_sessions != "auto":
+        frames += (settings.gpu.decoder_sessions - 1) * _FRAMES_OF_A_SESSION
+    if any(loaded.origin(key).explicit for key in _BATCH_KEYS):
+        frames += _BATCHES_IN_FLIGHT * settings.frames_per_call
+    return _LEAST_BYTES + frames * _frame_bytes(size, sample_bytes)
+
+
+def gpu_room_bytes(
+    settings: Settings, total_bytes: int, *, free_bytes: int | None = None, processes: int = 1
+) -> int:
+    """Memory of a GPU that a process may use.
+
+    Args:
+        settings: The process's own.
+        total_bytes: Of the GPU.
+        free_bytes: What nobody used before the run; all when omitted.
+        processes: That share the GPU.
+    """
+    used = 0 if free_bytes is None else total_bytes - free_bytes
+    room = max(int(settings.gpu.max_vram_usage * total_bytes) - used, 0) // processes
+    if settings.gpu.memory_fraction is not None:
+        room = min(room, int(settings.gpu.memory_fraction * total_bytes))
+    return room
+
+
+def _frame_bytes(size: tuple[int, int], sample_bytes: int) -> int:
+    return prod(size) * 3 // 2 * sample_bytes
 
 
 @dataclass(frozen=True, slots=True)

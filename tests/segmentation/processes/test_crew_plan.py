@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vitascope.config import load_settings
+from vitascope.segmentation.capacity import gpu_bytes_needed, gpu_room_bytes
 from vitascope.segmentation.processes import plan as crew_plan
 from vitascope.segmentation.processes.plan import (
     frames_after,
@@ -87,11 +88,61 @@ def test_a_gpu_that_is_named_twice_gets_two_processes_that_share_what_is_reserve
 def test_what_a_node_has_room_for():
     def kinds(cores, gpus, **flags):
         flags = {key.replace("__", "."): value for key, value in flags.items()}
-        plans = plan_node(load_settings(flags=flags), cores=cores, gpus=gpus)
-        return [(plan.settings.gpu.device, plan.settings.processing.num_threads) for plan in plans]
+        shares = plan_node(load_settings(flags=flags), cores=cores, gpus=gpus)
+        assert sum(share.cores for share in shares) <= cores
+        settings = [share.loaded.settings for share in shares]
+        return [(own.gpu.device, own.processing.num_threads) for own in settings]
 
     assert kinds(16, 0) == [("cpu", 4)] * 4
     assert kinds(1, 0) == [("cpu", 1)]
     assert kinds(16, 2) == [("cuda", 8)] * 2
     assert kinds(8, 2, gpu__device="cpu") == [("cpu", 4)] * 2
     assert kinds(16, 0, gpu__device="cuda") == []
+    assert kinds(16, 0, gpu__device_ids="0,0") == []
+    assert kinds(16, 1, gpu__device_ids="0,0,1") == [("cuda", 8)] * 2
+    assert kinds(16, 4, gpu__device_ids="0,0,1") == [("cuda", 5)] * 3
+
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("ids", "memory", "sharing"),
+    [
+        (None, [GB, 8 * GB], [1]),
+        (None, [None, 8 * GB], [1, 1]),
+        (None, [GB], []),
+        ("0,0,1", [2 * GB, 8 * GB], [2, 2, 1]),
+        ("0,0,1", [2 * GB, 2 * GB], [1]),
+        ("0", [GB, 8 * GB], [1]),
+    ],
+)
+def test_gpus_of_a_node_that_are_too_small_get_nobody(ids, memory, sharing):
+    loaded = load_settings(flags={"gpu.device_ids": ids, "gpu.memory_fraction": 0.9})
+    shares = plan_node(loaded, cores=8, gpus=len(memory), gpu_bytes=memory)
+    assert [share.gpu_processes for share in shares] == sharing
+    for share in shares:
+        assert share.loaded.settings.gpu.memory_fraction == 0.9 / share.gpu_processes
+        assert share.loaded.settings.gpu.device_ids is None
+
+
+def test_what_a_gpu_must_have_and_what_it_has():
+    def needed(size, *, sample_bytes=1, **flags):
+        flags = {f"gpu.{key}" if key != "batch_size" else "model.batch_size": v for key, v in flags.items()}
+        return gpu_bytes_needed(load_settings(flags=flags), size, sample_bytes=sample_bytes) / GB
+
+    hd, uhd, eight = (1080, 1920), (2160, 3840), (4320, 7680)
+    assert 1 < needed(None) < needed(hd) < needed(uhd) < needed(eight) < 4
+    assert needed(eight, sample_bytes=2) > 1.5 * needed(eight)
+    assert 10 < needed(eight, decoder_sessions=4) < 15
+    assert needed(hd, batch_size=64) > needed(hd)
+
+    def room(total, free=None, processes=1, **flags):
+        settings = load_settings(flags={f"gpu.{key}": value for key, value in flags.items()}).settings
+        return gpu_room_bytes(settings, total * GB, free_bytes=free and free * GB, processes=processes) / GB
+
+    assert room(10) == 9
+    assert room(10, free=5) == 4
+    assert room(10, free=1) == 0
+    assert room(10, processes=2) == 4.5
+    assert room(10, free=5, memory_fraction=0.3) == 3

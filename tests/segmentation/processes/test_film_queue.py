@@ -29,13 +29,15 @@ class Report:
     """As much of a report as the queue looks at."""
 
     frame_count: int
+    notes: tuple[str, ...] = ()
 
 
 class Scripted:
     """Makers of whole videos, unless the script says what goes wrong there: by video and place, or by place."""
 
-    def __init__(self, places, script=()):
+    def __init__(self, places, script=(), rooms=()):
         self._places = places
+        self._rooms = dict(zip(places, rooms, strict=False))
         self._script = dict(script)
         self.tries = []
         self.rested = []
@@ -46,6 +48,12 @@ class Scripted:
 
     def place(self, number):
         return self._places[number]
+
+    def label(self, number):
+        return self._places[number]
+
+    def room_bytes(self, number):
+        return self._rooms.get(self._places[number])
 
     def make_film(self, number, film, *, tell):
         place = self._places[number]
@@ -58,6 +66,9 @@ class Scripted:
         if says is not None:
             raise says
         return Report(4)
+
+    def renew(self, number):
+        """It never begins anew."""
 
     def rest(self, number):
         self.rested.append(self._places[number])
@@ -83,11 +94,19 @@ def planned(folder, names):
     return [PlannedVideo(folder / f"{name}.mp4", (("key", Path(f"/nowhere/{name}.mp4")),)) for name in names]
 
 
-def run(makers, plans, *, shared=lambda count: 1, write=None, after=None):
+def run(makers, plans, *, shared=lambda count: 1, write=None, after=None, gpu_bytes=lambda size: 0):
     """How each ended, and in what order they began."""
     began, ended = [], {}
     with Hands(makers) as hands:
-        queue = FilmQueue(hands, plans, stretch_count=shared, write=write, trim=VideoSettings(), resume=False)
+        queue = FilmQueue(
+            hands,
+            plans,
+            stretch_count=shared,
+            gpu_bytes=gpu_bytes,
+            write=write,
+            trim=VideoSettings(),
+            resume=False,
+        )
         for outcome in queue.run(lambda plan, started: began.append((plan.video.stem, started))):
             ended[outcome.planned.video.stem] = outcome.error or outcome.report
             if after is not None:
@@ -131,6 +150,32 @@ def test_what_fails_twice_at_different_nodes_fails_and_the_others_go_on(videos):
     assert isinstance(ended["bad"], InputError)
     assert all(isinstance(ended[name], Report) for name in "abe")
     assert queue.counts()["videos_failed"] == 2
+
+
+def test_a_small_gpu_gets_the_small_videos_behind_the_large_ones(tmp_path):
+    """Seven large ones wait for the large GPU, and the small one does not wait for their end."""
+    for name, side in (*((f"large{n}", 64) for n in range(7)), ("a", 32), ("b", 32)):
+        write_clip(tmp_path / f"{name}.mp4", width=side, height=side, frame_count=4)
+    small_done = threading.Event()
+
+    class Patient(Scripted):
+        def make_film(self, number, film, *, tell):
+            if film.video.stem == "large3":
+                assert small_done.wait(20)
+            report = super().make_film(number, film, tell=tell)
+            if film.video.stem == "b":
+                small_done.set()
+            return report
+
+    makers = Patient(["small", "large"], rooms=(2 << 30, 8 << 30))
+    plans = planned(tmp_path, [*(f"large{n}" for n in range(7)), "a", "b"])
+    _, ended, _ = run(makers, plans, gpu_bytes=lambda size: (4 if size == (64, 64) else 1) << 30)
+    assert all(isinstance(report, Report) for report in ended.values())
+    assert {name for name, place in makers.tries if place == "small"} >= {"b"}
+    assert {place for name, place in makers.tries if name.startswith("large")} == {"large"}
+    why = "small was left out: its GPU has 2.0 GiB for it, and large0.mp4 needs about 4.0 GiB"
+    assert ended["large0"].notes == (why,)
+    assert ended["a"].notes == ()
 
 
 def test_a_node_that_is_lost_costs_nothing_but_time(videos):

@@ -45,8 +45,9 @@ REPORT = Pipeline([Source("decode", range(3)), Sink("encode", lambda _: None)]).
 class Scripted:
     """Makers that each write three frames, unless the script says what goes wrong at a try."""
 
-    def __init__(self, count, script=()):
+    def __init__(self, count, script=(), rooms=()):
         self._count = count
+        self._rooms = dict(enumerate(rooms))
         self._script = dict(script)
         self.tries = []
         self.killed = threading.Event()
@@ -78,6 +79,9 @@ class Scripted:
                 file.write(Encoded(None, (FrameTime(3 * order.stretch.number + n, Fraction(1), 1),), ()))
             file.finish(StretchSummary(3, 0, 1, damage, (), (1, 1), "", ""))
 
+    def renew(self, number):
+        """It never begins anew."""
+
     def rest(self, number):
         """It keeps nothing open."""
 
@@ -87,8 +91,14 @@ class Scripted:
     def place(self, number):
         return f"place {number}"
 
+    def label(self, number):
+        return f"maker {number}"
 
-def run(folder, makers, *, count=6, tolerant=False, resume=False, made_by="x", most_corrupt=100):
+    def room_bytes(self, number):
+        return self._rooms.get(number)
+
+
+def run(folder, makers, *, count=6, tolerant=False, resume=False, made_by="x", most_corrupt=100, gpu_bytes=0):
     """The times of all frames of a film, joined."""
     plan = [FilmStretch(n, None, 3 * n, 3 * n + 3) for n in range(count)]
     times = []
@@ -103,6 +113,7 @@ def run(folder, makers, *, count=6, tolerant=False, resume=False, made_by="x", m
             made_by=lambda stretch: {"made_by": made_by, "stretch": repr(stretch)},
             max_corrupt_frames=most_corrupt,
             tolerant=tolerant,
+            gpu_bytes=gpu_bytes,
         ) as film,
     ):
         try:
@@ -218,3 +229,40 @@ def test_what_is_in_hand_ends_with_the_run(tmp_path):
     with pytest.raises(InputError, match="bad"):
         run(tmp_path, scripted)
     assert scripted.killed.is_set()
+
+
+def test_stretches_go_to_gpus_that_have_the_memory(tmp_path):
+    makers = Scripted(4, rooms=(2, 6, 1, None))
+    assert run(tmp_path, makers, gpu_bytes=4)[0] == list(range(18))
+    assert {number for number, _ in makers.tries} <= {1, 3}
+    with Hands(makers) as hands:
+        assert hands.count_for(4) == 2
+        assert hands.notes_on("a.mp4", 1) == []
+        notes = hands.notes_on("a.mp4", 4 << 30)
+    assert len(notes) == 3
+    assert notes[0] == "maker 0 was left out: its GPU has 0.0 GiB for it, and a.mp4 needs about 4.0 GiB"
+
+
+def test_where_no_gpu_has_the_memory_the_largest_tries(tmp_path):
+    makers = Scripted(3, rooms=(2 << 30, 3 << 30, 3 << 30))
+    assert run(tmp_path, makers, gpu_bytes=4 << 30)[0] == list(range(18))
+    assert {number for number, _ in makers.tries} <= {1, 2}
+    with Hands(makers) as hands:
+        first, last = hands.notes_on("a.mp4", 4 << 30)
+    assert first == "maker 0 was left out: its GPU has 2.0 GiB for it, and a.mp4 needs about 4.0 GiB"
+    assert last == "a.mp4 needs about 4.0 GiB of a GPU, and none has more than 3.0 GiB: it was tried there"
+
+
+def test_what_fails_on_the_only_large_gpu_fails_there_again(tmp_path):
+    """Nobody else has the memory, so nobody is waited for."""
+    script = {(2, 1): EngineError("once")}
+    assert run(tmp_path, Scripted(2, script, rooms=(1, 8)), gpu_bytes=4)[0] == list(range(18))
+    script |= {(2, 2): EngineError("twice")}
+    with pytest.raises(EngineError, match="twice"):
+        run(tmp_path, Scripted(2, script, rooms=(1, 8)), gpu_bytes=4)
+
+
+def test_where_the_large_gpu_is_lost_the_next_largest_tries(tmp_path):
+    makers = Scripted(2, {1: MakerGoneError("it is lost")}, rooms=(1, 8))
+    assert run(tmp_path, makers, gpu_bytes=4)[0] == list(range(18))
+    assert {number for number, stretch in makers.tries if stretch} == {0}

@@ -12,15 +12,16 @@ import secrets
 import socket
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from vitascope.config import LoadedSettings, vitascope_home
+from vitascope.device import Device, Gpu, ask_driver, select_device
 from vitascope.errors import (
     DeviceError,
     InputError,
@@ -33,11 +34,13 @@ from vitascope.errors import (
 )
 from vitascope.media.libav import wrap_output_error
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.capacity import gpu_bytes_needed, gpu_room_bytes
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
 from vitascope.segmentation.processes.at_work import FilmAtWork
+from vitascope.segmentation.processes.hands import gib
 from vitascope.segmentation.processes.maker import StretchMaker
-from vitascope.segmentation.processes.plan import plan_node
+from vitascope.segmentation.processes.plan import NodeShare, plan_node
 from vitascope.segmentation.processes.port import (
     Failed,
     MakerFacts,
@@ -173,8 +176,10 @@ class _Seat:
 
     node: ClusterNode
     label: str
-    loaded: LoadedSettings
+    share: NodeShare
     actor: Any = None
+    room_bytes: int | None = None
+    """Memory of its GPU that it may use."""
 
 
 class ClusterMakers:
@@ -195,6 +200,8 @@ class ClusterMakers:
         self._is_open = False
         self._changing = threading.Lock()
         self._seats: list[_Seat] = []
+        self._gpus: dict[str, tuple[Gpu, ...]] = {}
+        """What each node's driver said of its GPUs before anybody of this run used them."""
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -228,7 +235,9 @@ class ClusterMakers:
                 self._ray = self._connection.enter_context(cluster_at(self._address))
             self._seats, self._notes, self._is_open = self._seats_of_all(), [], True
             self._odd_clocks.clear()
+            self._gpus.clear()
             self._leave_out_other_versions()
+            self._leave_out_small_gpus()
             facts = self._all_introduced()
             stack.pop_all()  # it stays open
         return facts
@@ -239,23 +248,10 @@ class ClusterMakers:
         Raises:
             WorkerError: All are; what is said of the first.
         """
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         versions_of = _versions_of()
         ours = versions_of(_SAME_EVERYWHERE)
-        one_of_each = {seat.node.node_id: seat for seat in self._seats}
-        asked = [
-            self._ray.remote(versions_of)
-            .options(
-                num_cpus=0,
-                max_retries=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
-            )
-            .remote(_SAME_EVERYWHERE)
-            for node_id in one_of_each
-        ]
         left_out: dict[str, str] = {}
-        for seat, answer in zip(one_of_each.values(), asked, strict=True):
+        for seat, answer in self._asked_of_nodes(versions_of, _SAME_EVERYWHERE):
             node = seat.node
             try:
                 other = _other_versions(self._get(seat, answer), ours)
@@ -269,17 +265,143 @@ class ClusterMakers:
         if not self._seats:
             raise WorkerError(next(iter(left_out.values())))
 
+    def _asked_of_nodes(self, question: Callable[..., Any], *words: Any) -> list[tuple[_Seat, Any]]:
+        """Somebody of each node, and what the node answers to a question, which is on its way."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        one_of_each = {seat.node.node_id: seat for seat in self._seats}
+        ask = self._ray.remote(question)
+        return [
+            (
+                seat,
+                ask.options(
+                    num_cpus=0,
+                    max_retries=0,
+                    scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+                ).remote(*words),
+            )
+            for node_id, seat in one_of_each.items()
+        ]
+
+    def _leave_out_small_gpus(self) -> None:
+        """Leave GPUs out, and nodes that have no other, whose memory no run fits: nobody is started there.
+
+        What a node's driver does not tell is left to whoever is started on the GPU.
+
+        Raises:
+            DeviceError: All are.
+        """
+        if all(not seat.share.gpu_processes for seat in self._seats):
+            return
+        settings, needed = self._loaded.settings, gpu_bytes_needed(self._loaded)
+        for seat, answer in self._asked_of_nodes(ask_driver):
+            node = seat.node
+            if not seat.share.gpu_processes:
+                continue
+            with suppress(WorkerError):  # of a node that was lost meanwhile; who is started there says so
+                self._gpus[node.node_id] = self._get(seat, answer)
+            gpus = self._gpus.get(node.node_id, ())
+            rooms: list[int | None] = [
+                None
+                if gpu.memory_bytes is None
+                else gpu_room_bytes(settings, gpu.memory_bytes, free_bytes=gpu.free_bytes)
+                for gpu in gpus
+            ]
+            rooms += [None] * (node.gpus - len(rooms))
+            seats = self._seats_of(node, gpu_bytes=rooms)
+            before = [other for other in self._seats if other.node == node]
+            if len(seats) < len(before):
+                small, name = min(
+                    (room, gpu.name) for room, gpu in zip(rooms, gpus, strict=False) if room is not None
+                )
+                has = f"GPU ({name}) has {gib(small)} for a run, which needs about {gib(needed)}"
+                self._notes.append(
+                    f"{len(before) - len(seats)} of {len(before)} processes of {node.label} were left out: a {has}"
+                    if seats
+                    else f"{node.label} was left out: its {has}"
+                )
+                self._seats = [other for other in self._seats if other.node != node] + seats
+        if not self._seats:
+            raise DeviceError(f"no GPU of the cluster at {self._address} is large enough: {self._notes[-1]}")
+
+    def _placed(self, seats: Sequence[_Seat]) -> dict[int, VitascopeError]:
+        """Start somebody on each seat, on a GPU that has the memory for a run.
+
+        Ray gives out GPUs of a node as if they were alike. Who got one that is too small keeps it until another was
+        started, so that Ray gives out one that is left.
+
+        Returns:
+            Why there is nobody, by the number of the seat among these.
+        """
+        failed: dict[int, VitascopeError] = {}
+        misplaced: list[_Seat] = []
+        tries = Counter(seat.node.node_id for seat in self._seats)
+        try:
+            started = deque((number, self._started(seat)) for number, seat in enumerate(seats))
+            while started:
+                number, answer = started.popleft()
+                seat = seats[number]
+                try:
+                    if answer is not None and not self._has_room(seat, self._get(seat, answer)):
+                        node = seat.node
+                        if tries[node.node_id] >= node.gpus * seat.share.gpu_processes:
+                            raise self._too_small(seat)
+                        tries[node.node_id] += 1
+                        misplaced.append(replace(seat))
+                        seat.actor = None
+                        started.append((number, self._started(seat)))
+                except VitascopeError as error:
+                    failed[number] = error
+                    misplaced.append(seat)
+        finally:
+            with self._changing:
+                for seat in misplaced:
+                    self._drop(seat)
+        return failed
+
+    def _has_room(self, seat: _Seat, device: Device | Failed) -> bool:
+        """True where the GPU that somebody got has the memory for a run; its room is known then.
+
+        Raises:
+            VitascopeError: It cannot use its GPU.
+        """
+        if isinstance(device, Failed):
+            raise device.raised_in(seat.label)
+        if device.memory_bytes is None:
+            return True
+        listed = [
+            gpu for gpu in self._gpus.get(seat.node.node_id, ()) if gpu.pci_address == device.pci_address
+        ]
+        seat.room_bytes = gpu_room_bytes(
+            seat.share.loaded.settings,
+            device.memory_bytes,
+            free_bytes=listed[0].free_bytes if len(listed) == 1 else None,
+            processes=seat.share.gpu_processes,
+        )
+        return seat.room_bytes >= gpu_bytes_needed(self._loaded)
+
+    def _too_small(self, seat: _Seat) -> DeviceError:
+        has, needs = gib(seat.room_bytes or 0), gib(gpu_bytes_needed(self._loaded))
+        return DeviceError(f"{seat.label} has a GPU with {has} for it, and a run needs about {needs}")
+
     def _all_introduced(self) -> list[MakerFacts]:
         """What each is that could be had; the others are left out."""
         opened: list[tuple[_Seat, MakerFacts]] = []
-        failures: list[VitascopeError] = []
-        started = [(seat, self._start(seat)) for seat in self._seats]
-        for seat, introduction in started:
+        failed = self._placed(self._seats)
+        asked = [
+            None if number in failed else seat.actor.introduce.remote()
+            for number, seat in enumerate(self._seats)
+        ]
+        for number, (seat, introduction) in enumerate(zip(self._seats, asked, strict=True)):
             try:
-                opened.append((seat, self._introduced(seat, introduction)))
+                if introduction is not None:
+                    opened.append((seat, self._introduced(seat, introduction)))
             except VitascopeError as error:
-                failures.append(error)
-                self._notes.append(_left_out(seat.label, one_line(error)))
+                failed[number] = error
+        failures = [failed[number] for number in sorted(failed)]
+        self._notes += [
+            _left_out(self._seats[number].label, one_line(failed[number])) for number in sorted(failed)
+        ]
         if not opened:
             raise failures[0]
         odd = _with_another_engine([facts for _, facts in opened])
@@ -300,6 +422,10 @@ class ClusterMakers:
     def place(self, number: int) -> str:
         """See ``StretchMakers``."""
         return self._seats[number].node.label
+
+    def room_bytes(self, number: int) -> int | None:
+        """See ``StretchMakers``."""
+        return self._seats[number].room_bytes
 
     def check(self, video: Path, folder: Path) -> None:
         """See ``StretchMakers``."""
@@ -341,7 +467,7 @@ class ClusterMakers:
                 if number not in answered:
                     with _lost(lost, number):
                         if seat.actor is None:
-                            self._introduced(seat, self._start(seat))
+                            self._begin(seat)
                         asked[number] = time.time(), seat.actor.sees.remote(sign, video)
             for number, (asked_at, sight) in asked.items():
                 with _lost(lost, number):
@@ -369,15 +495,21 @@ class ClusterMakers:
                 "buckets may refuse it: set it"
             )
 
+    def renew(self, number: int) -> None:
+        """See ``StretchMakers``. Of a node that is lost Ray knows so after some seconds."""
+        seat = self._seats[number]
+        if seat.actor is None:
+            self._begin(seat)
+
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
-        made = self._made(number, order, f"{order.film.video.name} stretch {order.stretch.number}", tell)
+        made = self._made(number, order, tell)
         assert isinstance(made, StretchMade)
         return made
 
     def make_film(self, number: int, film: WholeFilm, *, tell: Tell) -> SegmentReport:
         """See ``StretchMakers``."""
-        report = self._made(number, film, film.video.name, tell)
+        report = self._made(number, film, tell)
         assert isinstance(report, SegmentReport)
         return report
 
@@ -399,12 +531,14 @@ class ClusterMakers:
         with self._changing:
             self._drop(self._seats[number])
 
-    def _made(self, number: int, order: StretchOrder | WholeFilm, name: str, tell: Tell) -> Any:
-        """What somebody makes of an order, under a name for Ray's dashboard."""
+    def _made(self, number: int, order: StretchOrder | WholeFilm, tell: Tell) -> Any:
+        """What somebody makes of an order.
+
+        Ray keeps counts for each name of a task as long as this process lives (2 kB a name), so there is but one.
+        """
+        self.renew(number)
         seat = self._seats[number]
-        if seat.actor is None:
-            self._introduced(seat, self._start(seat))
-        answer = self._get(seat, seat.actor.make.options(name=name).remote(order), tell=tell)
+        answer = self._get(seat, seat.actor.make.remote(order), tell=tell)
         if isinstance(answer, Failed):
             raise answer.raised_in(seat.label)
         return answer
@@ -420,24 +554,45 @@ class ClusterMakers:
 
     def _seats_of_all(self) -> list[_Seat]:
         """Where there is room."""
-        seats = []
-        for node in nodes_of(self._ray):
-            settings = plan_node(self._loaded, cores=node.cores, gpus=node.gpus) if node.cores else []
-            for n, own in enumerate(settings, start=1):
-                which = f"process {n} of {len(settings)} on " if len(settings) > 1 else ""
-                seats.append(_Seat(node, f"{which}{node.label}", own))
-        if not seats and self._loaded.settings.gpu.device == "cuda":
-            raise DeviceError(f"the cluster at {self._address} has no GPU, and gpu.device is cuda")
+        seats = [seat for node in nodes_of(self._ray) if node.cores for seat in self._seats_of(node)]
+        gpu = self._loaded.settings.gpu
+        if not seats and (gpu.device == "cuda" or gpu.device_ids is not None):
+            why = "gpu.device is cuda" if gpu.device_ids is None else "gpu.device_ids names one"
+            raise DeviceError(f"the cluster at {self._address} has no GPU, and {why}")
         if not seats:
             raise WorkerError(f"no node of the cluster at {self._address} has a core to compute with")
         return seats
 
-    def _start(self, seat: _Seat) -> Any:
-        """Start somebody; a reference to its introduction."""
+    def _seats_of(self, node: ClusterNode, *, gpu_bytes: Sequence[int | None] | None = None) -> list[_Seat]:
+        """Where there is room on a node; see ``plan_node``."""
+        shares = plan_node(self._loaded, cores=node.cores, gpus=node.gpus, gpu_bytes=gpu_bytes)
+        return [
+            _Seat(
+                node,
+                f"process {n} of {len(shares)} on {node.label}" if len(shares) > 1 else node.label,
+                share,
+            )
+            for n, share in enumerate(shares, start=1)
+        ]
+
+    def _begin(self, seat: _Seat) -> MakerFacts:
+        """Start somebody anew; what it is.
+
+        Raises:
+            VitascopeError: It cannot open its network.
+            MakerGoneError: Nobody can be there any more.
+        """
+        for error in self._placed([seat]).values():
+            if isinstance(error, DeviceError):
+                raise MakerGoneError(str(error)) from error
+            raise error
+        return self._introduced(seat, seat.actor.introduce.remote())
+
+    def _started(self, seat: _Seat) -> Any:
+        """Start somebody; a reference to the GPU that it got, None on the CPU."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        on_gpu = seat.loaded.settings.gpu.device == "cuda"
-        mates = sum(other.node == seat.node for other in self._seats)
+        share = seat.share
         with self._changing:
             if not self._is_open:
                 raise WorkerError(f"{seat.label} was ended")
@@ -445,15 +600,16 @@ class ClusterMakers:
                 self._ray.remote(_Actor)
                 .options(
                     name=f"{seat.label} {secrets.token_hex(4)}",
-                    num_cpus=seat.node.cores / mates,
-                    num_gpus=1 if on_gpu else 0,
+                    num_cpus=share.cores,
+                    # Ray counts in ten thousandths.
+                    num_gpus=10_000 // share.gpu_processes / 10_000 if share.gpu_processes else 0,
                     max_concurrency=4,  # it makes, rests, says how far it is, and may be interrupted
                     max_restarts=0,  # who is lost is started anew when there is something to do
                     scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.node_id, soft=False),
                 )
-                .remote(seat.loaded)
+                .remote(share.loaded)
             )
-            return seat.actor.introduce.remote()
+            return seat.actor.gpu.remote() if share.gpu_processes else None
 
     def _introduced(self, seat: _Seat, introduction: Any) -> MakerFacts:
         answer = self._get(seat, introduction)
@@ -655,6 +811,13 @@ class _Actor:
         self._began_at = 0.0
         self._failed = 0
 
+    def gpu(self) -> Device | Failed:
+        """The GPU that Ray gave it; no network is open there yet."""
+        try:
+            return select_device("cuda")
+        except Exception as error:
+            return Failed.of(error)
+
     def introduce(self) -> MakerFacts | Failed:
         """Open the network: what it is."""
         try:
@@ -687,6 +850,7 @@ class _Actor:
             self._failed = 0
         self._order, self._began_at, self._progress = order, time.monotonic(), None
         self._interrupted.clear()
+        self._show()
         with self._making:
             answer = self._maker.answer(order, tell=self._tell, interrupted=self._interrupted)
         self._failed += isinstance(answer, Failed)
@@ -730,3 +894,17 @@ class _Actor:
 
     def _tell(self, progress: StretchProgress) -> None:
         self._progress = progress
+        self._show()
+
+    def _show(self) -> None:
+        """Name the video and the stretch in hand to Ray's dashboard: it shows the titles of processes.
+
+        Each call takes the title away when it ends.
+        """
+        import ray
+
+        raylet: Any = ray._raylet  # it has no public name
+        order = self._order
+        assert order is not None  # it was told of one
+        stretch = f" stretch {order.stretch.number}" if isinstance(order, StretchOrder) else ""
+        raylet.setproctitle(f"ray::{_video_of(order).name}{stretch}")

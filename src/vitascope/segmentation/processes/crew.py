@@ -162,6 +162,7 @@ class ProcessCrew:
                     hands,
                     planned,
                     stretch_count=self._joiner.stretch_count,
+                    gpu_bytes=self._joiner.gpu_bytes,
                     write=lambda hands, plan, rank, started: self._joiner.write(
                         hands,
                         plan.video,

@@ -18,6 +18,7 @@ from vitascope.media.reading.film_index import read_film_index
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.capacity import gpu_bytes_needed
 from vitascope.segmentation.film_run import FilmRunner, Started
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import video_fingerprint
@@ -106,6 +107,10 @@ class FilmJoiner:
             most_frames=self._settings.processing.chunk_size,
         )
 
+    def gpu_bytes(self, size: tuple[int, int], sample_bytes: int = 1) -> int:
+        """Memory without which a GPU need not begin a video of so many rows and columns."""
+        return gpu_bytes_needed(self._loaded, size, sample_bytes=sample_bytes)
+
     def write(
         self,
         hands: Hands,
@@ -162,6 +167,9 @@ class FilmJoiner:
             made_by = self._made_by(order, reader, keeping)
             if keeping is not None and keeping.table is not None:
                 order = replace(order, scanned=folder.with_copy_of(keeping.table.path))
+            needed = self.gpu_bytes(
+                (reader.info.height, reader.info.width), reader.info.format.dtype.itemsize
+            )
             film = stack.enter_context(
                 SharedFilm(
                     hands,
@@ -173,6 +181,7 @@ class FilmJoiner:
                     max_corrupt_frames=settings.video.max_corrupt_frames,
                     tolerant=settings.output.keep_partial,
                     rank=rank,
+                    gpu_bytes=needed,
                 )
             )
             if on_start is not None:
@@ -203,6 +212,7 @@ class FilmJoiner:
                         *(note for stretch in done for note in stretch.notes),
                         *plan.notes,
                         *hands.makers.notes,
+                        *hands.notes_on(video.name, needed),
                         *(() if int8 is None else (int8.note,)),
                         *(() if keeping is None else keeping.notes),
                         *notes,

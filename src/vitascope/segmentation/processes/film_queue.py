@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
+from math import inf, prod
 from queue import Empty, SimpleQueue
 
 from vitascope.config import VideoSettings
@@ -49,6 +49,8 @@ class _Film:
     """Expected; None where it does not say."""
     work: float
     """Pixels of all its frames; without end where that is not known."""
+    gpu_bytes: int
+    """Memory without which a GPU need not begin it."""
     rank: int = 0
     """Position in the queue."""
     measured: Interruptible | None = None
@@ -67,6 +69,7 @@ class FilmQueue:
         hands: Who works.
         planned: The videos.
         stretch_count: Told frames; how many stretches so many are.
+        gpu_bytes: Told height and width; memory without which a GPU need not begin.
         write: Writes a video of several stretches.
         trim: Which part of each video is wanted.
         resume: Take stretches that earlier runs left.
@@ -78,6 +81,7 @@ class FilmQueue:
         planned: Sequence[PlannedVideo],
         *,
         stretch_count: Callable[[int], int],
+        gpu_bytes: Callable[[tuple[int, int]], int] = lambda _: 0,
         write: WriteFilm,
         trim: VideoSettings,
         resume: bool,
@@ -96,7 +100,7 @@ class FilmQueue:
         films = []
         for one in planned:
             try:
-                films.append(_weighed(one, trim))
+                films.append(_weighed(one, trim, gpu_bytes))
             except InputError as error:
                 let_go(error)
                 self._unreadable.append(FilmEnded(one, error=error))
@@ -104,6 +108,7 @@ class FilmQueue:
         for rank, film in enumerate(films):
             film.rank = rank
         self._waiting = deque(films)
+        self._waiting_needs = Counter(film.gpu_bytes for film in films)
         counts = [film.frame_count for film in films]
         self.frame_count = None if None in counts else sum(count for count in counts if count is not None)
         """Expected frames of all videos; None where one does not say."""
@@ -150,8 +155,8 @@ class FilmQueue:
             yield ended
         try:
             while self._waiting or self._running:
-                while self._waiting and self._is_hungry():
-                    self._begin(self._waiting.popleft(), on_start)
+                while (film := self._next_film()) is not None:
+                    self._begin(film, on_start)
                 try:
                     ended_now = self._events.get(timeout=INTERRUPT_CHECK_SECONDS)()
                 except Empty:
@@ -189,13 +194,24 @@ class FilmQueue:
             finished=False,
         )
 
-    def _is_hungry(self) -> bool:
-        """True where hands may soon have nothing to do."""
-        return (
-            not self._opening
-            and self._hands.waiting_count < len(self._hands)
-            and len(self._threads) < _SHARED_AT_ONCE
-        )
+    def _next_film(self) -> _Film | None:
+        """A video to begin, where hands may soon have nothing to do: for whom all that waits is too large, a smaller.
+
+        Returns:
+            None while all have something.
+        """
+        hands = self._hands
+        if not self._waiting or self._opening or len(self._threads) >= _SHARED_AT_ONCE:
+            return None
+        film = self._waiting[0]
+        if hands.waiting_count >= len(hands):
+            room = hands.idle_room()
+            if not room or min(self._waiting_needs) > room:
+                return None
+            film = next(film for film in self._waiting if film.gpu_bytes <= room)
+        self._waiting.remove(film)
+        self._waiting_needs -= Counter([film.gpu_bytes])
+        return film
 
     def _begin(self, film: _Film, on_start: Callable[[PlannedVideo, Started], object]) -> None:
         self._running[film.rank] = film
@@ -227,11 +243,22 @@ class FilmQueue:
                 self._events.put(lambda: _told(on_start, planned, Started(self, film.frame_count)))
             film.progress = None
             report = makers.make_film(number, order, tell=partial(setattr, film, "progress"))
+            if small := self._hands.notes_on(planned.video.name, film.gpu_bytes):
+                report = replace(report, notes=(*report.notes, *small))
             self._end(film, report)
             return report.frame_count
 
         self._hands.hand_in(
-            [Piece(planned.video.name, (film.rank, 0), do, partial(self._fail, film), makers.interrupt)]
+            [
+                Piece(
+                    planned.video.name,
+                    (film.rank, 0),
+                    do,
+                    partial(self._fail, film),
+                    makers.interrupt,
+                    film.gpu_bytes,
+                )
+            ]
         )
 
     def _share(self, film: _Film, on_start: Callable[[PlannedVideo, Started], object]) -> None:
@@ -286,7 +313,9 @@ def _told(on_start: Callable[[PlannedVideo, Started], object], planned: PlannedV
     on_start(planned, event)
 
 
-def _weighed(planned: PlannedVideo, trim: VideoSettings) -> _Film:
+def _weighed(
+    planned: PlannedVideo, trim: VideoSettings, gpu_bytes: Callable[[tuple[int, int]], int]
+) -> _Film:
     """How much there is to do for a video, by what its headers say.
 
     Raises:
@@ -295,7 +324,7 @@ def _weighed(planned: PlannedVideo, trim: VideoSettings) -> _Film:
     headers = read_headers(planned.video)
     count = headers.frame_count_estimate
     if count is None:
-        return _Film(planned, None, float("inf"))
+        return _Film(planned, None, inf, 0 if headers.size is None else gpu_bytes(headers.size))
     if headers.duration_seconds:
         share = max(wanted_seconds(headers.duration_seconds, trim), 0) / headers.duration_seconds
         count = round(count * min(share, 1))
@@ -303,4 +332,4 @@ def _weighed(planned: PlannedVideo, trim: VideoSettings) -> _Film:
     if size is None:  # images, of which one is decoded soon
         first = probe(planned.video)
         size = first.height, first.width
-    return _Film(planned, count, float(count * prod(size)))
+    return _Film(planned, count, float(count * prod(size)), gpu_bytes(size))

@@ -55,6 +55,7 @@ class SharedFilm:
         max_corrupt_frames: Damaged pictures that are tolerated, in all stretches together.
         tolerant: Damage ends the video where it lies, instead of the run at once.
         rank: Of several videos that with the smallest comes first.
+        gpu_bytes: Memory without which a GPU need not begin a stretch.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class SharedFilm:
         max_corrupt_frames: int,
         tolerant: bool,
         rank: int = 0,
+        gpu_bytes: int = 0,
     ) -> None:
         self._hands = hands
         self._video = film.video
@@ -94,10 +96,11 @@ class SharedFilm:
                 partial(self._make, stretch),
                 self._fail,
                 hands.makers.drop,
+                gpu_bytes,
             )
             for stretch in waiting
         ]
-        self.maker_count = min(len(hands), len(waiting))
+        self.maker_count = min(hands.count_for(gpu_bytes), len(waiting))
         """How many take part."""
         self._changed = threading.Condition()
         self._failure: BaseException | None = None

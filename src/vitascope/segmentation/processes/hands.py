@@ -6,6 +6,7 @@ import threading
 from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from operator import attrgetter
 from time import monotonic
 from types import TracebackType
@@ -13,12 +14,12 @@ from types import TracebackType
 from vitascope.errors import InputError, UsageError, VitascopeError, WorkerError
 from vitascope.segmentation.processes.port import MakerGoneError, StretchMakers
 
-__all__ = ["Hands", "Piece", "PlaceCounts"]
+__all__ = ["Hands", "Piece", "PlaceCounts", "gib"]
 
 _MOST_TRIES = 2
 _OF_THE_FILM = frozenset({UsageError.exit_code, InputError.exit_code})
 """Exit codes of errors that would only come again."""
-_GENTLE_SECONDS = 5.0
+_GENTLE_SECONDS, _JOIN_SECONDS = 5.0, 0.1
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +36,8 @@ class Piece:
     """Told why nobody does it."""
     stop: Callable[[int], object]
     """Told who has it in hand: nobody wants it any more."""
+    gpu_bytes: int = 0
+    """Memory without which a GPU need not begin."""
     failed_at: list[str] = field(default_factory=list)
     """Places where it failed."""
     is_over: bool = False
@@ -56,7 +59,8 @@ class Hands:
     """A thread for each maker, which lets it do the next piece that is handed in. A context manager.
 
     A piece that fails is done again, at another place if there is one; the second time it has failed, and at once where
-    its video is to blame. A maker that fails twice in a row gets nothing more while others are left.
+    its video is to blame. A maker that fails twice in a row gets nothing more while others are left. Whose GPU is too
+    small for a piece does not get it, while others are left who have more.
 
     Args:
         makers: Open.
@@ -70,8 +74,14 @@ class Hands:
         self._left = set(range(len(makers)))
         """Who still takes part."""
         self._places = [makers.place(number) for number in range(len(makers))]
+        rooms = [makers.room_bytes(number) for number in range(len(makers))]
+        self._rooms = [inf if room is None else room for room in rooms]
+        self._idle: set[int] = set()
+        """Who waits for something to do."""
+        self._renewing: set[int] = set()
+        """Who begins anew."""
         self._is_closed = False
-        self._last_loss: WorkerError = WorkerError("nobody is left to work on it")
+        self._last_loss: VitascopeError = WorkerError("nobody is left to work on it")
         self._threads: list[threading.Thread] = []
         self._began_at = monotonic()
         self.counts = {place: PlaceCounts() for place in self._places}
@@ -96,12 +106,10 @@ class Hands:
             pieces = [*self._waiting, *self._in_hand.values()]
         self.withdraw(pieces)
         ends_at = monotonic() + _GENTLE_SECONDS
-        for thread in self._threads:
-            thread.join(max(ends_at - monotonic(), 0))
-        for number in [*self._in_hand]:
-            self.makers.drop(number)
-        for thread in self._threads:
-            thread.join()
+        while alive := [thread for thread in self._threads if thread.is_alive()]:
+            for number in [*self._renewing, *(self._in_hand if monotonic() > ends_at else ())]:
+                self.makers.drop(number)
+            alive[0].join(_JOIN_SECONDS)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -110,6 +118,42 @@ class Hands:
     def waiting_count(self) -> int:
         """Pieces that nobody has begun."""
         return len(self._waiting)
+
+    def idle_room(self) -> float:
+        """The most memory of those who find nothing among what waits that they have the memory for; 0 if all do."""
+        with self._changed:
+            return max(
+                (
+                    self._rooms[number]
+                    for number in self._idle
+                    if not any(self._may_do(number, piece) for piece in self._waiting)
+                ),
+                default=0,
+            )
+
+    def count_for(self, gpu_bytes: int) -> int:
+        """How many may work on a video of which a GPU must have so much memory."""
+        enough = min(gpu_bytes, max(self._rooms))
+        return sum(room >= enough for room in self._rooms)
+
+    def notes_on(self, name: str, gpu_bytes: int) -> list[str]:
+        """Who does not work on a video because its GPU is too small, one line each.
+
+        Args:
+            name: Of the video.
+            gpu_bytes: Memory without which a GPU need not begin it.
+        """
+        with self._changed:
+            most = max((self._rooms[number] for number in self._left), default=inf)
+            small = {n: room for n, room in enumerate(self._rooms) if room < min(gpu_bytes, most)}
+        needs = f"{name} needs about {gib(gpu_bytes)}"
+        notes = [
+            f"{self.makers.label(number)} was left out: its GPU has {gib(room)} for it, and {needs}"
+            for number, room in small.items()
+        ]
+        if most < gpu_bytes:
+            notes.append(f"{needs} of a GPU, and none has more than {gib(most)}: it was tried there")
+        return notes
 
     @property
     def seconds(self) -> float:
@@ -141,7 +185,21 @@ class Hands:
         counts = self.counts[self._places[number]]
         try:
             is_resting = True  # until it has something in hand
-            while (piece := self._next_for(number, is_resting=is_resting)) is not None:
+            while self._has_work_for(number, is_resting=is_resting):
+                try:
+                    if failures:  # while it begins anew, another may take what waits
+                        self._renew(number)
+                except MakerGoneError as error:
+                    self._last_loss = error
+                    return
+                except VitascopeError as error:
+                    failures += 1
+                    if failures > _MOST_TRIES:
+                        self._last_loss = error
+                        return
+                    continue
+                if (piece := self._take(number)) is None:
+                    continue
                 is_resting = False
                 try:
                     frames = piece.do(number)
@@ -169,25 +227,52 @@ class Hands:
                 self._changed.notify_all()
             self._fail_if_nobody_is_left()
 
-    def _next_for(self, number: int, *, is_resting: bool) -> Piece | None:
-        """The first piece that waits; one that failed here rather goes elsewhere. Who has to wait for it rests."""
-        here = self._places[number]
+    def _renew(self, number: int) -> None:
+        with self._changed:
+            self._renewing.add(number)
+        try:
+            self.makers.renew(number)
+        finally:
+            self._renewing.discard(number)
+
+    def _has_work_for(self, number: int, *, is_resting: bool) -> bool:
+        """Wait until there is a piece that a maker may do; False when all is over. Who has to wait for it rests."""
         while True:
             with self._changed:
                 if self._is_closed:
-                    return None
-                only_here = all(self._places[other] == here for other in self._left)
-                for piece in self._waiting:
-                    if only_here or here not in piece.failed_at:
-                        self._waiting.remove(piece)
-                        self._in_hand[number] = piece
-                        self.counts[here].busy += 1
-                        return piece
+                    return False
+                if any(self._may_do(number, piece) for piece in self._waiting):
+                    return True
                 if is_resting:
+                    self._idle.add(number)
                     self._changed.wait()
+                    self._idle.discard(number)
                     continue
             self.makers.rest(number)
             is_resting = True
+
+    def _take(self, number: int) -> Piece | None:
+        """The first piece that waits; one that failed here rather goes elsewhere. None where others were faster."""
+        with self._changed:
+            piece = next((piece for piece in self._waiting if self._may_do(number, piece)), None)
+            if piece is not None and not self._is_closed:
+                self._waiting.remove(piece)
+                self._in_hand[number] = piece
+                self.counts[self._places[number]].busy += 1
+                return piece
+        return None
+
+    def _may_do(self, number: int, piece: Piece) -> bool:
+        """True where a maker has the memory for a piece, or nobody has more; not where it failed, if others may."""
+        if piece.gpu_bytes <= self._rooms[number] and not piece.failed_at:
+            return True
+        enough = min(piece.gpu_bytes, max(self._rooms[other] for other in self._left))
+        if self._rooms[number] < enough:
+            return False
+        here = self._places[number]
+        return here not in piece.failed_at or all(
+            self._places[other] == here for other in self._left if self._rooms[other] >= enough
+        )
 
     def _put_down(self, number: int, piece: Piece) -> None:
         with self._changed:
@@ -226,3 +311,8 @@ class Hands:
             given_up, self._waiting = self._waiting, []
         for piece in given_up:
             piece.failed(self._last_loss)
+
+
+def gib(nbytes: float) -> str:
+    """Memory in words."""
+    return f"{nbytes / 2**30:.1f} GiB"

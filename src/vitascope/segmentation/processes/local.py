@@ -22,8 +22,10 @@ from types import ModuleType
 from typing import Any
 
 from vitascope.config import LoadedSettings
+from vitascope.device import select_device
 from vitascope.errors import WorkerError
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.capacity import gpu_room_bytes
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.plan import WorkerPlan
@@ -101,8 +103,21 @@ class LocalProcesses:
         """See ``StretchMakers``: processes fail each by itself."""
         return self._plans[number].label
 
+    def room_bytes(self, number: int) -> int | None:
+        """See ``StretchMakers``."""
+        plan = self._plans[number]
+        if not plan.gpu_processes:
+            return None
+        settings = plan.loaded.settings
+        total = select_device("cuda", index=settings.gpu.device_id).memory_bytes
+        return None if total is None else gpu_room_bytes(settings, total, processes=plan.gpu_processes)
+
     def check(self, video: Path, folder: Path) -> None:
         """See ``StretchMakers``: processes of one machine see what it sees."""
+
+    def renew(self, number: int) -> None:
+        """See ``StretchMakers``."""
+        self._begun(number)
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
@@ -140,15 +155,20 @@ class LocalProcesses:
 
     def _ask(self, number: int, order: StretchOrder | WholeFilm, tell: Tell) -> Any:
         """What a process makes of an order."""
-        worker = self._workers.get(number)
-        if worker is None:
-            worker = self._start(number)
-            self._answer(number, worker)
+        worker = self._begun(number)
         with suppress(OSError):  # one that is gone is noticed by waiting for its answer
             worker.connection.send(order)
         while isinstance(answer := self._answer(number, worker), StretchProgress):
             tell(answer)
         return answer
+
+    def _begun(self, number: int) -> _Worker:
+        """A process that has its network; another, if it was lost."""
+        worker = self._workers.get(number)
+        if worker is None:
+            worker = self._start(number)
+            self._answer(number, worker)
+        return worker
 
     def close(self) -> None:
         """See ``StretchMakers``."""

@@ -403,12 +403,20 @@ class ThisProcess:
 
     place = label
 
+    def room_bytes(self, number: int) -> int | None:
+        """See ``StretchMakers``: there is no other."""
+        del number
+        return None
+
     def open(self) -> Sequence[MakerFacts]:
         """See ``StretchMakers``."""
         return [self._maker.facts()]
 
     def check(self, video: Path, folder: Path) -> None:
         """See ``StretchMakers``: it sees what it sees."""
+
+    def renew(self, number: int) -> None:
+        """See ``StretchMakers``: if it were lost, this process were."""
 
     def rest(self, number: int) -> None:
         """See ``StretchMakers``."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil, inf, log
 from typing import Any
 
 from vitascope.config import LoadedSettings, Settings
 from vitascope.device import available_cores
+from vitascope.segmentation.capacity import gpu_bytes_needed
 from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 
 __all__ = [
+    "NodeShare",
     "WorkerPlan",
     "frames_after",
     "plan_crew",
@@ -41,6 +44,8 @@ class WorkerPlan:
     label: str
     """For messages, for example ``the process of GPU 1``."""
     loaded: LoadedSettings
+    gpu_processes: int = 0
+    """Who share its GPU, with itself; 0 works on the CPU."""
 
 
 def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
@@ -60,37 +65,72 @@ def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
     values = _shared_out(settings, cores=cores, count=len(ids), on_gpus=True)
     for place, number in enumerate(ids):
         processes = ids.count(number)
-        own = {"gpu.device": "cuda", "gpu.device_id": number}
-        if processes > 1 and settings.gpu.decoder_sessions == "auto":
-            own["gpu.decoder_sessions"] = 1  # what auto counts on is the memory of a whole GPU
-        if settings.gpu.memory_fraction is not None:
-            own["gpu.memory_fraction"] = settings.gpu.memory_fraction / processes
+        own = _of_gpu(settings, number, processes)
         label = (
             f"the process of GPU {number}"
             if processes == 1
             else f"process {ids[: place + 1].count(number)} of GPU {number}"
         )
-        plans.append(WorkerPlan(label, loaded.with_values(values | own)))
+        plans.append(WorkerPlan(label, loaded.with_values(values | own), processes))
     return plans
 
 
-def plan_node(loaded: LoadedSettings, *, cores: int, gpus: int) -> list[LoadedSettings]:
-    """Settings of those who work on one machine of a cluster: one for each GPU, or for every few cores without.
+def _of_gpu(settings: Settings, number: int, processes: int) -> dict[str, Any]:
+    """Settings of one of some processes that share a GPU."""
+    own: dict[str, Any] = {"gpu.device": "cuda", "gpu.device_id": number}
+    if processes > 1 and settings.gpu.decoder_sessions == "auto":
+        own["gpu.decoder_sessions"] = 1  # what auto counts on is the memory of a whole GPU
+    if settings.gpu.memory_fraction is not None:
+        own["gpu.memory_fraction"] = settings.gpu.memory_fraction / processes
+    return own
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """Somebody who works on a machine of a cluster, and what it gets of it."""
+
+    loaded: LoadedSettings
+    cores: float
+    gpu_processes: int = 0
+    """Who share its GPU, with itself; 0 works on the CPU."""
+
+
+def plan_node(
+    loaded: LoadedSettings, *, cores: int, gpus: int, gpu_bytes: Sequence[int | None] | None = None
+) -> list[NodeShare]:
+    """Those who work on one machine of a cluster: one for each GPU, or for every few cores without.
+
+    ``gpu.device_ids`` says how many share the first, second ... of its GPUs, as far as it has so many.
 
     Args:
         loaded: Of the run.
         cores: Of the machine.
         gpus: Of the machine; each that works there sees its own alone.
+        gpu_bytes: Memory of each GPU that a run may use, if it were alone there; None where that is not known.
     """
     settings = loaded.settings
+    ids = settings.gpu.device_ids
     if gpus and settings.gpu.device != "cpu":
-        values = _shared_out(settings, cores=cores, count=gpus, on_gpus=True)
-        return [loaded.with_values(values | {"gpu.device": "cuda", "gpu.device_id": 0})] * gpus
-    if settings.gpu.device == "cuda":
+        sharing = [ids.count(number) for number in sorted(set(ids)) if number < gpus] if ids else [1] * gpus
+        if gpu_bytes is not None:  # who share a GPU get the largest
+            sizes = sorted((inf if size is None else size for size in gpu_bytes), reverse=True)
+            needed = gpu_bytes_needed(loaded)
+            pairs = zip(sorted(sharing, reverse=True), sizes, strict=False)
+            sharing = [count for count, size in pairs if size / count >= needed]
+        if not sharing:
+            return []
+        values = _shared_out(settings, cores=cores, count=sum(sharing), on_gpus=True)
+        own_cores = cores / (gpus * max(sharing))
+        return [
+            NodeShare(loaded.with_values(values | _of_gpu(settings, 0, count)), own_cores, count)
+            for count in sharing
+            for _ in range(count)
+        ]
+    if settings.gpu.device == "cuda" or ids:
         return []
     count = max(cores // (settings.processing.num_threads or _CORES_OF_A_WORKER), 1)
     values = _shared_out(settings, cores=cores, count=count)
-    return [loaded.with_values(values | {"gpu.device": "cpu"})] * count
+    return [NodeShare(loaded.with_values(values | {"gpu.device": "cpu"}), cores / count)] * count
 
 
 def _shared_out(settings: Settings, *, cores: int, count: int, on_gpus: bool = False) -> dict[str, Any]:
@@ -117,7 +157,7 @@ def settings_for_one(loaded: LoadedSettings) -> LoadedSettings:
         "processing.cluster": None,
         "gpu.device_ids": None,
     }
-    if (ids := loaded.settings.gpu.device_ids) is not None:
+    if (ids := loaded.settings.gpu.device_ids) is not None and loaded.settings.processing.cluster is None:
         values |= {"gpu.device": "cuda", "gpu.device_id": ids[0]}
     return loaded.with_values(values)
 

@@ -181,6 +181,9 @@ class StretchMakers(Protocol):
     def place(self, number: int) -> str:
         """Where one of them works: what fails there may go well at another place. One of a few words."""
 
+    def room_bytes(self, number: int) -> int | None:
+        """Memory of its GPU that one of them may use; None where it has none, or that is not known."""
+
     def check(self, video: Path, folder: Path) -> None:
         """Look whether all see a video and the folder that its files go to; numbers may change, for nobody works.
 
@@ -188,6 +191,14 @@ class StretchMakers(Protocol):
             InputError: One does not see the video.
             OutputError: One does not see the folder, or may not write there.
             WorkerError: One was lost.
+        """
+
+    def renew(self, number: int) -> None:
+        """Let one that was lost begin anew, and wait until it has its network; others may work meanwhile.
+
+        Raises:
+            VitascopeError: It cannot.
+            MakerGoneError: There will be no other in its place.
         """
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:

@@ -1,0 +1,38 @@
+"""An empty bucket of a server on this machine that answers as S3 does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from vitascope.media import remote
+from vitascope.media.remote import path_of
+
+__all__ = ["bucket"]
+
+
+@contextmanager
+def bucket(name: str) -> Iterator[remote.RemotePath]:
+    """The bucket; the environment says where its server is, also to processes that are started meanwhile."""
+    pytest.importorskip("s3fs", reason="S3 is read through s3fs: pip install 'vitascope[remote]'")
+    server_module = pytest.importorskip("moto.server", reason="moto stands for S3")
+    server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "tests",
+            "AWS_SECRET_ACCESS_KEY": "tests",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():
+            patch.setenv(variable, value)
+        remote._store_of.cache_clear()
+        remote._store_of("s3").mkdir(name)
+        made = path_of(f"s3://{name}")
+        assert isinstance(made, remote.RemotePath)
+        yield made
+    remote._store_of.cache_clear()
+    server.stop()
