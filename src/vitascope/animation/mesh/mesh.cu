@@ -422,7 +422,7 @@ __device__ Colour made_inside(const Mouth& mouth, const Scene& scene, float x, f
         const float from_x = x + mouth.light_px * offset.x, from_y = y + mouth.light_px * (offset.y - 0.5f);
         open += fminf(fmaxf(depth_inside(mouth.outline, from_x, from_y) + 1.f, 0.f), 1.f);
     }
-    const float light = 0.50f + 0.60f * fminf(mouth.shown * open / OFFSETS, 0.9f);
+    const float light = 0.60f + 0.50f * fminf(mouth.shown * open / OFFSETS, 0.9f);
     return {colour.r * light, colour.g * light, colour.b * light};
 }
 
