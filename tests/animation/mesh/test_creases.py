@@ -13,6 +13,7 @@ from vitascope.animation.canonical_mesh import MOUTH_CORNERS, OUTER_LOWER_LIP, O
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.creases import Creases
+from vitascope.animation.mesh.head import uncut
 from vitascope.animation.mesh.rig import build_rig
 
 SKIN = np.array([206, 160, 138], np.uint8)
@@ -36,11 +37,11 @@ def shaded(mesh, skin):
     def shade(weights, *, rgb=None):
         rgb = skin if rgb is None else rgb
         rig = build_rig(mesh, made_face(mesh), size=SIZE)
-        creases = Creases(rgb, rig)
+        creases = Creases(rgb, uncut(rgb, rig), rig)
         with MeshAnimator(mesh) as animator:
             animator.set_portrait(rgb, face=made_face(mesh))
             bent = animator.bent(FaceMotion.authored(weights))
-        return creases.shaded(bent.vertices).copy(), creases.strengths(bent.vertices), rig
+        return creases.shaded(bent.vertices)[..., :3].copy(), creases.strengths(bent.vertices), rig
 
     return shade
 

@@ -335,9 +335,9 @@ def test_eyes_and_mouth_are_drawn_again_only_where_their_maps_are_finer(mesh, mo
     assert len(drawn) == times
     if not times:
         portrait, bent = animator._portrait, animator.bent(motion)
-        coarse, skin = animator._coarse_map(portrait, bent), animator._skin_by_cpu(portrait, bent, None)
-        twice, rgb = skin.copy(), portrait.creases.shaded(bent.vertices)
+        coarse, picture = animator._coarse_map(portrait, bent), animator._skin_by_cpu(portrait, bent, None)
+        skin, twice, rgba = portrait.layer, portrait.layer.copy(), portrait.creases.shaded(bent.vertices)
         for feature in portrait.maps.features:
-            again(animator, portrait, rgb, feature, bent, coarse, twice)
+            again(animator, rgba, portrait.maps.face, feature, bent, coarse, twice)
         assert (np.abs(twice.astype(int) - skin).max(axis=-1) > 1).mean() < 1e-4
-        assert once.shape == skin.shape
+        assert once.shape == picture.shape

@@ -1,4 +1,4 @@
-"""The mesh animator: no network, the portrait's full resolution, real time on a CPU."""
+"""The mesh animator: no network while it draws, the portrait's full resolution, real time on a CPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from vitascope.animation.canonical_mesh import CanonicalMesh
 from vitascope.animation.expression import ExpressionBasis, eyes_of, lids_with_gaze
@@ -23,11 +24,13 @@ from vitascope.animation.face import (
 from vitascope.animation.mesh.creases import Creases
 from vitascope.animation.mesh.deform import Bent, Gains, bend, turns_too_far
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
+from vitascope.animation.mesh.head import CutPortrait, cut_out, find_person, uncut
 from vitascope.animation.mesh.layers import read_at, to_host
 from vitascope.animation.mesh.lips import LipFit, gap_cm, wider
 from vitascope.animation.mesh.maps import (
     COARSER,
     Feature,
+    MapGrid,
     PortraitMaps,
     draw_triangles,
     feature_grid,
@@ -36,7 +39,7 @@ from vitascope.animation.mesh.maps import (
 )
 from vitascope.animation.mesh.mouth import Mouth
 from vitascope.animation.mesh.response import Curve, Response, measure_response
-from vitascope.animation.mesh.rig import PortraitRig, build_rig
+from vitascope.animation.mesh.rig import PortraitRig, build_rig, with_person
 from vitascope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,6 +82,9 @@ class _Portrait:
     """A portrait, prepared for drawing."""
 
     rgb: RgbPicture
+    cut: CutPortrait
+    layer: npt.NDArray[np.uint8]
+    """uint8 [H, W, 4]: the person as drawn last, colours times cover."""
     rig: PortraitRig
     maps: PortraitMaps
     still: FloatArray
@@ -169,14 +175,20 @@ class MeshAnimator:
         rgb = np.ascontiguousarray(rgb).copy()
         height, width = rgb.shape[:2]
         rig = build_rig(self._mesh, face, size=(height, width))
+        matte = find_person(rgb, rig)
+        if matte is None:
+            cut = uncut(rgb, rig)
+        else:
+            rig, cut = with_person(rig, matte), cut_out(rgb, rig, matte)
         maps, eyes, mouth = plan_maps(rig, self._mesh), make_eyeballs(rgb, rig), Mouth(rgb, rig)
-        creases = Creases(rgb, rig)
+        creases = Creases(rgb, cut, rig)
         on_gpu = None
         if self._cuda_device is not None:
             from vitascope.animation.mesh.gpu_drawing import GpuDrawing
 
             on_gpu = GpuDrawing(
                 rgb,
+                cut,
                 rig,
                 maps,
                 eyes,
@@ -190,8 +202,9 @@ class MeshAnimator:
         smile = np.where(_OF_A_SMILE, face.blendshapes, 0).astype(np.float32)
         own_smile = self._basis.displacement(smile)
         self._portrait = _Portrait(
-            rgb, rig, maps, maps.around.blank(), eyes, mouth, creases, lips, own_smile, on_gpu
-        )
+            rgb, cut, np.empty_like(cut.rgba), rig, maps, maps.around.blank(), eyes, mouth, creases, lips,
+            own_smile, on_gpu,
+        )  # fmt: skip
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
         """Measure how the portrait's expressions read, so that they read as the driver's do; 50 pictures.
@@ -340,7 +353,7 @@ class MeshAnimator:
 
     def _skin_by_cpu(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
         """The portrait bent, with what is seen between its lids and lips bent along."""
-        rgb = portrait.creases.shaded(bent.vertices)
+        rgba = portrait.creases.shaded(bent.vertices)
         coarse = self._coarse_map(portrait, bent)
         if out is None:
             out = portrait.rgb.copy()
@@ -349,15 +362,17 @@ class MeshAnimator:
         left, top, right, bottom = portrait.rig.box
         step = int(portrait.maps.face.step)
         full = _enlarged(coarse, step)
-        out[top:bottom, left:right] = read_at(
-            rgb, full[step : step + bottom - top, step : step + right - left], mirrored=True
+        layer = portrait.layer
+        layer[top:bottom, left:right] = read_at(
+            rgba, full[step : step + bottom - top, step : step + right - left], mirrored=True
         )
         skin = portrait.maps.skin(bent)
         if skin is not None:
-            mix_at_folds(out, rgb, coarse, grid=portrait.maps.face, within=skin)
+            mix_at_folds(layer, rgba, coarse, grid=portrait.maps.face, within=skin)
         for feature in portrait.maps.features:
             if feature.step < portrait.maps.face.step:
-                self._draw_feature(portrait, rgb, feature, bent, coarse, out)
+                self._draw_feature(rgba, portrait.maps.face, feature, bent, coarse, layer)
+        out[top:bottom, left:right] = portrait.cut.over_background(layer[top:bottom, left:right])
         return out
 
     def _coarse_map(self, portrait: _Portrait, bent: Bent) -> FloatArray:
@@ -378,20 +393,19 @@ class MeshAnimator:
 
     def _draw_feature(
         self,
-        portrait: _Portrait,
-        rgb: RgbPicture,
+        rgba: npt.NDArray[np.uint8],
+        big: MapGrid,
         feature: Feature,
         bent: Bent,
         coarse: FloatArray,
-        out: RgbPicture,
+        out: npt.NDArray[np.uint8],
     ) -> None:
-        """Draw an eye or the mouth again, with a finer map."""
+        """Draw an eye or the mouth again, with a finer map than the coarse one, whose grid is ``big``."""
         patch = feature.patch(bent)
         if patch is None:
             return
         grid = feature_grid(feature, patch)
         # What its triangles leave open is as in the coarse map.
-        big = portrait.maps.face
         scale = grid.step / big.step
         matrix = np.array(
             [[scale, 0, (grid.left - big.left) / big.step], [0, scale, (grid.top - big.top) / big.step]]
@@ -410,8 +424,8 @@ class MeshAnimator:
         step = feature.step
         full = _enlarged(fine, step)
         places = full[step : step + patch.height, step : step + patch.width]
-        patch.of(out)[...] = read_at(rgb, places, mirrored=True)
-        mix_at_folds(out, rgb, fine, grid=grid, within=patch)
+        patch.of(out)[...] = read_at(rgba, places, mirrored=True)
+        mix_at_folds(out, rgba, fine, grid=grid, within=patch)
 
     def _loaded(self) -> _Portrait:
         if self._portrait is None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from vitascope.animation.canonical_mesh import (
     INNER_LOWER_LIP,
@@ -27,6 +28,7 @@ from vitascope.animation.canonical_mesh import (
     TO_PICTURE,
 )
 from vitascope.animation.face import FloatArray, RgbPicture
+from vitascope.animation.mesh.head import CutPortrait
 from vitascope.animation.mesh.layers import Patch, median_at, opening_mask, patch_around, smooth_outline
 from vitascope.animation.mesh.lips import lips_met, shown_apart, width_cm
 from vitascope.animation.mesh.rig import PortraitRig
@@ -84,8 +86,17 @@ class Crease:
 
     patch: Patch
     """Place in the portrait."""
+    rgba: npt.NDArray[np.uint8]
+    """uint8 [h, w, 4], colours times cover; at its edges the portrait's own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fold:
+    """The same as seen, with what is behind."""
+
+    patch: Patch
     rgb: RgbPicture
-    """uint8 [h, w, 3]; at its edges the portrait's own."""
+    """uint8 [h, w, 3]."""
 
 
 class Creases:
@@ -93,18 +104,19 @@ class Creases:
 
     Args:
         rgb: uint8 [H, W, 3], the portrait.
+        cut: The same as person and background.
         rig: Of the portrait.
     """
 
-    def __init__(self, rgb: RgbPicture, rig: PortraitRig) -> None:
+    def __init__(self, rgb: RgbPicture, cut: CutPortrait, rig: PortraitRig) -> None:
         self._rest = rig.reading.vertices
-        self._rgb = rgb
-        self._shaded = rgb.copy()
+        self._rgb, self._rgba = rgb, cut.rgba
+        self._shaded = cut.rgba.copy()
         self._was: FloatArray = np.zeros(CREASES, np.float32)
         self._skin = median_at(rgb, rig.face.landmarks[list(_SKIN_POINTS), :2], rig.pose.scale * 0.4)
         up = np.asarray((rig.pose.rotation @ TO_PICTURE)[:2, 1] * rig.pose.scale, np.float32)
         met = self._lips_met(rig)
-        self.parts: tuple[Crease | None, ...] = (
+        folds = (
             self._smile(rig, "right"),
             self._smile(rig, "left"),
             self._brows_down(rig, up),
@@ -112,6 +124,10 @@ class Creases:
             self._lips_gathered(rig, None),
             met,
             None if met is None else self._lips_gathered(rig, met),
+        )
+        self.parts: tuple[Crease | None, ...] = tuple(
+            None if fold is None else Crease(fold.patch, cut.folded(fold.patch, rgb, fold.rgb))
+            for fold in folds
         )
         """In the order of ``CREASES``; None for what lies outside of the picture."""
 
@@ -135,20 +151,20 @@ class Creases:
         met = lips_met(self._rest, vertices)
         return np.array([*folds, gathered * (1 - met), met, gathered * met], np.float32)
 
-    def shaded(self, vertices: FloatArray) -> RgbPicture:
-        """The portrait with its skin folded: uint8 [H, W, 3], which the next call changes."""
+    def shaded(self, vertices: FloatArray) -> npt.NDArray[np.uint8]:
+        """The portrait with its skin folded: uint8 [H, W, 4], colours times cover, which the next call changes."""
         strengths = self.strengths(vertices)
         for part, was, now in zip(self.parts, self._was, strengths, strict=True):
             if part is not None and (was > 0 or now > 0):
-                part.patch.of(self._shaded)[...] = part.patch.of(self._rgb)
+                part.patch.of(self._shaded)[...] = part.patch.of(self._rgba)
         for part, now in zip(self.parts, strengths, strict=True):
             if part is not None and now > 0:
                 area = part.patch.of(self._shaded)
-                area[...] = cv2.addWeighted(area, 1 - float(now), part.rgb, float(now), 0)
+                area[...] = cv2.addWeighted(area, 1 - float(now), part.rgba, float(now), 0)
         self._was = strengths
         return self._shaded
 
-    def _smile(self, rig: PortraitRig, side: str) -> Crease | None:
+    def _smile(self, rig: PortraitRig, side: str) -> _Fold | None:
         """Cheek that rises: the fold from nose to mouth, the one below the eye, and light on the cheek."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         mouth, eye = (landmarks[list(line)] for line in _FOLDS[side])
@@ -171,7 +187,7 @@ class Creases:
         region = np.exp(-((np.linalg.norm(patch.places - mouth[1], axis=-1) / (2.2 * scale)) ** 4))
         return self._folded(patch, light, region, scale)
 
-    def _brows_down(self, rig: PortraitRig, up: FloatArray) -> Crease | None:
+    def _brows_down(self, rig: PortraitRig, up: FloatArray) -> _Fold | None:
         """Two furrows that stand between the brows, and the shade below them."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         right, left = landmarks[[55, 107]].mean(axis=0), landmarks[[285, 336]].mean(axis=0)
@@ -191,7 +207,7 @@ class Creases:
         region = np.exp(-((np.linalg.norm(patch.places - middle, axis=-1) / (1.2 * scale)) ** 4))
         return self._folded(patch, light - 0.04 * region, region, scale)
 
-    def _brows_up(self, rig: PortraitRig, up: FloatArray) -> Crease | None:
+    def _brows_up(self, rig: PortraitRig, up: FloatArray) -> _Fold | None:
         """Lines across the forehead."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         row = landmarks[list(_FOREHEAD)]
@@ -209,7 +225,7 @@ class Creases:
         region = np.exp(-((beside / (1.3 * scale)) ** 4)) * np.sin(np.pi * np.clip(along, 0, 1))
         return self._folded(patch, light, region, scale)
 
-    def _lips_met(self, rig: PortraitRig) -> Crease | None:
+    def _lips_met(self, rig: PortraitRig) -> _Fold | None:
         """The mouth with its inside filled by the lips around, and a line where they meet; None of closed lips."""
         if shown_apart(self._rest) <= 0:
             return None
@@ -242,9 +258,9 @@ class Creases:
         whole = smooth_outline(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])])
         of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
         lit = _duller(lit.astype(np.float32), lip_colour, of_lips[..., None])
-        return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+        return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
-    def _lips_gathered(self, rig: PortraitRig, met: Crease | None) -> Crease | None:
+    def _lips_gathered(self, rig: PortraitRig, met: _Fold | None) -> _Fold | None:
         """The mouth with the shadows of its corners filled, and lips as red as they are on less room.
 
         Args:
@@ -281,7 +297,7 @@ class Creases:
         red -= red.mean()
         redness = np.clip((tone - self._skin) @ red / max(float(red @ red), 1.0), 0, 1)
         lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
-        return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+        return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _lip_colour(self, landmarks: FloatArray, scale: float) -> FloatArray:
         """The colour of the lips in the middle of the mouth: float32 [3]."""
@@ -292,7 +308,7 @@ class Creases:
         patch = patch_around(np.asarray(points, np.float32), margin=_REACH_CM * scale, size=size)
         return None if patch is None or min(patch.width, patch.height) < 4 else patch
 
-    def _folded(self, patch: Patch, light: FloatArray, region: FloatArray, scale: float) -> Crease:
+    def _folded(self, patch: Patch, light: FloatArray, region: FloatArray, scale: float) -> _Fold:
         """A patch in another light.
 
         Args:
@@ -317,7 +333,7 @@ class Creases:
         edge = np.minimum.outer(_to_edge(patch.height), _to_edge(patch.width)) / max(0.5 * scale, 1.0)
         gain = (light + _OWN_RELIEF * relief * region) * of_skin * np.clip(edge, 0, 1)
         lit = (seen - 1) * np.maximum(1 + gain, _DARKEST)[..., None]
-        return Crease(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+        return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
 
 def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray) -> FloatArray:

@@ -30,6 +30,9 @@ __all__ = ["Bent", "Gains", "bend", "turns_too_far"]
 _YAW_LIMIT, _PITCH_LIMIT, _ROLL_LIMIT = 27.0, 22.0, 40.0
 """Degrees from the portrait's own pose: beyond, a flat picture has nothing to show."""
 _TOTAL_YAW_LIMIT, _LEAST_YAW_LIMIT = 42.0, 10.0
+_HIDDEN_SHARE, _LEAST_TOWARDS = 0.75, 7.0
+"""A turned portrait hides a temple: towards the camera it turns less far, by that share of its own turn, lest brow and
+lashes be drawn out over the temple; and by the second, degrees, at least."""
 _EASED_DEGREES = 3.0
 """A turn that is drawn less far by so much is noticed."""
 _SHIFT_LIMIT_CM = 7.0
@@ -238,7 +241,7 @@ def _borne_angles(rest: Pose, asked: tuple[float, float, float]) -> tuple[float,
     yaw, pitch, roll = asked
     own_yaw = angles_of(rest.rotation)[0]
     if yaw * own_yaw < 0:  # towards the camera comes the cheek that the portrait hides
-        yaw = _soft_limit(yaw, max(_YAW_LIMIT - 0.5 * abs(own_yaw), _LEAST_YAW_LIMIT))
+        yaw = _soft_limit(yaw, max(_YAW_LIMIT - _HIDDEN_SHARE * abs(own_yaw), _LEAST_TOWARDS))
     else:
         yaw = _soft_limit(yaw, max(min(_YAW_LIMIT, _TOTAL_YAW_LIMIT - abs(own_yaw)), _LEAST_YAW_LIMIT))
     return yaw, _soft_limit(pitch, _PITCH_LIMIT), _soft_limit(roll, _ROLL_LIMIT)

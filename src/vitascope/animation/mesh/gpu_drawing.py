@@ -25,6 +25,7 @@ from vitascope.animation.mesh.eyes import (
     Eyeball,
     EyePlacement,
 )
+from vitascope.animation.mesh.head import CutPortrait
 from vitascope.animation.mesh.layers import Patch
 from vitascope.animation.mesh.maps import MapGrid, PortraitMaps, feature_grid
 from vitascope.animation.mesh.mouth import Mouth, MouthPlacement
@@ -87,10 +88,11 @@ _EYE_LOOK = np.dtype(
     ],
     align=True,
 )
-_CREASE = np.dtype([("rgb", "u8"), ("patch", PATCH)], align=True)
+_CREASE = np.dtype([("rgba", "u8"), ("patch", PATCH)], align=True)
 SCENE = np.dtype(
     [
-        *_named("u8", "rgb", "triangles", "offsets", "upper_teeth", "lower_teeth", "own_rgb", "own_cover"),
+        *_named("u8", "rgba", "behind", "triangles", "offsets"),
+        *_named("u8", "upper_teeth", "lower_teeth", "own_rgb", "own_cover"),
         *_named("i4", "width", "height", "left", "top", "right", "bottom", "triangle_count"),
         *_named("i4", "teeth_width", "teeth_height", "own_width", "own_height"),
         *_named("f4", "mouth_feather", "iris_ends", "white_begins", "line_cover", "fringe_cover"),
@@ -238,6 +240,7 @@ class GpuDrawing:
 
     Args:
         rgb: uint8 [H, W, 3], the portrait.
+        cut: The same as person and background.
         rig: Of the portrait.
         maps: Of the portrait.
         eyes: Right, left.
@@ -256,6 +259,7 @@ class GpuDrawing:
     def __init__(
         self,
         rgb: RgbPicture,
+        cut: CutPortrait,
         rig: PortraitRig,
         maps: PortraitMaps,
         eyes: tuple[Eyeball, Eyeball],
@@ -284,7 +288,7 @@ class GpuDrawing:
             self._frame_on_gpu = cupy.empty(self._frame.nbytes, np.uint8)
             self._keys, self._samples = cupy.empty(0, np.uint64), cupy.empty((0, 2), np.float32)
             self._kept: list[Any] = []
-            self._scene = self._describe(rgb, rig, triangles, offsets)
+            self._scene = self._describe(cut, rig, triangles, offsets)
             self._cover, self._resolve, self._paint = (
                 cuda_kernel(_SOURCE, name, POINTS=len(rig.sources)) for name in ("cover", "resolve", "paint")
             )
@@ -395,15 +399,15 @@ class GpuDrawing:
             )
 
     def _describe(
-        self, rgb: RgbPicture, rig: PortraitRig, triangles: npt.NDArray[np.int32], offsets: FloatArray
+        self, cut: CutPortrait, rig: PortraitRig, triangles: npt.NDArray[np.int32], offsets: FloatArray
     ) -> npt.NDArray[Any]:
         scene = np.zeros(1, SCENE)
         mouth = self._mouth
         self._triangle_count = len(triangles)
-        scene["rgb"] = self._rgb.data.ptr
+        scene["rgba"], scene["behind"] = self._keep(cut.rgba), self._keep(cut.behind)
         scene["triangles"] = self._keep(triangles)
         scene["offsets"] = self._keep(offsets)
-        scene["height"], scene["width"] = rgb.shape[:2]
+        scene["height"], scene["width"] = rig.size
         for name, edge in zip(("left", "top", "right", "bottom"), rig.box, strict=True):
             scene[name] = edge
         scene["triangle_count"] = len(triangles)
@@ -428,7 +432,7 @@ class GpuDrawing:
         for fold, part in zip(scene["creases"][0], self._creases.parts, strict=True):
             if part is not None:  # else its patch is empty
                 patch = part.patch
-                fold["rgb"] = self._keep(part.rgb)
+                fold["rgba"] = self._keep(part.rgba)
                 fold["patch"] = (patch.left, patch.top, patch.width, patch.height)
         return by_value(scene)
 

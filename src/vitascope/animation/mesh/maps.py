@@ -20,7 +20,7 @@ from vitascope.animation.canonical_mesh import (
     OUTER_UPPER_LIP,
     CanonicalMesh,
 )
-from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, RgbPicture
+from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray
 from vitascope.animation.mesh.deform import Bent
 from vitascope.animation.mesh.layers import Patch, patch_around, read_at
 from vitascope.animation.mesh.rig import SPOKES, PortraitRig
@@ -127,7 +127,12 @@ def draw_triangles(
 
 
 def mix_at_folds(
-    out: RgbPicture, rgb: RgbPicture, places: FloatArray, *, grid: MapGrid, within: Patch
+    out: npt.NDArray[np.uint8],
+    rgb: npt.NDArray[np.uint8],
+    places: FloatArray,
+    *,
+    grid: MapGrid,
+    within: Patch,
 ) -> None:
     """Mix colours, not places, where neighbouring samples of a map lie far apart in the portrait, in place.
 
@@ -136,8 +141,8 @@ def mix_at_folds(
     their colours are mixed.
 
     Args:
-        out: uint8 [H, W, 3], read through the map already.
-        rgb: uint8 [H, W, 3]: the portrait.
+        out: uint8 [H, W, C], read through the map already.
+        rgb: uint8 [H, W, C]: the portrait, its colours times cover.
         places: float32 [grid.height, grid.width, 2]: the map.
         grid: Where its samples are.
         within: The part of ``out`` in which folds are looked for.
@@ -168,7 +173,8 @@ def mix_at_folds(
     from_left, from_top = (column - left[cell]).astype(np.float32), (row - top[cell]).astype(np.float32)
     # Pixels are the middles of shares: a sample lies on one, or where steps are even between two.
     right, down = (np.floor(from_left) + 0.5) / step, (np.floor(from_top) + 0.5) / step
-    mixed = np.zeros((len(cell), 3), np.float32)
+    channels = rgb.shape[2]
+    mixed = np.zeros((len(cell), channels), np.float32)
     for below in (0, 1):
         for beside in (0, 1):
             shown = places[rows[cell] + below, columns[cell] + beside]
@@ -176,7 +182,7 @@ def mix_at_folds(
             share = np.abs(1 - beside - right) * np.abs(1 - below - down)
             # OpenCV reads lines of at most 32,767: so several, the last one filled up.
             lines = np.resize(shown, (len(shown) // _LINE + 1, _LINE, 2))
-            mixed += read_at(rgb, lines, mirrored=True).reshape(-1, 3)[: len(shown)] * share[:, None]
+            mixed += read_at(rgb, lines, mirrored=True).reshape(-1, channels)[: len(shown)] * share[:, None]
     out[row, column] = np.rint(mixed).astype(np.uint8)
 
 

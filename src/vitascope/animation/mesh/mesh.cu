@@ -2,7 +2,8 @@
 //
 //   cover    which triangle is drawn last at each sample of the maps
 //   resolve  where a sample's colour comes from: its triangle's affine function, or the map that it refines
-//   paint    the portrait read through the finest map at a pixel, eyeballs, lashes and the inside of the mouth on top
+//   paint    the portrait's person read through the finest map at a pixel and laid over what is behind; eyeballs, lashes
+//            and the inside of the mouth on top
 //
 // Masks of soft polygons are integrals of a normal distribution over a polygon: means over fixed offsets of how far inside
 // the places around a pixel lie.
@@ -79,13 +80,13 @@ struct EyeLook {
 
 // A part of the portrait with its skin folded.
 struct Crease {
-    const unsigned char* rgb;
+    const unsigned char* rgba;
     Patch patch;
 };
 
 // What stays with the portrait.
 struct Scene {
-    const unsigned char* rgb;
+    const unsigned char *rgba, *behind;  // the person, colours times cover; the background of the box
     const int4* triangles;  // three points, and the map
     const float2* offsets;
     const float4 *upper_teeth, *lower_teeth;
@@ -244,6 +245,28 @@ __device__ Colour read_rgb(const unsigned char* rgb, int width, int height, floa
     return {channels[0], channels[1], channels[2]};
 }
 
+// The person: colours times cover, and the cover; codes of 255.
+struct Layer {
+    float r, g, b, cover;
+};
+
+__device__ Layer mixed(Layer from, Layer to, float share) {
+    return {from.r + (to.r - from.r) * share, from.g + (to.g - from.g) * share, from.b + (to.b - from.b) * share,
+        from.cover + (to.cover - from.cover) * share};
+}
+
+// The same of an RGBA picture.
+__device__ Layer read_rgba(const unsigned char* rgba, int width, int height, float x, float y) {
+    x = fminf(fmaxf(x, 0.f), width - 1.f);
+    y = fminf(fmaxf(y, 0.f), height - 1.f);
+    const int x0 = static_cast<int>(x), y0 = static_cast<int>(y), x1 = min(x0 + 1, width - 1), y1 = min(y0 + 1, height - 1);
+    const auto at = [&](int column, int row) {
+        const unsigned char* pixel = rgba + 4ll * (static_cast<long long>(row) * width + column);
+        return Layer{static_cast<float>(pixel[0]), static_cast<float>(pixel[1]), static_cast<float>(pixel[2]), static_cast<float>(pixel[3])};
+    };
+    return mixed(mixed(at(x0, y0), at(x1, y0), x - x0), mixed(at(x0, y1), at(x1, y1), x - x0), y - y0);
+}
+
 // A plane between its samples, nothing beyond them.
 template <typename Sample, typename Sum>
 __device__ Sum read_bounded(const Sample* plane, int width, int height, float x, float y, Sum zero) {
@@ -399,7 +422,7 @@ __device__ Colour made_inside(const Mouth& mouth, const Scene& scene, float x, f
         const float from_x = x + mouth.light_px * offset.x, from_y = y + mouth.light_px * (offset.y - 0.5f);
         open += fminf(fmaxf(depth_inside(mouth.outline, from_x, from_y) + 1.f, 0.f), 1.f);
     }
-    const float light = 0.50f + 0.60f * fminf(mouth.shown * open / OFFSETS, 0.9f);
+    const float light = 0.60f + 0.50f * fminf(mouth.shown * open / OFFSETS, 0.9f);
     return {colour.r * light, colour.g * light, colour.b * light};
 }
 
@@ -418,10 +441,10 @@ __device__ Colour with_mouth(Colour under, const Mouth& mouth, const Scene& scen
 }
 
 // The portrait is mixed with itself folded where it is read: its patches end as the portrait is.
-__device__ Colour with_crease(Colour under, const Crease& crease, float strength, float2 place) {
+__device__ Layer with_crease(Layer under, const Crease& crease, float strength, float2 place) {
     const float x = place.x - crease.patch.left, y = place.y - crease.patch.top;
     if (x < 0.f || y < 0.f || x > crease.patch.width - 1.f || y > crease.patch.height - 1.f) return under;
-    return mixed(under, read_rgb(crease.rgb, crease.patch.width, crease.patch.height, x, y), strength);
+    return mixed(under, read_rgba(crease.rgba, crease.patch.width, crease.patch.height, x, y), strength);
 }
 
 __device__ unsigned char code_of(float value) { return static_cast<unsigned char>(__float2int_rn(fminf(fmaxf(value, 0.f), 255.f))); }
@@ -430,12 +453,12 @@ __device__ unsigned char code_of(float value) { return static_cast<unsigned char
 __device__ float mirrored(float place, int count) { return count - 1.f - fabsf(count - 1.f - fabsf(place)); }
 
 // The portrait at a place of it, its skin folded; beyond its border it goes on mirrored.
-__device__ Colour portrait_at(const Scene& scene, const Frame& frame, float2 place) {
+__device__ Layer portrait_at(const Scene& scene, const Frame& frame, float2 place) {
     place = make_float2(mirrored(place.x, scene.width), mirrored(place.y, scene.height));
-    Colour colour = read_rgb(scene.rgb, scene.width, scene.height, place.x, place.y);
+    Layer layer = read_rgba(scene.rgba, scene.width, scene.height, place.x, place.y);
     for (int fold = 0; fold < CREASES; ++fold)
-        if (frame.creases[fold] > 0.f) colour = with_crease(colour, scene.creases[fold], frame.creases[fold], place);
-    return colour;
+        if (frame.creases[fold] > 0.f) layer = with_crease(layer, scene.creases[fold], frame.creases[fold], place);
+    return layer;
 }
 
 __device__ bool far_apart(float2 one, float2 other, float x, float y, float limit) {
@@ -443,7 +466,7 @@ __device__ bool far_apart(float2 one, float2 other, float x, float y, float limi
 }
 
 // Between samples that lie far apart in the portrait, what each of the four would show is mixed: maps.mix_at_folds.
-__device__ Colour skin_at(const Scene& scene, const Frame& frame, const Map& map, const float2* samples, int x, int y) {
+__device__ Layer skin_at(const Scene& scene, const Frame& frame, const Map& map, const float2* samples, int x, int y) {
     const int column = static_cast<int>(floorf((x - map.left) / map.step)), row = static_cast<int>(floorf((y - map.top) / map.step));
     if (column >= 0 && row >= 0 && column + 1 < map.width && row + 1 < map.height) {
         const float2* upper = samples + map.first + row * map.width + column;
@@ -453,19 +476,30 @@ __device__ Colour skin_at(const Scene& scene, const Frame& frame, const Map& map
             || far_apart(shown[0][0], shown[1][0], 0.f, step, limit) || far_apart(shown[0][1], shown[1][1], 0.f, step, limit)) {
             const float from_left = x - (map.left + column * step), from_top = y - (map.top + row * step);
             const float right = (floorf(from_left) + 0.5f) / step, down = (floorf(from_top) + 0.5f) / step;
-            Colour colour = {0.f, 0.f, 0.f};
+            Layer layer = {0.f, 0.f, 0.f, 0.f};
             for (int below = 0; below < 2; ++below)
                 for (int beside = 0; beside < 2; ++beside) {
                     const float2 place = shown[below][beside];
                     const float share = fabsf(1 - beside - right) * fabsf(1 - below - down);
-                    const Colour one = portrait_at(scene, frame,
+                    const Layer one = portrait_at(scene, frame,
                         make_float2(place.x + from_left - beside * step, place.y + from_top - below * step));
-                    colour = {colour.r + one.r * share, colour.g + one.g * share, colour.b + one.b * share};
+                    layer = {layer.r + one.r * share, layer.g + one.g * share, layer.b + one.b * share,
+                        layer.cover + one.cover * share};
                 }
-            return colour;
+            return layer;
         }
     }
     return portrait_at(scene, frame, read_map(map, samples, static_cast<float>(x), static_cast<float>(y)));
+}
+
+// The person before the background, which stays where it is.
+__device__ Colour over_background(const Scene& scene, Layer layer, int x, int y) {
+    const long long pixel = static_cast<long long>(y - scene.top) * (scene.right - scene.left) + (x - scene.left);
+    const unsigned char* behind = scene.behind + 3 * pixel;
+    // Rounded where the reference is: what the two make of one picture differs by less than a code.
+    const float seen = (255.f - rintf(layer.cover)) / 255.f;
+    return {rintf(layer.r) + rintf(behind[0] * seen), rintf(layer.g) + rintf(behind[1] * seen),
+        rintf(layer.b) + rintf(behind[2] * seen)};
 }
 
 // grid: (columns / blockDim.x, rows / blockDim.y) of the box. Outside it nothing moves: the caller has copied the portrait.
@@ -476,9 +510,10 @@ extern "C" __global__ void __launch_bounds__(256) paint(
     int map = 1;
     for (int feature = 0; feature < FEATURES; ++feature)
         if (holds(frame->features[feature], x, y)) map = 2 + feature;
-    Colour colour = map > 1 || holds(frame->skin, x, y)
+    const Layer layer = map > 1 || holds(frame->skin, x, y)
         ? skin_at(scene, *frame, frame->maps[map], samples, x, y)
         : portrait_at(scene, *frame, read_map(frame->maps[map], samples, x, y));
+    Colour colour = over_background(scene, layer, x, y);
     for (int eye = 0; eye < 2; ++eye)
         if (holds(frame->eyes[eye].patch, x, y)) colour = with_eye(colour, frame->eyes[eye], scene.eyes[eye], scene, x, y);
     if (holds(frame->mouth.patch, x, y)) colour = with_mouth(colour, frame->mouth, scene, x, y);

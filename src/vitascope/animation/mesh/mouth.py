@@ -143,15 +143,19 @@ _OPEN_CM = 0.16
 """A portrait whose lips are farther apart shows what is behind them."""
 _APPEARS_CM = (0.03, 0.14)
 """The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
-_UPPER_EDGE_CM, _OVERBITE_CM = 0.25, 0.12
+_UPPER_EDGE_CM, _OVERBITE_CM = 0.17, 0.12
 """Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
-_TOUCHING_CM = 0.3
-"""A chin moves so far before teeth part."""
+_GRINS = (1.06, 1.16)
+"""Widths of a mouth, beside its own at rest, from which on, and at which wholly, lips that part bare the teeth."""
+_TOUCHING_CM = (0.1, 0.3)
+"""A chin moves so far before teeth part, in speech and in a grin."""
+_PARTS_BY = 1.4
+"""From then on teeth part by so much of what the skin of the chin moves."""
 _BARED, _CHIN_FOLLOWS = 1.3, 0.25
 """A jaw that drops by 1 parts passive lips by 1.3; what they part beyond that bares teeth, and takes 0.25 of it from
 the skin of the chin, which sinks while the teeth stay together."""
-_LOWER_SHOWS_CM, _CLENCHED_SHOWS_CM = 0.28, 1.2
-"""Most of the lower teeth that stands above the lip when the jaw is open; so much more when teeth touch."""
+_SPEAKING_SHOWS_CM, _LOWER_SHOWS_CM, _CLENCHED_SHOWS_CM = -0.3, 0.28, 1.2
+"""Most of the lower teeth that stands above the lip, in speech and in a grin; so much more when teeth touch."""
 _LIP_SLIDES_CM = 0.35
 """An upper lip slides so far down over the teeth of a portrait whose mouth is open before they go with it."""
 _TONGUE_LIGHT, _HALF_LIT_CM2 = (0.35, 0.8), 20.0
@@ -316,17 +320,21 @@ class Mouth:
         up = float(bent.vertices[13, 1])
         sunk = 0.0 if self.own is None else max(self._rest_up - up - _LIP_SLIDES_CM, 0.0)
         drop, low = bent.jaw_drop_cm, float(bent.vertices[14, 1])
-        bared = max(gap - self._rest_gap_cm - _BARED * drop, 0.0)
-        parted = max(drop - _TOUCHING_CM - _CHIN_FOLLOWS * bared, 0.0)
+        width = float(np.linalg.norm(bent.vertices[INNER_UPPER_LIP[0]] - bent.vertices[INNER_UPPER_LIP[-1]]))
+        # Who speaks parts the teeth with the lips, and hides the lower ones; a grin bares both rows.
+        grin = _smooth(width / self._width_cm, *_GRINS)
+        bared = grin * max(gap - self._rest_gap_cm - _BARED * drop, 0.0)
+        touching = _TOUCHING_CM[0] + (_TOUCHING_CM[1] - _TOUCHING_CM[0]) * grin
+        parted = _PARTS_BY * max(drop - touching - _CHIN_FOLLOWS * bared, 0.0)
         upper = self._upper_edge - np.array([0, sunk, 0], np.float32)
         # Lower teeth stand just behind the upper ones when the jaw is closed, and sink behind the lip as it drops.
         lower = upper + np.array([0, _OVERBITE_CM * self._scale - parted, -0.15 - 0.25 * parted], np.float32)
-        shows = _LOWER_SHOWS_CM + max(_CLENCHED_SHOWS_CM - parted, 0.0)
+        shows = _SPEAKING_SHOWS_CM * (1 - grin)
+        shows += grin * (_LOWER_SHOWS_CM + max(_CLENCHED_SHOWS_CM - parted, 0.0))
         lower[1] = min(lower[1], low + shows * self._scale)
         if self.own is not None:
             lower[1] = max(lower[1], low + _LOWER_SHOWS_CM * self._scale)
         jaw = self._middle + np.array([0, -parted, -0.25 * parted], np.float32)
-        width = float(np.linalg.norm(bent.vertices[INNER_UPPER_LIP[0]] - bent.vertices[INNER_UPPER_LIP[-1]]))
         opening_cm2 = gap * width / self._scale**2
         return MouthPlacement(
             patch=patch,
@@ -419,7 +427,7 @@ class Mouth:
         open_light = cv2.GaussianBlur(small, (0, 0), radius / factor)
         shifted = np.roll(open_light, max(1, round(0.5 * radius / factor)), axis=0)
         light = cv2.resize(shifted, (patch.width, patch.height), interpolation=cv2.INTER_LINEAR)
-        colours *= (0.50 + 0.60 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
+        colours *= (0.60 + 0.50 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
         return colours
 
     def _lay_tongue(self, colours: FloatArray, placed: MouthPlacement) -> None:

@@ -12,7 +12,7 @@ from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace
 from vitascope.animation.face_reading import FaceReading, read_face
 from vitascope.errors import InputError
 
-__all__ = ["GRAZING", "MIN_FACE_PIXELS", "SPOKES", "PortraitRig", "Rings", "build_rig"]
+__all__ = ["GRAZING", "MIN_FACE_PIXELS", "SPOKES", "PortraitRig", "Rings", "build_rig", "with_person"]
 
 SPOKES = len(FACE_OVAL)
 
@@ -36,6 +36,10 @@ _UPPER_LASHES, _LOWER_LASHES = 0.035, 0.012
 """Height of lashes and wet rim, in widths of the eye."""
 _UPPER_SKIN, _LOWER_SKIN = 0.35, 0.3
 """Skin without lashes or rim begins so far from a lid's edge towards the row of points next to it."""
+_LONGEST_HAIR = 0.9
+"""Hair that reaches farther beyond the mesh's border, in the rings' factors, is not only hair."""
+_SURELY, _STEPS_INWARD, _STEP_INWARD = 0.95, 8, 0.04
+"""Skin is where the matte is so sure; else a place moves towards the nose in such steps, each a share of the way."""
 GRAZING, _HIDDEN = 0.4, 0.08
 """Cosines between a vertex' normal and the line of sight below which a portrait shows little or nothing of it."""
 MIN_FACE_PIXELS = 40
@@ -143,6 +147,36 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
     )
 
 
+def with_person(rig: PortraitRig, matte: FloatArray) -> PortraitRig:
+    """A rig whose head goes as one, as far as the person reaches, and which shows no background on the skin.
+
+    Args:
+        rig: Of the portrait.
+        matte: float32 [H, W], 0..1: the person.
+    """
+    landmarks = rig.face.landmarks[:MESH_VERTEX_COUNT]
+    return replace(
+        rig,
+        rings=_rings(landmarks, rig.pose, matte),
+        nearest_seen=_within_person(rig, matte),
+    )
+
+
+def _within_person(rig: PortraitRig, matte: FloatArray) -> FloatArray:
+    """``nearest_seen`` with what lies beside the person moved inward: float32 [468, 2]."""
+    landmarks = rig.face.landmarks[:MESH_VERTEX_COUNT, :2]
+    centre = landmarks[NOSE_TIP]
+    shown = rig.nearest_seen.copy()
+    grazing = -rig.normals[:, 2] < GRAZING
+    height, width = matte.shape
+    for _ in range(_STEPS_INWARD):
+        x = np.clip(np.rint(shown[:, 0]).astype(int), 0, width - 1)
+        y = np.clip(np.rint(shown[:, 1]).astype(int), 0, height - 1)
+        beside = grazing & (matte[y, x] < _SURELY)
+        shown[beside] += (centre - shown[beside]) * _STEP_INWARD
+    return shown
+
+
 def _with_lashes(face: TrackedFace) -> TrackedFace:
     """The face with its lids' edges moved a little into the eyes, so that lids carry their lashes when they close."""
     landmarks = face.landmarks.copy()
@@ -203,7 +237,7 @@ def _nearest_seen(mesh: CanonicalMesh, landmarks: FloatArray, normals: FloatArra
     return np.asarray(shown + (centre - shown) * inward, np.float32)
 
 
-def _rings(landmarks: FloatArray, pose: Pose) -> Rings:
+def _rings(landmarks: FloatArray, pose: Pose, matte: FloatArray | None = None) -> Rings:
     oval = landmarks[list(FACE_OVAL)]
     centre = oval[:, :2].mean(axis=0)
     spokes = oval[:, :2] - centre
@@ -222,6 +256,11 @@ def _rings(landmarks: FloatArray, pose: Pose) -> Rings:
     beyond = np.minimum(beyond / reach, 0.6 * widest)
     from_rim = 1 + np.maximum(_FACTORS[:, None] - 1 - beyond, 0) * (widest / (widest - beyond))
     head, neck = (np.interp(from_rim, _FACTORS, shares) for shares in (_HEAD_WEIGHTS, _NECK_WEIGHTS))
+    if matte is not None:
+        # Hair goes as the head does, to its end; beyond is nothing that is seen.
+        hair = np.maximum(beyond, _hair(matte, centre, spokes, reach))
+        from_hair = 1 + np.maximum(_FACTORS[:, None] - 1 - hair, 0) * (widest / (widest - hair))
+        head = np.interp(from_hair, _FACTORS, _HEAD_WEIGHTS)
     weights = head * (1 - below) + neck * below
     share_back = _smooth(from_rim, 1.0, _BACK_BY)
     border_depth = oval[:, 2] - pose.shift[2]
@@ -242,6 +281,30 @@ def _rings(landmarks: FloatArray, pose: Pose) -> Rings:
         rim,
         _ring_triangles(len(_FACTORS)),
     )
+
+
+def _hair(matte: FloatArray, centre: FloatArray, spokes: FloatArray, reach: FloatArray) -> FloatArray:
+    """How far beyond the mesh's border hair reaches along each spoke, in the rings' factors less 1.
+
+    Args:
+        matte: float32 [H, W], 0..1: the person.
+        centre: float32 [2], the face's middle, pixels.
+        spokes: float32 [S, 2], from there to the mesh's border.
+        reach: float [S]: how much farther out rings lie.
+    """
+    height, width = matte.shape
+    steps = np.linspace(0, _FACTORS[-1] - 1, 48)
+    places = centre + spokes * (1 + steps[:, None] * reach)[..., None]
+    x, y = (np.rint(places[..., axis]).astype(int) for axis in (0, 1))
+    outside = (x < 0) | (y < 0) | (x >= width) | (y >= height)
+    there = matte[np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)] > 0.5
+    is_end = ~there | outside
+    # Hair without an end is a shoulder, a hat or another person: that goes as it would without a matte.
+    ends = np.where(is_end.any(axis=0), steps[is_end.argmax(axis=0)], 0.0)
+    ends = np.where(ends <= _LONGEST_HAIR, ends, 0.0)
+    for _ in range(2):
+        ends = (np.roll(ends, 1) + 2 * ends + np.roll(ends, -1)) / 4
+    return np.asarray(ends, np.float32)
 
 
 def _rim(

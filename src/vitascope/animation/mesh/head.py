@@ -1,0 +1,247 @@
+"""The head before its background: a matte of head and hair, and what it uncovers, filled in once.
+
+Bent as one surface, a picture drags its background along: straight lines beside a head that turns would bend. So the
+person is a layer of their own over what is behind, which stays where it is. A network that ships finds the person. What
+they hide goes on as the background beside them does: its colours smoothly, its texture mirrored at their outline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.animation.canonical_mesh import FACE_OVAL
+from vitascope.animation.face import FloatArray, RgbPicture
+from vitascope.animation.mesh.layers import Patch, patch_around
+from vitascope.animation.mesh.rig import PortraitRig
+from vitascope.config import vitascope_home
+from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
+from vitascope.models.store.store import ModelStore
+
+__all__ = ["CutPortrait", "cut_out", "find_person", "uncut"]
+
+_SEEN_AROUND = 0.25
+"""The network sees so much more on each side of what can move, in its widths: a head with shoulders."""
+_SEEN_SIDE = 256
+"""Pixels of the side of the network's input."""
+_CUT_SIDE = 320
+"""Pixels of the longer side at which the edge of hair is looked for by colour; 0.15 s."""
+_NOTHING, _EDGE_UNSURE = 0.1, (0.12, 0.05)
+"""A matte below counts as nothing; so far outward and inward, in heights of the face, the edge may lie elsewhere."""
+_SOFT_EDGE, _UNSURE = 1.0, (0.2, 0.8)
+"""Softness of the edge in pixels at that size, and shares of it that count as nothing, and as all."""
+_FACE_COVERED = 0.9
+"""Least share of the face that a believed matte covers."""
+_LEAST_BACKGROUND = 0.02
+"""Least share of background that there must be to go on from."""
+_BEYOND = 0.04
+"""What is so near to the matte may be hair that it missed, in heights of the face."""
+_SMOOTH, _USUAL_PERCENT = 0.06, 97.0
+"""What is finer than this, in heights of the face, is texture; what is more of it than that share is something else."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CutPortrait:
+    """A portrait whose person lies before what is behind them."""
+
+    rgba: npt.NDArray[np.uint8]
+    """uint8 [H, W, 4]: the person's colours times cover, and the cover."""
+    behind: RgbPicture
+    """uint8 [h, w, 3]: the background, within ``patch``."""
+    patch: Patch
+    """All that can move."""
+    is_whole: bool
+    """True if the person covers all of the patch."""
+
+    def over_background(self, layer: npt.NDArray[np.uint8]) -> RgbPicture:
+        """Lay the person as drawn (uint8 [h, w, 4] within ``patch``, colours times cover) over what is behind."""
+        front = cv2.cvtColor(layer, cv2.COLOR_RGBA2RGB)
+        if self.is_whole:
+            return np.asarray(front, np.uint8)
+        return np.asarray(cv2.add(front, _seen_through(layer[..., 3], self.behind)), np.uint8)
+
+    def folded(self, patch: Patch, rgb: RgbPicture, now: RgbPicture) -> npt.NDArray[np.uint8]:
+        """A part of ``rgba`` where the portrait (``rgb``, uint8 [H, W, 3]) looks as ``now`` (uint8 [h, w, 3])."""
+        made = patch.of(self.rgba).copy()
+        made[..., :3] = np.clip(made[..., :3] + (now.astype(np.int16) - patch.of(rgb)), 0, 255)
+        return made
+
+
+def _seen_through(cover: npt.NDArray[np.uint8], behind: RgbPicture) -> RgbPicture:
+    """What is left of a background behind cover (uint8 [h, w])."""
+    share = cv2.cvtColor(cv2.bitwise_not(cover), cv2.COLOR_GRAY2RGB)
+    return np.asarray(cv2.multiply(behind, share, scale=1 / 255), np.uint8)
+
+
+def find_person(rgb: RgbPicture, rig: PortraitRig) -> FloatArray | None:
+    """Find the person whose face a rig is of.
+
+    Args:
+        rgb: uint8 [H, W, 3], the portrait.
+        rig: Of the portrait.
+
+    Returns:
+        The matte, float32 [H, W], 0..1; outside of what the network saw 1. None where what was found is not
+        this person, as with statues and drawings, or where it is all there is.
+    """
+    left, top, right, bottom = rig.box
+    box = np.array([[left, top], [right - 1, bottom - 1]], np.float32)
+    patch = patch_around(box, margin=_SEEN_AROUND * (right - left), size=rig.size)
+    if patch is None:
+        return None
+    small = cv2.resize(patch.of(rgb), (_SEEN_SIDE, _SEEN_SIDE), interpolation=cv2.INTER_AREA)
+    with OnnxRuntimeEngine(ModelStore(vitascope_home()).path("selfie")) as network:
+        (given,), (asked,) = network.spec.inputs, network.spec.outputs
+        found = network.run({given.name: small[None].astype(np.float32) / 255}, [asked.name])[asked.name][
+            0, ..., 0
+        ]
+    matte = np.ones(rig.size, np.float32)
+    by_colour = _by_colour(patch.of(rgb), found, rig.face_height)
+    matte[patch.top : patch.top + patch.height, patch.left : patch.left + patch.width] = by_colour
+    face = np.zeros(rig.size, np.uint8)
+    oval = np.rint(rig.face.landmarks[list(FACE_OVAL), :2]).astype(np.int32)
+    cv2.fillPoly(face, [oval], 1)
+    inside = matte[top:bottom, left:right]
+    if matte[face > 0].size == 0 or matte[face > 0].mean() < _FACE_COVERED:
+        return None
+    return matte if (inside < 0.5).mean() >= _LEAST_BACKGROUND else None
+
+
+def _by_colour(rgb: RgbPicture, found: FloatArray, face_height: float) -> FloatArray:
+    """A network's matte with its edge where the colours of person and background part.
+
+    Args:
+        rgb: uint8 [h, w, 3].
+        found: float32, the network's matte of it, of any size.
+        face_height: Pixels.
+
+    Returns:
+        float32 [h, w], 0..1.
+    """
+    height, width = rgb.shape[:2]
+    scale = min(_CUT_SIDE / max(height, width), 1.0)
+    size = (max(round(width * scale), 1), max(round(height * scale), 1))
+    picture = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
+    alpha = cv2.resize(found, size, interpolation=cv2.INTER_LINEAR)
+    unsure = (np.array(_EDGE_UNSURE) * face_height * scale).round().astype(int).clip(1)
+    outward, inward = (
+        cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
+        for reach in unsure.tolist()
+    )
+    near = cv2.dilate((alpha > _NOTHING).astype(np.uint8), outward) > 0
+    core = cv2.erode((alpha > 1 - _NOTHING).astype(np.uint8), inward) > 0
+    classes = np.where(alpha > 0.5, cv2.GC_PR_FGD, cv2.GC_PR_BGD)
+    classes = np.where(core, cv2.GC_FGD, np.where(near, classes, cv2.GC_BGD)).astype(np.uint8)
+    if core.any() and not near.all():
+        cv2.setRNGSeed(0)  # the same cut of the same picture, on whatever device it is drawn
+        models = np.zeros((2, 1, 65))
+        cv2.grabCut(picture, classes, (0, 0, 1, 1), models[0], models[1], 3, cv2.GC_INIT_WITH_MASK)
+    person = ((classes == cv2.GC_FGD) | (classes == cv2.GC_PR_FGD) | (alpha > 0.5)).astype(np.float32)
+    soft = cv2.resize(
+        cv2.GaussianBlur(person, (0, 0), _SOFT_EDGE), (width, height), interpolation=cv2.INTER_LINEAR
+    )
+    low, high = _UNSURE
+    return np.asarray(np.clip((soft - low) / (high - low), 0, 1), np.float32)
+
+
+def uncut(rgb: RgbPicture, rig: PortraitRig) -> CutPortrait:
+    """A portrait that is one surface."""
+    left, top, right, bottom = rig.box
+    cover = np.full((*rgb.shape[:2], 1), 255, np.uint8)
+    behind = np.ascontiguousarray(rgb[top:bottom, left:right])
+    rgba = np.ascontiguousarray(np.concatenate((rgb, cover), axis=-1))
+    return CutPortrait(rgba, behind, Patch(left, top, right - left, bottom - top), True)
+
+
+def cut_out(rgb: RgbPicture, rig: PortraitRig, matte: FloatArray) -> CutPortrait:
+    """Cut a person out of a portrait, and fill in what is behind.
+
+    At rest the portrait is seen as it is: where the matte is too low for what is filled in, it is raised.
+
+    Args:
+        rgb: uint8 [H, W, 3], the portrait.
+        rig: Of the portrait.
+        matte: float32 [H, W], 0..1; see ``find_person``.
+    """
+    made = uncut(rgb, rig)
+    patch = made.patch
+    seen, alpha = patch.of(rgb), matte[patch.top :, patch.left :][: patch.height, : patch.width]
+    reach = max(1, round(_BEYOND * rig.face_height))
+    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
+    hidden = cv2.dilate((alpha > 1 / 255).astype(np.uint8), disc) > 0
+    behind = _continued(seen, ~hidden, _SMOOTH * rig.face_height)
+    colours, back = seen.astype(np.float32), behind.astype(np.float32)
+    least = np.maximum((colours - back) / np.maximum(255 - back, 1), (back - colours) / np.maximum(back, 1))
+    cover = np.ceil(np.clip(np.maximum(alpha, least.max(axis=-1)), 0, 1) * 255).astype(np.uint8)
+    for _ in range(2):  # rounding
+        left_over = seen.astype(np.int16) - _seen_through(cover, behind)
+        too_little = (left_over < 0).any(axis=-1) & (cover < 255)
+        cover[too_little] += 1
+    left_over = seen.astype(np.int16) - _seen_through(cover, behind)
+    area = made.rgba[patch.top :, patch.left :][: patch.height, : patch.width]
+    area[..., :3], area[..., 3] = np.clip(left_over, 0, 255), cover
+    return CutPortrait(made.rgba, behind, patch, bool((cover == 255).all()))
+
+
+def _continued(seen: RgbPicture, known: npt.NDArray[np.bool_], smooth: float) -> RgbPicture:
+    """A picture of which only a part is known, gone on with beyond it.
+
+    Args:
+        seen: uint8 [h, w, 3].
+        known: [h, w].
+        smooth: What is finer is texture, pixels.
+    """
+    if not known.any():
+        return seen.copy()
+    colours = seen.astype(np.float32)
+    soft = _spread(colours, known.astype(np.float32), smooth)
+    # The nearest known place, and what lies as far beyond it.
+    _, labels = cv2.distanceTransformWithLabels(
+        (~known).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_5, labelType=cv2.DIST_LABEL_PIXEL
+    )
+    rows, columns = np.nonzero(known)
+    row_of, column_of = (np.zeros(int(labels.max()) + 1, np.int32) for _ in range(2))
+    row_of[labels[rows, columns]], column_of[labels[rows, columns]] = rows, columns
+    height, width = known.shape
+    y, x = np.nonzero(~known)
+    beside = labels[y, x]
+    mirror_y, mirror_x = 2 * row_of[beside] - y, 2 * column_of[beside] - x
+    there = (mirror_y >= 0) & (mirror_y < height) & (mirror_x >= 0) & (mirror_x < width)
+    mirror_y, mirror_x = mirror_y.clip(0, height - 1), mirror_x.clip(0, width - 1)
+    there &= known[mirror_y, mirror_x]
+    texture = colours - soft
+    # A strand of hair that was missed is no texture of the background.
+    usual = np.percentile(np.abs(texture[known]), _USUAL_PERCENT)
+    made = seen.copy()
+    beyond = np.clip(texture[mirror_y, mirror_x], -usual, usual) * there[:, None]
+    made[y, x] = np.clip(np.rint(soft[y, x] + beyond), 0, 255)
+    return made
+
+
+def _spread(colours: FloatArray, share: FloatArray, smooth: float) -> FloatArray:
+    """Colours without what is finer than ``smooth`` pixels, spread from where their share is 1 over all else.
+
+    Args:
+        colours: float32 [h, w, 3].
+        share: float32 [h, w], 0..1.
+        smooth: Pixels.
+    """
+    levels: list[tuple[Any, Any]] = []
+    weighted: Any = colours * share[..., None]
+    weight: Any = share
+    while min(weight.shape) > 1:
+        levels.append((weighted, weight))
+        weighted, weight = cv2.pyrDown(weighted), cv2.pyrDown(weight)
+    made: Any = weighted / np.maximum(weight, 1e-6)[..., None]
+    finest = round(np.log2(max(smooth, 1)))
+    for level in range(len(levels) - 1, -1, -1):
+        weighted, weight = levels[level]
+        size = weight.shape[::-1]
+        made = cv2.pyrUp(made.astype(np.float32), dstsize=size)
+        if level >= finest:
+            made = weighted + made * (1 - np.clip(weight, 0, 1))[..., None]
+    return np.asarray(made, np.float32)

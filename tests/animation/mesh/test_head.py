@@ -1,0 +1,95 @@
+"""The head before its background."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from vitascope.animation.face import FaceMotion, rotation_from_degrees
+from vitascope.animation.mesh import head
+from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.head import cut_out, find_person, uncut
+from vitascope.animation.mesh.rig import build_rig, with_person
+
+
+@pytest.fixture(scope="module")
+def rig(mesh, astronaut, astronaut_face):
+    return build_rig(mesh, astronaut_face, size=astronaut.shape[:2])
+
+
+@pytest.fixture(scope="module")
+def matte(astronaut, rig):
+    return find_person(astronaut, rig)
+
+
+def of_box(rig, picture):
+    left, top, right, bottom = rig.box
+    return picture[top:bottom, left:right]
+
+
+def test_a_person_is_found_with_hair_and_collar(astronaut, rig, matte):
+    assert matte.shape == astronaut.shape[:2] and matte.dtype == np.float32
+    for x, y in (
+        (225, 120),
+        (190, 60),
+        (280, 60),
+        (165, 200),
+    ):  # nose, hair on both sides, edge of the collar
+        assert matte[y, x] > 0.9
+    for x, y in ((120, 60), (330, 60), (320, 150)):
+        assert matte[y, x] < 0.1
+
+
+def test_nobody_is_found_where_a_network_sees_no_person(rig):
+    noise = np.random.default_rng(0).integers(0, 256, (*rig.size, 3), np.uint8)
+    assert find_person(noise, rig) is None
+
+
+def test_at_rest_a_cut_portrait_is_the_portrait(astronaut, rig, matte):
+    for cut in (cut_out(astronaut, rig, matte), uncut(astronaut, rig)):
+        assert (cut.over_background(of_box(rig, cut.rgba)) == of_box(rig, astronaut)).all()
+        assert (cut.rgba[..., :3] <= cut.rgba[..., 3:]).mean() > 0.999
+
+
+def test_straight_lines_behind_a_head_that_turns_stay(mesh, astronaut, astronaut_face, rig, matte):
+    stripes = astronaut.copy()
+    of_box(rig, stripes)[:, ::8] = 40
+    of_box(rig, stripes)[::8] = 40
+    share = matte[..., None]
+    striped = np.rint(astronaut * share + stripes * (1 - share)).astype(np.uint8)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(striped, face=astronaut_face)
+        turned = animator.animate(FaceMotion(rotation=rotation_from_degrees(12, 0, -12)))
+        drawn = animator._portrait.layer
+    beside = cv2.dilate((matte > 0).astype(np.uint8), np.ones((13, 13))) == 0
+    seen = of_box(rig, (drawn[..., 3] == 0) & beside)
+    assert seen.mean() > 0.25
+    assert (of_box(rig, turned)[seen] == of_box(rig, striped)[seen]).mean() > 0.99
+    moved = np.abs(of_box(rig, turned).astype(int) - of_box(rig, striped)).max(axis=-1)
+    assert moved[of_box(rig, matte) > 0.9].mean() > 5
+
+
+def test_hair_goes_as_the_head_does_to_its_end(mesh, astronaut, rig, matte):
+    before, after = rig.rings, with_person(rig, matte).rings
+    above = before.directions[:, 1] < -0.5
+    covered = matte[tuple(np.rint(np.clip(before.sources, 0, 511)).astype(int)[..., axis] for axis in (1, 0))]
+    hair = (covered > 0.9) & above
+    assert hair.sum() > 20
+    assert after.weights[hair].min() > 0.93 > before.weights[hair].min()
+    assert (after.weights[-1] == 0).all()
+    assert (np.diff(after.weights, axis=0) <= 1e-6).all()
+
+
+def test_what_was_hidden_goes_on_as_what_is_beside_it():
+    ramp = np.repeat(np.linspace(60, 200, 120)[None], 90, axis=0)
+    grain = np.random.default_rng(1).normal(0, 6, ramp.shape)
+    seen = np.repeat(np.clip(ramp + grain, 0, 255).astype(np.uint8)[..., None], 3, axis=-1)
+    known = np.ones(ramp.shape, bool)
+    known[30:60, 40:80] = False
+    seen[~known] = 0
+    made = head._continued(seen, known, 6.0)
+    assert (made[known] == seen[known]).all()
+    hidden = made[..., 0].astype(float)[30:60, 40:80]
+    assert np.abs(cv2.blur(hidden, (9, 9)) - ramp[30:60, 40:80]).max() < 14
+    assert 3 < (hidden - cv2.blur(hidden, (5, 5))).std() < 8
