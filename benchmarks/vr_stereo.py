@@ -1,11 +1,12 @@
 """How far the mattes of two eyes are apart: ``fast`` and ``balanced`` over stereo clips whose disparity is known.
 
 People are cut out of a flat clip by RVM, and stand before the clip's own scenery on the walls of a room, or before
-noise: ``two`` at two distances, ``near`` at 0.7 m, three that ``hide`` one another, one ``low`` at 1 m, one ``aside``;
-``mono`` shows both eyes the same. The stereo clip is written as a nearly lossless H.264 file, and matted as ``vitascope
+noise: ``two`` at two distances, ``near`` at 0.7 m, three that ``hide`` one another, a near one and one ``behind``, two who
+``touch``, a ``crowd`` of four, one ``low`` at 1 m, one ``aside``; ``mono`` shows both eyes the same. The stereo clip is written as a nearly lossless H.264 file, and matted as ``vitascope
 segment`` would, with and without ``inference.stereo_agreement``. A row gives
 ``vitascope.vr.synthetic.eye_disagreement`` of each matte, and of the truth, which is what reading between samples
-makes; and the mean absolute error of alpha, times 1000.
+makes; that of each matte's difference from the truth (``errors_apart``), in which this has no share; and the mean
+absolute error of alpha, times 1000.
 
 Usage: python benchmarks/vr_stereo.py CLIP.mp4 [--scenes two,near] [--frames 8] [--keep ROWS.json]
 """
@@ -47,7 +48,7 @@ from vr_elevation import cut_out, room
 LENSES: dict[str, Lens] = {"flat": Rectilinear(80, 80), "VR180": Equirectangular()}
 
 
-SCENES = ("two", "near", "hide", "low", "aside", "mono")
+SCENES = ("two", "near", "hide", "behind", "touch", "crowd", "low", "aside", "mono")
 
 
 def walk(azimuth: float, elevation: float, distance: float) -> Callable[[float], Place]:
@@ -66,6 +67,25 @@ def figures_of(scene: str, person: np.ndarray) -> tuple[Figure, ...]:
                 Figure(person, Place(-8, -5, 0.9), height_m=1.0),
                 Figure(mirrored, walk(6, -5, 1.6), height_m=1.75),
                 Figure(person, Place(20, -5, 3), height_m=1.75),
+            )
+        case "behind":
+            return (
+                Figure(person, Place(4, -10, 0.8), height_m=1.1),
+                Figure(mirrored, walk(-14, -3, 2.5), height_m=1.75),
+            )
+        case "touch":
+            return (
+                Figure(person, Place(-6, -5, 1), height_m=1.3),
+                Figure(mirrored, Place(10, -5, 1.1), height_m=1.4),
+            )
+        case "crowd":
+            return tuple(
+                Figure(
+                    (person, mirrored)[number % 2],
+                    Place(20 * number - 30, -5, 1.2 + number / 2),
+                    height_m=1.6,
+                )
+                for number in range(4)
             )
         case "low":
             return (Figure(person, Place(10, -50, 1), height_m=1.6),)
@@ -87,9 +107,9 @@ def views(scene: str, people: list[np.ndarray], sphere: np.ndarray, camera: Came
 
 def measure(
     profile: str, path: Path, truth: list[View], camera: Camera, *, agreement: bool
-) -> tuple[list[float], list[float], Any]:
-    """The eyes' disagreement and the matte's error of each frame, and the last matte."""
-    apart, wrong = [], []
+) -> tuple[list[float], list[float], list[float], Any]:
+    """The eyes' disagreement, that of their errors, and the matte's error of each frame, and the last matte."""
+    apart, errors_apart, wrong = [], [], []
     wishes = {"inference.stereo_agreement": agreement, "video.stereo": "sbs"}
     if camera.lens != LENSES["flat"]:
         wishes["video.projection"] = "equirect180"
@@ -97,8 +117,9 @@ def measure(
         for (_, matte), view in zip(segmenter.stream(path), truth, strict=True):
             alpha = np.asarray(matte, np.float32) / 255
             apart.append(eye_disagreement(alpha, view, camera))
+            errors_apart.append(eye_disagreement(alpha - view.alpha, view, camera))
             wrong.append(float(np.abs(alpha - view.alpha).mean() * 1000))
-    return apart, wrong, alpha
+    return apart, errors_apart, wrong, alpha
 
 
 def main() -> None:
@@ -133,8 +154,9 @@ def main() -> None:
             for profile in options.profiles.split(","):
                 found = {}
                 for agreement in (False, True):
-                    apart, wrong, last = measure(profile, path, truth, camera, agreement=agreement)
-                    found[agreement] = round(float(np.mean(apart)), 4), round(float(np.mean(wrong)), 3)
+                    *figures, last = measure(profile, path, truth, camera, agreement=agreement)
+                    apart, errors_apart, wrong = (float(np.mean(one)) for one in figures)
+                    found[agreement] = round(apart, 4), round(errors_apart, 4), round(wrong, 3)
                 rows.append(
                     {
                         "claim": "vr stereo",
@@ -148,8 +170,10 @@ def main() -> None:
                         "apart_alone": found[False][0],
                         "apart_agreed": found[True][0],
                         "apart_of_truth": round(own, 4),
-                        "mad_1000_alone": found[False][1],
-                        "mad_1000_agreed": found[True][1],
+                        "errors_apart_alone": found[False][1],
+                        "errors_apart_agreed": found[True][1],
+                        "mad_1000_alone": found[False][2],
+                        "mad_1000_agreed": found[True][2],
                         "commit": commit(),
                         "date": time.strftime("%Y-%m-%d"),
                     }

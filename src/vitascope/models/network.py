@@ -29,6 +29,7 @@ from vitascope.gpu.kernels.region import Region
 
 __all__ = [
     "FloatArray",
+    "FollowingState",
     "InputLayout",
     "MatteEstimate",
     "MattingNetwork",
@@ -202,6 +203,15 @@ class SpatialState(NetworkState, Protocol):
 
     def restore(self, arrays: Sequence[FloatArray]) -> None:
         """Go on from what ``arrays`` gave, of the same network and pictures of the same size."""
+        ...
+
+
+@runtime_checkable
+class FollowingState(NetworkState, Protocol):
+    """A state with which a network may compute what is near people alone, if it can, and keep the rest as it was."""
+
+    def follow_people(self) -> None:
+        """Allow it, until the state is reset: the stream's next frames come whole, and one after the other."""
         ...
 
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from vitascope.errors import ModelError
 from vitascope.gpu.engines import Engine, OnnxRuntimeEngine
@@ -46,6 +46,8 @@ from vitascope.models.network import (
 )
 from vitascope.models.network_check import CHECK_STEPS, network_runner
 from vitascope.models.rvm.blocked_decoder import BlockedDecoder
+from vitascope.models.rvm.graph_parts import ancestors, sub_network
+from vitascope.models.rvm.near_people import NearPeople, cut_parts
 from vitascope.models.rvm.state import RvmInput, RvmState, state_sizes
 
 __all__ = [
@@ -95,7 +97,7 @@ def cut_official_graph(path: Path) -> tuple[bytes, bytes]:
         ) from error
     _align_decoder_channels(graph)
     decoder_outputs = [GAIN, OFFSET, *STATES_OUT]
-    needed = _ancestors(graph, decoder_outputs, stop={SMALL_RGB})
+    needed = ancestors(graph, decoder_outputs, stop={SMALL_RGB})
     recurrent: set[str] = set(STATES_IN)
     for node in needed:
         if recurrent.intersection(node.input):
@@ -107,12 +109,12 @@ def cut_official_graph(path: Path) -> tuple[bytes, bytes]:
         if node.op_type in ("Constant", "Shape") or light.union(weights).issuperset(node.input):
             light.update(node.output)
     heavy = {name for node in needed for name in node.output} - light - recurrent
-    decoder_nodes = _ancestors(graph, decoder_outputs, stop={SMALL_RGB, *STATES_IN, *heavy})
+    decoder_nodes = ancestors(graph, decoder_outputs, stop={SMALL_RGB, *STATES_IN, *heavy})
     features = sorted({name for node in decoder_nodes for name in node.input} & heavy)
-    encoder_nodes = _ancestors(graph, features, stop={SMALL_RGB})
+    encoder_nodes = ancestors(graph, features, stop={SMALL_RGB})
     return (
-        _network(model, encoder_nodes, [SMALL_RGB], features),
-        _network(model, decoder_nodes, [SMALL_RGB, *features, *STATES_IN], decoder_outputs),
+        sub_network(model, encoder_nodes, [SMALL_RGB], features),
+        sub_network(model, decoder_nodes, [SMALL_RGB, *features, *STATES_IN], decoder_outputs),
     )
 
 
@@ -238,39 +240,6 @@ def _align_decoder_channels(graph: onnx.GraphProto) -> None:
     graph.node.insert(0, helper.make_node("Pad", [SMALL_RGB, amounts], [padded], name="pad_small_rgb"))
 
 
-def _ancestors(graph: onnx.GraphProto, outputs: Sequence[str], *, stop: set[str]) -> list[onnx.NodeProto]:
-    """The nodes that the outputs depend on, in graph order, not looking behind the tensors in ``stop``."""
-    producer = {name: node for node in graph.node for name in node.output}
-    wanted: set[str] = set()
-    pending = list(outputs)
-    while pending:
-        name = pending.pop()
-        if name in wanted or name in stop or name not in producer:
-            continue
-        wanted.add(name)
-        pending.extend(producer[name].input)
-    return [node for node in graph.node if any(name in wanted for name in node.output)]
-
-
-def _network(
-    model: onnx.ModelProto, nodes: list[onnx.NodeProto], inputs: Sequence[str], outputs: Sequence[str]
-) -> bytes:
-    """A stand-alone network of some of a model's nodes; tensors are float32 [N, C, H, W] of free sizes."""
-    read = {name for node in nodes for name in node.input}
-    weights = [tensor for tensor in model.graph.initializer if tensor.name in read]
-
-    def tensors(names: Sequence[str]) -> list[onnx.ValueInfoProto]:
-        free = ("n", "c", "h", "w")
-        return [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"{name}_{axis}" for axis in free])
-            for name in names
-        ]
-
-    graph = helper.make_graph(nodes, "rvm", tensors(inputs), tensors(outputs), weights)
-    cut = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    return bytes(cut.SerializeToString())
-
-
 RvmEngines = Callable[[bytes, bytes], tuple[Engine, Engine]]
 """Opens the serialised encoder and decoder, both on the same device."""
 
@@ -289,6 +258,7 @@ class RvmNetwork:
         threads: CPU threads of ONNX Runtime when no ``open_engines`` is given; 0 uses every core.
         open_engines: Opens the engines; ONNX Runtime on the CPU when omitted.
         int8_decoder: Takes the decoder's place: the same one, quantised.
+        near_people: On the CPU, compute the large levels of streams that let it near people alone, see ``NearPeople``.
 
     Raises:
         ModelError: The file is not an official RVM network.
@@ -308,6 +278,7 @@ class RvmNetwork:
         threads: int = 0,
         open_engines: RvmEngines | None = None,
         int8_decoder: bytes | None = None,
+        near_people: bool = False,
     ) -> None:
         encoder, decoder = cut_official_graph(path)
         self.name = name
@@ -319,6 +290,12 @@ class RvmNetwork:
         )
         self._precision = "" if int8_decoder is None else ", decoder in INT8"
         self._on_gpu = self._encoder.spec.device == "cuda"
+        self._near: NearPeople | None = None
+        """Opened for the first stream that lets it."""
+        self._open_near: Callable[[], NearPeople] | None = None
+        if near_people and int8_decoder is None and not self._on_gpu:
+            parts = cut_parts(encoder, decoder, self._channels)
+            self._open_near = partial(NearPeople, parts, threads=threads)
         read = {tensor.name for tensor in self._decoder.spec.inputs}
         self._feature_names = [tensor.name for tensor in self._encoder.spec.outputs if tensor.name in read]
         self.encoder_calls = 0
@@ -357,6 +334,9 @@ class RvmNetwork:
         steps, eyes = images.shape[:2]
         estimates = []
         tensors = state.tensors if state.tensors is not None else self._blank(eyes, images.shape[3:])
+        if self._open_near is not None and state.follows_people and NearPeople.takes(images.shape[3:]):
+            return self._infer_near(images, state, tensors)
+        state.people = None
         # The encoder's memory grows with its call, and large pictures gain no speed by it on a CPU.
         samples = eyes * images.shape[3] * images.shape[4]
         at_once = steps if self._on_gpu else max(_SAMPLES_AT_ONCE // samples, 1)
@@ -377,10 +357,32 @@ class RvmNetwork:
         state.tensors = tensors
         return estimates
 
+    def _infer_near(
+        self, images: FloatArray, state: RvmState, tensors: list[FloatArray]
+    ) -> list[MatteEstimate]:
+        """The next frames, of which the large levels are computed near people alone."""
+        if self._near is None:
+            assert self._open_near is not None  # asked before
+            self._near = self._open_near()
+        known = state.people
+        if known is None or known.gain.shape != (images.shape[1], 1, *images.shape[3:]):
+            known = self._near.begin(int(images.shape[1]), (int(images.shape[3]), int(images.shape[4])))
+        # A call that fails leaves the stream where it was.
+        state.people, known = None, known.copy()
+        tensors = [*(tensor.copy() for tensor in tensors[:2]), *tensors[2:]]
+        estimates = []
+        for picture in images:
+            gain, offset, tensors = self._near.step(picture, tensors, known)
+            self.encoder_calls += 1
+            estimates.append(MatteEstimate(gain=gain, offset=offset))
+        state.tensors, state.people = tensors, known
+        return estimates
+
     def close(self) -> None:
-        """Free both engines."""
-        self._encoder.close()
-        self._decoder.close()
+        """Free the engines."""
+        for engine in (self._encoder, self._decoder, self._near):
+            if engine is not None:
+                engine.close()
 
     def _blank(self, eyes: int, size: tuple[int, ...]) -> list[FloatArray]:
         """States before the first frame, in full size: engines that are built or captured for sizes know one less."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.interchange import to_numpy
@@ -83,19 +84,53 @@ def frame_chunks(frames: int, most: int) -> list[int]:
     return parts + [1 << bit for bit in reversed(range(rest.bit_length())) if rest >> bit & 1]
 
 
+@dataclass(slots=True, eq=False)
+class FollowedPeople:
+    """What is kept of a stream from frame to frame, beside its memory, where people alone are computed at full size."""
+
+    half: FloatArray
+    """Features at half the picture's size, float32 [E, C, h, w]."""
+    quarter: FloatArray
+    """Those at a quarter."""
+    gain: FloatArray
+    """The last answer's, float32 [E, 1, h, w]."""
+    offset: FloatArray
+    """Likewise."""
+    tiles: FloatArray
+    """float32 [E, 3, rows, columns]: means of the picture when each tile was last computed."""
+    people: npt.NDArray[np.bool_]
+    """Tiles [rows, columns] in which either eye sees somebody."""
+    frames: int = 0
+    """Seen so far in this shot."""
+
+    def copy(self) -> FollowedPeople:
+        """The same, apart."""
+        arrays = (self.half, self.quarter, self.gain, self.offset, self.tiles, self.people)
+        return FollowedPeople(*(array.copy() for array in arrays), frames=self.frames)
+
+
 class RvmState:
     """The recurrent features of one stream: four float32 arrays [E, C, h, w], on the network's device."""
 
-    __slots__ = ("_on_gpu", "tensors")
+    __slots__ = ("_on_gpu", "follows_people", "people", "tensors")
 
     def __init__(self, *, on_gpu: bool = False) -> None:
         self._on_gpu = on_gpu
         self.tensors: list[FloatArray] | None = None
         """None before the first frame; CuPy arrays where the network computes on a GPU."""
+        self.follows_people = False
+        """True if the network may compute what is near people alone, see ``follow_people``."""
+        self.people: FollowedPeople | None = None
+        """Where they are; None where that is not known."""
 
     def reset(self) -> None:
         """Forget the past."""
-        self.tensors = None
+        self.tensors = self.people = None
+        self.follows_people = False
+
+    def follow_people(self) -> None:
+        """Let the network compute in the frames to come what is near people alone, where it can."""
+        self.follows_people = True
 
     def window(self, parts: Sequence[Region]) -> RvmState:
         """The features of parts of the pictures, see ``SpatialState``."""
@@ -119,7 +154,7 @@ class RvmState:
         for (tensor, places), own in zip(each_part(tensors, parts), state.tensors, strict=True):
             for eye, at in enumerate(places):
                 tensor[eye, :, at.rows, at.columns] = own[eye]
-        self.tensors = tensors
+        self.tensors, self.people = tensors, None
 
     def copy(self) -> RvmState:
         """The features apart, see ``SpatialState``."""
@@ -137,10 +172,11 @@ class RvmState:
         for own, other in zip(self.tensors, state.tensors, strict=True):
             at = _scaled(places, (own.shape[2], own.shape[3]))
             tensors.append(own + at * (other - own))
-        self.tensors = tensors
+        self.tensors, self.people = tensors, None
 
     def stretch(self, size: tuple[int, int]) -> None:
         """Scale the features to pictures of (height, width), see ``SpatialState``."""
+        self.people = None
         if self.tensors is not None:
             self.tensors = [
                 _scaled(tensor, level) for tensor, level in zip(self.tensors, state_sizes(size), strict=True)
@@ -153,7 +189,7 @@ class RvmState:
     def restore(self, arrays: Sequence[FloatArray]) -> None:
         """Go on from ``arrays``, see ``SpatialState``."""
         make: Any = import_cupy().asarray if self._on_gpu else np.array
-        self.tensors = [make(array) for array in arrays] or None
+        self.tensors, self.people = [make(array) for array in arrays] or None, None
 
 
 def _scaled(features: FloatArray, size: tuple[int, int]) -> FloatArray:

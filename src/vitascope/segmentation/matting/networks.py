@@ -175,7 +175,13 @@ def _open_named(
 
     refuse_gpu_engine(settings)
     return OpenedNetwork(
-        RvmNetwork(path, name=name, threads=settings.processing.num_threads, **rvm_size(settings))
+        RvmNetwork(
+            path,
+            name=name,
+            threads=settings.processing.num_threads,
+            near_people=True,
+            **rvm_size(settings),
+        )
     )
 
 

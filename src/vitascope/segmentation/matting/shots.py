@@ -16,6 +16,7 @@ from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.models.network import (
     FloatArray,
+    FollowingState,
     MatteEstimate,
     MattingNetwork,
     NetworkInput,
@@ -168,6 +169,7 @@ class StreamNetwork:
         fisheye: FisheyeViews | None = None,
         agreement: StereoAgreement | None = None,
         looks_ahead: bool = True,
+        follows_people: bool = False,
     ) -> ShotInference:
         """Ask the network, or another one, for this stream; from the state of a shot that has begun, if it is given.
 
@@ -177,6 +179,7 @@ class StreamNetwork:
             fisheye: What whole eyes are shown as.
             agreement: Brings together the answers about two eyes.
             looks_ahead: False where what is shown may begin again in the middle of a shot.
+            follows_people: As ``ShotInference`` takes it.
         """
         return ShotInference(
             self.network if network is None else network,
@@ -188,6 +191,7 @@ class StreamNetwork:
             tally=self.tally,
             fisheye=fisheye,
             agreement=agreement,
+            follows_people=follows_people,
         )
 
 
@@ -206,6 +210,8 @@ class ShotInference:
         tally: Counts the samples that ``estimate`` shows to the network.
         fisheye: What equirectangular eyes are shown as; they are shown as they are when omitted.
         agreement: Brings together the answers about two eyes; each keeps its own when omitted.
+        follows_people: True where the network may compute what is near people alone, see ``FollowingState``: whole
+            pictures, one after the other.
     """
 
     def __init__(
@@ -220,11 +226,13 @@ class ShotInference:
         tally: Tally | None = None,
         fisheye: FisheyeViews | None = None,
         agreement: StereoAgreement | None = None,
+        follows_people: bool = False,
     ) -> None:
         self._network = network
         self._warm_up_frames, self._look_ahead_frames = warm_up_frames, look_ahead_frames
         self._sizer, self._times = sizer, times
         self._fisheye, self._agreement = fisheye, agreement
+        self._follows_people = follows_people
         self._tally = Tally() if tally is None else tally
         self._state = network.new_state() if state is None else state
         self._is_cold = network.recurrent and state is None
@@ -291,6 +299,8 @@ class ShotInference:
             if self._is_cold:
                 self._begin(show(first, self._ahead(starts_shot, numbers, first)), most=end - first)
                 self._is_cold = False
+            if self._follows_people and isinstance(self._state, FollowingState):
+                self._state.follow_people()
             pictures = show(first, end)
             estimates = self._network.infer(pictures, self._state)
             if agreement is not None:

@@ -47,6 +47,8 @@ _CLIPPED_MISFIT = 0.06
 """What counts of a window's misfit in that mean."""
 _SMOOTH_SHARE = 0.5
 """Half samples of the coarse pictures by which disparities of one thing differ."""
+_LOOKED_AT = _COARSE_RADIUS + 5
+"""Coarse samples that windows and smoothing look around them."""
 _NOBODY = 1 / 512
 """Alpha up to which nobody is there."""
 _TOLERANCE = 1.0
@@ -132,7 +134,7 @@ class StereoAgreement:
             full == _FINE * half == _COARSE * quarter
             for full, half, quarter in zip(full_size, fine_size, coarse_size, strict=True)
         ):
-            box = _near_people(pictures[:, 3], coarse.samples_per_disparity)
+            box = _near_people(pictures[:, 3], coarse)
             blended = planes.copy()
             here = _scaled(box, _COARSE)
             blended[here] = self._blended(
@@ -201,20 +203,26 @@ _Box = tuple["slice | EllipsisType", ...]
 """Rows and columns of planes; the axes before them are whole."""
 
 
-def _near_people(alpha: npt.NDArray[np.float32], samples_per_disparity: float) -> _Box:
+def _near_people(alpha: npt.NDArray[np.float32], coarse: _Geometry) -> _Box:
     """The part of two pictures that holds everybody, and all that they may be matched with, in coarse samples.
 
     Args:
         alpha: float32 [2, h, w], 0..1, at the fine size; somebody is there.
-        samples_per_disparity: Of the coarse pictures.
+        coarse: Of the coarse pictures.
     """
     seen = (alpha.max(axis=0) > _NOBODY).astype(np.uint8)
     x, y, width, height = cv2.boundingRect(seen)
     times = _COARSE // _FINE
-    margin = math.ceil(_MOST_DISPARITY * samples_per_disparity) + _COARSE_RADIUS + 1
+    first_row, last_row = y // times, -(-(y + height) // times)
+    first_column, last_column = x // times, -(-(x + width) // times)
+    across = math.ceil(_MOST_DISPARITY * coarse.samples_per_disparity)
+    # Eyes are side by side: only lenses move a nearing thing up or down.
+    factors = coarse.curves[:, 3:, first_row:last_row, first_column:last_column]
+    powers = np.float32(_MOST_DISPARITY) ** np.arange(1, 4, dtype=np.float32)[:, None, None]
+    down = math.ceil(float(np.abs(factors * powers).sum(axis=1).max()))
     rows, columns = (
-        slice(max(first // times - margin, 0), -(-(first + count) // times) + margin)
-        for first, count in ((y, height), (x, width))
+        slice(max(first - reach - _LOOKED_AT, 0), last + reach + _LOOKED_AT)
+        for first, last, reach in ((first_row, last_row, down), (first_column, last_column, across))
     )
     return ..., rows, columns
 

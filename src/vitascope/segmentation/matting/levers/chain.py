@@ -43,7 +43,9 @@ def build_chain(options: InferenceOptions, stream: StreamNetwork) -> Estimator:
     elif options.bidirectional:
         inner = Bidirectional(stream)
     else:
-        inner = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement)
+        inner = stream.shots(
+            fisheye=stream.fisheye, agreement=stream.agreement, follows_people=stream.fisheye is not None
+        )
     if options.early_exit != "off":
         if options.early_exit == "smaller":
             assert multiple is not None  # require_possible

@@ -1,0 +1,258 @@
+"""RVM on the CPU, which computes its large levels only where people are or where the picture changed.
+
+::
+
+    picture ── stem ──> features to 1/4 ── deep ──> features, memory r3 and r4 at 1/8 ── fine ──> r1, r2, gain, offset
+               window                      whole                                         window
+
+The levels above an eighth of the picture take four fifths of the time, and look no further than some twenty samples.
+So they are computed in one window, the same for both eyes, and everything else keeps what it was: features, memory and
+the answer. Who is where is still told by the whole picture, in the deep part, in each frame. The window holds everybody
+who was seen in the frame before, and each tile that looks different from when it was last computed. Now and then all
+of it is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from vitascope.gpu.engines import OnnxRuntimeEngine
+from vitascope.models.rvm.blocked_decoder import blocked_layout
+from vitascope.models.rvm.graph_parts import ancestors, sub_network
+from vitascope.models.rvm.state import FollowedPeople
+
+__all__ = ["NearPeople", "Parts", "cut_parts"]
+
+FloatArray = npt.NDArray[np.float32]
+
+_DEEP_STEP: Final = 8
+"""Samples of the picture to one of the deep part's."""
+_TILE: Final = 16
+_HALO: Final = _TILE
+"""Samples around what is kept of a window: at its border zeros stand for the neighbours. What reaches farther in, up to
+34 samples, hardly counts, and another tile lies between it and people."""
+_CHANGE: Final = 0.02
+"""Change of a tile's mean, in shares of full scale, from which it is computed again: noise of two codes makes 0.0017,
+the tile of a video that moves most 0.012 at least."""
+_NOBODY: Final = 0.02
+"""Alpha up to which nobody is in a tile."""
+_WHOLE_FRAMES: Final = 6
+"""First frames of a shot, which are computed whole: memory is not sure of everybody yet."""
+_WHOLE_EVERY: Final = 24
+"""Of so many frames one is computed whole."""
+_WORTH: Final = 0.8
+"""Share of the picture from which on a window is not worth its copies."""
+
+
+class Parts(NamedTuple):
+    """Three networks that make one, serialised, and the names of what goes between them."""
+
+    stem: bytes
+    deep: bytes
+    fine: bytes
+    half: str
+    """The stem's features at half size."""
+    quarter: str
+    """Those at a quarter."""
+    pooled: str
+    """The picture at an eighth, with a fourth channel of zeros, which the deep part reads."""
+    eighth: str
+    """What the deep part tells the fine one, at an eighth."""
+
+
+def cut_parts(encoder: bytes, decoder: bytes, state_channels: Sequence[int]) -> Parts:
+    """Cut encoder and decoder, joined, where their large levels end.
+
+    Args:
+        encoder: As ``cut_official_graph`` gives it.
+        decoder: Likewise.
+        state_channels: Of r1 to r4.
+    """
+    first = onnx.load_from_string(encoder)
+    second = onnx.load_from_string(blocked_layout(decoder, state_channels))
+    known = {name for node in first.graph.node for name in node.output}
+    weights = {tensor.name for tensor in first.graph.initializer}
+    first.graph.node.extend(node for node in second.graph.node if not known.intersection(node.output))
+    first.graph.initializer.extend(one for one in second.graph.initializer if one.name not in weights)
+    nodes = first.graph.node
+    pools = [node.output[0] for node in nodes if node.op_type == "AveragePool"]
+    half, quarter = (
+        next(node.input[-2] for node in nodes if node.op_type == "Concat" and node.input[-1] == pool)
+        for pool in pools[:2]
+    )
+    eighth = next(node.output[0] for node in nodes if node.op_type == "Concat" and node.input[-1] == "r3o")
+    picture, pooled = "small_rgb", pools[2]
+
+    def part(inputs: list[str], outputs: list[str]) -> bytes:
+        return sub_network(first, ancestors(first.graph, outputs, stop=set(inputs)), inputs, outputs)
+
+    return Parts(
+        stem=part([picture], [half, quarter]),
+        deep=part([quarter, pooled, "r3i", "r4i"], [eighth, "r3o", "r4o"]),
+        fine=part([picture, half, quarter, eighth, "r1i", "r2i"], ["gain", "offset", "r1o", "r2o"]),
+        half=half,
+        quarter=quarter,
+        pooled=pooled,
+        eighth=eighth,
+    )
+
+
+class _Window(NamedTuple):
+    """A part of both eyes' pictures, in tiles."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    def at(self, step: int) -> tuple[Any, ...]:
+        """Rows and columns of planes with a sample for every ``step`` of the picture's."""
+        times = _TILE // step
+        rows, columns = (slice(first * times, last * times) for first, last in (self[:2], self[2:]))
+        return ..., rows, columns
+
+
+class NearPeople:
+    """The three parts on ONNX Runtime.
+
+    Args:
+        parts: As ``cut_parts`` gives them.
+        threads: Threads inside one operator; 0 uses every core.
+
+    Raises:
+        EngineError: ONNX Runtime cannot load one.
+    """
+
+    def __init__(self, parts: Parts, *, threads: int) -> None:
+        self._names = parts
+        self._stem, self._deep, self._fine = (
+            OnnxRuntimeEngine(one, threads=threads) for one in (parts.stem, parts.deep, parts.fine)
+        )
+
+    @staticmethod
+    def takes(size: Sequence[int]) -> bool:
+        """True for pictures of (height, width) that are made of whole tiles."""
+        return not any(side % _TILE for side in size)
+
+    def begin(self, eyes: int, size: tuple[int, int]) -> FollowedPeople:
+        """A stream of which nothing was seen."""
+        height, width = size
+        rows, columns = height // _TILE, width // _TILE
+        return FollowedPeople(
+            half=np.empty((eyes, 0, height // 2, width // 2), np.float32),
+            quarter=np.empty((eyes, 0, height // 4, width // 4), np.float32),
+            gain=np.zeros((eyes, 1, height, width), np.float32),
+            offset=np.zeros((eyes, 1, height, width), np.float32),
+            tiles=np.zeros((eyes, 3, rows, columns), np.float32),
+            people=np.ones((rows, columns), np.bool_),
+        )
+
+    def step(
+        self, picture: FloatArray, memory: list[FloatArray], known: FollowedPeople
+    ) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
+        """The next frame.
+
+        Args:
+            picture: float32 [E, 3, h, w], RGB 0..1.
+            memory: r1 to r4; r1 and r2 may be changed in place.
+            known: Of this stream; changed in place.
+
+        Returns:
+            Gain and offset, float32 [E, 1, h, w], nobody else's, and r1 to r4.
+        """
+        names = self._names
+        pooled = _pooled(picture, _DEEP_STEP)
+        tiles = _pooled(pooled, _TILE // _DEEP_STEP)
+        shown, kept = self._windows(tiles, known)
+        part = np.ascontiguousarray(picture[shown.at(1)])
+        features = self._stem.run({"small_rgb": part})
+        # The stem looks 13 samples around it: less than the halo.
+        known.half = _put(known.half, features[names.half], shown, kept, 2)
+        known.quarter = _put(known.quarter, features[names.quarter], shown, kept, 4)
+        padded = np.concatenate([pooled, np.zeros_like(pooled[:, :1])], axis=1)
+        deep = self._deep.run(
+            {names.quarter: known.quarter, names.pooled: padded, "r3i": memory[2], "r4i": memory[3]}
+        )
+        fine = self._fine.run(
+            {
+                "small_rgb": part,
+                names.half: np.ascontiguousarray(known.half[shown.at(2)]),
+                names.quarter: np.ascontiguousarray(known.quarter[shown.at(4)]),
+                names.eighth: np.ascontiguousarray(deep[names.eighth][shown.at(8)]),
+                "r1i": np.ascontiguousarray(memory[0][shown.at(2)]),
+                "r2i": np.ascontiguousarray(memory[1][shown.at(4)]),
+            }
+        )
+        for number, (name, step) in enumerate((("r1o", 2), ("r2o", 4))):
+            memory[number] = _put(memory[number], fine[name], shown, kept, step)
+        known.gain = _put(known.gain.copy(), fine["gain"][:, -1:], shown, kept, 1)
+        known.offset = _put(known.offset.copy(), fine["offset"][:, -1:], shown, kept, 1)
+        known.tiles[kept.at(_TILE)] = tiles[kept.at(_TILE)]
+        known.people[kept.at(_TILE)] = self._somebody(picture, known, kept)
+        known.frames += 1
+        return known.gain, known.offset, [*memory[:2], deep["r3o"], deep["r4o"]]
+
+    def close(self) -> None:
+        """Free the engines; idempotent."""
+        for engine in (self._stem, self._deep, self._fine):
+            engine.close()
+
+    @staticmethod
+    def _windows(tiles: FloatArray, known: FollowedPeople) -> tuple[_Window, _Window]:
+        """What is computed of a frame, and what of that is kept."""
+        rows, columns = tiles.shape[2:]
+        whole = _Window(0, rows, 0, columns)
+        if known.frames < _WHOLE_FRAMES or known.frames % _WHOLE_EVERY == 0:
+            return whole, whole
+        changed = np.abs(tiles - known.tiles).mean(axis=1).max(axis=0) > _CHANGE
+        wanted = cv2.dilate(known.people.astype(np.uint8), np.ones((3, 3), np.uint8)) + changed
+        x, y, width, height = cv2.boundingRect(wanted.astype(np.uint8))
+        if not width:
+            x, y, width, height = columns // 2, rows // 2, 1, 1
+        kept = _Window(y, y + height, x, x + width)
+        halo = _HALO // _TILE
+        shown = _Window(
+            max(y - halo, 0), min(y + height + halo, rows), max(x - halo, 0), min(x + width + halo, columns)
+        )
+        share = (shown.bottom - shown.top) * (shown.right - shown.left) / (rows * columns)
+        return (whole, whole) if share > _WORTH else (shown, kept)
+
+    @staticmethod
+    def _somebody(picture: FloatArray, known: FollowedPeople, kept: _Window) -> npt.NDArray[np.bool_]:
+        """Tiles of a window in which either eye sees somebody."""
+        place = kept.at(1)
+        grey = picture[place].mean(axis=1, keepdims=True)
+        alpha = (known.gain[place] * grey + known.offset[place]).max(axis=(0, 1))
+        rows, columns = (side // _TILE for side in alpha.shape)
+        return alpha.reshape(rows, _TILE, columns, _TILE).max(axis=(1, 3)) > _NOBODY
+
+
+def _pooled(planes: FloatArray, step: int) -> FloatArray:
+    """Means of squares of planes [E, C, h, w] whose sides are multiples of their side."""
+    eyes, channels, height, width = planes.shape
+    size = width // step, height // step
+    small = [
+        cv2.resize(plane, size, interpolation=cv2.INTER_AREA) for plane in planes.reshape(-1, height, width)
+    ]
+    return np.stack(small).reshape(eyes, channels, size[1], size[0])
+
+
+def _inner(shown: _Window, kept: _Window, step: int) -> tuple[Any, ...]:
+    """Where what is kept lies in what is shown."""
+    return _Window(
+        kept.top - shown.top, kept.bottom - shown.top, kept.left - shown.left, kept.right - shown.left
+    ).at(step)
+
+
+def _put(whole: FloatArray, part: FloatArray, shown: _Window, kept: _Window, step: int) -> FloatArray:
+    """Planes with the kept part of new ones in their place; new ones of the whole picture are taken as they are."""
+    if part.shape[2:] == whole.shape[2:]:
+        return part
+    whole[kept.at(step)] = part[_inner(shown, kept, step)]
+    return whole
