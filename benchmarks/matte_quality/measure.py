@@ -111,10 +111,17 @@ def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str,
         "frames": len(whole),
         "whole": means(whole),
         "band": means(band),
+        "moments": {name: _against_median(whole, at) for name, at in film.moments.items()},
+        "frame_sad": [round(one["sad"], 3) for one in whole],
         "first_frame_sad": round(whole[0]["sad"], 4),
         "beginning_sad": round(float(np.mean([one["sad"] for one in whole[:_BEGINNING]])), 4),
     }
     return row, frames
+
+
+def _against_median(frames: list[dict[str, float]], at: int) -> float:
+    """SAD of a frame, as a multiple of the shot's median."""
+    return round(frames[at]["sad"] / max(float(np.median([one["sad"] for one in frames])), 1e-6), 3)
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ class Measurement:
                 what = (film.name, self.size, self.frames, column, self.stamp)
                 made = mattes(path, column, self.size, self.settings)
                 row, frames = measured(film, kept_mattes(self.keep, repr(what), made), column)
-                print(kind, seed, column, row["whole"], row["first_frame_sad"], flush=True)
+                print(kind, seed, column, row["whole"], row["moments"], row["frame_sad"], flush=True)
                 rows.append(row | self.stamp)
                 worst = _worst([*worst, *frames])
         return rows, worst
@@ -191,6 +198,20 @@ def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
             figures = (np.mean([row[name] for row in of]) for name in ("first_frame_sad", "beginning_sad"))
             cells.append(" ".join(f"{figure:.2f}" for figure in figures))
         lines.append(f"| {kind} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "## Moments: SAD of the frame as a multiple of its shot's median: median over clips, and the highest",
+        "",
+        *_head(columns),
+    ]
+    for moment in dict.fromkeys(name for row in rows for name in row["moments"]):
+        cells = []
+        for column in columns:
+            of = [
+                row["moments"][moment] for row in rows if row["column"] == column and moment in row["moments"]
+            ]
+            cells.append(f"{np.median(of):.2f} {max(of):.2f}")
+        lines.append(f"| {moment} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,7 @@ with that very alpha. What the cut got wrong at an edge (a rim of the old backgr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -32,6 +32,8 @@ _SUBFRAMES = 3
 """Moments of an exposure of half a frame's time: motion blur."""
 _HAIR_SCALE = 4
 _NOISE = 0.012
+_SEEN = 0.02
+"""The share of a person's area from which they have entered."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class Film:
     """[T, H, W, 3]."""
     alpha: npt.NDArray[np.float32]
     """[T, H, W]."""
+    moments: dict[str, int] = field(default_factory=dict)
+    """Frames at which mattes are hard: the ``first`` one, the one where a person is ``entering``, and the first one
+    ``after occlusion``, at which the whole person is seen again."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +164,11 @@ def make_film(
         background[:] = np.float32(on) / 255
     pan = random.uniform(-0.12, 0.12) * size[1], random.uniform(-0.04, 0.04) * size[0]
     wig = hair((size[0] // 2, size[0] * 3 // 4), seed=seed)
-    rgb, alpha = [], []
+    rgb, alpha, seen, hides = [], [], [], []
     for frame in range(frames):
         moments = []
+        seen.append(0.0)
+        hides.append(False)
         for moment in range(_SUBFRAMES):
             time = (frame + moment / (2 * _SUBFRAMES)) / max(frames - 1, 1)
             shift = pan[0] * time, pan[1] * time
@@ -170,17 +177,24 @@ def make_film(
                 shown = person[frame % len(person)]
                 if kind == "close-up":
                     people = _over(_placed_hair(wig, shown, walk, size, time, shift), people)
-                people = _over(_placed(shown, walk, size, time, shift), people)
+                placed = _placed(shown, walk, size, time, shift)
+                people, seen[-1] = _over(placed, people), float(placed[..., 3].sum())
             behind = _shifted(background, size, shift)
             if kind == "occluded":
                 hidden = _pillar(size[1], time)
+                hides[-1] |= bool(people[:, hidden, 3].any())
                 people[:, hidden], behind[:, hidden] = 0, 0.5 * behind[::-1, hidden]
             moments.append(np.dstack([people[..., :3] + behind * (1 - people[..., 3:]), people[..., 3]]))
         exposed = np.mean(moments, axis=0)
         noisy = exposed[..., :3] + random.normal(0, 0 if on is not None else _NOISE, (*size, 3))
         rgb.append(np.rint(np.clip(noisy, 0, 1) * 255).astype(np.uint8))
         alpha.append(exposed[..., 3].astype(np.float32))
-    return Film(kind, f"{kind}_{seed}", np.stack(rgb), np.clip(np.stack(alpha), 0, 1))
+    hard = {"first": 0} if cast else {}
+    if kind == "entering":  # the one in front
+        hard[kind] = next(at for at, area in enumerate(seen) if area > _SEEN * max(seen))
+    if kind == "occluded" and not hides[-1] and any(hides):
+        hard["after occlusion"] = frames - hides[::-1].index(True)
+    return Film(kind, f"{kind}_{seed}", np.stack(rgb), np.clip(np.stack(alpha), 0, 1), hard)
 
 
 def make_scene(

@@ -69,3 +69,31 @@ def test_the_band_lies_around_what_is_neither(metrics, disc):
     assert not band[10, 15]
     assert not band[0, 0]
     assert not metrics.unknown_band(NONE, 2).any()
+
+
+def test_hard_moments_are_where_the_truth_says(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from truth import make_film
+
+    person = np.zeros((100, 60, 4), np.float32)
+    person[20:, 15:45] = 0.5, 0.4, 0.3, 1
+    made = {
+        kind: make_film(kind, [[person]], [], seed=0, size=(54, 96), frames=12, on=(0, 255, 0))
+        for kind in ("one", "entering", "occluded", "empty")
+    }
+    assert made["one"].moments == {"first": 0}
+    assert made["empty"].moments == {}
+    areas = made["entering"].alpha.sum(axis=(1, 2))
+    entering = made["entering"].moments["entering"]
+    assert areas[entering] > areas[0] or entering == 0
+    areas, again = made["occluded"].alpha.sum(axis=(1, 2)), made["occluded"].moments["after occlusion"]
+    assert areas.argmin() < again - 1
+    assert areas[again - 1] < 0.97 * areas[0] < areas[again]
+
+
+def test_a_moment_is_told_against_the_median_of_its_shot(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from measure import _against_median
+
+    assert _against_median([{"sad": sad} for sad in (3.0, 1.0, 2.0)], 0) == 1.5
+    assert _against_median([{"sad": 0.0}] * 3, 0) == 0

@@ -98,6 +98,40 @@ def test_a_dissolve_begins_one_shot_while_it_lasts():
     assert 18 < start < 36
 
 
+def test_flashes_one_upon_the_other_are_no_cut_though_the_camera_moves():
+    film = pan(PLACES[2], 20, speed=6)
+    half = film[9].copy()
+    half[:, :14] = 1
+    film[9:13] = [half, *([np.ones_like(half)] * 3)]
+    assert cuts(film) == []
+
+
+def test_lamps_one_after_the_other_are_no_dissolve():
+    clipped = [np.clip(2.4 * picture - 0.4, 0, 1) for picture in FIRST]
+    film = [*FIRST, *(np.clip(1.5 * picture - 0.1, 0, 1) for picture in FIRST), *clipped, *clipped]
+    assert cuts(film) == []
+
+
+def test_a_fade_through_black_begins_one_shot():
+    down, up = np.linspace(1, 0, 8, dtype=np.float32), np.linspace(0, 1, 8, dtype=np.float32)
+    film = [*FIRST, *(FIRST[-1] * share for share in down), *(SECOND[0] * share for share in up), *SECOND]
+    (start,) = cuts(film)
+    assert 16 < start < 26
+
+
+def test_somebody_darker_who_is_suddenly_there_is_a_cut_and_no_lamp():
+    there = FIRST[0].copy()
+    there[:, 6:, 14:26] *= 0.1 * (1 + SECOND[0][:, 6:, 14:26])
+    assert cuts([FIRST[0]] * 8 + [there] * 8) == [8]
+
+
+def test_a_camera_that_is_swung_about_from_the_start_is_no_cut():
+    rng = np.random.default_rng(0)
+    image = data.gravel()
+    shaken = [tiles(np.dstack([image[y : y + 270, x : x + 480]] * 3)) for x, y in rng.integers(0, 32, (8, 2))]
+    assert cuts(shaken) == []
+
+
 def test_a_threshold_of_zero_never_cuts():
     assert cuts([*FIRST, *SECOND], threshold=0) == []
 

@@ -20,28 +20,42 @@ Luma = npt.NDArray[np.float32]
 LOOK_AHEAD_FRAMES: Final = 3
 """A flash of that many frames is over then, and the picture is as before."""
 
-# All fitted on benchmarks/shot_quality, on seeds that its rows leave out.
+# All fitted on benchmarks/shot_quality, on seeds that its rows leave out (below 200).
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 _BLOCK_TILES = 9
 _REACH_TILES = 5
 """A tenth of the picture: how far a block may have moved from one frame to the next."""
 _FLAT = 0.02
 """Standard deviation below which a picture or a block has no structure to compare."""
+_CLEAR = 0.5
+"""By how much a contrast must exceed that to be beyond doubt, as a share of it."""
+_DARK = 0.08
+"""Mean brightness."""
 _BLOWN_OUT, _MOST_BLOWN_OUT = 0.93, 0.2
-_LEAST_KNOWN = 0.25
+_LEAST_KNOWN, _WELL_KNOWN = 0.2, 0.5
+"""Shares of the blocks that can be compared: below the first they tell nothing, up to the second in proportion."""
 _SUSPICIOUS = 0.06
 """Mean difference, in standard deviations of the picture, from which a second look is worth its time."""
 _HARDLY_NEW = 0.05
 _MOTION_WEIGHT = 2.0
+_FAST = 0.1
+"""Newness from frame to frame of a camera that is swung about."""
+_FLASHES_FRAMES = 8
+"""Several flashes one upon the other."""
 _LARGE = 0.3
 """A change that needs no further witness; smaller ones stand out against all motion before them, or do not count."""
 _STEPS_REMEMBERED = 12
 _OTHER_LIGHT = 1.25
+"""How much lighter half of the tiles have become: light is everywhere, and somebody else in one place."""
 _DISSOLVE_CONTRAST = 0.35
 _DISSOLVE_FRAMES = (8, 16, 24)
 _COMPARED_AS_A_RULE = (1, *_DISSOLVE_FRAMES)
-_DISSOLVE_CHANGE, _DISSOLVE_UNMATCHED, _DISSOLVE_MISFIT, _DISSOLVE_PROGRESS = 0.5, 0.3, 0.3, 0.1
-_QUIET_FRAMES, _QUIET_AFTER_DISSOLVE = 16, 24
+_DISSOLVE_CHANGE, _DISSOLVE_UNMATCHED, _DISSOLVE_PROGRESS = 0.5, 0.3, 0.1
+_DISSOLVE_MISFIT, _MOST_DISSOLVE_MISFIT = 0.3, 0.4
+"""Of a mixture: a camera that moves adds to it; the more has no counterpart, the more is allowed."""
+_DISSOLVE_STEP = 0.25
+"""The most that may come in one frame: a lamp comes at once."""
+_QUIET_FRAMES, _QUIET_AFTER_DISSOLVE = 10, 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,12 +63,23 @@ class _Picture:
     number: int
     """Place among the frames that were seen."""
     luma: Luma
+    level: float
+    """Mean."""
     spread: float
     """Standard deviation."""
-    has_structure: bool
-    """False where black, fog or a flash left nothing to compare."""
+    is_blown_out: bool
     apart: dict[int, float]
     """Mean absolute difference to the frames that many before it, for those that are compared as a rule."""
+
+    @property
+    def is_dark(self) -> bool:
+        return self.level < _DARK
+
+    @property
+    def has_structure(self) -> bool:
+        """False where black, fog or a flash left nothing to compare."""
+        is_dim = self.is_dark and self.spread < 2 * _FLAT  # it fades: what is left of it is noise
+        return self.spread >= _FLAT and not is_dim and not self.is_blown_out
 
 
 class SceneCutDetector:
@@ -82,6 +107,8 @@ class SceneCutDetector:
         self._waiting: deque[_Picture] = deque()
         self._before: deque[_Picture] = deque(maxlen=max(_DISSOLVE_FRAMES))
         self._flat_before: _Picture | None = None
+        self._flat_frames = 0
+        """Frames without structure since the last one of ``_before``."""
         self._steps: deque[float] = deque(maxlen=_STEPS_REMEMBERED)
         self._step: float | None = None
         """Newness of the frame that waits first; None until it is compared."""
@@ -120,6 +147,7 @@ class SceneCutDetector:
         lumas: Luma = _LUMA[0] * red + _LUMA[1] * green + _LUMA[2] * blue
         rows = lumas.reshape(len(lumas), -1)
         spreads = rows.std(axis=1).tolist()
+        levels = rows.mean(axis=1).tolist()
         blown_out = (rows > _BLOWN_OUT).mean(axis=1).tolist()
         earlier = 0 if self._lumas is None else len(self._lumas)
         both = lumas if self._lumas is None else np.concatenate([self._lumas, lumas])
@@ -134,9 +162,9 @@ class SceneCutDetector:
         self._lumas = both[-max(_COMPARED_AS_A_RULE) :]
         begin, self._seen_count = self._seen_count, self._seen_count + len(lumas)
         return [
-            _Picture(number, luma, spread, spread >= _FLAT and blown < 0.5, differences)
-            for number, luma, spread, blown, differences in zip(
-                range(begin, self._seen_count), lumas, spreads, blown_out, apart, strict=True
+            _Picture(number, luma, level, spread, blown >= 0.5, differences)
+            for number, luma, level, spread, blown, differences in zip(
+                range(begin, self._seen_count), lumas, levels, spreads, blown_out, apart, strict=True
             )
         ]
 
@@ -163,6 +191,8 @@ class SceneCutDetector:
     def _last_like(self, here: _Picture) -> _Picture | None:
         if not here.has_structure:
             return self._flat_before
+        if self._flat_before is not None and self._flat_before.is_dark and self._before:
+            return max(self._before, key=lambda one: one.spread)  # before it faded
         return self._before[-1] if self._before else None
 
     def _motion_before(self, step: float) -> float:
@@ -180,14 +210,11 @@ class SceneCutDetector:
 
     def _is_new_to_all(self, last: _Picture, here: _Picture, step: float, motion: float) -> bool:
         """True where all that follows is new to all before it, beyond the motion of either."""
-        after = [
-            one
-            for one in list(self._waiting)[1 : 1 + LOOK_AHEAD_FRAMES]
-            if one.has_structure == here.has_structure
-        ]
-        if step < _LARGE and not after:
+        to_come = list(self._waiting)[1 : 1 + LOOK_AHEAD_FRAMES]
+        after = [one for one in to_come if one.has_structure == here.has_structure]
+        if not after and (step < _LARGE or any(one.is_blown_out for one in to_come)):
             return False
-        earlier = list(self._before)[-2:-5:-1] if here.has_structure else []
+        earlier = list(self._before)[-2:-5:-1] if self._before and last is self._before[-1] else []
         cross = step
         for one, other in product([last, *earlier], [here, *after]):
             if one is not last or other is not here:
@@ -196,8 +223,14 @@ class SceneCutDetector:
                 return False
         if earlier:
             motion = max(motion, min(_newness(one, last) for one in earlier))
+        if earlier and 0 < self._flat_frames <= _FLASHES_FRAMES:
+            # Motion went on meanwhile.
+            as_long_ago = self._before[max(-2 - self._flat_frames, -len(self._before))]
+            motion = max(motion, _newness(as_long_ago, last))
         if after:
             motion = max(motion, min(_newness(here, one) for one in after))
+            later = median(_newness(one, other) for one, other in pairwise([here, *after]))
+            motion = max(motion, later if later > _FAST else 0.0)
         return cross - _MOTION_WEIGHT * motion >= self._threshold
 
     def _is_dissolved(self, here: _Picture) -> bool:
@@ -209,11 +242,13 @@ class SceneCutDetector:
             first = self._before[-frames]
             if _difference(first, here) < _DISSOLVE_CHANGE:
                 continue
-            between = [self._before[-frames + frames * quarter // 4] for quarter in (1, 2, 3)]
+            between = list(self._before)[1 - frames :]
             contrasts = sorted((first.spread, here.spread))
             if contrasts[0] < _DISSOLVE_CONTRAST * contrasts[1]:
                 continue  # a fade
-            if _is_mixture(first, between, here) and _newness(first, here) >= _DISSOLVE_UNMATCHED:
+            new = _newness(first, here)
+            misfit = min(_DISSOLVE_MISFIT + (new - _DISSOLVE_UNMATCHED) / 3, _MOST_DISSOLVE_MISFIT)
+            if new >= _DISSOLVE_UNMATCHED and _is_mixture(first, between, here, most_misfit=misfit):
                 self._quiet_until = self._number + _QUIET_AFTER_DISSOLVE
                 return True
         return False
@@ -227,13 +262,16 @@ class SceneCutDetector:
         self._number += 1
         if picture.has_structure:
             self._before.append(picture)
+            self._flat_frames = 0
+        else:
+            self._flat_frames += 1
         self._flat_before = None if picture.has_structure else picture
 
 
 def _is_lit_otherwise(first: _Picture, second: _Picture) -> bool:
     """True where light changed enough to change shadows, too."""
-    darker, lighter = sorted((float(first.luma.mean()), float(second.luma.mean())))
-    return lighter > _OTHER_LIGHT * darker
+    ratio = float(np.median((second.luma + 0.01) / (first.luma + 0.01)))
+    return max(ratio, 1 / ratio) > _OTHER_LIGHT
 
 
 def _difference(first: _Picture, second: _Picture) -> float:
@@ -247,8 +285,9 @@ def _newness(first: _Picture, second: _Picture) -> float:
     """The share of the picture without a counterpart, 0 to 1, in the direction in which it is less."""
     if not first.has_structure or not second.has_structure:
         # Two flat pictures have nothing but their brightness, and one that is blown out has none of its own.
-        levels = float(first.luma.mean()), float(second.luma.mean())
-        return abs(levels[0] - levels[1]) if max(levels) <= _BLOWN_OUT else 0.0
+        if first.is_blown_out or second.is_blown_out:
+            return 0.0
+        return abs(first.level - second.level)
     share = _unmatched(first.luma, second.luma)
     return share if share < _HARDLY_NEW else min(share, _unmatched(second.luma, first.luma))
 
@@ -261,18 +300,22 @@ def _unmatched(first: Luma, second: Luma) -> float:
         block, before = second[top:bottom, left:right], first[top:bottom, left:right]
         if any(np.count_nonzero(part > _BLOWN_OUT) > _MOST_BLOWN_OUT * part.size for part in (block, before)):
             continue
-        if float(block.std()) < _FLAT:
+        contrast, contrast_before = float(block.std()), float(before.std())
+        # What hardly has structure in either picture has it in one by chance.
+        weight = min((max(contrast, contrast_before) / _FLAT - 1) / _CLEAR, 1.0)
+        if contrast < _FLAT:
             # What was flat tells nothing, nor what went black or white; a structure that became plain is gone.
-            if float(before.std()) >= _FLAT and 0.04 < float(block.mean()) < 0.9:
-                known, new = known + 1, new + 1
+            if contrast_before >= _FLAT and 0.04 < float(block.mean()) < 0.9:
+                known, new = known + 1, new + weight
             continue
         window: Any = first[
             max(top - _REACH_TILES, 0) : bottom + _REACH_TILES,
             max(left - _REACH_TILES, 0) : right + _REACH_TILES,
         ]
         likeness = float(cv2.matchTemplate(window, np.ascontiguousarray(block), cv2.TM_CCOEFF_NORMED).max())
-        known, new = known + 1, new + 1 - min(max(likeness, 0.0), 1.0)
-    return new / known if known >= _LEAST_KNOWN * len(rows) * len(columns) else 0.0
+        known, new = known + 1, new + weight * (1 - min(max(likeness, 0.0), 1.0))
+    blocks = len(rows) * len(columns)
+    return new / max(known, _WELL_KNOWN * blocks) if known >= _LEAST_KNOWN * blocks else 0.0
 
 
 def _borders(length: int) -> list[tuple[int, int]]:
@@ -280,15 +323,18 @@ def _borders(length: int) -> list[tuple[int, int]]:
     return [(length * at // blocks, length * (at + 1) // blocks) for at in range(blocks)]
 
 
-def _is_mixture(first: _Picture, between: list[_Picture], last: _Picture) -> bool:
-    """True where pictures are sums of the first and the last, each with more of the last than the one before it."""
+def _is_mixture(first: _Picture, between: list[_Picture], last: _Picture, *, most_misfit: float) -> bool:
+    """True where pictures are sums of the first and the last, from quarter to quarter with more of the last."""
     way = last.luma - first.luma
     length = float((way * way).sum())
-    shares = []
-    for picture in between:
+    shares = [0.0]
+    for number, picture in enumerate(between, start=1):
         gone = picture.luma - first.luma
-        share = float((gone * way).sum()) / length
-        if float(np.square(gone - share * way).sum()) > _DISSOLVE_MISFIT**2 * length:
+        shares.append(float((gone * way).sum()) / length)
+        is_quarter = number * 4 % (len(between) + 1) == 0
+        if is_quarter and float(np.square(gone - shares[-1] * way).sum()) > most_misfit**2 * length:
             return False
-        shares.append(share)
-    return min(later - sooner for sooner, later in pairwise(shares)) > _DISSOLVE_PROGRESS
+    if max(later - sooner for sooner, later in pairwise([*shares, 1.0])) > _DISSOLVE_STEP:
+        return False
+    quarters = shares[:: len(shares) // 4][1:]
+    return min(later - sooner for sooner, later in pairwise(quarters)) > _DISSOLVE_PROGRESS
