@@ -334,7 +334,7 @@ def operations_of_calls(
 
 
 def operations_of_kernels(profiler: CUDAProfiler, *, calls: int, frames: int) -> Operations:
-    """What PyTorch's profiler saw of a GPU; kernels do not say what they move.
+    """The kernels that PyTorch's profiler saw on a GPU; it does not report the bytes they move.
 
     Args:
         profiler: Whose block has ended.

@@ -134,7 +134,7 @@ class Recommendation:
 
 
 def recommend(results: BenchResults) -> list[Recommendation]:
-    """What a user of this machine should change, the most useful first.
+    """List what to change on this machine, the most useful first.
 
     Args:
         results: Of one machine.

@@ -50,7 +50,7 @@ Version 2 added the operators of networks; version 3 has no ceilings of the mach
 _OLDEST_VERSION = 1
 RESULTS_NAME = "benchmark_results.json"
 BASELINES_SCHEMA = "vitascope.baselines"
-"""The schema of ``baselines``, which is told apart from results here."""
+"""Schema of a file of baselines; tells it apart from a file of results."""
 _DIGITS = 6
 
 
@@ -120,7 +120,7 @@ class Operations:
     by_time: tuple[Operation, ...] = ()
     """The ten most expensive."""
     by_memory: tuple[Operation, ...] = ()
-    """The ten that move most; empty if nobody tells."""
+    """The ten operators that move most bytes; empty if the profiler reports none."""
     share_by_kind: dict[str, float] = field(default_factory=dict)
     """Share of the time, the largest first."""
     missing: str = ""

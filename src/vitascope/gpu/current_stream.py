@@ -27,7 +27,7 @@ RECORDING = threading.RLock()
 
 @contextmanager
 def on_cuda_stream(stream: Any) -> Iterator[Any]:
-    """Work on a ``cupy.cuda.Stream`` inside, and on the one that was current before again afterwards.
+    """Make a ``cupy.cuda.Stream`` current inside, and the previous one again afterwards.
 
     CuPy's own ``with stream`` goes back to the stream entered last: a thread that chose its stream by ``stream.use()``
     would be on the default stream then, ahead of what it has to wait for.

@@ -109,7 +109,7 @@ def to_cupy(array: Any) -> Any:
 
 
 def to_kind(array: Any, kind: ArrayKind, *, on_gpu: bool) -> Any:
-    """A NumPy or CuPy array as what ``kind`` and ``on_gpu`` say, without a copy where it is there already.
+    """Convert a NumPy or CuPy array to a kind and place, without a copy if it is there already.
 
     Args:
         array: NumPy or CuPy.

@@ -184,7 +184,7 @@ class RemotePath(_Base):
         yield from (path for name in names if (path := self._named(name)) != self)
 
     def glob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # type: ignore[override]
-        """What lies in it by such names; nothing where it is not there."""
+        """List the files whose names match; empty if the folder does not exist."""
         if self.is_dir():
             yield from (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 

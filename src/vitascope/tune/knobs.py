@@ -185,7 +185,7 @@ def preset_values(name: str) -> dict[str, Any]:
 
 
 def preset_for(device: Device, *, width: int, height: int) -> str | None:
-    """The preset of the GPU that computes and the nearest size; None if no GPU does, or none is like it.
+    """The preset for this GPU and the nearest size; None on a CPU, or if no preset fits the GPU.
 
     Args:
         device: What computes.

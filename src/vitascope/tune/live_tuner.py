@@ -68,7 +68,7 @@ def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) 
 
 
 def batch_sizes(loaded: LoadedSettings) -> tuple[int, ...]:
-    """The batches of LivePortrait to try in videos: those in the range that was set, none where it is one number."""
+    """Batch sizes of LivePortrait to try in videos: those in the range that was set; none if it is one number."""
     if not loaded.origin(_BATCH).explicit:
         return _BATCHES
     wanted = loaded.settings.animation.batch_size
@@ -124,7 +124,7 @@ class LiveTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTuned(TunedSettings):
-    """What the tuner found; ``network`` is the animator, and the size of its pictures with the settings as they are."""
+    """The tuner's result; ``network`` is the animator, and the size of its pictures with the settings as they are."""
 
     target: LiveTarget
     knobs: tuple[Knob, ...]
@@ -327,7 +327,7 @@ class LiveTuner:
         return Measured(100 * reached * kept, {"fps": fps, "latency_ms": latency_ms})
 
     def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured]:
-        """Settings as they are and those that were found, in turns: whatever slows the machine slows both."""
+        """Measure old and new settings in turns, so that what slows the machine slows both."""
         old, new = in_turns(self._measure, values, turns=_COMPARISONS)
         for which, runs in (("as they are", old), ("that were found", new)):
             failed = next((one for one in runs if one.failure), None)

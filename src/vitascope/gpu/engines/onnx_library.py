@@ -26,7 +26,7 @@ def _library() -> Any:
 
 
 class _OnFirstUse:
-    """The module ``onnxruntime``: a run on fused kernels, which needs none of it, does not wait for it."""
+    """The module ``onnxruntime``, loaded on first use: a run on fused kernels never needs it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_library(), name)

@@ -40,6 +40,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitascope.closing import Closing
 from vitascope.errors import EngineError, VitascopeError
 from vitascope.file_lock import write_atomically
 from vitascope.gpu.current_stream import RECORDING, recorded
@@ -301,7 +302,7 @@ _Call = Callable[..., tuple[Tensor, ...]]
 _MOST_RECOMPILES = 1024
 
 
-class TorchEngine:
+class TorchEngine(Closing):
     """One PyTorch network.
 
     Every shape that is met gets a plan of its own: the compiled code, and on a GPU a CUDA graph with its buffers. The
@@ -489,14 +490,6 @@ class TorchEngine:
             plan.close()
         self._plans.clear()
         self._module = self._exported = None
-
-    def __enter__(self) -> TorchEngine:
-        """Use as a context manager that closes the engine."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the engine."""
-        self.close()
 
     def _plan(self, inputs: Sequence[Tensor]) -> _Plan:
         if self._module is None:

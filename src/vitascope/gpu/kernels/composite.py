@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from vitascope.frames import PIXEL_FORMATS, Frame, Plane, Rotation
 from vitascope.gpu.kernels.blur import blur_without
-from vitascope.gpu.kernels.color import Codes, alpha_peak, color_codes, matte_color, matte_levels
-from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Rgb, Tint
+from vitascope.gpu.kernels.color import Codes, Rgb, alpha_peak, color_codes, matte_color, matte_levels
+from vitascope.gpu.kernels.composite_launch import MatteOnly, OnColor, OnFrame, Paint, Tint
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.foreground import decontaminate as take_foreground
 from vitascope.gpu.kernels.guided import refine_alpha
@@ -218,7 +218,7 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
 
 
 def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Frame:
-    """Black where nobody is near, so that nothing that was cut out hides under a transparent alpha plane.
+    """Paint black away from people, so that nothing that was cut out hides under a transparent alpha plane.
 
     A margin keeps its colour, so that scaling or a softer edge later finds no black fringe.
 
@@ -325,7 +325,7 @@ def _whole(frame: Frame) -> Region:
 
 
 def _occupied(frame: Frame, alpha: Plane) -> Region | None:
-    """The smallest rectangle of whole chroma blocks outside which alpha has no say; None if there is nobody.
+    """The smallest rectangle of whole chroma blocks that holds all alpha; None if the matte is empty.
 
     People fill a small part of most frames: what lies outside needs no arithmetic.
     """
@@ -408,7 +408,7 @@ def _over_plane(plane: Plane, weight: Plane, behind: Plane, sample_shift: int) -
 
 
 def _whole_codes(plane: Plane, sample_shift: int) -> Plane:
-    """Rounded to codes: of a shifted word (P010) the low bits must stay 0, for whoever shifts it back."""
+    """Round to codes. The low bits of a shifted word (P010) stay 0, as its readers expect."""
     if sample_shift == 0:
         return plane
     rounded: Plane = (

@@ -41,7 +41,7 @@ _CELL = 8
 _WIDE_CELLS = 5
 _NARROW = 4
 _LEAST_SHARE = 1e-3
-"""Share of a window's weight that the wider mean always has: where nobody is near, it is all there is."""
+"""Share of a window's weight that the wider mean always has; away from people it is all there is."""
 _NOTHING = 1e-4
 """Weight of a window that is rounding alone."""
 

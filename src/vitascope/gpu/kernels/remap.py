@@ -264,7 +264,7 @@ def _codes(frame: Frame) -> list[Codes]:
 
 
 def _plane_reads(frame: Frame, luma: MapRead) -> list[tuple[MapRead, Codes]]:
-    """How each plane of a frame is read, and what its samples may be."""
+    """Parameters to read each plane of a frame, and the range of its samples."""
     chroma = _chroma_read(frame, luma)
     return [(chroma if slot else luma, code) for slot, code in enumerate(_codes(frame))]
 

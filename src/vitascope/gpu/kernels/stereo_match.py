@@ -185,7 +185,7 @@ _SMOOTH_RADIUS, _SMOOTH_SIGMA = 7, 5.0
 
 
 def _displacement(curves: FloatArray, disparity: Any) -> tuple[FloatArray, FloatArray]:
-    """How far the other eye shows each sample to the right and downwards."""
+    """Displacement of each sample in the other eye, to the right and downwards."""
     across, down = (
         disparity * (factors[0] + disparity * (factors[1] + disparity * factors[2]))
         for factors in (curves[:3], curves[3:])

@@ -31,6 +31,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.closing import Closing
 from vitascope.errors import OutputError
 from vitascope.file_lock import exclusive_lock
 
@@ -200,7 +201,7 @@ class ArrayFolder:
             self._make_room(ledger, 0)
 
     def get(self, key: str) -> npt.NDArray[Any] | None:
-        """The array of a key, read-only; None when there is none.
+        """Return the array of a key, read-only; None if there is none.
 
         Raises:
             DamagedEntryError: It was not whole, or cannot be read; it is gone now.
@@ -282,7 +283,7 @@ class ArrayFolder:
             _write_totals(ledger, Totals(0, 0))
 
     def _path(self, key: str) -> Path:
-        """A name that any file system takes, whatever the key is."""
+        """A file name for any key, valid on every file system."""
         name = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
         return self.folder / name[:2] / f"{name[2:]}{_SUFFIX}"
 
@@ -411,7 +412,7 @@ class CacheStats:
         return hits / (hits + self.misses) if hits + self.misses else 0.0
 
 
-class CacheManager:
+class CacheManager(Closing):
     """Arrays by key, in memory and on disk; what was not used for longest goes first.
 
     On disk each array is a file of its own, written beside its place and then renamed, with a checksum: a crash leaves
@@ -448,14 +449,6 @@ class CacheManager:
             ("memory_hits", "disk_hits", "misses", "damaged", "stored", "too_large"), 0
         )
         self._closed = False
-
-    def __enter__(self) -> CacheManager:
-        """Use as a context manager that frees the memory."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Free the memory; the files stay."""
-        self.close()
 
     def close(self) -> None:
         """Free the memory; the files stay for the next cache of that folder."""

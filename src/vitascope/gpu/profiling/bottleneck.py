@@ -304,7 +304,7 @@ class BottleneckDetector:
         return Verdict(main=ordered[0], others=tuple(ordered[1:]), paces=tuple(paces))
 
     def _pace_finding(self, case: _Case) -> Finding:
-        """What sets the pace, and what would change it."""
+        """Name the stage that sets the pace, and what would change it."""
         top = max(case.paces, key=lambda pace: (pace.saving, pace.load))
         found = find_bottleneck(
             case.report.stages,
@@ -536,7 +536,7 @@ class _Case:
 
 
 def _confidence(case: _Case) -> Confidence:
-    """How far the best stage is ahead of the next, and whether enough has run."""
+    """Confidence in the verdict: the lead of the first stage over the next, and whether enough has run."""
     savings = sorted((pace.saving for pace in case.paces), reverse=True)
     ahead = savings[0] - (savings[1] if len(savings) > 1 else 0.0)
     if case.report.items < 20 or ahead < 0.02:

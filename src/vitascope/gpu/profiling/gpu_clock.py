@@ -277,7 +277,7 @@ class EventPairs(Generic[T]):
         return self._events.elapsed_ms(start, stop) * 1e-3
 
     def reuse(self, *events: Any) -> None:
-        """Give back events that nobody will read any more."""
+        """Return events that will not be read again."""
         self._idle += events
 
 
@@ -308,7 +308,7 @@ class _Purpose(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Timeline:
-    """What one library has recorded on one GPU, and an event of it whose time on the host is known."""
+    """Events that one library recorded on one GPU, and one whose time on the host is known."""
 
     events: CudaEvents
     pairs: EventPairs[_Purpose]
@@ -473,7 +473,7 @@ class StreamTimes:
         self._parts: dict[str, _Part] = {}
 
     def profile(self, name: str) -> _Part:
-        """What to put around launches.
+        """A context manager to put around launches.
 
         Args:
             name: Of the part; its times are added up.

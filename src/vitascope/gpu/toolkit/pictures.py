@@ -254,7 +254,7 @@ def height_and_width(target_size: Any) -> tuple[int, int]:
 
 
 def check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
-    """Refuse what is none of the words.
+    """Refuse a word that is not one of those allowed.
 
     Raises:
         ValueError: It is none.

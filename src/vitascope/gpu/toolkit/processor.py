@@ -13,10 +13,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
+from vitascope.closing import Closing
 from vitascope.device import Device, select_device
 from vitascope.errors import DeviceError
 from vitascope.frames import ColorSpec
@@ -346,7 +347,7 @@ _ORDERS = ("rgb", "bgr")
 _RGB_DTYPES = ("uint8", *FLOAT_DTYPES)
 
 
-class CUDAKernelProcessor:
+class CUDAKernelProcessor(Closing):
     """Fused preprocessing, normalisation, mask post-processing and colour conversion on one device.
 
     What comes back is the kind that was given (a NumPy array for a NumPy array, a tensor for a tensor, on its device),
@@ -625,14 +626,6 @@ class CUDAKernelProcessor:
     def close(self) -> None:
         """Finish what is under way and end the threads; idempotent. The processor can be used again afterwards."""
         self._runner.close()
-
-    def __enter__(self) -> Self:
-        """Use as a context manager that closes the processor."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def _to_rgb(
         self,

@@ -175,7 +175,7 @@ class StillnessGate:
         return False
 
     def forget(self) -> None:
-        """The next picture is computed: after a cut, a seek, or a result that was lost."""
+        """Compute the next picture in any case: after a cut, a seek, or a lost result."""
         self._reference, self._reuses, self.last_change = None, 0, None
 
 

@@ -12,10 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
+from vitascope.closing import Closing
 from vitascope.device import Device, select_device
 from vitascope.errors import EngineError, UsageError
 from vitascope.file_lock import write_atomically
@@ -142,7 +143,7 @@ def measure_calls(
     )
 
 
-class ToolkitEngine(ABC):
+class ToolkitEngine(Closing, ABC):
     """One network behind the methods that every engine of the toolkit has.
 
     Build or load first; building again replaces the network. Calls come from one thread at a time.
@@ -308,14 +309,6 @@ class ToolkitEngine(ABC):
             self._engine.close()
             self._engine = None
 
-    def __enter__(self) -> Self:
-        """Use as a context manager that closes the engine."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the engine."""
-        self.close()
-
     # --- running ------------------------------------------------------------------------------------------------------
 
     def infer(self, array: Any) -> Any:
@@ -438,7 +431,7 @@ class ToolkitEngine(ABC):
     # --- what each engine does its own way ----------------------------------------------------------------------------
 
     def _placed(self, device: DeviceWord) -> DeviceWord:
-        """Where to run, of what was requested.
+        """Resolve the requested device.
 
         Raises:
             DeviceError: The engine does not run there.

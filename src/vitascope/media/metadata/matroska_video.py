@@ -117,7 +117,7 @@ def read_video_entry(path: Path) -> tuple[StereoLayout | None, Projection | None
 
 
 def equirectangular_projection(payload: bytes) -> Projection:
-    """Half or whole, by what is cropped left and right: the ``equi`` box of MP4, which Matroska holds, too."""
+    """Tell 180 from 360 degrees by what MP4's ``equi`` box, which Matroska also holds, crops left and right."""
     _, _, left, right = struct.unpack_from(">4I", payload, 4)
     half = 1.0 - (left + right) / 2**32 <= 0.51
     return Projection.HALF_EQUIRECTANGULAR if half else Projection.EQUIRECTANGULAR

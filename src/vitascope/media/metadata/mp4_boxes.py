@@ -94,7 +94,7 @@ class Box:
             yield from child.walk()
 
     def without(self, *kinds: bytes) -> list[Box]:
-        """The children that are of none of ``kinds``."""
+        """The children without those of some kinds."""
         return [child for child in self.children if child.kind not in kinds]
 
 
@@ -165,7 +165,7 @@ def _open_box(kind: bytes, payload: bytes, wide: bool, depth: int, in_sample_des
 
 
 def scan_file(file: BinaryIO) -> list[FileBox]:
-    """List the top-level boxes of an open file, as far as they are whole and their sizes make sense."""
+    """List the top-level boxes of an open file, up to the first that is cut off or has an impossible size."""
     boxes = declared_boxes(file)
     if boxes and boxes[-1].end > file.seek(0, os.SEEK_END):
         boxes.pop()

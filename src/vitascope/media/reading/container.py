@@ -60,7 +60,7 @@ __all__ = [
 _PATIENCE_SECONDS = 30
 """For one packet: what takes a slow machine less than a second."""
 _LAST_SECONDS = 5
-"""For what was being decoded when nobody wanted it any more."""
+"""Time to wait for a decoder that is at work when the reader closes."""
 
 _Order: TypeAlias = "tuple[Packet[VideoStream] | None] | None"
 _Answer: TypeAlias = "list[av.VideoFrame] | BaseException"

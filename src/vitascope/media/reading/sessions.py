@@ -512,7 +512,7 @@ def open_source(
     sessions: int = 1,
     session_buffer_bytes: int | None = None,
 ) -> PictureSource:
-    """Open whatever ``path`` names; the last three arguments are those of ``open_film``, and not for images.
+    """Open images or a container. The last three arguments are ``open_film``'s, and without effect for images.
 
     Raises:
         UsageError: The image frame rate is not above 0.

@@ -182,7 +182,7 @@ _EVEN_SIZE_ENCODERS = frozenset({"libx264", "libx265", *NVENC_ENCODERS.values()}
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The encoder of a video and its options; a hardware encoder is another ``encoder`` with formats of its own."""
+    """An encoder, its pixel format and its options. A hardware encoder has another name and formats of its own."""
 
     codec: CodecName
     encoder: str

@@ -424,13 +424,13 @@ def _make_parents(target: Path) -> list[Path]:
 
 
 def _nearest(target: Path) -> Path:
-    """The innermost parent that is there; the root where not even that is (a drive of Windows)."""
+    """The innermost parent that exists; the root if none does (a missing drive on Windows)."""
     parents = target.absolute().parents
     return next((folder for folder in parents if folder.exists()), parents[-1])
 
 
 def _remove_folders(folders: list[Path]) -> None:
-    """Remove folders that were made for a discarded output, as long as nobody put anything there."""
+    """Remove folders that were made for a discarded output, if they are still empty."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
@@ -519,7 +519,7 @@ def picture_folder(path: Path) -> PictureFolder | None:
 
 
 def is_written(path: Path) -> bool:
-    """True when the output is there: outputs appear only whole, so nothing is left to do.
+    """True if the output exists; outputs appear only when complete, so nothing is left to do.
 
     Raises:
         UsageError: It is a pattern without exactly one number.

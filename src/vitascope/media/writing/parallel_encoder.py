@@ -104,7 +104,7 @@ class PictureEncoder(Protocol):
         """Give the rest of the packets; no picture may follow."""
 
     def close(self) -> None:
-        """Stop, whatever is still in work. Idempotent."""
+        """Stop, and drop what is still being encoded. Idempotent."""
 
 
 class StreamEncoder:

@@ -471,7 +471,7 @@ class StreamCopier:
 
     @contextmanager
     def _leaving_out_damage(self, route: CopiedStream) -> Iterator[None]:
-        """Count what a decoder or the muxer refuses. A full disk refuses everything from then on, the picture, too."""
+        """Count what a decoder or the muxer refuses. After a full disk everything is refused, pictures included."""
         try:
             yield
         except (av.FFmpegError, ValueError):
@@ -479,7 +479,7 @@ class StreamCopier:
 
 
 class _PictureTime:
-    """Where the picture is, as its packets come, on a clock that goes on where the file's own jumps.
+    """Follows the time of the picture packet by packet, on a clock that goes on where the file's own jumps.
 
     Args:
         stream: Of the picture.

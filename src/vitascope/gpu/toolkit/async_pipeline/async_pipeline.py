@@ -122,7 +122,7 @@ class Call:
     output: Any = None
     """The network's answer for all of them until it is taken apart; on a GPU perhaps not computed yet."""
     lock: Lock = field(default_factory=Lock)
-    """Held by whoever takes the answer apart, where several threads may want to."""
+    """Held while the answer is split, which several threads may want to do."""
 
     @property
     def nbytes(self) -> int:
@@ -205,7 +205,7 @@ class HostStream:
         self._thread.start()
 
     def launch(self, work: Callable[[], Any]) -> HostCall:
-        """Have something computed behind all that was launched before; from one thread."""
+        """Launch a computation behind all earlier ones; from one thread."""
         call = HostCall(work)
         if self._ended is None:
             self._calls.put(call)
@@ -1015,7 +1015,7 @@ class AsyncPipeline:
             self._results.end()
 
     def _release(self) -> None:
-        """The run was given up: nobody may wait at either end."""
+        """Wake all waiting threads: the run was given up."""
         self._submissions.stop()
         self._results.relax(_ALL)
 

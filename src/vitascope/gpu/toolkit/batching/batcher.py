@@ -32,8 +32,9 @@ from vitascope.gpu.toolkit.batching.requests import (
     PriorityLevel,
     Promise,
     Reply,
+    Waiting,
+    WaitingRoom,
 )
-from vitascope.gpu.toolkit.batching.waiting import Waiting, WaitingRoom
 from vitascope.gpu.toolkit.worker_streams import (
     WorkerStream,
     finish,

@@ -48,7 +48,7 @@ class BatchMeasurement:
     throughput_fps: float = 0.0
     """Requests a second, of the median."""
     memory_utilization: float | None = None
-    """Share of the device's memory in use, with the result held; None if nobody looked."""
+    """Share of the device's memory in use while the result is held; None if not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

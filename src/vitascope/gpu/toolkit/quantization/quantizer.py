@@ -41,7 +41,7 @@ Run = Callable[[Mapping[str, FloatArray]], Mapping[str, FloatArray]]
 
 
 def is_module(model: object) -> bool:
-    """True for a PyTorch module; asks no library that is not loaded: whoever holds a module has imported it."""
+    """True for a PyTorch module. Does not import PyTorch: the owner of a module has done so."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
