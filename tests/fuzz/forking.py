@@ -85,6 +85,7 @@ def serve() -> None:
 
     import cv2
     import onnxruntime  # noqa: F401
+    from cyclopts import App
 
     import vitascope.animation.motion_file
     import vitascope.animation.portrait
@@ -103,6 +104,8 @@ def serve() -> None:
     app.parse_args(["segment", "in.mp4", "-o", "out.mkv", "--profile", "fast", "--device", "cpu", "--json"])
     load_settings(profile="fast", assignments=["model.batch_size=1"])
     load_catalogue()
+    options = app["segment"].assemble_argument_collection()  # as it is before a command line was read
+    App.assemble_argument_collection = lambda *_, **__: options  # type: ignore[method-assign]
     gc.collect()
     gc.freeze()  # what children share is copied where their collections touch it
     for line in sys.stdin:

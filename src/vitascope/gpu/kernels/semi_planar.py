@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -28,9 +28,6 @@ from vitascope.gpu.kernels.cuda_module import (
     wait_until_ready,
 )
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
-
-if TYPE_CHECKING:
-    from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
 __all__ = ["to_planar", "to_semi_planar", "upload", "upload_planes"]
 
