@@ -264,7 +264,7 @@ def trace_network(
     Args:
         open_network: Opens it on the CPU; it is closed here.
         pictures: float32 [T, E, ...] as the network takes them, one call's.
-        calls: That are kept.
+        calls: Calls that are kept.
         warm_ups: Calls before them, of one stream with them, which are left out.
         optimised: As ``operator_traces``.
 
@@ -297,8 +297,8 @@ def operations_of_calls(
     Args:
         sessions: Operators of all calls.
         source: Who computed, for the report.
-        calls: Of the network.
-        frames: Of one call.
+        calls: Calls of the network.
+        frames: Frames of one call.
     """
     places: dict[tuple[int, str, str], list[OperatorCall]] = defaultdict(list)
     kinds: dict[str, float] = defaultdict(float)
@@ -338,8 +338,8 @@ def operations_of_kernels(profiler: CUDAProfiler, *, calls: int, frames: int) ->
 
     Args:
         profiler: Whose block has ended.
-        calls: Of the network.
-        frames: Of one call.
+        calls: Calls of the network.
+        frames: Frames of one call.
     """
     kernels = profiler.kernels()
     rows = tuple(

@@ -137,7 +137,7 @@ def recommend(results: BenchResults) -> list[Recommendation]:
     """List what to change on this machine, the most useful first.
 
     Args:
-        results: Of one machine.
+        results: Results of one machine.
     """
     found: list[Recommendation] = []
     for _, grouped in groupby(results.cells, key=lambda cell: (cell.key.resolution, cell.key.stereo)):

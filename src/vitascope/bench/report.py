@@ -66,7 +66,7 @@ def analyse(runs: Sequence[BenchResults], *, performance: Mapping[str, float] | 
     """Explain results.
 
     Args:
-        runs: Of one machine, or of several, which are shown side by side and not averaged.
+        runs: The runs of one machine or of several, shown side by side and not averaged.
         performance: The user's ``target_fps`` and ``max_latency_ms``, those that were set.
 
     Raises:
@@ -169,7 +169,7 @@ def headline(run: BenchResults, recommendations: Sequence[Recommendation]) -> li
     """Sum up in three lines: how fast, what limits it, what to do. Says so if no cell was measured.
 
     Args:
-        run: Of one machine.
+        run: A run of one machine.
         recommendations: For it, the most useful first.
     """
     if not run.measured:

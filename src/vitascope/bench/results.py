@@ -361,7 +361,7 @@ def what_is_wrong(results: BenchResults) -> str | None:
     """The first thing that cannot be, with its place; None if there is nothing.
 
     Args:
-        results: Of one machine, as read.
+        results: Results of one machine, as read.
     """
     for number, cell in enumerate(results.cells):
         if fault := _fault(cell.rows):
@@ -373,7 +373,7 @@ def what_is_lacking(results: BenchResults) -> str | None:
     """The first row that a report needs, and that is not there; None if all are.
 
     Args:
-        results: Of one machine, as read.
+        results: Results of one machine, as read.
     """
     return _lacking(results, _TO_EXPLAIN)
 

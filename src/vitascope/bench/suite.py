@@ -129,9 +129,9 @@ def cell_of_runs(
         key: What was measured.
         segmenter: What measured it.
         runs: At least one; the verdict is about the one of median speed.
-        load: Of CPU and GPU meanwhile.
+        load: Load of CPU and GPU during the run.
         rates: Frames a second, the samples of ``throughput``; one for each run when omitted.
-        alpha_error: Of the mattes.
+        alpha_error: Error of the mattes.
         group_size: Frames that are timed together; the key's batch when omitted, which is how they come out.
 
     Raises:
@@ -177,7 +177,7 @@ def merged(cell: Cell, again: Cell) -> Cell:
 
     Args:
         cell: Measured; load, verdict and operators stay what its own rounds said.
-        again: Of the same key. Where it was not measured the cell stays, with a note.
+        again: The cell of the same key, measured again. If it was not measured, the cell stays, with a note.
     """
     if again.status != "measured":
         return replace(cell, notes=(*cell.notes, f"a later visit was not measured: {again.reason}"))
@@ -263,7 +263,7 @@ class SuiteVideos:
     """Videos and the mattes that others are checked against.
 
     Args:
-        options: Of the suite.
+        options: The options of the suite.
         folder: Where videos lie.
         on_gpu: How long they are depends on it.
         keep: Keep videos and mattes of all sizes, for cells that are measured again; else the last size alone.
@@ -387,9 +387,9 @@ def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool)
     """List every combination, sizes in the outer loop so that each video is made once; on a GPU also stereo at 4K.
 
     Args:
-        options: Of the run.
-        settings: Of the run.
-        on_gpu: Which precision is the usual one.
+        options: The options of the run.
+        settings: The settings of the run.
+        on_gpu: Whether the usual precision is a GPU's.
 
     Raises:
         UsageError: ``only="resolution"`` with a video of one's own.
@@ -631,7 +631,7 @@ def _alpha_error(
     Args:
         key: Whose mattes they are.
         expected: float32 [H, W] each.
-        alphas: Of the same frames.
+        alphas: Mattes of the same frames.
 
     Raises:
         _WrongMattesError: It is too large, or the person was not seen.

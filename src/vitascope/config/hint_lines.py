@@ -40,7 +40,7 @@ def taken_out(text: str, names: Sequence[str]) -> tuple[str, list[LinedSection]]
 
     Args:
         text: YAML.
-        names: Of sections that may be.
+        names: Names of the sections to look for.
 
     Returns:
         The text with the line breaks that it had, such sections empty in it; and the sections.

@@ -61,7 +61,7 @@ def recorded(record: Callable[[], T]) -> T:
         What ``record`` gives.
 
     Raises:
-        Exception: Of ``record``: no broken recording, or one that was broken again and again.
+        Exception: ``record`` failed by itself, or its recording was broken every time.
     """
     with RECORDING, _without_garbage_collection():
         for _ in range(_MOST_TRIES - 1):

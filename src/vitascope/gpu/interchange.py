@@ -92,7 +92,7 @@ def to_cupy(array: Any) -> Any:
     on CuPy's (DLPack sees to it).
 
     Raises:
-        MemoryLimitError: Of the page-locked memory so much is lent that nothing came back in time.
+        MemoryLimitError: Too much page-locked memory is lent, and none came back in time.
         DeviceMemoryError: The GPU has too little memory.
     """
     kind = kind_of(array)

@@ -42,7 +42,7 @@ class CenterFace(Closing):
 
     Args:
         path: ``centerface.onnx``.
-        threads: Of the engine; 0 uses every core.
+        threads: Threads of the engine; 0 uses every core.
 
     Raises:
         ModelError: The file is not that network.

@@ -34,7 +34,7 @@ class SalientObjects(Closing):
 
     Args:
         path: ``isnet.onnx``.
-        threads: Of the engine; 0 uses every core.
+        threads: Threads of the engine; 0 uses every core.
 
     Raises:
         ModelError: The file is not that network.

@@ -33,7 +33,7 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
         """Time a block.
 
         Args:
-            name: Of the timer; its durations are added up.
+            name: Name of the timer; its durations are added up.
         """
         return self.profiler.profile(name)
 

@@ -90,7 +90,7 @@ class ScalarRecorder:
 
     Args:
         look: What is there now; ``JobCounts.look``.
-        folder: Of many runs: this one gets a folder in it, named after the time of day.
+        folder: A folder of many runs: this one gets a folder in it, named after the time of day.
         interval_seconds: Between two looks.
 
     Raises:

@@ -100,7 +100,7 @@ def answered(
     """One item.
 
     Args:
-        group: Which list it belongs to.
+        group: The checklist it belongs to.
         question: As a statement that is hoped for.
         good: None if it cannot be told, or is not asked here.
         figure: What was measured, or why not.

@@ -189,8 +189,8 @@ def preset_for(device: Device, *, width: int, height: int) -> str | None:
 
     Args:
         device: What computes.
-        width: Of the video, in pixels.
-        height: Of the video.
+        width: Width of the video, in pixels.
+        height: Height of the video.
     """
     if device.kind != "cuda":
         return None

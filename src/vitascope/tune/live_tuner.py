@@ -51,7 +51,7 @@ def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) 
     Args:
         loaded: Settings of the run, and where they came from.
         size: (width, height) of the animated picture with these settings.
-        animator: Which one they take.
+        animator: The animator that they take.
     """
     now = loaded.settings
     longest = max(size)
@@ -80,7 +80,7 @@ def kept_quality(values: Mapping[str, Any], now: Settings, *, size: tuple[int, i
     """Quality with some settings changed: the product of 1 minus what each costs, 0..1.
 
     Args:
-        values: Of a cell of ``live_knobs``, by key.
+        values: The values of a cell of ``live_knobs``, by key.
         now: The settings as they are.
         size: (width, height) of the animated picture with them.
     """
@@ -168,7 +168,7 @@ class LiveTuner:
             to follow.
         store: Where the tracker's model lies.
         folder: For that video.
-        seconds: Of measuring, all trials together.
+        seconds: Duration of measuring, all trials together.
         command: What searches again, as it is typed.
         on_trial: Called with each trial and how many may come.
 

@@ -318,8 +318,8 @@ class SearchTime:
         """Refuse a time in which not even one trial could be made and compared.
 
         Args:
-            run_seconds: Of one run, as far as is known.
-            runs: That are needed before the first trial.
+            run_seconds: Duration of one run, as far as is known.
+            runs: Runs that are needed before the first trial.
 
         Raises:
             UsageError: The time is too short.
@@ -459,7 +459,7 @@ class Tuner:
         clip: The video.
         subject: How to speak of the clip; a search over another one is not resumed.
         target: What is wanted.
-        seconds: Of one trial, about.
+        seconds: Duration of one trial, about.
         most_trials: Most trials; never more than a fifth of the combinations, or 14.
         most_seconds: About how long all of it may take, the comparison at the end included. None: as long as the
             trials take.
@@ -723,7 +723,7 @@ def auto_tune(source: SettingsSource, video: Path) -> AutoTuned:
 
     Args:
         source: Where the settings of the job come from.
-        video: Of several the first.
+        video: The first of several.
 
     Raises:
         ConfigError: As ``load_settings``.

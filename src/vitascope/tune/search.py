@@ -389,8 +389,8 @@ class GridSearch:
         limits: What a cell must keep.
         start: The cell that is measured first: what is used today, or a guess.
         most_trials: Most measurements; a fifth of the cells when omitted.
-        unit: Of the score, for explanations.
-        seed: Of the cells that are spread over the grid at first.
+        unit: Unit of the score, for explanations.
+        seed: Random seed of the cells that are spread over the grid at first.
         state: Where trials are kept while the search runs, so that another one can go on; nowhere when omitted.
         subject: What is measured, in words; a state of another subject is refused.
         resume: Go on from ``state`` where it exists.

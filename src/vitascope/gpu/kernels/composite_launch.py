@@ -293,7 +293,7 @@ class LaunchPlans:
 
         Args:
             key: All that the job holds but pointers; equal keys have arrays of equal layout.
-            arrays: Of this frame.
+            arrays: The arrays of this frame.
             describe: Describes the launch of this frame, pointers included.
         """
         plan = self._plans.get(key)

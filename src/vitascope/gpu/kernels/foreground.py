@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from vitascope.frames import Frame, Plane, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import alpha_peak, yuv_from_rgb
+from vitascope.gpu.kernels.composite_launch import Coefficients, foreground_on_gpu
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.guided import upright_to_coded
 from vitascope.gpu.kernels.region import Region
@@ -180,9 +181,6 @@ def decontaminate(
     """
     regions = [_to_whole_blocks(region, frame) for region in regions]
     if is_on_gpu(frame.planes[0]):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_launch import Coefficients, foreground_on_gpu
-
         return foreground_on_gpu(frame, alpha, regions, Coefficients(person, scene, rotation_degrees))
     planes = tuple(plane.copy() for plane in frame.planes)
     matrix, shift = yuv_from_rgb(frame.color, frame.format)

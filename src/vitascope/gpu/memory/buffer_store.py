@@ -120,8 +120,8 @@ class BufferStore:
         """Lend a buffer; its content is undefined.
 
         Args:
-            key: Of buffers that can stand for each other; all of one key have one size.
-            nbytes: That size.
+            key: Key of buffers that can stand for each other; all of one key have one size.
+            nbytes: Their size.
             timeout_s: How long to wait for room; 0 does not wait, None waits for ever.
 
         Raises:

@@ -91,8 +91,8 @@ def unpack_array(name: str, content: bytes) -> npt.NDArray[Any]:
     """The array of a file.
 
     Args:
-        name: That it was written under.
-        content: Of the whole file.
+        name: Name that it was written under.
+        content: Content of the whole file.
 
     Returns:
         Read-only, C-contiguous; it shows ``content`` where the values are not packed.
@@ -327,9 +327,9 @@ class ArrayFolder:
         """Remove what was not used for longest until ``size`` more bytes fit; what is left, counted again.
 
         Args:
-            ledger: Of the folder.
-            size: Of the entry that comes.
-            sparing: That it replaces: not counted, and not removed before its successor is there.
+            ledger: Ledger of the folder.
+            size: Size of the new entry.
+            sparing: The entry that it replaces: not counted, and kept until its successor is there.
         """
         entries = sorted(entry for entry in self._scan() if entry.path != str(sparing))
         totals = self._sum(entries)

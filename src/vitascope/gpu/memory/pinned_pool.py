@@ -298,7 +298,7 @@ class PinnedMemoryPool(Closing):
         """Lend an array, until it is given back.
 
         Args:
-            shape: Of the array.
+            shape: Shape of the array.
             dtype: Any dtype without objects.
             timeout_s: In the place of the pool's own.
 
@@ -337,7 +337,7 @@ class PinnedMemoryPool(Closing):
         """Do not lend the memory of an array again before something is over.
 
         Args:
-            array: Of this pool, or a view of such an array.
+            array: An array of this pool, or a view of such an array.
             until: An event behind the copy that reads or writes it.
 
         Raises:

@@ -103,7 +103,7 @@ def risk_findings(
     """Heat, memory and spikes.
 
     Args:
-        report: Of the run.
+        report: Report of the run.
         utilisation: Measured beside it.
         pace_stage: The stage that sets the pace.
         memory_full: Share of the GPU's memory from which it counts as full.
@@ -272,9 +272,9 @@ class BottleneckDetector:
         """The verdict on a run.
 
         Args:
-            report: Of a pipeline, finished or not.
-            utilisation: Of a ``UtilisationSampler`` that ran beside it. Without it nothing is said of the GPU's load,
-                memory and temperature.
+            report: Report of a pipeline, finished or not.
+            utilisation: Figures of a ``UtilisationSampler`` that ran beside it. Without it the verdict leaves out
+                the GPU's load, memory and temperature.
             gpu_seconds: Time on the GPU by stage (``Profiler.gpu_seconds`` where spans are named like stages).
 
         Raises:

@@ -218,7 +218,7 @@ class EventPairs(Generic[T]):
     Any thread may record; one at a time may ask for what the GPU has passed.
 
     Args:
-        events: Of the library whose streams are timed.
+        events: The events of the library whose streams are timed.
     """
 
     __slots__ = ("_events", "_idle", "_pending")
@@ -476,7 +476,7 @@ class StreamTimes:
         """A context manager to put around launches.
 
         Args:
-            name: Of the part; its times are added up.
+            name: Name of the part; its times are added up.
         """
         part = self._parts.get(name)
         if part is None:

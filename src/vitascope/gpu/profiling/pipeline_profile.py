@@ -120,7 +120,7 @@ def profiled_stages(stages: Sequence[Stage], profiler: Profiler) -> list[Stage]:
     the GPU, and lie inside its span.
 
     Args:
-        stages: Of a ``Pipeline`` that is about to be made.
+        stages: The stages of a ``Pipeline`` that is about to be made.
         profiler: Takes the spans.
     """
     return [_profiled(stage, profiler) for stage in stages]

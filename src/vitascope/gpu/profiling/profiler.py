@@ -262,7 +262,7 @@ def merge_stats(roots: Iterable[SpanNode], *, by_name: bool = False) -> list[Spa
     """Statistics by path over the trees of all threads, each parent before its children.
 
     Args:
-        roots: Of the threads.
+        roots: The root spans of the threads.
         by_name: Add up what has one name, wherever it is nested; paths then have one part.
     """
     places: dict[tuple[str, ...], list[SpanNode]] = {}
@@ -527,7 +527,7 @@ class Profiler:
         """A span to put around some work.
 
         Args:
-            name: Of the work; spans of one name at one place of the nesting are added up.
+            name: Name of the work; spans of one name at one place of the nesting are added up.
             host_only: Do not time the GPU: for work that waits for the GPU rather than feeding it.
         """
         return Span(self, name, host_only=host_only) if self.enabled else _NO_SPAN
@@ -542,7 +542,7 @@ class Profiler:
         """Decorate a function so that every call is a span: ``@profiler.profiled`` or ``@profiler.profiled("name")``.
 
         Args:
-            name: Of the spans; the function's own, with its class, when omitted.
+            name: Name of the spans; the function's own, with its class, when omitted.
 
         Raises:
             TypeError: A generator or coroutine function: a call only prepares it, and the span would time nothing.

@@ -84,7 +84,7 @@ class Picture:
     Args:
         given: A ``Frame``; NV12 or P010 planes, see ``frame_from_nv12``; or RGB [H, W, 3], [3, H, W], or a batch with N
             before that. Where both the last and the third axis from the end have 3 entries, the last is the channels.
-        color: Of planes; a ``Frame`` knows.
+        color: Colour of planes; a ``Frame`` has its own.
 
     Raises:
         TypeError: None of these.
@@ -269,9 +269,9 @@ def check_affine(
     """Refuse a mean, a deviation or a scale that makes no number of a picture.
 
     Args:
-        mean: Of each channel.
-        std: Of each channel.
-        scale: Of all.
+        mean: Mean of each channel.
+        std: Standard deviation of each channel.
+        scale: One factor for all.
         channels: How many there must be; None for any number.
 
     Raises:

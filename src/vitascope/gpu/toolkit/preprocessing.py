@@ -32,8 +32,8 @@ class PreprocessingPipeline(Closing, Generic[Prepared]):
         num_threads: Threads; the cores that this process may use when omitted.
         preprocess_frame: What is done to one picture; the fused preprocessing when omitted.
         target_size: (height, width) for the fused preprocessing; the picture's own when omitted.
-        mean: Of R, G and B in 0..1, for the fused preprocessing.
-        std: Of R, G and B.
+        mean: Mean of R, G and B in 0..1, for the fused preprocessing.
+        std: Standard deviation of R, G and B.
         device: Where the fused preprocessing computes.
         device_id: Number of the GPU.
 

@@ -482,7 +482,7 @@ class _PictureTime:
     """Follows the time of the picture packet by packet, on a clock that goes on where the file's own jumps.
 
     Args:
-        stream: Of the picture.
+        stream: The stream of the picture.
         from_start: The first packet that comes is the file's.
     """
 
@@ -513,7 +513,7 @@ class _SoundTime:
     was goes on where it was, until times fit again.
 
     Args:
-        time_base: Of the track.
+        time_base: Time base of the track.
     """
 
     def __init__(self, time_base: Fraction) -> None:

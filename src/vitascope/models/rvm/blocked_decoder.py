@@ -35,7 +35,7 @@ class BlockedDecoder:
 
     Args:
         decoder: As ``cut_official_graph`` gives it.
-        state_channels: Of r1 to r4.
+        state_channels: Channels of r1 to r4.
         threads: Threads inside one operator; 0 uses every core.
 
     Raises:
@@ -91,7 +91,7 @@ def blocked_layout(decoder: bytes, state_channels: Sequence[int]) -> bytes:
 
     Args:
         decoder: As ``cut_official_graph`` gives it.
-        state_channels: Of r1 to r4.
+        state_channels: Channels of r1 to r4.
 
     Returns:
         A serialised ONNX network that no longer reads the padded picture.

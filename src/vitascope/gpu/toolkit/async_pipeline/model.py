@@ -58,8 +58,8 @@ class BatchRows:
 
         Args:
             row: Which.
-            shape: Of a picture, [C, h, w].
-            dtype: Of the picture.
+            shape: Shape of a picture, [C, h, w].
+            dtype: Element type of the picture.
 
         Returns:
             CuPy array [1, C, h, w]; None if a picture must lie elsewhere: others here have another shape or dtype,
@@ -140,7 +140,7 @@ def as_one_batch(places: Sequence[BatchRow | None], *, count: int) -> Any:
     """The batch that frames lie in already, if they do.
 
     Args:
-        places: Of the frames; None for one that lies elsewhere.
+        places: The places of the frames; None for one that lies elsewhere.
         count: Rows of the batch that is wanted.
 
     Returns:

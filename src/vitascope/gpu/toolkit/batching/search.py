@@ -279,7 +279,7 @@ def find_optimal_batch_size(
     Args:
         model: A ``torch.nn.Module`` (moved to the device and set to evaluate), an engine of one input, or a callable
             that takes a batch, NumPy on a CPU and CuPy on a GPU.
-        input_shape: Of one input, without the batch axis, such as (3, 512, 512).
+        input_shape: Shape of one input, without the batch axis, such as (3, 512, 512).
         max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
         max_batch_size: Largest size to try.
         latency_limit_ms: Longest median time of a call; None: any.
