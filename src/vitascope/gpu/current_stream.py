@@ -1,4 +1,4 @@
-"""The CUDA stream that a thread works on for a while, and the turn of whoever records one as a graph.
+"""The CUDA stream that a thread works on for a while, and the lock for recording one as a graph.
 
 CUDA graphs are recorded one at a time, and while one is, nothing makes a whole device wait.
 

@@ -102,7 +102,7 @@ def to_cupy(array: Any) -> Any:
 
     if lies_on_gpu(array):
         return cupy.from_dlpack(array.detach() if kind == "torch" else array)
-    # Imported here: the pool takes arrays of other libraries, too.
+    # Imported here: page-locked memory is of no use without a GPU.
     from vitascope.gpu.memory.pinned_pool import shared_pool
 
     return shared_pool(cupy.cuda.Device().id).upload(to_numpy(array), beside=False)

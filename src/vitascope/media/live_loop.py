@@ -441,7 +441,7 @@ class LiveLoop(ABC, Generic[Picture]):
             with_spans(whole),
             describe=describe,
             stop_timeout_seconds=_STOP_SECONDS,
-            on_halt=self.stop,  # a camera that gives nothing must not hold a run of which a stage failed
+            on_halt=self.stop,  # a camera without pictures must not delay the end of a failed run
         )
 
     def run(self) -> Any:

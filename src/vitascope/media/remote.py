@@ -28,7 +28,7 @@ from vitascope.errors import MissingDependencyError
 __all__ = ["RemotePath", "path_of", "remove_folder"]
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
-"""Two letters or more: ``C:`` is none."""
+"""Two letters or more: ``C:`` is a drive."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
 _STORES = frozenset({"abfs", "adl", "az", "gcs", "gs", "memory", "oss", "s3", "s3a"})
 """They have no folders, only names with slashes."""

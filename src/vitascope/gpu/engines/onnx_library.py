@@ -1,6 +1,6 @@
 """ONNX Runtime as it is used here: loaded when it is first needed, and with its telemetry off.
 
-From 1.32 on, ONNX Runtime for Linux, too, writes a device id and events into the user's cache folder and sends them to
+From 1.32 on, also on Linux, ONNX Runtime writes a device id and events into the user's cache folder and sends them to
 its vendor. The variable must be set before the library is loaded, so every module takes ``ort`` from here. Whoever sets
 ``ORT_DISABLE_TELEMETRY=0`` has chosen otherwise.
 """

@@ -10,7 +10,7 @@ a CUDA graph unless said otherwise; ``benchmarks/rvm_cuda.py`` measures it again
   sixteen, at each start of the program and for each shape: more than a short video takes to matte.
 * ``aot``: the same code from an AOTInductor package on disk. The first run compiles as long; later ones load it.
 
-So the default is ``eager``, and the compiled modes pay for networks that nobody fused by hand.
+So the default is ``eager``, and the compiled modes pay for networks that were not fused by hand.
 
 Compiled packages (AOTInductor ``.pt2``) on disk: built once, found again, rebuilt when they no longer fit.
 

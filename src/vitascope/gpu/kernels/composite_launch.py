@@ -243,7 +243,7 @@ _PARAMETER = np.dtype((np.void, JOB.itemsize))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobArrays:
-    """The CuPy arrays that a job points into; None if it has none."""
+    """The CuPy arrays that a job points into; None for those it lacks."""
 
     luma: Any
     chroma: Any
@@ -497,12 +497,12 @@ def _launch(
         frame.format,
         frame.color,
         tuple(regions),
-        # A background is told by its layout; every other paint is its own description.
+        # A background is identified by its layout; every other paint is its own description.
         (behind.format, behind.width, behind.height) if behind is not None else paint,
         None if coefficients is None else coefficients.rotation_degrees,
         (made_depth, made_shift, len(made), planar, decontaminates),
         current_device(),
-        # What is made is dense, at the beginning of an allocation: the frame's layout tells that, too.
+        # Results are dense and begin an allocation, so the frame's layout tells theirs.
         *(array_layout(array) for array in (*frame.planes, alpha, arrays.gain, arrays.offset)),
         *(() if behind is None else (array_layout(plane) for plane in behind.planes)),
     )

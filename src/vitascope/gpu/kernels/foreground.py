@@ -9,7 +9,7 @@ alpha's share::
     foreground = person + alpha * (picture - alpha * person - (1 - alpha) * scene)
 
 Both means are smooth, so they are made at the network's size (``local_colors``) and read between its samples; only the
-last line sees the full picture, and only where alpha is partial (``decontaminate``): all else stays the very codes that
+last line sees the full picture, and only where alpha is partial (``decontaminate``): all else keeps the codes that
 were decoded. It is computed in Y, U and V, which are affine in R, G and B, as the formula is.
 """
 

@@ -473,7 +473,7 @@ def _launch_frames(
         cupy.empty((chroma_height, count * chroma_width, 2), first.format.dtype),
     )
     job = np.zeros(1, _frames_job(count))
-    # Held until the kernel is launched: copies that nobody holds would share their memory.
+    # Held until the kernel is launched: without a reference, copies would share memory.
     dense = [[_with_dense_rows(plane) for plane in frame.planes] for frame in frames]
     for number, planes in enumerate(dense):
         for slot, (plane, code) in enumerate(zip(planes, codes, strict=True)):

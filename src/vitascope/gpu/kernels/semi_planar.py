@@ -44,7 +44,7 @@ def to_semi_planar(frame: Frame) -> Frame:
             current stream).
 
     Returns:
-        A frame whose 8-bit luma plane is the very plane of ``frame``.
+        A frame that shares its 8-bit luma plane with ``frame``.
 
     Raises:
         ValueError: The frame has another format.
@@ -72,7 +72,7 @@ def to_planar(frame: Frame) -> Frame:
             current stream). P010's six low bits are dropped.
 
     Returns:
-        A frame whose 8-bit luma plane is the very plane of ``frame``.
+        A frame that shares its 8-bit luma plane with ``frame``.
 
     Raises:
         ValueError: The frame has another format.

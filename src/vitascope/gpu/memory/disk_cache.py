@@ -1,7 +1,7 @@
 """Results that cost time, kept in memory and on disk up to a size; the least recently used go first.
 
 On disk recency is each file's modification time. What the folder holds in sum stands in the lock file that guards it,
-so that nobody has to list the folder for each entry. Each file can tell whether it is whole::
+so that the folder need not be listed for each entry. Each file can tell whether it is whole::
 
     8 bytes   magic
     16        BLAKE2b (RFC 7693) of all that follows
@@ -402,7 +402,7 @@ class CacheStats:
     memory_entries: int
     memory_bytes: int
     disk_entries: int
-    """Entries of all processes that use the folder; the bytes are, too."""
+    """Entries of all processes that use the folder, as are the bytes."""
     disk_bytes: int
 
     @property

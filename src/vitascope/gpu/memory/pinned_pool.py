@@ -242,7 +242,7 @@ class PinnedMemoryPool(Closing):
     the same code runs.
 
     When the cap is reached, idle buffers of other sizes are freed first. Then a request waits until something comes
-    back, and fails after ``timeout_s``. Whoever fits first goes first.
+    back, and fails after ``timeout_s``. The first request that fits goes first.
 
     Args:
         max_size_gb: Most gigabytes (10^9 bytes) of memory, lent and idle.

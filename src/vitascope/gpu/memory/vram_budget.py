@@ -1,4 +1,4 @@
-"""Limiting the GPU memory that this process takes, and reserving some at once so that nobody else takes it."""
+"""Limiting the GPU memory that this process takes, and reserving some at once, before other processes take it."""
 
 from __future__ import annotations
 

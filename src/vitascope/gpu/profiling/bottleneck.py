@@ -48,7 +48,7 @@ _ROLES: dict[Role, tuple[str, ...]] = {
 _THROTTLED = 0.1
 _CORES_OF_A_BUSY_MACHINE = 0.5
 """Cores that other programs keep busy, from which on they take part in what is measured."""
-"""Share of looks that find the GPU slowed by heat before that is worth a word."""
+"""Share of looks that find the GPU slowed by heat before the verdict mentions it."""
 _SPIKE, _DRAG = 4.0, 1.15
 """A stage is unstable when its p99 is so many times its median, and its mean so many times."""
 
@@ -239,7 +239,7 @@ class BottleneckDetector:
         memory_full_share: Share of the GPU's memory from which running out is near.
 
     Raises:
-        ValueError: A role is none of the five words, or a threshold is out of range.
+        ValueError: A role is not one of the five words, or a threshold is out of range.
     """
 
     def __init__(

@@ -238,7 +238,7 @@ class ThreadLog:
         self.marks_set = 0
         """Times of the GPU that are awaited or there; written by the thread."""
         self.marks_met = 0
-        """Those that are there; written by whoever collects them."""
+        """Times of the GPU that have arrived; written by the thread that collects them."""
         self._count = 0
 
     @property
@@ -502,7 +502,7 @@ class Profiler:
         enabled: False makes every span do nothing; ``enabled`` may be changed at any time.
 
     Raises:
-        DeviceError: ``device="cuda"``, and there is none.
+        DeviceError: ``device="cuda"``, and there is no GPU.
         ValueError: ``keep_spans`` is negative, or ``device`` is not one of the three words.
     """
 

@@ -9,7 +9,7 @@ __all__ = ["html_page", "megabytes", "milliseconds", "text_table"]
 
 
 def milliseconds(seconds: float | None) -> str:
-    """A duration for a table; a dash where there is none."""
+    """A duration in ms for a table; a dash for None."""
     if seconds is None:
         return "-"
     value = seconds * 1e3
@@ -17,7 +17,7 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def megabytes(nbytes: float | None) -> str:
-    """A size in MB (10^6) for a table; a dash where there is none."""
+    """A size in MB (10^6) for a table; a dash for None."""
     return "-" if nbytes is None else f"{nbytes / 1e6:.1f}"
 
 

@@ -1,6 +1,6 @@
 """Engines for users of the toolkit, on TensorRT, ONNX Runtime and PyTorch; ``open_engine`` chooses the best here.
 
-Each is a face of one engine of the runtime, the very one that ``vitascope segment`` runs, and carries arrays of any
+Each is a face of one engine of the runtime, which ``vitascope segment`` also runs, and carries arrays of any
 library to it and back: ``TensorRTEngine`` of ``TrtPlan``, ``InductorEngine`` of ``TorchEngine``, ``OnnxEngine`` of
 ``OnnxRuntimeEngine``. ``ToolkitEngine`` is what they share: build, load, infer, measure.
 
@@ -583,7 +583,7 @@ class InductorEngine(ToolkitEngine):
     Raises:
         MissingDependencyError: PyTorch is not installed.
         DeviceError: The device cannot be had.
-        UsageError: A word that is none of those above, or ``mode="aot"`` without ``cache_dir``.
+        UsageError: A word that is not one of those above, or ``mode="aot"`` without ``cache_dir``.
     """
 
     def __init__(
@@ -669,7 +669,7 @@ class InductorEngine(ToolkitEngine):
             program = torch.export.load(path, extra_files=kept)
             note = json.loads(kept[_NOTE])
             inputs, outputs = ([_spec(one) for one in note[key]] for key in ("inputs", "outputs"))
-        except Exception as error:  # whatever torch.export raises for a file that is none of its
+        except Exception as error:  # torch.export raises many kinds for a file that it did not write
             raise EngineError(f"{path}: is no program that InductorEngine wrote") from error
         if note["device"] != self._device.kind:
             program = move_to_device_pass(program, self._torch_device)
@@ -780,7 +780,7 @@ class OnnxEngine(ToolkitEngine):
     Raises:
         DeviceError: The device cannot be had.
         MissingDependencyError: A GPU or a provider was requested, without ONNX Runtime for GPUs.
-        UsageError: A provider that is none, or one together with ``device="cpu"``; threads below 0.
+        UsageError: An unknown provider, or one together with ``device="cpu"``; threads below 0.
     """
 
     def __init__(

@@ -223,7 +223,7 @@ def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES)
         words: What there may be.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: It has another form.
     """
     wanted = getattr(out, "dtype", None) if dtype is None else dtype
     if isinstance(wanted, np.dtype) and wanted in _NAMES:  # NumPy takes microseconds to spell one
@@ -240,7 +240,7 @@ def height_and_width(target_size: Any) -> tuple[int, int]:
     """A size as two whole numbers.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one of them.
     """
     try:
         height, width = map(index, target_size)
@@ -257,7 +257,7 @@ def check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
     """Refuse a word that is not one of those allowed.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one of them.
     """
     if value not in words:
         raise ValueError(f"{name} is {value!r}, expected {' or '.join(words)}")

@@ -391,7 +391,7 @@ def color_spec(
         chroma_location=chroma_location or default_chroma_location(codec),
         primaries=primaries,
         transfer=int(frame.color_trc),
-        # 0 is "identity" in H.273, which a YUV picture cannot be, and 3 is reserved: both mean nobody said.
+        # 0 is "identity" in H.273, which a YUV picture cannot be, and 3 is reserved: both mean unknown.
         matrix_code=code if code in _MATRICES or code in (12, 13) else _UNSPECIFIED,
         range_tagged=tagged,
     )
@@ -502,7 +502,7 @@ def read_hdr(path: Path) -> HdrMetadata | None:
     """Read HDR10 side data from the first frame of a video.
 
     Returns:
-        The metadata, or None when the file has none.
+        The metadata; None if the file has none.
 
     Raises:
         InputError: The file cannot be opened, or its first frame not be decoded.

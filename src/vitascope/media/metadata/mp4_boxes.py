@@ -221,7 +221,7 @@ def described_track(path: Path, moov: Box) -> tuple[Box, Box]:
     """The first video track, and its visual sample entry.
 
     Raises:
-        CorruptInputError: There is none.
+        CorruptInputError: The file has no such track.
     """
     track = video_track(moov)
     entry = sample_entry(track) if track is not None else None
@@ -301,7 +301,7 @@ def _fits_in_place(file: BinaryIO, place: FileBox, moov: bytes, next_box: FileBo
     file.seek(place.offset)
     file.write(moov)
     if spare:
-        # Only the header: what the padding holds is nobody's business.
+        # Only the header: the padding's content does not matter.
         file.write(struct.pack(">I4s", spare, b"free"))
     return True
 

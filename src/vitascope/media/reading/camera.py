@@ -122,7 +122,7 @@ class Camera:
 
     Args:
         open_one: Opens the camera; called again when it was unplugged. Its first failure is raised by ``__enter__``.
-        on_state: Called from the reading thread when the camera goes or gives nothing, and when it is back.
+        on_state: Called from the reading thread when the camera is unplugged or hangs, and when it is back.
         retry_seconds: Between attempts to find it again.
         reads_ahead: False reads only when a picture is taken, without a thread: what the driver buffered comes first.
     """

@@ -242,7 +242,7 @@ class ReadingProgress:
 
 
 class MissingPictures:
-    """Notices pictures that a decoder was given and did not show, with an error or without a word.
+    """Notices pictures that a decoder was given and did not show, with or without an error.
 
     Pictures come out in the order in which they are shown: where one comes and an earlier one has not, that is lost.
     Where the packets' times jump back, how many came is all that tells, at the end.
@@ -435,7 +435,7 @@ def check_end(
     failure: Exception | None,
     missing: MissingPictures | None = None,
 ) -> None:
-    """Compare what came with what the header promised, and count what is missing without a word.
+    """Compare what came with what the header promised, and count what is missing without an error.
 
     MP4 and MOV list where each packet lies: one beyond the end of the file means a truncated file. They and AVI list
     their packets, so fewer than promised, by more than 1 % and 2 packets (headers are off by that much in healthy

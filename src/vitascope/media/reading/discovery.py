@@ -192,7 +192,7 @@ def _size_of(picture: Path) -> tuple[int, int] | None:
             stream = container.streams.video[0]
             return stream.width, stream.height
     except (av.FFmpegError, OSError, IndexError):
-        return None  # whoever opens it says why
+        return None  # opening it says why
 
 
 def _pattern_of(pictures: Sequence[Path]) -> Path:

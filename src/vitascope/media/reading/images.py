@@ -62,7 +62,7 @@ def find_images(source: Path) -> list[Path] | None:
             (``img_%04d.png``) or a glob (``img_*.png``).
 
     Returns:
-        The files; None when ``source`` is none of these, so that it has to be opened as a file.
+        The files; None if ``source`` is something else, to be opened as a file.
 
     Raises:
         InputError: The folder, pattern or glob holds no image.
@@ -214,7 +214,7 @@ def refuse_too_large(file: Path) -> None:
     """
     try:
         size = declared_size(file)
-    except OSError:  # whoever opens it says so
+    except OSError:  # opening it says so
         return
     if size is not None and is_too_large(size):
         raise InputError(

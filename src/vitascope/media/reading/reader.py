@@ -422,8 +422,8 @@ def first_picture(path: Path, pictures: Iterator[av.VideoFrame]) -> av.VideoFram
     """The next picture.
 
     Raises:
-        CorruptInputError: There is none.
-        InputError: There is none because it is too large.
+        CorruptInputError: No picture decodes.
+        InputError: The picture is too large.
     """
     frame = next(pictures, None)
     if frame is None:
@@ -517,7 +517,7 @@ class PresentationClock:
         """The pts of the next picture, in ticks.
 
         Args:
-            pts: The file's; None when it has none.
+            pts: The file's pts; None if it has none.
             duration: Ticks the picture is shown; 0 when unknown.
         """
         result = self._place(pts)

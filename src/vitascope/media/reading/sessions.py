@@ -186,7 +186,7 @@ class _SegmentReading:
             if packet is None:
                 break
             if next_keyframe is not None:
-                # Leading pictures come directly behind their keyframe: the first that is none ends the search.
+                # Leading pictures follow their keyframe directly: the first other picture ends the search.
                 if not _is_before(packet, next_keyframe):
                     break
                 if not is_in_leading:

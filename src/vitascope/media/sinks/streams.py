@@ -1,6 +1,6 @@
 """Streams over the network: a transport stream over UDP, and a page of JPEG pictures (``multipart/x-mixed-replace``).
 
-The page is served to this machine alone unless a host is named: a stream of one's face is nobody else's business.
+The page is served to this machine alone unless a host is named: a stream of one's face is private.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `PartialFile` and `PartialFolder` own a temporary path beside the target. Exactly one of three ends follows:
 
-- ``commit()``: synced to disk and renamed to the target, in one step that nobody can observe half done;
+- ``commit()``: synced to disk and renamed to the target, in one atomic step;
 - ``discard()``: removed, together with parent folders that were made for it;
 - ``keep()``: renamed to ``<target>.part``, for what an interrupted run already did.
 
@@ -70,7 +70,7 @@ class WriterLock:
     def __init__(self, target: Path) -> None:
         self._path = target.absolute().with_name(f".{shortened_name(target.absolute().name)}.lock")
         self.is_exclusive = True
-        """False where the file system knows no locks: others may be writing, too."""
+        """False where the file system has no locks: others may also be writing."""
         self._descriptor: int | None = None
         while self._descriptor is None:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -94,7 +94,7 @@ class WriterLock:
             os.close(descriptor)
             with suppress(OSError):
                 self._path.unlink()
-        else:  # removed while it is locked: nobody can have locked the same file meanwhile
+        else:  # removed while it is locked: no other process can have locked the same file meanwhile
             with suppress(OSError):
                 self._path.unlink()
             os.close(descriptor)
@@ -163,7 +163,7 @@ class PartialFile:
         stem = shortened_name(target.stem)
         if self._lock.is_exclusive:
             for stale in _siblings(target, f".{stem}.", f".part{target.suffix}"):
-                with suppress(OSError):  # it disturbs nobody; writing goes on beside it
+                with suppress(OSError):  # harmless; writing goes on beside it
                     stale.unlink()
         self.path = target.absolute().with_name(f".{stem}.{_token()}.part{target.suffix}")
         try:

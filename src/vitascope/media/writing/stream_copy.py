@@ -2,7 +2,7 @@
 
 Packets are copied as they are, by a second demuxer that follows the video's clock, so an hour of sound is never held
 in memory. Only what the target container cannot hold is re-encoded (AAC to Opus in WebM, subtitle formats into one
-another), and what it cannot hold in any form is left out. What is damaged is left out, too: sound never costs the
+another), and what it cannot hold in any form is left out. Damaged packets are also left out: sound never costs the
 picture. All of it is reported.
 """
 

@@ -90,7 +90,7 @@ class VideoWriter:
         end_seconds: Where it ends, counted likewise; None is the end.
         spherical: Stereo and spherical metadata; ``"source"`` takes that of ``copy_from``, else what ``info`` says.
         hdr: HDR metadata; ``"source"`` takes that of ``copy_from``.
-        keep_partial: Keep what decoded of a corrupt input, too.
+        keep_partial: Also keep what decoded of a corrupt input.
 
     Raises:
         OutputError: The output cannot be created, or the encoder refuses the picture.

@@ -100,7 +100,7 @@ def blocked_layout(decoder: bytes, state_channels: Sequence[int]) -> bytes:
     layout = _Layout(model.graph, state_channels)
     nodes = [changed for node in model.graph.node for changed in layout.changed(node)]
     outputs = {tensor.name for tensor in model.graph.output}
-    while True:  # what fed the crops is read by nobody
+    while True:  # the inputs of the crops are not read any more
         read = outputs | {name for node in nodes for name in node.input}
         kept = [node for node in nodes if read.intersection(node.output)]
         if len(kept) == len(nodes):

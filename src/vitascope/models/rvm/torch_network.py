@@ -384,7 +384,7 @@ class RvmTorchState:
         if self.tensors is None or not isinstance(state, RvmTorchState) or state.tensors is None:
             raise ValueError("an empty state has no parts")
         with self.on_stream():
-            # Copies: the engine may have given tensors that others hold, too.
+            # Copies: the engine's tensors may be in use elsewhere.
             tensors = tuple(tensor.clone() for tensor in self.tensors)
             for (tensor, places), own in zip(each_part(tensors, parts), state.tensors, strict=True):
                 for eye, at in enumerate(places):

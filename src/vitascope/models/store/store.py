@@ -250,7 +250,7 @@ class ModelStore:
             self._directory.mkdir(parents=True, exist_ok=True)
             with exclusive_lock(_beside(path, "lock"), on_wait=report_other_process):
                 with contextlib.suppress(ModelUnavailableError, ModelChecksumError):
-                    return self.path(name)  # whoever held the lock before has fetched it
+                    return self.path(name)  # the process that held the lock has fetched it
                 _log.info(
                     "fetching the network %s (%.1f MB, licence %s) from %s into %s",
                     name,

@@ -269,9 +269,9 @@ def open_model(
         DeviceError: The device cannot be had, or is not the engine's.
         ConfigError: An engine that takes batches of one size only is to get another.
         EngineError: An engine that takes more than one input.
-        TypeError: It is none of these.
+        TypeError: It is something else.
     """
-    torch = sys.modules.get("torch")  # whoever holds a module has imported it
+    torch = sys.modules.get("torch")  # a module's owner has imported torch
     if torch is not None and isinstance(model, torch.nn.Module):
         return _module(model, select_device(device, index=device_id), batch_size, cuda_graphs=cuda_graphs)
     if hasattr(model, "spec") and hasattr(model, "run"):

@@ -364,7 +364,7 @@ class WaitingRoom:
 
         Args:
             now: The time.
-            closing: Nobody comes any more, so nobody waits for others.
+            closing: No request comes any more, so none waits for others.
 
         Returns:
             At most ``max_batch_size`` requests of one kind; empty when it is better to wait.

@@ -290,7 +290,7 @@ def find_optimal_batch_size(
         DeviceError: The device cannot be had.
         DeviceMemoryError: Not even one input fits into memory, or below its limit.
         EngineError: Not even one input is within the latency limit, or the network failed.
-        TypeError: ``model`` is none of these.
+        TypeError: ``model`` is something else.
         ValueError: A limit is out of range.
     """
     # Imported here: it finds out what a network is for the pipeline, whose batches are this folder's.

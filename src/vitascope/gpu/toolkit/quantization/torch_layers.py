@@ -273,7 +273,7 @@ def quantized_module(
         skip: Names of layers to leave alone, as ``named_modules`` gives them.
 
     Raises:
-        UsageError: Nothing could be quantised, a name in ``skip`` is none, or calibration met what is not finite.
+        UsageError: Nothing could be quantised, ``skip`` has an unknown name, or calibration met NaN or infinity.
         EngineError: The module does not take the frames.
     """
     copied = copy.deepcopy(model).eval()
