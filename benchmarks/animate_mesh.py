@@ -44,7 +44,7 @@ from vitascope.config import Settings, vitascope_home
 from vitascope.device import available_cores
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Map, Sink
-from vitascope.media.rgb import planes_of
+from vitascope.media.planes import planes_of
 from vitascope.models.store.store import ModelStore
 
 RESULTS = Path(__file__).parent / "results" / "animate_mesh.json"

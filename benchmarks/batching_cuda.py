@@ -48,8 +48,8 @@ from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest, StreamB
 from vitascope.gpu.engines import TensorSpec
 from vitascope.gpu.engines.plan_engine import PlanEngine, Recorded
 from vitascope.gpu.engines.torch_engine import TorchEngine
-from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
 from vitascope.models.rvm.structure import state_shapes
+from vitascope.models.rvm.torch_network import RvmCoarseNetwork
 from vitascope.models.rvm.triton_ops import record_network
 from vitascope.models.rvm.weights import load_rvm_weights
 from vitascope.models.store.store import ModelStore

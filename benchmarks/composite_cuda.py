@@ -26,7 +26,7 @@ from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu.kernels import composite_launch as composite_cuda
 from vitascope.gpu.kernels.color import color_codes, grey_bounds, rgb_from_yuv
 from vitascope.gpu.kernels.composite import render
-from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame
+from vitascope.gpu.kernels.composite_launch import MatteOnly, OnColor, OnFrame
 from vitascope.gpu.kernels.cuda_module import multiprocessors
 from vitascope.gpu.kernels.region import Region
 

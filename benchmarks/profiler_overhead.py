@@ -27,8 +27,7 @@ from typing import Any
 
 from row_stamp import commit, gpu_stamp, write_rows
 from vitascope.device import available_cores
-from vitascope.gpu.profiling.profiler import Profiler
-from vitascope.gpu.profiling.span_tree import GPU_INTERVAL_NS
+from vitascope.gpu.profiling.profiler import GPU_INTERVAL_NS, Profiler
 
 RESULTS = Path(__file__).parent / "results" / "profiler_overhead.json"
 SPANS = 1000

@@ -31,9 +31,9 @@ from vitascope.config import vitascope_home
 from vitascope.gpu import ModelQuantizer
 from vitascope.gpu.engines import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
-from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
 from vitascope.models.rvm.fused_network import RvmFusedNetwork
 from vitascope.models.rvm.structure import state_shapes
+from vitascope.models.rvm.torch_network import RvmCoarseNetwork
 from vitascope.models.rvm.weights import load_rvm_weights
 from vitascope.models.store.store import ModelStore
 

@@ -343,7 +343,7 @@ def peer_convert(folder: Path, film: Path, size: tuple[int, int], limit: int = 1
 def latency(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     """Batch 1: network and both kernels on a 1080p frame; and packet in to composited frame at 4K."""
     from vitascope.gpu.kernels.composite import render
-    from vitascope.gpu.kernels.composite_paint import OnColor
+    from vitascope.gpu.kernels.composite_launch import OnColor
     from vitascope.gpu.kernels.preprocess import preprocess
     from vitascope.gpu.kernels.region import Region
     from vitascope.gpu.streams import JobStreams
@@ -415,7 +415,7 @@ def timed(run: Callable[[Any], object], items: list[Any], rounds: int = 6) -> di
 def live_latency(folder: Path, segmenter: Segmenter) -> dict[str, Any]:
     """From the moment a packet is handed to the decoder until its composited frame is on the GPU."""
     from vitascope.gpu.kernels.composite import render
-    from vitascope.gpu.kernels.composite_paint import OnColor
+    from vitascope.gpu.kernels.composite_launch import OnColor
     from vitascope.gpu.kernels.preprocess import preprocess
     from vitascope.gpu.kernels.region import Region
     from vitascope.segmentation.matting.shots import ShotInference

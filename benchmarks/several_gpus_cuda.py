@@ -10,8 +10,7 @@ GPU, and neither warm-up nor joining is paid: N times, less what the last film w
 
 Two rows show what a host gives at most: as many commands as GPUs, each with a film and a GPU of its own, which share
 nothing but the host, by turns with one alone, in two rounds; as they come, and with a part of the cores for each, those
-of its GPU's NUMA node where each GPU has one. Where these are not N times as fast as one alone, no way of sharing a film
-is.
+of its GPU's NUMA node where each GPU has one. Where these are not N times as fast as one alone, no way of sharing is.
 
 With several GPUs a row also says when ``cluster_scale.py``, given what each piece of that run took, says that it ends.
 

@@ -40,7 +40,7 @@ from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu import AsyncPipeline, CUDAKernelProcessor
 from vitascope.gpu.kernels.color import rgb_from_yuv
 from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncStats
-from vitascope.gpu.toolkit.async_pipeline.torch_module import ModuleNetwork
+from vitascope.gpu.toolkit.async_pipeline.model import ModuleNetwork
 
 SIZES = {
     "256": (256, 256),

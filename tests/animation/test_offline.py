@@ -30,7 +30,7 @@ from vitascope.config import load_settings
 from vitascope.errors import ConfigError, InputError
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.rgb import planes_from_rgb
-from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of
+from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

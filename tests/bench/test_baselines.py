@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from measured_cells import H200, LAPTOP, cell_of, key_of, results_of
-from vitascope.bench.baselines import baseline_for, load_baselines, store_baseline
-from vitascope.bench.comparison import compare
+from vitascope.bench.comparison import baseline_for, compare, load_baselines, store_baseline
 from vitascope.bench.results import Cell, ResultsFile
 from vitascope.errors import InputError, UsageError
 

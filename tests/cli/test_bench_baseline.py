@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from vitascope.bench import suite
-from vitascope.bench.baselines import load_baselines
-from vitascope.bench.comparison import compare
+from vitascope.bench.comparison import compare, load_baselines
 from vitascope.bench.results import ResultsFile, Row, load_results
 from vitascope.bench.suite import Rounds
 from vitascope.cli import main

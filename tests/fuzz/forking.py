@@ -79,23 +79,33 @@ class ForkServer:
 
 def serve() -> None:
     """Answer orders until there are none."""
-    # Imported and never used here: a child has them at once. No thread and no session is started by importing.
+    # What every try does before it sees its file is done here, once; that starts no thread and opens no session.
     import encodings.ascii  # noqa: F401
     import gc
 
     import cv2
     import onnxruntime  # noqa: F401
+    from cyclopts import App
 
     import vitascope.animation.motion_file
     import vitascope.animation.portrait
-    import vitascope.cli.app
     import vitascope.cli.segment
+    import vitascope.gpu.engines.selection
     import vitascope.media.writing.writer
+    import vitascope.models.custom.custom
     import vitascope.models.selfie.selfie
     import vitascope.observe.progress
     import vitascope.segmentation.batch  # noqa: F401
+    from vitascope.cli.app import app
+    from vitascope.config.loading import load_settings
+    from vitascope.models.store.catalogue import load_catalogue
 
     cv2.setNumThreads(1)
+    app.parse_args(["segment", "in.mp4", "-o", "out.mkv", "--profile", "fast", "--device", "cpu", "--json"])
+    load_settings(profile="fast", assignments=["model.batch_size=1"])
+    load_catalogue()
+    options = app["segment"].assemble_argument_collection()  # as it is before a command line was read
+    App.assemble_argument_collection = lambda *_, **__: options  # type: ignore[method-assign]
     gc.collect()
     gc.freeze()  # what children share is copied where their collections touch it
     for line in sys.stdin:

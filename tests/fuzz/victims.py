@@ -21,7 +21,7 @@ _SETTINGS = """\
 model:
   batch_size: 2
 edges:
-  threshold: 0.1
+  threshold: [0.1, 0.9]
   grow_px: -0.5
   feather_px: 1.5
 video:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
-from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of, rgb_of
+from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of, rgb_of
 
 
 def smooth(height: int, width: int) -> np.ndarray:

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from vitascope.models.rvm.coarse_network import FoldedConvolution, GruWeights, HeadWeights, TorchOps
+from vitascope.models.rvm.torch_network import FoldedConvolution, GruWeights, HeadWeights, TorchOps
 
 pytestmark = pytest.mark.cuda
 

@@ -159,8 +159,8 @@ def test_chunks_are_powers_of_two_that_cover_all_frames(frames, most):
 
 def test_resnet50_runs_in_its_own_shapes():
     torch = pytest.importorskip("torch")
-    from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
     from vitascope.models.rvm.structure import state_shapes
+    from vitascope.models.rvm.torch_network import RvmCoarseNetwork
 
     weights = random_weights("resnet50")
     network = RvmCoarseNetwork(weights).eval()

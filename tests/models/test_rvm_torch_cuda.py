@@ -16,11 +16,10 @@ pytest.importorskip("triton")
 import torch
 
 from vitascope.errors import DeviceMemoryError, ModelError
-from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
 from vitascope.models.rvm.fused_network import RvmFusedNetwork
 from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.models.rvm.structure import state_shapes
-from vitascope.models.rvm.torch_network import RvmTorchNetwork
+from vitascope.models.rvm.torch_network import RvmCoarseNetwork, RvmTorchNetwork
 
 pytestmark = pytest.mark.cuda
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from vitascope.models.network import MatteEstimate
-from vitascope.models.rvm.coarse_network import RvmCoarseNetwork
 from vitascope.models.rvm.state import RvmInput
 from vitascope.models.rvm.structure import state_shapes
+from vitascope.models.rvm.torch_network import RvmCoarseNetwork
 from vitascope.models.rvm.weights import load_rvm_weights
 
 

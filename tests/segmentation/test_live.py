@@ -376,7 +376,7 @@ def test_a_failing_stage_ends_the_run_and_leaves_a_whole_file(
     def fail(*_: Any, **__: Any) -> None:
         raise ValueError("it broke")
 
-    monkeypatch.setattr("vitascope.media.live.loop._STOP_SECONDS", 30)  # before a thread is left behind
+    monkeypatch.setattr("vitascope.media.live_loop._STOP_SECONDS", 30)  # before a thread is left behind
 
     with Live(capture, [f"file:{tmp_path / 'out.mkv'}"]) as running:
         for number in range(3):

@@ -36,7 +36,7 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
-from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of
+from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.output_target import picture_folder

@@ -240,7 +240,7 @@ def _curve(axes: Axes, path: npt.NDArray[np.float64], number: int, name: str) ->
 
 
 def _point(axes: Axes, x: float, y: float, told: str) -> None:
-    """What can be pointed at on a curve."""
+    """An all but invisible dot on a curve, with a text that shows when it is pointed at."""
     (mark,) = axes.plot(x, y, marker="o", markersize=8, alpha=0.01)
     tip(mark, told)
 

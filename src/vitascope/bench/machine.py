@@ -86,7 +86,7 @@ def this_machine() -> Machine:
 
 
 def differences(one: Machine, other: Machine) -> tuple[str, ...]:
-    """What keeps figures of two machines from being compared, a sentence each; software is not among it.
+    """List what makes figures of two machines incomparable, one sentence each; software is not compared.
 
     Args:
         one: The earlier one.

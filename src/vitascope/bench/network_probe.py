@@ -264,7 +264,7 @@ def trace_network(
     Args:
         open_network: Opens it on the CPU; it is closed here.
         pictures: float32 [T, E, ...] as the network takes them, one call's.
-        calls: That are kept.
+        calls: Calls that are kept.
         warm_ups: Calls before them, of one stream with them, which are left out.
         optimised: As ``operator_traces``.
 
@@ -297,8 +297,8 @@ def operations_of_calls(
     Args:
         sessions: Operators of all calls.
         source: Who computed, for the report.
-        calls: Of the network.
-        frames: Of one call.
+        calls: Calls of the network.
+        frames: Frames of one call.
     """
     places: dict[tuple[int, str, str], list[OperatorCall]] = defaultdict(list)
     kinds: dict[str, float] = defaultdict(float)
@@ -334,12 +334,12 @@ def operations_of_calls(
 
 
 def operations_of_kernels(profiler: CUDAProfiler, *, calls: int, frames: int) -> Operations:
-    """What PyTorch's profiler saw of a GPU; kernels do not say what they move.
+    """The kernels that PyTorch's profiler saw on a GPU; it does not report the bytes they move.
 
     Args:
         profiler: Whose block has ended.
-        calls: Of the network.
-        frames: Of one call.
+        calls: Calls of the network.
+        frames: Frames of one call.
     """
     kernels = profiler.kernels()
     rows = tuple(

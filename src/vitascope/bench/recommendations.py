@@ -134,10 +134,10 @@ class Recommendation:
 
 
 def recommend(results: BenchResults) -> list[Recommendation]:
-    """What a user of this machine should change, the most useful first.
+    """List what to change on this machine, the most useful first.
 
     Args:
-        results: Of one machine.
+        results: Results of one machine.
     """
     found: list[Recommendation] = []
     for _, grouped in groupby(results.cells, key=lambda cell: (cell.key.resolution, cell.key.stereo)):

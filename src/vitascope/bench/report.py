@@ -66,7 +66,7 @@ def analyse(runs: Sequence[BenchResults], *, performance: Mapping[str, float] | 
     """Explain results.
 
     Args:
-        runs: Of one machine, or of several, which are shown side by side and not averaged.
+        runs: The runs of one machine or of several, shown side by side and not averaged.
         performance: The user's ``target_fps`` and ``max_latency_ms``, those that were set.
 
     Raises:
@@ -111,7 +111,7 @@ def machines_table(runs: Sequence[BenchResults]) -> Section:
 
 
 def _not_the_same(runs: Sequence[BenchResults], names: Sequence[str]) -> list[str]:
-    """What besides the machine makes the speeds differ."""
+    """List what else differs between the runs, besides the machine."""
     asked = [run.workload | run.settings for run in runs]
     found = []
     for name in dict.fromkeys(key for one in asked for key in one):
@@ -162,14 +162,14 @@ def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float
 
 
 _VIDEO_FPS = 30
-"""Frame rate of the video whose time is told."""
+"""Frame rate of the video that processing time is compared with."""
 
 
 def headline(run: BenchResults, recommendations: Sequence[Recommendation]) -> list[str]:
-    """Three lines: how fast, what limits, what to do; without a measured cell, that there is none.
+    """Sum up in three lines: how fast, what limits it, what to do. Says so if no cell was measured.
 
     Args:
-        run: Of one machine.
+        run: A run of one machine.
         recommendations: For it, the most useful first.
     """
     if not run.measured:
@@ -222,7 +222,7 @@ def _warnings(run: BenchResults) -> list[str]:
 
 
 def _how_to_set(recommendations: Sequence[Recommendation]) -> list[str]:
-    """How the first setting that is named is tried; nothing where none is."""
+    """Say how to try the first setting that a text names; empty if it names none."""
     named = (re.match(r"[a-z_.]+=[^\s,:]+", one.change) for one in recommendations)
     setting = next((found.group() for found in named if found), None)
     if setting is None:
@@ -267,7 +267,7 @@ def _targets(run: BenchResults, *, prefix: str, performance: Mapping[str, float]
 
 
 def _out_of_reach(targets: Sequence[TargetResult]) -> list[str]:
-    """What can be had instead, of targets that the user set."""
+    """Say what is possible instead, for targets that the user set and the machine misses."""
     return [
         f"{one.target.name}: {one.target.limit:g} {one.target.unit} is out of reach with what was measured; "
         f"{one.value:.4g} can be had, with {one.cell.key.label()}"
@@ -317,7 +317,7 @@ def _speed_row(cell: Cell) -> tuple[str, ...]:
 
 
 def _without_figures(cells: Sequence[Cell]) -> list[str]:
-    """Why cells have none; those with the same reason in one sentence."""
+    """Say why cells have no figures; cells with the same reason share a sentence."""
     same: dict[tuple[str, str | None], list[str]] = {}
     for cell in cells:
         if cell.status != "measured":
@@ -524,7 +524,7 @@ def _about(run: BenchResults, *, prefix: str) -> Section:
 
 
 def _small(error: float) -> str:
-    """What is there must not look like nothing."""
+    """A mean error with four decimals; a smaller one does not look like zero."""
     return f"{error:.4f}" if error == 0 or error >= 0.0001 else "< 0.0001"
 
 

@@ -50,7 +50,7 @@ Version 2 added the operators of networks; version 3 has no ceilings of the mach
 _OLDEST_VERSION = 1
 RESULTS_NAME = "benchmark_results.json"
 BASELINES_SCHEMA = "vitascope.baselines"
-"""The schema of ``baselines``, which is told apart from results here."""
+"""Schema of a file of baselines; tells it apart from a file of results."""
 _DIGITS = 6
 
 
@@ -120,7 +120,7 @@ class Operations:
     by_time: tuple[Operation, ...] = ()
     """The ten most expensive."""
     by_memory: tuple[Operation, ...] = ()
-    """The ten that move most; empty if nobody tells."""
+    """The ten operators that move most bytes; empty if the profiler reports none."""
     share_by_kind: dict[str, float] = field(default_factory=dict)
     """Share of the time, the largest first."""
     missing: str = ""
@@ -361,7 +361,7 @@ def what_is_wrong(results: BenchResults) -> str | None:
     """The first thing that cannot be, with its place; None if there is nothing.
 
     Args:
-        results: Of one machine, as read.
+        results: Results of one machine, as read.
     """
     for number, cell in enumerate(results.cells):
         if fault := _fault(cell.rows):
@@ -373,7 +373,7 @@ def what_is_lacking(results: BenchResults) -> str | None:
     """The first row that a report needs, and that is not there; None if all are.
 
     Args:
-        results: Of one machine, as read.
+        results: Results of one machine, as read.
     """
     return _lacking(results, _TO_EXPLAIN)
 

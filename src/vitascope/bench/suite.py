@@ -129,9 +129,9 @@ def cell_of_runs(
         key: What was measured.
         segmenter: What measured it.
         runs: At least one; the verdict is about the one of median speed.
-        load: Of CPU and GPU meanwhile.
+        load: Load of CPU and GPU during the run.
         rates: Frames a second, the samples of ``throughput``; one for each run when omitted.
-        alpha_error: Of the mattes.
+        alpha_error: Error of the mattes.
         group_size: Frames that are timed together; the key's batch when omitted, which is how they come out.
 
     Raises:
@@ -177,7 +177,7 @@ def merged(cell: Cell, again: Cell) -> Cell:
 
     Args:
         cell: Measured; load, verdict and operators stay what its own rounds said.
-        again: Of the same key. Where it was not measured the cell stays, with a note.
+        again: The cell of the same key, measured again. If it was not measured, the cell stays, with a note.
     """
     if again.status != "measured":
         return replace(cell, notes=(*cell.notes, f"a later visit was not measured: {again.reason}"))
@@ -215,7 +215,7 @@ def slice_rates(run: MeasuredRun, *, slices: int, batch: int) -> list[float]:
 
 
 def _stage_rows(runs: Sequence[MeasuredRun]) -> list[Row]:
-    """Milliseconds of work for each frame, by stage; on a GPU its own time, too."""
+    """Milliseconds of work a frame, by stage; on a GPU also the time on the GPU."""
     rows = [
         Row.of(
             f"stage/{stage.name}",
@@ -263,7 +263,7 @@ class SuiteVideos:
     """Videos and the mattes that others are checked against.
 
     Args:
-        options: Of the suite.
+        options: The options of the suite.
         folder: Where videos lie.
         on_gpu: How long they are depends on it.
         keep: Keep videos and mattes of all sizes, for cells that are measured again; else the last size alone.
@@ -384,12 +384,12 @@ class SuiteOptions(SettingsSource):
 
 
 def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool) -> list[CellKey]:
-    """Every combination, sizes outside, so that each video is made once; on a GPU two eyes at 4K, too.
+    """List every combination, sizes in the outer loop so that each video is made once; on a GPU also stereo at 4K.
 
     Args:
-        options: Of the run.
-        settings: Of the run.
-        on_gpu: Which precision is the usual one.
+        options: The options of the run.
+        settings: The settings of the run.
+        on_gpu: Whether the usual precision is a GPU's.
 
     Raises:
         UsageError: ``only="resolution"`` with a video of one's own.
@@ -518,14 +518,14 @@ def _visit(
 
 
 def explicit_settings(loaded: LoadedSettings) -> dict[str, str]:
-    """What was set by hand, and the profile beneath; the suite's own values are part of its cells instead."""
+    """The settings that the user set, and the profile. The suite's own values are part of its cells instead."""
     own = {assignment.partition("=")[0] for assignment in OF_ONE_PROCESS}
     rows = {row.key: str(row.value) for row in loaded.rows() if row.origin.explicit and row.key not in own}
     return {"profile": loaded.profile, **rows}
 
 
 def keep_earlier(path: Path) -> None:
-    """Give results that lie there a name with their date: nothing that was measured is lost.
+    """Rename earlier results after their date, so that nothing that was measured is lost.
 
     Raises:
         UsageError: What lies there is something else.
@@ -544,7 +544,7 @@ def keep_earlier(path: Path) -> None:
 
 
 def _resumed(path: Path, fresh: BenchResults) -> BenchResults | None:
-    """The unfinished results that lie there; None if there are none yet.
+    """Unfinished results of an earlier run; None if there are none.
 
     Raises:
         UsageError: They are finished, or of another machine, or of another request.
@@ -631,7 +631,7 @@ def _alpha_error(
     Args:
         key: Whose mattes they are.
         expected: float32 [H, W] each.
-        alphas: Of the same frames.
+        alphas: Mattes of the same frames.
 
     Raises:
         _WrongMattesError: It is too large, or the person was not seen.
@@ -668,7 +668,7 @@ def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegment
 
 
 def _first_frames(video: Path, frame_count: int, *, start_seconds: float) -> tuple[int, list[str]]:
-    """How many frames can be had, at most so many, and the settings that end a longer video there.
+    """Frames to measure, at most as many as wanted, and the settings that end a longer video there.
 
     Raises:
         InputError: The video is too short for any measurement.

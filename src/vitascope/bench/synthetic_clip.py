@@ -16,7 +16,7 @@ from vitascope.animation import find_example
 from vitascope.animation.face import RgbPicture
 from vitascope.errors import InputError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
-from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of
+from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 

@@ -109,8 +109,7 @@ def compare(
     """
     from dataclasses import asdict
 
-    from vitascope.bench.baselines import baseline_for, why_no_baseline
-    from vitascope.bench.comparison import METHOD
+    from vitascope.bench.comparison import METHOD, baseline_for, why_no_baseline
     from vitascope.bench.comparison import compare as compare_results
     from vitascope.bench.results import load_results
     from vitascope.gpu.profiling.tables import text_table
@@ -259,7 +258,7 @@ def baseline(results: Path, baselines: Path, /) -> None:
         results: Results of bench run or bench pipeline.
         baselines: File of baselines, for example benchmarks/baseline.json; made if missing.
     """
-    from vitascope.bench.baselines import load_baselines, store_baseline
+    from vitascope.bench.comparison import load_baselines, store_baseline
     from vitascope.bench.results import load_results
 
     run = load_results(results)

@@ -25,31 +25,22 @@ class GpuSettings(Section):
     """``gpu``: which device computes, how precisely, and how much of its memory may be used."""
 
     device: Literal["auto", "cuda", "cpu"] = setting(
-        "auto",
-        "Device that computes; auto takes the best that works.",
+        "auto", "Device that computes; auto takes the best that works."
     )
-    device_id: int = setting(
-        0,
-        "Number of the GPU, from 0.",
-        ge=0,
-        le=255,
-    )
+    device_id: int = setting(0, "Number of the GPU, from 0.", ge=0, le=255)
     device_ids: GpuNumbers | None = setting(
         None,
         "GPUs that share each video, of each node of a cluster; a repeated GPU gets several processes; "
         "null is device_id alone, of a cluster all.",
     )
     precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
-        "fp16",
-        "Arithmetic on a GPU; mixed keeps what is sensitive in fp32; int8 is for rvm on the CPU.",
+        "fp16", "Arithmetic on a GPU; mixed keeps what is sensitive in fp32; int8 is for rvm on the CPU."
     )
     decoder_sessions: Literal["auto"] | Annotated[int, Ge(1), Le(16)] = setting(
-        "auto",
-        "Hardware decoders that share one video; auto takes up to 4 if memory allows.",
+        "auto", "Hardware decoders that share one video; auto takes up to 4 if memory allows."
     )
     encoder: Literal["cpu", "nvenc", "auto"] = setting(
-        "auto",
-        "Encoder of H.264, H.265 and AV1; auto takes NVENC if it passed a trial here.",
+        "auto", "Encoder of H.264, H.265 and AV1; auto takes NVENC if it passed a trial here."
     )
 
     @property
@@ -58,16 +49,10 @@ class GpuSettings(Section):
         return "cpu" if self.encoder == "auto" and self.device == "cpu" else self.encoder
 
     max_vram_usage: float = setting(
-        0.9,
-        "Maximum share of the GPU's memory in use, by all processes.",
-        gt=0,
-        le=1,
+        0.9, "Maximum share of the GPU's memory in use, by all processes.", gt=0, le=1
     )
     memory_fraction: float | None = setting(
-        None,
-        "Exact share of the GPU's memory to reserve at the start; null takes it as needed.",
-        gt=0,
-        le=1,
+        None, "Exact share of the GPU's memory to reserve at the start; null takes it as needed.", gt=0, le=1
     )
     cudnn_benchmark: Literal["auto"] | bool = setting(
         "auto",
@@ -75,8 +60,7 @@ class GpuSettings(Section):
     )
     cudnn_deterministic: bool = setting(False, "Use only algorithms that repeat bit for bit; slower.")
     allow_tf32: bool = setting(
-        True,
-        "Let fp32 matrix products use TF32 (10-bit mantissa) on Ampere and newer.",
+        True, "Let fp32 matrix products use TF32 (10-bit mantissa) on Ampere and newer."
     )
 
 
@@ -89,8 +73,7 @@ class ModelSettings(Section):
         min_length=1,
     )
     kind: Literal["matte", "binary", "semantic", "yolo-seg"] | None = setting(
-        None,
-        "Output of your own ONNX file.",
+        None, "Output of your own ONNX file."
     )
     person_class: int | None = setting(
         None,
@@ -99,44 +82,28 @@ class ModelSettings(Section):
         le=65535,
     )
     batch_size: BatchRange = setting(
-        BatchRange(1, 1),
-        "Consecutive frames a call of the network; a range is for the tuner.",
+        BatchRange(1, 1), "Consecutive frames a call of the network; a range is for the tuner."
     )
     input_size: InputSize | None = setting(
-        None,
-        "Longest side of the network's picture, in pixels; null suits whole bodies.",
+        None, "Longest side of the network's picture, in pixels; null suits whole bodies."
     )
     downsample_ratio: Literal["auto"] | Annotated[float, Gt(0), Le(1)] = setting(
-        "auto",
-        "Scale of the network's picture, for networks that take one; overrides input_size.",
+        "auto", "Scale of the network's picture, for networks that take one; overrides input_size."
     )
     warm_up_frames: int = setting(
-        3,
-        "How often a network with memory sees a shot's first frame before it answers.",
-        ge=0,
-        le=100,
+        3, "How often a network with memory sees a shot's first frame before it answers.", ge=0, le=100
     )
     look_ahead_frames: int = setting(
-        8,
-        "First frames of a shot that a network with memory also sees backwards; none live.",
-        ge=0,
-        le=32,
+        8, "First frames of a shot that a network with memory also sees backwards; none live.", ge=0, le=32
     )
     num_workers: int = setting(
-        4,
-        "Threads that prepare the network's pictures on the CPU; 0 is one.",
-        ge=0,
-        le=1024,
+        4, "Threads that prepare the network's pictures on the CPU; 0 is one.", ge=0, le=1024
     )
     prefetch_factor: int = setting(
-        2,
-        "Batches that each of these threads (on a GPU, each stream) prepares ahead.",
-        ge=1,
-        le=1024,
+        2, "Batches that each of these threads (on a GPU, each stream) prepares ahead.", ge=1, le=1024
     )
     backend: Literal["auto", "triton", "torch", "onnxruntime", "inductor", "tensorrt"] = setting(
-        "auto",
-        "Engine of the network; auto takes the fastest that is correct here.",
+        "auto", "Engine of the network; auto takes the fastest that is correct here."
     )
 
     @property
@@ -151,20 +118,12 @@ class ProcessingSettings(Section):
     num_threads: ThreadCount = setting(
         0, "Threads of the network on the CPU; 0 or null is all cores.", ge=0, le=4096
     )
-    use_multiprocessing: bool = setting(
-        False,
-        "Share each video among processes on the CPU.",
-    )
+    use_multiprocessing: bool = setting(False, "Share each video among processes on the CPU.")
     cluster: str | None = setting(
         None,
         "Ray cluster whose machines share each video: auto (this machine's), HOST:PORT or ray://HOST:PORT.",
     )
-    max_queue_size: int = setting(
-        32,
-        "Maximum frames that wait between two stages.",
-        ge=1,
-        le=100_000,
-    )
+    max_queue_size: int = setting(32, "Maximum frames that wait between two stages.", ge=1, le=100_000)
     max_queue_mb: float = setting(
         256.0, "Maximum megabytes (10^6 bytes) of frames that wait between two stages.", gt=0, le=1_000_000
     )
@@ -181,8 +140,7 @@ class ProcessingSettings(Section):
         le=100_000,
     )
     enable_caching: bool = setting(
-        False,
-        "Keep mattes on disk, so that another output of the same video needs no network.",
+        False, "Keep mattes on disk, so that another output of the same video needs no network."
     )
     cache_size_gb: float = setting(
         4.0, "Maximum gigabytes (10^9 bytes) of kept mattes, and of kept stretches.", gt=0, le=100_000
@@ -210,25 +168,16 @@ class PerformanceSettings(Section):
         gt=0,
         le=60_000,
     )
-    auto_tune: bool = setting(
-        False,
-        "Choose batch size, queues and threads by measuring before each job.",
-    )
+    auto_tune: bool = setting(False, "Choose batch size, queues and threads by measuring before each job.")
     frame_skip_enabled: bool = setting(False, "Repeat the last picture while a live driver barely moves.")
     frame_skip_threshold: float = setting(
-        0.92,
-        "Similarity of two driver frames above which the driver barely moved.",
-        gt=0,
-        le=1,
+        0.92, "Similarity of two driver frames above which the driver barely moved.", gt=0, le=1
     )
     prefetch_frames: int = setting(
         3, "Frames of a driver's video to decode ahead of the tracker.", ge=0, le=1000
     )
     gpu_memory_fraction: float = setting(
-        0.85,
-        "Share of the GPU's memory that LivePortrait may use.",
-        gt=0,
-        le=1,
+        0.85, "Share of the GPU's memory that LivePortrait may use.", gt=0, le=1
     )
     clear_cache_interval: int = setting(
         200,
@@ -255,10 +204,7 @@ class InferenceSettings(Section):
         "enlarged (zoom: finer).",
     )
     region_margin: float = setting(
-        0.25,
-        "Margin around people on each side, as a share of their size.",
-        ge=0,
-        le=2,
+        0.25, "Margin around people on each side, as a share of their size.", ge=0, le=2
     )
     recheck_frames: int = setting(
         12,
@@ -267,27 +213,16 @@ class InferenceSettings(Section):
         le=10_000,
     )
     early_exit: Literal["off", "smaller", "selfie"] = setting(
-        "off",
-        "Cheaper network that looks first: the same at half the side, or selfie.",
+        "off", "Cheaper network that looks first: the same at half the side, or selfie."
     )
     early_exit_confidence: float = setting(
-        0.8,
-        "Confidence at which the first network is believed.",
-        ge=0,
-        le=1,
+        0.8, "Confidence at which the first network is believed.", ge=0, le=1
     )
-    scales: Scales = setting(
-        (1.0,),
-        "Relative sizes of the network's picture whose mattes are averaged.",
-    )
+    scales: Scales = setting((1.0,), "Relative sizes of the network's picture whose mattes are averaged.")
     bidirectional: bool = setting(
-        False,
-        "Matte each shot forwards and backwards: three times the work; not live.",
+        False, "Matte each shot forwards and backwards: three times the work; not live."
     )
-    stereo_agreement: bool = setting(
-        True,
-        "Average the mattes of two eyes where both see the same place.",
-    )
+    stereo_agreement: bool = setting(True, "Average the mattes of two eyes where both see the same place.")
 
     @model_validator(mode="after")
     def _check_region(self) -> Self:

@@ -40,7 +40,7 @@ def taken_out(text: str, names: Sequence[str]) -> tuple[str, list[LinedSection]]
 
     Args:
         text: YAML.
-        names: Of sections that may be.
+        names: Names of the sections to look for.
 
     Returns:
         The text with the line breaks that it had, such sections empty in it; and the sections.
@@ -69,7 +69,7 @@ def is_item(line: str) -> bool:
 
 
 def items_of(lines: Sequence[str]) -> list[dict[str, Any]] | None:
-    """The items of some lines; None where one of them is anything but words and numbers that JSON has, too."""
+    """Read items from their lines; None if one holds anything but words and numbers that JSON also has."""
     if not all(map(is_item, lines)):
         return None
     text, names = _NAME.subn(r'\1"\2": ', ",".join([line[4:] for line in lines]))

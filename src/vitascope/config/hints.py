@@ -366,7 +366,7 @@ def changed_hints(content: bytes, path: Path, changes: HintChanges, *, video: st
     Items that stay are neither written nor read again.
 
     Args:
-        content: Of the file.
+        content: Content of the file.
         path: The file.
         changes: What shall become of its hints.
         video: The video that they are for.

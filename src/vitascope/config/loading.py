@@ -109,7 +109,7 @@ class Origin:
 
 
 DEFAULT_ORIGIN = Origin(OriginKind.DEFAULT)
-"""The origin of everything that nobody set."""
+"""Origin of every setting that was not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class LoadedSettings:
         return LoadedSettings, (self.settings, self.profile, dict(self._origins))
 
     def with_values(self, values: Mapping[str, Any]) -> LoadedSettings:
-        """Other values of some settings, chosen by the program: nobody set them, so the origins stay.
+        """Replace some values by the program's own choice; their origins stay, because the user set nothing.
 
         Args:
             values: Valid ones, by dotted key.
@@ -338,7 +338,7 @@ def _flag(key: str, given: Any) -> dict[str, _Entry]:
 
 
 def _anchor(key: str, value: Any, *, folder: Path) -> Any:
-    """Make the path of a file absolute, so that it means the same whoever reads it later, and from where."""
+    """Make a file's path absolute, so that it means the same from any working folder."""
     if not isinstance(value, str | PathLike) or not str(value):
         return value
     if key == "model.name":

@@ -46,14 +46,8 @@ OutputKinds = Annotated[
 class VideoSettings(Section):
     """``video``: how the input is read."""
 
-    stereo: StereoChoice = setting(
-        "auto",
-        "How two eyes share a frame; auto finds out.",
-    )
-    projection: ProjectionChoice = setting(
-        "auto",
-        "Projection of an eye's picture; auto finds out.",
-    )
+    stereo: StereoChoice = setting("auto", "How two eyes share a frame; auto finds out.")
+    projection: ProjectionChoice = setting("auto", "Projection of an eye's picture; auto finds out.")
     fov_degrees: float | None = setting(
         None,
         "Field of view of an eye in degrees (of a fisheye: its diameter); null is the usual one.",
@@ -63,10 +57,7 @@ class VideoSettings(Section):
     start_seconds: Seconds = setting(0.0, "Where to begin, in seconds.")
     end_seconds: Seconds | None = setting(None, "Where to stop, in seconds; null is the end.")
     max_corrupt_frames: int = setting(
-        250,
-        "Maximum damaged or missing frames before the video is refused.",
-        ge=0,
-        le=1_000_000_000,
+        250, "Maximum damaged or missing frames before the video is refused.", ge=0, le=1_000_000_000
     )
     scene_cut_threshold: float = setting(
         0.05,
@@ -89,27 +80,15 @@ class VideoSettings(Section):
 class OutputSettings(Section):
     """``output``: what is written, and how it is encoded."""
 
-    kinds: OutputKinds = setting(
-        ("key",),
-        "What to write, one file each.",
-    )
-    player: PlayerName | None = setting(
-        None,
-        "VR player to write for: sets kind, colour, codec and names.",
-    )
+    kinds: OutputKinds = setting(("key",), "What to write, one file each.")
+    player: PlayerName | None = setting(None, "VR player to write for: sets kind, colour, codec and names.")
     key_color: RgbColor = setting(
         RgbColor(120, 255, 155),
         'Colour behind people in key: "#78FF9B", 120,255,155 or a CSS name (a green screen is lime).',
     )
-    background: FilePath | None = setting(
-        None,
-        "Image or video behind people in replace.",
-    )
+    background: FilePath | None = setting(None, "Image or video behind people in replace.")
     mask_max_width: int | None = setting(
-        None,
-        "Maximum pixels across a mask; wider ones are shrunk; null keeps the size.",
-        ge=16,
-        le=65536,
+        None, "Maximum pixels across a mask; wider ones are shrunk; null keeps the size.", ge=16, le=65536
     )
     packed_fov_degrees: float | None = setting(
         None,
@@ -127,24 +106,13 @@ class OutputSettings(Section):
         RgbColor(255, 51, 102), "Tint over people in overlay; written as key_color."
     )
     overlay_opacity: float = setting(0.5, "Opacity of that tint.", ge=0, le=1)
-    codec: Literal["auto"] | Codec = setting(
-        "auto",
-        "Video codec; auto follows the file name and kind.",
-    )
-    speed: EncoderSpeed = setting(
-        "balanced",
-        "Encoding speed; sets each codec's CRF and preset.",
-    )
+    codec: Literal["auto"] | Codec = setting("auto", "Video codec; auto follows the file name and kind.")
+    speed: EncoderSpeed = setting("balanced", "Encoding speed; sets each codec's CRF and preset.")
     crf: int | None = setting(
-        None,
-        "Quality on the codec's scale, lower is better; null follows speed.",
-        ge=0,
-        le=63,
+        None, "Quality on the codec's scale, lower is better; null follows speed.", ge=0, le=63
     )
     preset: PresetName | None = setting(
-        None,
-        "Preset of the encoder, such as veryfast or 8; null follows speed.",
-        min_length=1,
+        None, "Preset of the encoder, such as veryfast or 8; null follows speed.", min_length=1
     )
     bit_depth: Literal["auto", 8, 10] = setting(
         "auto", "Bits per sample; auto keeps the input's where the codec can."
@@ -173,10 +141,7 @@ class EdgeSettings(Section):
         0.0, "Pixels of the output by which people grow; negative shrinks them.", ge=-256, le=256
     )
     feather_px: float = setting(
-        0.0,
-        "Blur of the edge: standard deviation of a Gaussian, in pixels of the output.",
-        ge=0,
-        le=256,
+        0.0, "Blur of the edge: standard deviation of a Gaussian, in pixels of the output.", ge=0, le=256
     )
     decontaminate: bool = setting(
         True, "Remove the old background's colour from soft edges; not in mask and overlay."

@@ -31,14 +31,10 @@ class TensorrtSettings(Section):
 
     precision: TensorrtPrecision = Field(default_factory=TensorrtPrecision)
     workspace_gb: float = setting(
-        4.0,
-        "Gigabytes (10^9 bytes) of scratch memory that TensorRT may use.",
-        gt=0,
-        le=1000,
+        4.0, "Gigabytes (10^9 bytes) of scratch memory that TensorRT may use.", gt=0, le=1000
     )
     cache_dir: FilePath | None = setting(
-        None,
-        "Folder of built TensorRT engines; null is below VITASCOPE_HOME.",
+        None, "Folder of built TensorRT engines; null is below VITASCOPE_HOME."
     )
 
 
@@ -89,12 +85,7 @@ class DecodeStage(Section):
 class PreprocessStage(Section):
     """``pipeline.stages.preprocess``."""
 
-    cuda_streams: int = setting(
-        4,
-        "CUDA streams that prepare the network's batches in turn.",
-        ge=1,
-        le=64,
-    )
+    cuda_streams: int = setting(4, "CUDA streams that prepare the network's batches in turn.", ge=1, le=64)
 
 
 class InferenceStage(Section):
@@ -109,10 +100,7 @@ class PostprocessStage(Section):
     """``pipeline.stages.postprocess``."""
 
     threads: ThreadCount = setting(
-        0,
-        "Threads that composite on the CPU; 0 or null is all cores.",
-        ge=0,
-        le=4096,
+        0, "Threads that composite on the CPU; 0 or null is all cores.", ge=0, le=4096
     )
 
 
@@ -143,10 +131,7 @@ class PipelineSettings(Section):
 class DataloaderSettings(Section):
     """``dataloader``: how frames cross from the CPU to the GPU."""
 
-    pin_memory: bool = setting(
-        True,
-        "Copy to and from the GPU through page-locked memory, which is faster.",
-    )
+    pin_memory: bool = setting(True, "Copy to and from the GPU through page-locked memory, which is faster.")
     persistent_workers: bool = setting(
         True, "Keep worker processes and their networks from one video to the next."
     )

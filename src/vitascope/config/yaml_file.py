@@ -214,7 +214,7 @@ def unknown_setting(key: str, *, source: str) -> ConfigError:
 def read_content(
     path: Path, *, label: str, most_bytes: int = MAX_FILE_BYTES, kind: str = "settings file"
 ) -> bytes:
-    """Read a settings file, as far as one may be long.
+    """Read a settings file, up to a maximum length.
 
     Args:
         path: The file.
@@ -269,7 +269,7 @@ def _composed(content: bytes, *, label: str) -> Iterator[tuple[yaml.SafeLoader, 
 
 
 def _entries(loader: yaml.SafeLoader, node: yaml.Node, prefix: str, *, label: str) -> Iterator[FileEntry]:
-    """Walk the mapping of a section; what lies under the key of a setting is its value, whatever it is."""
+    """Walk the mapping of a section; anything under the key of a setting is its value."""
     if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
         what = f"{prefix[:-1]!r} is a section and" if prefix else "a settings file"
         raise ConfigError(f"{label}:{node.start_mark.line + 1}: {what} holds settings as `name: value` lines")

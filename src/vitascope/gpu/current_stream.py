@@ -1,4 +1,4 @@
-"""The CUDA stream that a thread works on for a while, and the turn of whoever records one as a graph.
+"""The CUDA stream that a thread works on for a while, and the lock for recording one as a graph.
 
 CUDA graphs are recorded one at a time, and while one is, nothing makes a whole device wait.
 
@@ -27,7 +27,7 @@ RECORDING = threading.RLock()
 
 @contextmanager
 def on_cuda_stream(stream: Any) -> Iterator[Any]:
-    """Work on a ``cupy.cuda.Stream`` inside, and on the one that was current before again afterwards.
+    """Make a ``cupy.cuda.Stream`` current inside, and the previous one again afterwards.
 
     CuPy's own ``with stream`` goes back to the stream entered last: a thread that chose its stream by ``stream.use()``
     would be on the default stream then, ahead of what it has to wait for.
@@ -61,7 +61,7 @@ def recorded(record: Callable[[], T]) -> T:
         What ``record`` gives.
 
     Raises:
-        Exception: Of ``record``: no broken recording, or one that was broken again and again.
+        Exception: ``record`` failed by itself, or its recording was broken every time.
     """
     with RECORDING, _without_garbage_collection():
         for _ in range(_MOST_TRIES - 1):

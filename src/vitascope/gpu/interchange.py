@@ -92,7 +92,7 @@ def to_cupy(array: Any) -> Any:
     on CuPy's (DLPack sees to it).
 
     Raises:
-        MemoryLimitError: Of the page-locked memory so much is lent that nothing came back in time.
+        MemoryLimitError: Too much page-locked memory is lent, and none came back in time.
         DeviceMemoryError: The GPU has too little memory.
     """
     kind = kind_of(array)
@@ -102,14 +102,14 @@ def to_cupy(array: Any) -> Any:
 
     if lies_on_gpu(array):
         return cupy.from_dlpack(array.detach() if kind == "torch" else array)
-    # Imported here: the pool takes arrays of other libraries, too.
+    # Imported here: page-locked memory is of no use without a GPU.
     from vitascope.gpu.memory.pinned_pool import shared_pool
 
     return shared_pool(cupy.cuda.Device().id).upload(to_numpy(array), beside=False)
 
 
 def to_kind(array: Any, kind: ArrayKind, *, on_gpu: bool) -> Any:
-    """A NumPy or CuPy array as what ``kind`` and ``on_gpu`` say, without a copy where it is there already.
+    """Convert a NumPy or CuPy array to a kind and place, without a copy if it is there already.
 
     Args:
         array: NumPy or CuPy.

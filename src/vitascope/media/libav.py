@@ -157,7 +157,7 @@ def wrap_output_error(path: str | PathLike[str], doing: str) -> AbstractContextM
 
 
 def _output_reasons(path: str | PathLike[str], doing: str) -> dict[int, str]:
-    """The reasons; "no such file" of a folder that is there means that it takes no files (/proc), or lost one."""
+    """Put reasons in words: "no such file" in a folder that exists means that it takes no files (/proc) or lost one."""
     if isinstance(path, RemotePath):
         return _OUTPUT_REASONS
     target = Path(path).absolute()

@@ -28,7 +28,7 @@ from vitascope.errors import MissingDependencyError
 __all__ = ["RemotePath", "path_of", "remove_folder"]
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
-"""Two letters or more: ``C:`` is none."""
+"""Two letters or more: ``C:`` is a drive."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
 _STORES = frozenset({"abfs", "adl", "az", "gcs", "gs", "memory", "oss", "s3", "s3a"})
 """They have no folders, only names with slashes."""
@@ -184,7 +184,7 @@ class RemotePath(_Base):
         yield from (path for name in names if (path := self._named(name)) != self)
 
     def glob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # type: ignore[override]
-        """What lies in it by such names; nothing where it is not there."""
+        """List the files whose names match; empty if the folder does not exist."""
         if self.is_dir():
             yield from (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 

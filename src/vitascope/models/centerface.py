@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from vitascope.closing import Closing
 from vitascope.errors import ModelError
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 
@@ -36,12 +37,12 @@ class Face(NamedTuple):
     """0 to 1."""
 
 
-class CenterFace:
+class CenterFace(Closing):
     """Finds faces, on the CPU. A context manager; calls come from one thread at a time.
 
     Args:
         path: ``centerface.onnx``.
-        threads: Of the engine; 0 uses every core.
+        threads: Threads of the engine; 0 uses every core.
 
     Raises:
         ModelError: The file is not that network.

@@ -8,8 +8,7 @@ The file as it comes has one size of picture written into it, 1024 x 1024; other
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import cv2
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
+from vitascope.closing import Closing
 from vitascope.errors import ModelError
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 
@@ -29,12 +29,12 @@ of the work; 384 and 512 lost a pot and a cup."""
 _MEAN, _SPREAD = 128.0, 256.0
 
 
-class SalientObjects:
+class SalientObjects(Closing):
     """Finds what stands out of a picture, people or things, on the CPU. A context manager; one thread at a time.
 
     Args:
         path: ``isnet.onnx``.
-        threads: Of the engine; 0 uses every core.
+        threads: Threads of the engine; 0 uses every core.
 
     Raises:
         ModelError: The file is not that network.
@@ -49,22 +49,12 @@ class SalientObjects:
             raise ModelError(f"{path}: not ISNet: {error}") from error
         self._engine = OnnxRuntimeEngine(network.SerializeToString(), threads=threads, label="isnet")
 
-    def __enter__(self) -> Self:
-        """Use as a context manager that frees the engine."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Free the engine."""
-        self.close()
-
     def close(self) -> None:
         """Free the engine."""
         self._engine.close()
 
     def find(self, rgb: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """How much each pixel is a part of what stands out, float32 [H, W], 0..1.
+        """Estimate how salient each pixel is: float32 [H, W], 0..1.
 
         Args:
             rgb: uint8 [H, W, 3].

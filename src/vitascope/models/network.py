@@ -182,7 +182,7 @@ class SpatialState(NetworkState, Protocol):
         """Replace features by those of a state of the same pictures, in part.
 
         Args:
-            state: Of the same network.
+            state: A state of the same network.
             share: float32 [E, rows, columns], 0..1, in the host's memory: how much of the other's, by place.
 
         Raises:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from vitascope import __version__, errors
+from vitascope.closing import Closing
 from vitascope.gpu.pipeline.report import Measured
 from vitascope.gpu.profiling.nvml import GpuLimits, NvmlGpu
 from vitascope.gpu.profiling.utilisation import resident_bytes
@@ -55,7 +56,7 @@ class _Followed:
         self.found = found
 
 
-class JobCounts:
+class JobCounts(Closing):
     """Counters and gauges of one process: of its jobs, one after another, and of a live run beside. A context manager.
 
     Nothing is measured for it: each look reads the counters that a pipeline keeps anyway, on the thread of whoever
@@ -79,14 +80,6 @@ class JobCounts:
             self._past.count("vitascope_errors_total", 0, kind)
         self._add_gpus(gpus or {})
 
-    def __enter__(self) -> Self:
-        """Use as a context manager that lets go of the GPUs."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Release the GPUs."""
-        self.close()
-
     def close(self) -> None:
         """Release the GPUs."""
         with self._gpu_lock:
@@ -95,7 +88,7 @@ class JobCounts:
             gpu.close()
 
     def watch_gpus(self, numbers: Sequence[int]) -> None:
-        """Look at GPUs, too: each look then takes 40 ms for each of them, because PCIe is averaged.
+        """Include GPUs: each reading then takes 40 ms a GPU, because PCIe is averaged.
 
         Args:
             numbers: As CUDA counts them.
@@ -132,19 +125,19 @@ class JobCounts:
         self._begin("queue", lambda: queue_readings(queue))
 
     def queue_ended(self) -> None:
-        """The queue that was followed has ended."""
+        """Note that the followed queue ended."""
         with self._lock:
             self._keep("queue")
 
     def live_ended(self) -> None:
-        """The live run that was followed has ended, or one that failed before it could be; a job goes on."""
+        """Note that the followed live run ended, or failed before it could be followed; the job goes on."""
         with self._lock:
             self._keep("live")
 
     def job_ended(
         self, status: JobStatus, *, error: BaseException | None = None, damaged_frames: int = 0
     ) -> None:
-        """The job that was followed has ended, or one that failed before it could be.
+        """Note that the followed job ended, or failed before it could be followed.
 
         Args:
             status: How.

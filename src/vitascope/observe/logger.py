@@ -33,12 +33,12 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
         """Time a block.
 
         Args:
-            name: Of the timer; its durations are added up.
+            name: Name of the timer; its durations are added up.
         """
         return self.profiler.profile(name)
 
     def get_stats(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """What the timers measured, in seconds.
+        """Return what the timers measured, in seconds.
 
         Returns:
             ``{"timers": {name: {...}}}`` with ``count``, ``total``, ``mean``, ``min``, ``max``, and within 2.2 %

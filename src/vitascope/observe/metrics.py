@@ -28,7 +28,7 @@ __all__ = ["LOOPBACK", "Metrics", "MetricsServer", "live_metrics"]
 
 
 class Metrics(JobCounts):
-    """What ``JobCounts`` knows, for Prometheus. A context manager.
+    """Serves the figures of ``JobCounts`` to Prometheus. A context manager.
 
     Args:
         gpus: Looked at, too, by number; closed with it. See ``watch_gpus``.
@@ -72,7 +72,7 @@ def live_metrics(run: LiveRun, *, gpus: Mapping[int, NvmlGpu] | None = None) -> 
 
 
 class _Collector:
-    """What ``prometheus-client`` asks for families of samples."""
+    """The collector that ``prometheus-client`` asks for samples."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

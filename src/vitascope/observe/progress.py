@@ -110,7 +110,7 @@ class JobProgress:
         self.go_on(pipeline)
 
     def go_on(self, pipeline: Measured) -> None:
-        """Follow the pipeline that was shown last again, after ``clear``."""
+        """After ``clear``, follow the last pipeline again."""
         job = self._job
         task = self._progress.add_task(escaped(job.name), total=job.frame_count, pace="", load="")
         self._watched = pipeline, task
@@ -185,7 +185,7 @@ class JobProgress:
 
 
 class _Job(NamedTuple):
-    """What is followed where there is no terminal."""
+    """The job to follow where there is no terminal."""
 
     name: str
     frame_count: int | None

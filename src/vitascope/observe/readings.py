@@ -136,7 +136,7 @@ class Readings:
 
 
 class SinkFigures(Protocol):
-    """What a live sink did; ``media.sinks.outlet.OutletReport`` is one."""
+    """Figures of a live sink, such as ``media.sinks.outlet.OutletReport``."""
 
     @property
     def name(self) -> str:
@@ -160,7 +160,7 @@ class SinkFigures(Protocol):
 
 
 class PlaceFigures(Protocol):
-    """What was done at a place; ``segmentation.processes.hands.PlaceCounts`` is one."""
+    """Figures of one place of work, such as ``segmentation.processes.hands.PlaceCounts``."""
 
     busy: int
     """Pieces of work in hand."""

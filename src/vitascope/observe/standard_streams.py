@@ -46,7 +46,7 @@ class _Outliving(io.FileIO):
     _is_lost = False
 
     def write(self, data: Any, /) -> int:
-        """Write, or drop what nobody takes."""
+        """Write, or drop the text if its reader is gone."""
         try:
             return super().write(data)
         except OSError as error:

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from vitascope.closing import Closing
 from vitascope.errors import OutputError
 from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.observe.readings import Readings
@@ -89,7 +90,7 @@ class ScalarRecorder:
 
     Args:
         look: What is there now; ``JobCounts.look``.
-        folder: Of many runs: this one gets a folder in it, named after the time of day.
+        folder: A folder of many runs: this one gets a folder in it, named after the time of day.
         interval_seconds: Between two looks.
 
     Raises:
@@ -159,7 +160,7 @@ _DOUBLE, _TEXT, _FLOAT, _VARINT = 1, 2, 5, 0
 """Wire types."""
 
 
-class EventFile:
+class EventFile(Closing):
     """One event file, open. A context manager; what was written is on disk after each call.
 
     Args:
@@ -179,16 +180,6 @@ class EventFile:
         except OSError as error:
             raise self._failed(error) from error
         self._write(_number(1, began) + _field(3, _FILE_VERSION.encode()))
-
-    def __enter__(self) -> Self:
-        """Use as a context manager that closes the file."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the file."""
-        self.close()
 
     def close(self) -> None:
         """Close the file; nothing is left to write."""
@@ -224,7 +215,7 @@ class EventFile:
 
 
 def run_folder(folder: Path) -> Path:
-    """A folder for one run inside a folder of runs, named after the time of day; no such folder is there yet."""
+    """Name a new folder for one run inside a folder of runs, after the time of day."""
     name = time.strftime("%Y%m%d-%H%M%S")
     candidates = (folder / (name if n == 1 else f"{name}-{n}") for n in count(1))
     return next(path for path in candidates if not path.exists())

@@ -6,7 +6,7 @@
           newest               newest               newest
 
 Mattes and pictures are made by what makes those of videos (``jobs.open_job``); the loop around it is that of every live
-run (``media.live.loop``). A frame's pts is the moment of its capture.
+run (``media.live_loop``). A frame's pts is the moment of its capture.
 """
 
 from __future__ import annotations
@@ -30,12 +30,18 @@ from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.pipeline.stages import Stage
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
-from vitascope.media.live.loop import NEWEST, LiveLoop, PictureSource, RunControls, RunOptions
-from vitascope.media.live.report import RunReport, in_milliseconds
-from vitascope.media.planes import scale_alpha
+from vitascope.media.live_loop import (
+    NEWEST,
+    LiveLoop,
+    PictureSource,
+    RunControls,
+    RunOptions,
+    RunReport,
+    in_milliseconds,
+)
+from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of, rgb_of, scale_alpha
 from vitascope.media.reading.camera import Camera, CameraPicture, camera_named, is_camera
 from vitascope.media.reading.paced import PacedFilm
-from vitascope.media.rgb import RGB_VIDEO_COLOR, planes_of, rgb_of
 from vitascope.media.sinks.file import FileSink
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
 from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, Sink, SinkFormat, make_sink

@@ -100,7 +100,7 @@ def answered(
     """One item.
 
     Args:
-        group: Which list it belongs to.
+        group: The checklist it belongs to.
         question: As a statement that is hoped for.
         good: None if it cannot be told, or is not asked here.
         figure: What was measured, or why not.
@@ -346,7 +346,7 @@ _OTHERS_SHARE, _IDLE_SHARE = 0.2, 0.05
 
 
 def trouble_items(found: Measurements) -> Iterator[ChecklistItem]:
-    """What the guide says to check if something is wrong."""
+    """Items of the guide's troubleshooting checklist."""
     yield _half_precision(found)
     yield _batch_is_large_enough(found)
     yield _bottleneck_is_known(found)
@@ -390,7 +390,7 @@ def _batch_is_large_enough(found: Measurements) -> ChecklistItem:
 
 
 def _rate_count(cell: Cell) -> int:
-    """How many rates of whole batches a run gave; of fewer than it has batches its parts were cut inside them."""
+    """Count the rates of whole batches that a run gave; fewer than its batches if its parts were cut inside them."""
     row = cell.row("throughput")
     return 0 if row is None else min(row.n, cell.frames // cell.key.batch)
 
@@ -615,14 +615,14 @@ def _doubled(options: ChecklistOptions, video: Path, cell: Cell) -> Cell:
 
 
 def _suite(named: Path | None) -> BenchResults | None:
-    """What ``bench run`` wrote; None if nothing was named, and nothing lies where it writes by itself."""
+    """Results of ``bench run``: the file that was named, else its default one; None if that does not exist."""
     if named is None and not _DEFAULT_RESULTS.exists():
         return None
     return load_results(named or _DEFAULT_RESULTS)
 
 
 def _layout(video: Path | None, loaded: LoadedSettings) -> str:
-    """How two eyes share the frame, and what says so; empty for a flat video."""
+    """Name the stereo layout and what it was detected by; empty for a flat video."""
     if video is None:
         return ""
     found = vr_of(probe(video), loaded.settings.video)
@@ -643,7 +643,7 @@ def _newest_tuning(cell: Cell) -> Mapping[str, Any] | None:
 def _not_in_use(
     change: Mapping[str, Any], options: ChecklistOptions, loaded: LoadedSettings
 ) -> Iterator[tuple[str, Any]]:
-    """What a tuner found and the settings do not have."""
+    """List values that a tuner found and the settings do not have."""
     for key, value in change.items():
         wanted = load_settings(
             profile=options.profile,

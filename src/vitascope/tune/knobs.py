@@ -185,12 +185,12 @@ def preset_values(name: str) -> dict[str, Any]:
 
 
 def preset_for(device: Device, *, width: int, height: int) -> str | None:
-    """The preset of the GPU that computes and the nearest size; None if no GPU does, or none is like it.
+    """The preset for this GPU and the nearest size; None on a CPU, or if no preset fits the GPU.
 
     Args:
         device: What computes.
-        width: Of the video, in pixels.
-        height: Of the video.
+        width: Width of the video, in pixels.
+        height: Height of the video.
     """
     if device.kind != "cuda":
         return None

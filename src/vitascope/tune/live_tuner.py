@@ -51,7 +51,7 @@ def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) 
     Args:
         loaded: Settings of the run, and where they came from.
         size: (width, height) of the animated picture with these settings.
-        animator: Which one they take.
+        animator: The animator that they take.
     """
     now = loaded.settings
     longest = max(size)
@@ -68,7 +68,7 @@ def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) 
 
 
 def batch_sizes(loaded: LoadedSettings) -> tuple[int, ...]:
-    """The batches of LivePortrait to try in videos: those in the range that was set, none where it is one number."""
+    """Batch sizes of LivePortrait to try in videos: those in the range that was set; none if it is one number."""
     if not loaded.origin(_BATCH).explicit:
         return _BATCHES
     wanted = loaded.settings.animation.batch_size
@@ -80,7 +80,7 @@ def kept_quality(values: Mapping[str, Any], now: Settings, *, size: tuple[int, i
     """Quality with some settings changed: the product of 1 minus what each costs, 0..1.
 
     Args:
-        values: Of a cell of ``live_knobs``, by key.
+        values: The values of a cell of ``live_knobs``, by key.
         now: The settings as they are.
         size: (width, height) of the animated picture with them.
     """
@@ -124,7 +124,7 @@ class LiveTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTuned(TunedSettings):
-    """What the tuner found; ``network`` is the animator, and the size of its pictures with the settings as they are."""
+    """The tuner's result; ``network`` is the animator, and the size of its pictures with the settings as they are."""
 
     target: LiveTarget
     knobs: tuple[Knob, ...]
@@ -168,7 +168,7 @@ class LiveTuner:
             to follow.
         store: Where the tracker's model lies.
         folder: For that video.
-        seconds: Of measuring, all trials together.
+        seconds: Duration of measuring, all trials together.
         command: What searches again, as it is typed.
         on_trial: Called with each trial and how many may come.
 
@@ -327,7 +327,7 @@ class LiveTuner:
         return Measured(100 * reached * kept, {"fps": fps, "latency_ms": latency_ms})
 
     def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured]:
-        """Settings as they are and those that were found, in turns: whatever slows the machine slows both."""
+        """Measure old and new settings in turns, so that what slows the machine slows both."""
         old, new = in_turns(self._measure, values, turns=_COMPARISONS)
         for which, runs in (("as they are", old), ("that were found", new)):
             failed = next((one for one in runs if one.failure), None)

@@ -147,7 +147,7 @@ class ClipTrials:
         return replace(shown, run_seconds=perf_counter() - began)
 
     def measure(self, values: Mapping[str, Any]) -> Measured:
-        """Run with some settings chosen. What does not run with them is a failure; what cannot be read is an error.
+        """Run with some settings chosen. Settings that do not run are a failure, an unreadable clip is an error.
 
         A batch that did not fit and was made smaller is a failure, too, but not of the settings as they are.
 
@@ -195,7 +195,7 @@ class ClipTrials:
         return run, shown
 
     def _stretch(self, frames: int) -> dict[str, Any]:
-        """Where to stop, so that about so many frames are run."""
+        """The setting that ends a run after about this many frames."""
         end = self._begin + (frames - 0.5) / float(self.info.average_frame_rate)
         return {"video.end_seconds": end if self._end is None else min(end, self._end)}
 
@@ -294,7 +294,7 @@ _LONGEST_SECONDS = 86_400
 
 
 def turns(run_seconds: float) -> int:
-    """How often the new settings and the old ones are compared at the end."""
+    """Number of final comparisons between new and old settings."""
     return min(_SLOW_TURNS, _TURNS) if run_seconds > _SLOW_SECONDS else _TURNS
 
 
@@ -318,8 +318,8 @@ class SearchTime:
         """Refuse a time in which not even one trial could be made and compared.
 
         Args:
-            run_seconds: Of one run, as far as is known.
-            runs: That are needed before the first trial.
+            run_seconds: Duration of one run, as far as is known.
+            runs: Runs that are needed before the first trial.
 
         Raises:
             UsageError: The time is too short.
@@ -371,7 +371,7 @@ class Target:
 
     @classmethod
     def of(cls, loaded: LoadedSettings) -> Self:
-        """What ``performance`` says, where the user set it: a profile's values are for live runs."""
+        """Read the target from ``performance``, where the user set it: a profile's values are for live runs."""
         performance = loaded.settings.performance
         return cls(
             fps=performance.target_fps if loaded.origin("performance.target_fps").explicit else None,
@@ -396,7 +396,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned(TunedSettings):
-    """What a tuner found; ``network`` made the mattes."""
+    """A tuner's result; ``network`` made the mattes."""
 
     target: Target
     shown: Shown
@@ -459,7 +459,7 @@ class Tuner:
         clip: The video.
         subject: How to speak of the clip; a search over another one is not resumed.
         target: What is wanted.
-        seconds: Of one trial, about.
+        seconds: Duration of one trial, about.
         most_trials: Most trials; never more than a fifth of the combinations, or 14.
         most_seconds: About how long all of it may take, the comparison at the end included. None: as long as the
             trials take.
@@ -646,7 +646,7 @@ class Tuner:
         ).cell
 
     def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured, bool]:
-        """Settings as they are and those that were found, in turns: whatever slows the machine slows both.
+        """Measure old and new settings in turns, so that what slows the machine slows both.
 
         Returns:
             The medians of both, and whether what was found is faster: by enough, and in every turn.
@@ -723,7 +723,7 @@ def auto_tune(source: SettingsSource, video: Path) -> AutoTuned:
 
     Args:
         source: Where the settings of the job come from.
-        video: Of several the first.
+        video: The first of several.
 
     Raises:
         ConfigError: As ``load_settings``.

@@ -53,7 +53,7 @@ _JITTER = 1e-8
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How the covariance falls off."""
+    """Shape of the covariance over distance."""
 
     lengths: tuple[float, ...]
     """For each knob, the length over which results stay alike; its whole range is 1."""
@@ -270,7 +270,7 @@ class SearchResult:
 def in_turns(
     measure: Callable[[Mapping[str, Any]], Measured], values: Mapping[str, Any], *, turns: int
 ) -> tuple[list[Measured], list[Measured]]:
-    """Measure settings as they are and those that were found in turns: whatever slows the machine slows both.
+    """Measure old and new settings in turns, so that what slows the machine slows both.
 
     Args:
         measure: Measures settings that are changed.
@@ -389,8 +389,8 @@ class GridSearch:
         limits: What a cell must keep.
         start: The cell that is measured first: what is used today, or a guess.
         most_trials: Most measurements; a fifth of the cells when omitted.
-        unit: Of the score, for explanations.
-        seed: Of the cells that are spread over the grid at first.
+        unit: Unit of the score, for explanations.
+        seed: Random seed of the cells that are spread over the grid at first.
         state: Where trials are kept while the search runs, so that another one can go on; nowhere when omitted.
         subject: What is measured, in words; a state of another subject is refused.
         resume: Go on from ``state`` where it exists.
@@ -450,7 +450,7 @@ class GridSearch:
         )
 
     def ran_elsewhere(self, values: Mapping[str, Any]) -> tuple[Measured, ...]:
-        """What ran of settings that are known to differ from ``values``: what ``auto`` stands for is not."""
+        """Keep the trials whose settings are known to differ from ``values``; what ``auto`` stands for is not known."""
         known = {knob.key: values[knob.key] for knob in self.knobs if values[knob.key] in knob.values}
         return tuple(
             trial.measured
@@ -663,7 +663,7 @@ class GridSearch:
         return min(max(round(self.most_trials * _CONFIRM_SHARE), 1), 4) if self.most_trials >= 8 else 0
 
     def _confirm(self) -> tuple[Cell, str] | None:
-        """The cell among the best that was measured least, once more."""
+        """Measure again, among the best cells, the one that was measured least."""
         self._ended = self._ended or f"{self.most_trials} trials were allowed"
         again = [trial for trial in self.trials if trial.why.startswith("again")]
         if len(again) >= self._confirming():

@@ -114,7 +114,7 @@ def reason(effect: Effect, *, unit: str = "fps") -> str:
 
     Args:
         effect: What the search learnt of it.
-        unit: Of the search's scores.
+        unit: Unit of the search's scores.
     """
     parts = [
         f"{'null' if value is None else value}: {score:.3g} {unit}"

@@ -14,7 +14,7 @@ from vitascope.animation.live.session import LiveOptions
 from vitascope.errors import OutputError, PipelineError
 from vitascope.gpu.profiling.pipeline_profile import profiled_stages
 from vitascope.gpu.profiling.profiler import Profiler
-from vitascope.media.live.report import LiveFigures
+from vitascope.media.live_loop import LiveFigures
 from vitascope.media.sinks.sink import LivePicture, NullSink
 
 
@@ -28,7 +28,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 def test_a_stage_that_hangs_is_given_up_after_the_run_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitascope.media.live.loop._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("vitascope.media.live_loop._STOP_SECONDS", 0.1)
     live = Live(options=LiveOptions(ending_seconds=0.1))
     may_go_on = threading.Event()
     monkeypatch.setattr(live.parts, "track", lambda rgb, *, pts_seconds: may_go_on.wait(20))
@@ -47,7 +47,7 @@ def test_a_stage_that_hangs_is_given_up_after_the_run_was_stopped(monkeypatch: p
 
 
 def test_a_camera_that_hangs_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitascope.media.live.loop._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("vitascope.media.live_loop._STOP_SECONDS", 0.1)
     live = Live(options=LiveOptions(ending_seconds=0.1))
     hangs, may_go_on = threading.Event(), threading.Event()
 

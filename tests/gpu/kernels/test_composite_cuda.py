@@ -23,7 +23,7 @@ from vitascope.gpu.kernels.composite import (
     render_alpha,
     tint,
 )
-from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Tint
+from vitascope.gpu.kernels.composite_launch import MatteOnly, OnColor, OnFrame, Tint
 from vitascope.gpu.kernels.foreground import decontaminate
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region

@@ -13,8 +13,7 @@ from pictures import random_frame
 from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels import composite_launch as composite_cuda
 from vitascope.gpu.kernels.composite import render
-from vitascope.gpu.kernels.composite_launch import LaunchPlans
-from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Tint
+from vitascope.gpu.kernels.composite_launch import LaunchPlans, MatteOnly, OnColor, OnFrame, Tint
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region
 

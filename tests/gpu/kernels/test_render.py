@@ -6,7 +6,7 @@ import pytest
 from pictures import FORMATS, random_frame, semi_planar_twin
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.composite import matte_frame, over_color, over_frame, render, render_alpha, tint
-from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Tint
+from vitascope.gpu.kernels.composite_launch import MatteOnly, OnColor, OnFrame, Tint
 from vitascope.gpu.kernels.foreground import decontaminate
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region, cut, each_eye

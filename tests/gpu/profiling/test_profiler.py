@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitascope.gpu import Profiler
-from vitascope.gpu.profiling.span_tree import OTHERS
+from vitascope.gpu.profiling.profiler import OTHERS
 
 
 def rows_of(profiler):

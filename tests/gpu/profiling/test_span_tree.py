@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitascope.gpu.pipeline.report import LatencyHistogram
-from vitascope.gpu.profiling.span_tree import SpanNode, merge_stats
+from vitascope.gpu.profiling.profiler import SpanNode, merge_stats
 
 durations = st.lists(st.integers(0, 10**13), max_size=60)
 

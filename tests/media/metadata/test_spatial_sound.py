@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from vitascope.media.metadata.mp4_boxes import Box, full_box, read_moov, rewrite_moov, sample_entry
-from vitascope.media.metadata.spatial_sound import read_spatial_sound, write_spatial_sound
+from vitascope.media.metadata.spherical import read_spatial_sound, write_spatial_sound
 from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.writing.encoder_setup import PictureSetup
 from vitascope.media.writing.encoding import choose_encoding

@@ -11,8 +11,7 @@ import pytest
 
 from clips import write_large_png
 from vitascope.errors import InputError
-from vitascope.media.reading.image_header import LARGEST_SIDE, declared_size, is_too_large
-from vitascope.media.reading.images import picture_size
+from vitascope.media.reading.images import LARGEST_SIDE, declared_size, is_too_large, picture_size
 from vitascope.media.reading.reader import open_video, probe
 
 

@@ -13,8 +13,7 @@ import pytest
 from written_films import decode, encode, make_frame, make_info, plane
 
 from vitascope.frames import ColorSpec
-from vitascope.media.metadata.color_tags import HdrMetadata
-from vitascope.media.metadata.hdr import read_hdr
+from vitascope.media.metadata.color_tags import HdrMetadata, read_hdr
 from vitascope.media.reading.reader import probe
 from vitascope.media.writing.encoding import choose_encoding
 

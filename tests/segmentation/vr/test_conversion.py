@@ -15,7 +15,7 @@ from clips import write_clip
 from vitascope.config import VideoSettings
 from vitascope.errors import CorruptInputError, InputError, OutputError, UsageError
 from vitascope.frames import Projection, StereoLayout
-from vitascope.media.metadata.hdr import read_hdr
+from vitascope.media.metadata.color_tags import read_hdr
 from vitascope.media.metadata.spherical import (
     SphericalMetadata,
     read_spherical,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vitascope.media.live.loop import PictureSource
+from vitascope.media.live_loop import PictureSource
 from vitascope.media.reading.camera import CameraPicture
 
 __all__ = ["Capped"]

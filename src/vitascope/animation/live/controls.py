@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeVar
 
-from vitascope.media.live.loop import RunControls
+from vitascope.media.live_loop import RunControls
 
 __all__ = ["KEYS", "Background", "Controls", "LiveState", "keys_in_words"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitascope.gpu.profiling.utilisation import Utilisation
-from vitascope.media.live.report import RunReport, in_milliseconds
+from vitascope.media.live_loop import RunReport, in_milliseconds
 
 __all__ = ["LiveReport", "summarise_live", "verdict"]
 

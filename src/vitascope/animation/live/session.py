@@ -25,7 +25,7 @@ from vitascope.animation.motion_file import MotionWriter
 from vitascope.gpu.pipeline.stages import Map, Stage
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.gpu.toolkit.temporal import change
-from vitascope.media.live.loop import NEWEST, LiveLoop, PictureSource, RunOptions
+from vitascope.media.live_loop import NEWEST, LiveLoop, PictureSource, RunOptions
 from vitascope.media.reading.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture

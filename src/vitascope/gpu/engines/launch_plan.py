@@ -159,7 +159,7 @@ class LaunchPlan(Generic[KernelT]):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any], kernels: Sequence[KernelT]) -> LaunchPlan[KernelT]:
-        """What ``to_json`` gave.
+        """Read what ``to_json`` wrote.
 
         Raises:
             ValueError, TypeError, KeyError: The document is not a plan's.
@@ -191,7 +191,7 @@ class PlanRecorder(Generic[KernelT]):
         self._outputs: dict[str, Array] = {}
 
     def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
-        """An array that is there before the first launch."""
+        """Add an array that exists before the first launch."""
         made = self._inputs[name] = self.empty(shape, dtype)
         made._block.is_input = True
         return made
@@ -228,7 +228,7 @@ class PlanRecorder(Generic[KernelT]):
         self._launches.append((number, _triple([*grid, 1, 1][:3]), tuple(arguments)))
 
     def plan(self) -> LaunchPlan[KernelT]:
-        """Everything that was noted, with a place for each array."""
+        """Build the plan of all that was recorded, with a place for each array."""
         size = self._place_blocks()
 
         def argument(given: Array | int) -> Argument:

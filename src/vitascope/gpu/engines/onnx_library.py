@@ -1,6 +1,6 @@
 """ONNX Runtime as it is used here: loaded when it is first needed, and with its telemetry off.
 
-From 1.32 on, ONNX Runtime for Linux, too, writes a device id and events into the user's cache folder and sends them to
+From 1.32 on, also on Linux, ONNX Runtime writes a device id and events into the user's cache folder and sends them to
 its vendor. The variable must be set before the library is loaded, so every module takes ``ort`` from here. Whoever sets
 ``ORT_DISABLE_TELEMETRY=0`` has chosen otherwise.
 """
@@ -26,7 +26,7 @@ def _library() -> Any:
 
 
 class _OnFirstUse:
-    """The module ``onnxruntime``: a run on fused kernels, which needs none of it, does not wait for it."""
+    """The module ``onnxruntime``, loaded on first use: a run on fused kernels never needs it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_library(), name)

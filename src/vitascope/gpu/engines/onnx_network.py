@@ -108,13 +108,13 @@ def low_precision_of(network: bytes) -> Literal["int8", "fp16"] | None:
 
 
 def kept_shapes(network: bytes) -> dict[str, ShapeRange]:
-    """The sizes that ``with_kept_shapes`` kept; empty if there are none."""
+    """Read the sizes that ``with_kept_shapes`` kept; empty if there are none."""
     texts = [one.value for one in load_network(network).metadata_props if one.key == _KEY]
     return shapes_from_json(texts[0]) if texts else {}
 
 
 Calibration = Mapping[str, npt.NDArray[np.floating[Any]]]
-"""For each input, pictures (or whatever it takes) of typical use, along the first axis."""
+"""For each input, typical values (such as pictures) along the first axis."""
 
 
 def with_precision(

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vitascope.closing import Closing
 from vitascope.device import available_cores
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.gpu.current_stream import on_cuda_stream
@@ -438,7 +439,7 @@ NUMPY_DTYPES: dict[str, type[np.generic]] = {
 """ONNX Runtime's names of the element types that engines here compute with."""
 
 
-class OnnxRuntimeEngine:
+class OnnxRuntimeEngine(Closing):
     """One ONNX network under ONNX Runtime: the runtime's engine, whose face in the toolkit is ``OnnxEngine``.
 
     On the CPU it takes and gives NumPy arrays. On a GPU it takes and gives CuPy arrays, computes on one stream of its
@@ -594,14 +595,6 @@ class OnnxRuntimeEngine:
         if self._bound is not None and self._session is not None:
             self._stream.synchronize()
         self._session = self._bound = None
-
-    def __enter__(self) -> OnnxRuntimeEngine:
-        """Use as a context manager that closes the engine."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the engine."""
-        self.close()
 
 
 def _create(directory: Path, label: str) -> None:

@@ -59,7 +59,7 @@ class PlanStore:
         self._folder, self._label, self._key, self._on_note = folder, label, tuple(key), on_note
 
     def load(self, sizes: Sequence[int]) -> StoredPlan | None:
-        """The kept plan of some sizes; None when there is none that fits."""
+        """Load the kept plan of some sizes; None if none fits."""
         path = self._path(sizes)
         if path is None or not path.exists():
             return None
@@ -129,7 +129,7 @@ class PlanStore:
         return content
 
     def _write(self, content: bytes, suffix: str) -> str:
-        """Write under the content's own name; what is there already is left."""
+        """Write a file named after its content; an existing one is left alone."""
         assert self._folder is not None  # keep() saw to it
         checksum = _checksum(content)
         path = self._folder / f"{checksum}{suffix}"

@@ -59,7 +59,7 @@ class Candidate(Generic[OpenedT]):
 
 @dataclass(frozen=True)
 class Chosen(Generic[OpenedT]):
-    """The engine that was taken, and why."""
+    """The engine that was chosen, and why."""
 
     engine: OpenedT
     name: str

@@ -216,7 +216,7 @@ def host_runner(engine: Engine) -> Runner:
 
 
 def _load(path: Path, about: Mapping[str, Any]) -> Verdict | None:
-    """A kept verdict; None when there is none. A file that is not one about this is removed."""
+    """Load a kept verdict; None if there is none. A file with anything else is removed."""
     try:
         content = json.loads(path.read_bytes())
     except OSError:

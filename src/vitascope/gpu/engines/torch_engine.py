@@ -10,7 +10,7 @@ a CUDA graph unless said otherwise; ``benchmarks/rvm_cuda.py`` measures it again
   sixteen, at each start of the program and for each shape: more than a short video takes to matte.
 * ``aot``: the same code from an AOTInductor package on disk. The first run compiles as long; later ones load it.
 
-So the default is ``eager``, and the compiled modes pay for networks that nobody fused by hand.
+So the default is ``eager``, and the compiled modes pay for networks that were not fused by hand.
 
 Compiled packages (AOTInductor ``.pt2``) on disk: built once, found again, rebuilt when they no longer fit.
 
@@ -40,6 +40,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitascope.closing import Closing
 from vitascope.errors import EngineError, VitascopeError
 from vitascope.file_lock import write_atomically
 from vitascope.gpu.current_stream import RECORDING, recorded
@@ -301,7 +302,7 @@ _Call = Callable[..., tuple[Tensor, ...]]
 _MOST_RECOMPILES = 1024
 
 
-class TorchEngine:
+class TorchEngine(Closing):
     """One PyTorch network.
 
     Every shape that is met gets a plan of its own: the compiled code, and on a GPU a CUDA graph with its buffers. The
@@ -489,14 +490,6 @@ class TorchEngine:
             plan.close()
         self._plans.clear()
         self._module = self._exported = None
-
-    def __enter__(self) -> TorchEngine:
-        """Use as a context manager that closes the engine."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the engine."""
-        self.close()
 
     def _plan(self, inputs: Sequence[Tensor]) -> _Plan:
         if self._module is None:

@@ -170,7 +170,7 @@ def trace_module(
             Not changed.
         ranges: Sizes of the inputs by the names that the engine shall know them by.
         device: Where the copy lies.
-        dtype: Of the inputs; that of the weights when omitted.
+        dtype: Element type of the inputs; that of the weights when omitted.
         computes: False runs it on PyTorch's device ``meta``, which knows shapes and no values, for modules of an
             arithmetic that takes minutes here: FP16 on a CPU.
 

@@ -1,4 +1,4 @@
-"""Triton kernels as machine code: compiled without a GPU and without PyTorch, for whoever launches them."""
+"""Triton kernels as machine code: compiled without a GPU and without PyTorch, and launched elsewhere."""
 
 from __future__ import annotations
 

@@ -51,6 +51,7 @@ from typing import Any
 
 import numpy as np
 
+from vitascope.closing import Closing
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.file_lock import write_atomically
 from vitascope.gpu.engines.engine import EngineSpec, Precision, ShapeRange, Tensor, TensorSpec
@@ -207,7 +208,7 @@ def new_error_log(trt: Any) -> Any:
     return type("ErrorLog", (trt.ILogger,), {"__init__": construct, "log": log})()
 
 
-class TrtPlan:
+class TrtPlan(Closing):
     """One ONNX network under TensorRT. Not yet run on hardware.
 
     Building takes seconds to minutes; with ``cache_dir`` it happens once for each network, sizes, arithmetic, GPU and
@@ -372,14 +373,6 @@ class TrtPlan:
         self._context = None
         self._engine = None
         self._runtime = None
-
-    def __enter__(self) -> TrtPlan:
-        """Use as a context manager that closes the engine."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the engine."""
-        self.close()
 
     # --- building ---------------------------------------------------------------------------------------------------
 

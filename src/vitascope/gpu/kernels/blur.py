@@ -56,7 +56,7 @@ def plan_blur(shape: tuple[int, ...], sigma_x: float, sigma_y: float) -> BlurPla
 
 
 def blur_without(plane: Plane, weight: Plane, sigma_x: float, sigma_y: float) -> Plane:
-    """The blur of what is background, as far as the background reaches.
+    """Blur the background alone, up to its edge.
 
     Runs where the plane is: NumPy on the CPU; CuPy on the GPU, ordered on the current stream, with no float
     intermediate of the plane's own size. Borders repeat.

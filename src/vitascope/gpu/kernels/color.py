@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, YuvFormat
-from vitascope.gpu.kernels.composite_paint import Rgb
 
 __all__ = [
     "LUMA_WEIGHTS",
     "Codes",
+    "Rgb",
     "alpha_dtype",
     "alpha_peak",
     "color_codes",
@@ -26,6 +26,9 @@ __all__ = [
     "yuv_from_rgb",
 ]
 
+
+Rgb = tuple[int, int, int]
+"""Gamma-encoded red, green and blue, 0..255."""
 
 Affine = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 

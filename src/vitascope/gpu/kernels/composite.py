@@ -23,8 +23,17 @@ import numpy.typing as npt
 
 from vitascope.frames import PIXEL_FORMATS, Frame, Plane, Rotation
 from vitascope.gpu.kernels.blur import blur_without
-from vitascope.gpu.kernels.color import Codes, alpha_peak, color_codes, matte_color, matte_levels
-from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Rgb, Tint
+from vitascope.gpu.kernels.color import Codes, Rgb, alpha_peak, color_codes, matte_color, matte_levels
+from vitascope.gpu.kernels.composite_launch import (
+    Coefficients,
+    MatteOnly,
+    OnColor,
+    OnFrame,
+    Paint,
+    Tint,
+    chroma_weights_on_gpu,
+    paint_on_gpu,
+)
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.foreground import decontaminate as take_foreground
 from vitascope.gpu.kernels.guided import refine_alpha
@@ -85,9 +94,6 @@ def render(
     if decontaminate and gain.shape[1] != 4:
         raise ValueError(f"gain is {gain.shape}, expected [eyes, 4, height, width] to decontaminate")
     if is_on_gpu(frame.planes[0]) and all(is_whole_blocks(region, frame) for region in regions):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_launch import Coefficients, paint_on_gpu
-
         coefficients = Coefficients(gain, offset, rotation_degrees)
         return paint_on_gpu(frame, regions, coefficients, paint, decontaminates=decontaminate, planar=planar)
     alpha = refine_alpha(
@@ -126,9 +132,6 @@ def render_alpha(
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if is_on_gpu(frame.planes[0]):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_launch import paint_on_gpu
-
         # A seam inside a chroma block cannot be told apart in chroma: such a frame is painted as a whole.
         apart = all(is_whole_blocks(region, frame) for region in regions)
         eyes = regions if apart else [Region(0, 0, frame.width, frame.height)]
@@ -153,9 +156,6 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
         A frame of the same format and moment.
     """
     if is_on_gpu(frame.planes[0]):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_launch import paint_on_gpu
-
         return paint_on_gpu(frame, [_whole(frame)], alpha, OnColor(rgb))
     codes = color_codes(rgb, frame.color, frame.format)
     slots = _slots(frame)
@@ -184,9 +184,6 @@ def over_frame(frame: Frame, alpha: Plane, background: Frame) -> Frame:
     if background.format != frame.format or background.planes[0].shape != frame.planes[0].shape:
         raise ValueError(f"background is {background!r}, expected the size and format of {frame!r}")
     if is_on_gpu(frame.planes[0]):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_launch import paint_on_gpu
-
         return paint_on_gpu(frame, [_whole(frame)], alpha, OnFrame(background))
     weights = _weights(frame, alpha)
     return frame.with_planes(
@@ -207,9 +204,6 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
         opacity: 0 leaves the picture alone, 1 paints the person over.
     """
     if is_on_gpu(frame.planes[0]):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_launch import paint_on_gpu
-
         return paint_on_gpu(frame, [_whole(frame)], alpha, Tint(rgb, opacity))
     peak = alpha_peak(alpha)
     depth = cv2.CV_8U if peak == 255 else cv2.CV_16U
@@ -218,7 +212,7 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
 
 
 def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Frame:
-    """Black where nobody is near, so that nothing that was cut out hides under a transparent alpha plane.
+    """Paint black away from people, so that nothing that was cut out hides under a transparent alpha plane.
 
     A margin keeps its colour, so that scaling or a softer edge later finds no black fringe.
 
@@ -262,9 +256,6 @@ def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int 
     """
     depth = bit_depth or min(frame.format.bit_depth, 10)
     if is_on_gpu(alpha):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_launch import paint_on_gpu
-
         return paint_on_gpu(frame, [_whole(frame)], alpha, MatteOnly(full_range, depth), planar=True)
     fmt = PIXEL_FORMATS["yuv420p" if depth == 8 else "yuv420p10le"]
     color = matte_color(frame.color, full_range=full_range)
@@ -325,7 +316,7 @@ def _whole(frame: Frame) -> Region:
 
 
 def _occupied(frame: Frame, alpha: Plane) -> Region | None:
-    """The smallest rectangle of whole chroma blocks outside which alpha has no say; None if there is nobody.
+    """The smallest rectangle of whole chroma blocks that holds all alpha; None if the matte is empty.
 
     People fill a small part of most frames: what lies outside needs no arithmetic.
     """
@@ -353,9 +344,6 @@ def _weights(frame: Frame, alpha: Plane) -> tuple[Plane, ...]:
     On the GPU one plane serves both channels.
     """
     if is_on_gpu(alpha):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_launch import chroma_weights_on_gpu
-
         return alpha, chroma_weights_on_gpu(frame, alpha)
     chroma = downsample_to_chroma(alpha, frame.format, frame.color)
     if chroma is not alpha:
@@ -408,7 +396,7 @@ def _over_plane(plane: Plane, weight: Plane, behind: Plane, sample_shift: int) -
 
 
 def _whole_codes(plane: Plane, sample_shift: int) -> Plane:
-    """Rounded to codes: of a shifted word (P010) the low bits must stay 0, for whoever shifts it back."""
+    """Round to codes. The low bits of a shifted word (P010) stay 0, as its readers expect."""
     if sample_shift == 0:
         return plane
     rounded: Plane = (

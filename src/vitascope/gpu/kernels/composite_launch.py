@@ -1,7 +1,5 @@
 """Launch of ``composite.cu``: one pass over a picture whatever is painted, and memory for the results.
 
-Launches of ``composite.cu`` that differ in pointers alone: described once, then patched from frame to frame.
-
 Filling in the job takes longer than the kernel. Frames of one video differ only in where their planes lie, so the job
 of the first is kept, with what each of its pointers is relative to.
 """
@@ -18,6 +16,7 @@ import numpy as np
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import (
+    Rgb,
     alpha_dtype,
     color_codes,
     grey_bounds,
@@ -26,7 +25,6 @@ from vitascope.gpu.kernels.color import (
     rgb_from_yuv,
     yuv_from_rgb,
 )
-from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Tint
 from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
@@ -45,6 +43,11 @@ __all__ = [
     "JobArrays",
     "Launch",
     "LaunchPlans",
+    "MatteOnly",
+    "OnColor",
+    "OnFrame",
+    "Paint",
+    "Tint",
     "array_layout",
     "chroma_weights_on_gpu",
     "color_parameters",
@@ -57,6 +60,43 @@ __all__ = [
     "set_behind",
 ]
 
+
+@dataclass(frozen=True, slots=True)
+class OnColor:
+    """The person on one colour; black is a cutout."""
+
+    rgb: Rgb
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnFrame:
+    """The person on another picture."""
+
+    background: Frame
+    """A picture of the frame's size, format and colour, on its device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tint:
+    """The picture with the person tinted: for judging a matte by eye."""
+
+    rgb: Rgb
+    opacity: float
+    """0 leaves the picture alone, 1 paints the person over."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatteOnly:
+    """Alpha as a grey picture: black is background, white is person."""
+
+    full_range: bool
+    """True writes codes 0..peak (lossless files), False 16..235 and their 10-bit equals (players)."""
+    bit_depth: int | None = None
+    """8 or 10; the frame's own (at most 10) when None."""
+
+
+Paint = OnColor | OnFrame | Tint | MatteOnly
+"""What stands around a person."""
 
 MAX_EYES = 2
 
@@ -203,7 +243,7 @@ _PARAMETER = np.dtype((np.void, JOB.itemsize))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobArrays:
-    """The CuPy arrays that a job points into; None if it has none."""
+    """The CuPy arrays that a job points into; None for those it lacks."""
 
     luma: Any
     chroma: Any
@@ -253,7 +293,7 @@ class LaunchPlans:
 
         Args:
             key: All that the job holds but pointers; equal keys have arrays of equal layout.
-            arrays: Of this frame.
+            arrays: The arrays of this frame.
             describe: Describes the launch of this frame, pointers included.
         """
         plan = self._plans.get(key)
@@ -272,7 +312,7 @@ class LaunchPlans:
 
 
 def array_layout(array: Any) -> Hashable:
-    """What a kernel's code and job depend on in an array: everything but its address."""
+    """Everything of an array that a kernel's code and job depend on: all but its address."""
     return None if array is None else (array.shape, array.strides, array.dtype.char, array.data.ptr % 16)
 
 
@@ -457,12 +497,12 @@ def _launch(
         frame.format,
         frame.color,
         tuple(regions),
-        # A background is told by its layout; every other paint is its own description.
+        # A background is identified by its layout; every other paint is its own description.
         (behind.format, behind.width, behind.height) if behind is not None else paint,
         None if coefficients is None else coefficients.rotation_degrees,
         (made_depth, made_shift, len(made), planar, decontaminates),
         current_device(),
-        # What is made is dense, at the beginning of an allocation: the frame's layout tells that, too.
+        # Results are dense and begin an allocation, so the frame's layout tells theirs.
         *(array_layout(array) for array in (*frame.planes, alpha, arrays.gain, arrays.offset)),
         *(() if behind is None else (array_layout(plane) for plane in behind.planes)),
     )

@@ -68,7 +68,7 @@ def row_pitch(shape: tuple[int, ...], strides: tuple[int, ...], *, itemsize: int
     """Samples from the beginning of a row to that of the next.
 
     Args:
-        shape: Of the plane.
+        shape: Shape of the plane.
         strides: In bytes.
         itemsize: Bytes of a sample.
 
@@ -89,9 +89,9 @@ def has_whole_vectors(
     """True when every row of a plane begins on 16 bytes and may be read to a multiple of 16 bytes.
 
     Args:
-        shape: Of the plane.
+        shape: Shape of the plane.
         strides: In bytes.
-        misalignment: Of its first sample: its address modulo 16.
+        misalignment: Misalignment of its first sample: its address modulo 16.
         itemsize: Bytes of a sample.
     """
     row_bytes = math.prod(shape[1:]) * itemsize

@@ -279,7 +279,7 @@ def _device_weights(device: int, dtype: str, sigma: float) -> tuple[Any, int]:
 
 @lru_cache(maxsize=64)
 def _device_levels(device: int, dtype: str, low: float, high: float) -> Any:
-    """What the reference makes of every code, on the GPU."""
+    """The reference's result for every code, on the GPU."""
     codes = np.arange(np.iinfo(dtype).max + 1, dtype=dtype)[None]
     return _resident(device, map_levels(codes, low, high)[0])
 

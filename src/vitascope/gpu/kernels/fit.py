@@ -32,7 +32,7 @@ def fit_frame(
     picture_rotation_degrees: Rotation = 0,
     rotation_degrees: Rotation = 0,
 ) -> Frame:
-    """Fill each region with the middle of a picture, as large as covers it, upright for whoever looks at the result.
+    """Fill each region with the middle of a picture, scaled to cover it, and upright as the result is shown.
 
     Where matrix and range are the same and nothing turns, the planes are resized as they are; else by way of RGB.
     For a ``like`` on the GPU a 4:2:0 picture is uploaded as it is and fitted there; any other is fitted on the CPU

@@ -9,7 +9,7 @@ alpha's share::
     foreground = person + alpha * (picture - alpha * person - (1 - alpha) * scene)
 
 Both means are smooth, so they are made at the network's size (``local_colors``) and read between its samples; only the
-last line sees the full picture, and only where alpha is partial (``decontaminate``): all else stays the very codes that
+last line sees the full picture, and only where alpha is partial (``decontaminate``): all else keeps the codes that
 were decoded. It is computed in Y, U and V, which are affine in R, G and B, as the formula is.
 """
 
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from vitascope.frames import Frame, Plane, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import alpha_peak, yuv_from_rgb
+from vitascope.gpu.kernels.composite_launch import Coefficients, foreground_on_gpu
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.guided import upright_to_coded
 from vitascope.gpu.kernels.region import Region
@@ -41,7 +42,7 @@ _CELL = 8
 _WIDE_CELLS = 5
 _NARROW = 4
 _LEAST_SHARE = 1e-3
-"""Share of a window's weight that the wider mean always has: where nobody is near, it is all there is."""
+"""Share of a window's weight that the wider mean always has; away from people it is all there is."""
 _NOTHING = 1e-4
 """Weight of a window that is rounding alone."""
 
@@ -180,9 +181,6 @@ def decontaminate(
     """
     regions = [_to_whole_blocks(region, frame) for region in regions]
     if is_on_gpu(frame.planes[0]):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_launch import Coefficients, foreground_on_gpu
-
         return foreground_on_gpu(frame, alpha, regions, Coefficients(person, scene, rotation_degrees))
     planes = tuple(plane.copy() for plane in frame.planes)
     matrix, shift = yuv_from_rgb(frame.color, frame.format)

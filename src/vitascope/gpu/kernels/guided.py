@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from vitascope.frames import Frame, Plane, Rotation
 from vitascope.gpu.kernels.color import alpha_dtype, alpha_peak, grey_bounds, rgb_from_yuv
+from vitascope.gpu.kernels.composite_launch import Coefficients, refine_on_gpu
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region, cut, is_whole_blocks
 from vitascope.gpu.kernels.resample import lerp, upsample_to_luma
@@ -130,9 +131,6 @@ def refine_alpha(
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if is_on_gpu(frame.planes[0]):
-        # Imported here: the launch is of no use without a GPU.
-        from vitascope.gpu.kernels.composite_launch import Coefficients, refine_on_gpu
-
         return refine_on_gpu(frame, regions, Coefficients(gain[:, None], offset[:, None], rotation_degrees))
     alpha = np.zeros((frame.height, frame.width), alpha_dtype(frame))
     peak = np.float32(alpha_peak(alpha))

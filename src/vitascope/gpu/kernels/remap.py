@@ -264,7 +264,7 @@ def _codes(frame: Frame) -> list[Codes]:
 
 
 def _plane_reads(frame: Frame, luma: MapRead) -> list[tuple[MapRead, Codes]]:
-    """How each plane of a frame is read, and what its samples may be."""
+    """Parameters to read each plane of a frame, and the range of its samples."""
     chroma = _chroma_read(frame, luma)
     return [(chroma if slot else luma, code) for slot, code in enumerate(_codes(frame))]
 
@@ -473,7 +473,7 @@ def _launch_frames(
         cupy.empty((chroma_height, count * chroma_width, 2), first.format.dtype),
     )
     job = np.zeros(1, _frames_job(count))
-    # Held until the kernel is launched: copies that nobody holds would share their memory.
+    # Held until the kernel is launched: without a reference, copies would share memory.
     dense = [[_with_dense_rows(plane) for plane in frame.planes] for frame in frames]
     for number, planes in enumerate(dense):
         for slot, (plane, code) in enumerate(zip(planes, codes, strict=True)):

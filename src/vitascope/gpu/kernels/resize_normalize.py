@@ -50,8 +50,8 @@ def resize_normalize(
         images: uint8, uint16, float16 or float32, [N, H, W, C] or [N, C, H, W] with 1 to 4 channels. On the GPU rows
             and pictures may be padded; samples that are not dense cost a copy.
         size: (height, width) of the result.
-        mean: Of each channel of the result, after ``scale``.
-        std: Of each channel of the result, not 0.
+        mean: Mean of each channel of the result, after ``scale``.
+        std: Standard deviation of each channel of the result, not 0.
         scale: What brings code values to the range that mean and std are given in.
         layout_in: Order of the axes of ``images``.
         layout_out: Order of the axes of the result.

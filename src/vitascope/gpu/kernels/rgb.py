@@ -103,7 +103,7 @@ def rgb_to_nv12(
             [1, 3, H, W] (NCHW).
         color: Matrix, range and chroma site of the result.
         like: Gives the moment.
-        format: Of the result.
+        format: Format of the result.
         layout: Order of the picture's axes.
 
     Returns:

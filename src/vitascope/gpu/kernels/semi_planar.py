@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -29,9 +29,6 @@ from vitascope.gpu.kernels.cuda_module import (
 )
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
 
-if TYPE_CHECKING:
-    from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
-
 __all__ = ["to_planar", "to_semi_planar", "upload", "upload_planes"]
 
 
@@ -47,7 +44,7 @@ def to_semi_planar(frame: Frame) -> Frame:
             current stream).
 
     Returns:
-        A frame whose 8-bit luma plane is the very plane of ``frame``.
+        A frame that shares its 8-bit luma plane with ``frame``.
 
     Raises:
         ValueError: The frame has another format.
@@ -75,7 +72,7 @@ def to_planar(frame: Frame) -> Frame:
             current stream). P010's six low bits are dropped.
 
     Returns:
-        A frame whose 8-bit luma plane is the very plane of ``frame``.
+        A frame that shares its 8-bit luma plane with ``frame``.
 
     Raises:
         ValueError: The frame has another format.

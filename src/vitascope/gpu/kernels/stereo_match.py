@@ -26,8 +26,8 @@ __all__ = ["blend_eyes", "match_eyes", "smooth_disparity"]
 
 FloatArray = npt.NDArray[np.float32]
 
-# Of a difference of colour, 0..1: more is another thing, however much more. And what a difference of alpha weighs:
-# enough to hold people without texture by their outlines, too little to pull two outlines together that differ.
+# Largest difference of colour that counts, 0..1: above it the samples show other things. The weight of a difference of
+# alpha is enough to hold people without texture by their outlines, too little to join two that differ.
 _MOST_COLOR, _ALPHA_WEIGHT = 0.15, 0.1
 _MEAN_COLOR = np.array([[1 / 3, 1 / 3, 1 / 3, 0]], np.float32)
 """Weights of R, G, B and alpha in the mean color."""
@@ -185,7 +185,7 @@ _SMOOTH_RADIUS, _SMOOTH_SIGMA = 7, 5.0
 
 
 def _displacement(curves: FloatArray, disparity: Any) -> tuple[FloatArray, FloatArray]:
-    """How far the other eye shows each sample to the right and downwards."""
+    """Displacement of each sample in the other eye, to the right and downwards."""
     across, down = (
         disparity * (factors[0] + disparity * (factors[1] + disparity * factors[2]))
         for factors in (curves[:3], curves[3:])

@@ -117,11 +117,11 @@ class BufferStore:
         self._wait_seconds = 0.0
 
     def take(self, key: Hashable, nbytes: int, *, timeout_s: float | None) -> Buffer:
-        """Lend a buffer; its content is whatever was there.
+        """Lend a buffer; its content is undefined.
 
         Args:
-            key: Of buffers that can stand for each other; all of one key have one size.
-            nbytes: That size.
+            key: Key of buffers that can stand for each other; all of one key have one size.
+            nbytes: Their size.
             timeout_s: How long to wait for room; 0 does not wait, None waits for ever.
 
         Raises:
@@ -299,7 +299,7 @@ class BufferStore:
 
 
 def _heard(told: SimpleQueue[None], deadline: float | None) -> bool:
-    """Wait for word that something changed; False when none came in time."""
+    """Wait until something changed; False if nothing did in time."""
     while True:
         left = None if deadline is None else max(deadline - monotonic(), 0.0)
         slices = [seconds for seconds in (left, INTERRUPT_CHECK_SECONDS) if seconds is not None]

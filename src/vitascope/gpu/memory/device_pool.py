@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vitascope.closing import Closing
 from vitascope.device import Device, select_device
 from vitascope.errors import DeviceMemoryError, MissingDependencyError
 from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, size_in_words
@@ -165,7 +166,7 @@ class DeviceLease:
         self._pool = pool
         self._held = [buffer]
         self.array: Any = buffer.memory.array
-        """C-contiguous; its content is whatever was there."""
+        """C-contiguous; its content is undefined."""
 
     def __enter__(self) -> Any:
         """The array."""
@@ -199,7 +200,7 @@ class _Held:
         self.used: Any = None
 
 
-class MemoryPool:
+class MemoryPool(Closing):
     """Device buffers by shape and dtype. Thread-safe.
 
     The memory comes from the allocator that the framework uses anyway (CuPy's pool, PyTorch's caching allocator, NumPy
@@ -241,14 +242,6 @@ class MemoryPool:
         self._kept: dict[Hashable, DeviceLease] = {}
         self._keeping = threading.Lock()
 
-    def __enter__(self) -> MemoryPool:
-        """Use as a context manager that gives the memory back."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Give the memory back."""
-        self.close()
-
     def close(self) -> None:
         """Give the memory back; what is lent follows when it comes back. Nothing is lent any more."""
         with self._keeping:
@@ -259,7 +252,7 @@ class MemoryPool:
         """The buffer of that shape and dtype: the same one at every call, with what was last written to it.
 
         Args:
-            shape: Of the buffer.
+            shape: Shape of the buffer.
             dtype: NumPy's, or PyTorch's own.
 
         Returns:
@@ -279,10 +272,10 @@ class MemoryPool:
     def lease(
         self, shape: int | Sequence[int], dtype: Any = "float32", *, timeout_s: float | None = 0.0
     ) -> DeviceLease:
-        """Lend a buffer that nobody else has.
+        """Lend a buffer to one user.
 
         Args:
-            shape: Of the buffer.
+            shape: Shape of the buffer.
             dtype: NumPy's, or PyTorch's own.
             timeout_s: How long to wait for others to give something back when the cap is reached; None for ever.
 
@@ -338,7 +331,7 @@ class MemoryPool:
         return self._tensors
 
     def _forget_kept(self) -> None:
-        """Count them as given back, but lend them to nobody: somebody may still use them."""
+        """Count them as returned, but do not lend them again: they may still be in use."""
         for lease in self._kept.values():
             self._store.drop(lease.take_out())
         self._kept.clear()

@@ -1,7 +1,7 @@
 """Results that cost time, kept in memory and on disk up to a size; the least recently used go first.
 
 On disk recency is each file's modification time. What the folder holds in sum stands in the lock file that guards it,
-so that nobody has to list the folder for each entry. Each file can tell whether it is whole::
+so that the folder need not be listed for each entry. Each file can tell whether it is whole::
 
     8 bytes   magic
     16        BLAKE2b (RFC 7693) of all that follows
@@ -31,6 +31,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.closing import Closing
 from vitascope.errors import OutputError
 from vitascope.file_lock import exclusive_lock
 
@@ -90,8 +91,8 @@ def unpack_array(name: str, content: bytes) -> npt.NDArray[Any]:
     """The array of a file.
 
     Args:
-        name: That it was written under.
-        content: Of the whole file.
+        name: Name that it was written under.
+        content: Content of the whole file.
 
     Returns:
         Read-only, C-contiguous; it shows ``content`` where the values are not packed.
@@ -200,7 +201,7 @@ class ArrayFolder:
             self._make_room(ledger, 0)
 
     def get(self, key: str) -> npt.NDArray[Any] | None:
-        """The array of a key, read-only; None when there is none.
+        """Return the array of a key, read-only; None if there is none.
 
         Raises:
             DamagedEntryError: It was not whole, or cannot be read; it is gone now.
@@ -282,7 +283,7 @@ class ArrayFolder:
             _write_totals(ledger, Totals(0, 0))
 
     def _path(self, key: str) -> Path:
-        """A name that any file system takes, whatever the key is."""
+        """A file name for any key, valid on every file system."""
         name = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
         return self.folder / name[:2] / f"{name[2:]}{_SUFFIX}"
 
@@ -326,9 +327,9 @@ class ArrayFolder:
         """Remove what was not used for longest until ``size`` more bytes fit; what is left, counted again.
 
         Args:
-            ledger: Of the folder.
-            size: Of the entry that comes.
-            sparing: That it replaces: not counted, and not removed before its successor is there.
+            ledger: Ledger of the folder.
+            size: Size of the new entry.
+            sparing: The entry that it replaces: not counted, and kept until its successor is there.
         """
         entries = sorted(entry for entry in self._scan() if entry.path != str(sparing))
         totals = self._sum(entries)
@@ -401,7 +402,7 @@ class CacheStats:
     memory_entries: int
     memory_bytes: int
     disk_entries: int
-    """Entries of all processes that use the folder; the bytes are, too."""
+    """Entries of all processes that use the folder, as are the bytes."""
     disk_bytes: int
 
     @property
@@ -411,7 +412,7 @@ class CacheStats:
         return hits / (hits + self.misses) if hits + self.misses else 0.0
 
 
-class CacheManager:
+class CacheManager(Closing):
     """Arrays by key, in memory and on disk; what was not used for longest goes first.
 
     On disk each array is a file of its own, written beside its place and then renamed, with a checksum: a crash leaves
@@ -448,14 +449,6 @@ class CacheManager:
             ("memory_hits", "disk_hits", "misses", "damaged", "stored", "too_large"), 0
         )
         self._closed = False
-
-    def __enter__(self) -> CacheManager:
-        """Use as a context manager that frees the memory."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Free the memory; the files stay."""
-        self.close()
 
     def close(self) -> None:
         """Free the memory; the files stay for the next cache of that folder."""

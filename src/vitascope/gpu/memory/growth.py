@@ -112,7 +112,7 @@ def steady_growth(positions: Sequence[float], values: Sequence[float], *, least:
     Args:
         positions: Times or numbers of steps, ascending.
         values: As many.
-        least: Growth over the whole stretch that is worth a word, in units of the values.
+        least: Smallest growth over all samples that counts, in units of the values.
     """
     begin = int(len(positions) * _WARM_UP)
     x, y = positions[begin:], values[begin:]

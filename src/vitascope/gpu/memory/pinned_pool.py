@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.closing import Closing
 from vitascope.device import Device, physical_memory_bytes, select_device
 from vitascope.errors import MemoryLimitError
 from vitascope.gpu.current_stream import on_cuda_stream
@@ -54,7 +55,7 @@ class CopyStreams:
         self._tickets = itertools.count()
         self._owners: dict[int, weakref.ref[_Owner]] = {}
         self._leaving: deque[tuple[Any, Any]] = deque()
-        """Blocks that nobody refers to any more, and the event behind what still reads them."""
+        """Blocks without references, and the event after their last reader."""
 
     def upload(
         self, array: npt.NDArray[Any], *, stream: Any, pool: PinnedMemoryPool, beside: bool = True
@@ -110,7 +111,7 @@ class CopyStreams:
                 return Download([dense], stream=copier, pool=pool, keep=array, sleeps=False)
 
     def forget_finished(self) -> None:
-        """Give blocks back that nobody reads any more."""
+        """Return blocks whose last reader is done."""
         while True:
             try:
                 oldest = self._leaving.popleft()
@@ -181,7 +182,7 @@ class PinnedLease:
         self._pool = pool
         self._held = [buffer]
         self.array = array
-        """C-contiguous, of the shape and dtype that were requested; its content is whatever was there."""
+        """C-contiguous, of the shape and dtype that were requested; its content is undefined."""
 
     def __enter__(self) -> npt.NDArray[Any]:
         """The array."""
@@ -233,7 +234,7 @@ class PendingArray:
         return self._array
 
 
-class PinnedMemoryPool:
+class PinnedMemoryPool(Closing):
     """Page-locked buffers in classes of sizes, under a hard cap. Thread-safe.
 
     On a GPU the memory is CuPy's page-locked memory (``cupy.cuda.PinnedMemory``), and ``upload`` and ``download`` copy
@@ -241,7 +242,7 @@ class PinnedMemoryPool:
     the same code runs.
 
     When the cap is reached, idle buffers of other sizes are freed first. Then a request waits until something comes
-    back, and fails after ``timeout_s``. Whoever fits first goes first.
+    back, and fails after ``timeout_s``. The first request that fits goes first.
 
     Args:
         max_size_gb: Most gigabytes (10^9 bytes) of memory, lent and idle.
@@ -279,14 +280,6 @@ class PinnedMemoryPool:
         """True on a GPU; on a CPU the memory is ordinary."""
         return self.device.kind == "cuda"
 
-    def __enter__(self) -> PinnedMemoryPool:
-        """Use as a context manager that frees the memory."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Free the memory."""
-        self.close()
-
     def close(self) -> None:
         """Free the memory; what is lent is freed when it comes back. Nothing is lent any more."""
         try:
@@ -305,7 +298,7 @@ class PinnedMemoryPool:
         """Lend an array, until it is given back.
 
         Args:
-            shape: Of the array.
+            shape: Shape of the array.
             dtype: Any dtype without objects.
             timeout_s: In the place of the pool's own.
 
@@ -344,7 +337,7 @@ class PinnedMemoryPool:
         """Do not lend the memory of an array again before something is over.
 
         Args:
-            array: Of this pool, or a view of such an array.
+            array: An array of this pool, or a view of such an array.
             until: An event behind the copy that reads or writes it.
 
         Raises:

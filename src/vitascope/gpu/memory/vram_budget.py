@@ -1,4 +1,4 @@
-"""Limiting the GPU memory that this process takes, and reserving some at once so that nobody else takes it."""
+"""Limiting the GPU memory that this process takes, and reserving some at once, before other processes take it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class VramBudget:
         """Set the limits by what others have now.
 
         Args:
-            free_and_total_bytes: Of the GPU, where they were requested already.
+            free_and_total_bytes: Free and total bytes of the GPU, where they were requested already.
         """
         with self._lock, self._cupy.cuda.Device(self._device.index):
             if not self._installed:

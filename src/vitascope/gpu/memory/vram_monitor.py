@@ -53,7 +53,7 @@ class VRAMStats:
     in_tensors_bytes: int
     """The part of ``reserved_bytes`` lent to arrays and tensors now; on a host, the same as ``reserved_bytes``."""
     driver_bytes: int | None
-    """Kept by driver and firmware; None if it is not told."""
+    """Kept by driver and firmware; None if unknown."""
     gpu_percent: float | None
     """Share of the driver's last period (1/6 to 1 s) in which any kernel ran, 0 to 100; None without NVML."""
     processes: Mapping[int, int] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class VRAMStats:
 
     @property
     def free_vram_gb(self) -> float:
-        """Used by nobody."""
+        """Free memory."""
         return (self.total_bytes - self.allocated_bytes) / _GB
 
     @property

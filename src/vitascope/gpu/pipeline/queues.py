@@ -36,12 +36,12 @@ thread's wait at once, unless another thread took it or it came just before the 
 
 
 class Mark(Enum):
-    """What ``get`` returns instead of an item."""
+    """Signals that ``get`` returns instead of an item."""
 
     END = "end"
     """The producer has finished and everything it put was taken."""
     STOP = "stop"
-    """The run was given up; whatever was queued is gone."""
+    """The run was given up; queued items are gone."""
     NOTHING_YET = "nothing yet"
     """Nothing came in the time that the caller had; it may ask again."""
 
@@ -212,7 +212,7 @@ class BoundedQueue(Generic[T]):
             return position, item
 
     def relax(self, limits: QueueLimits) -> None:
-        """Set other bounds; whoever waits for room tries again."""
+        """Set other bounds; threads that wait for room try again."""
         with self._lock:
             self.limits = limits
             self._has_room.notify_all()

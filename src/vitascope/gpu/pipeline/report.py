@@ -67,15 +67,15 @@ class Measured(Protocol):
 
 
 class Interruptible(Measured, Protocol):
-    """A run that can be given up, too."""
+    """A run that can also be interrupted."""
 
     def interrupt(self) -> None:
-        """End it as Ctrl-C does, from any thread, without waiting: whoever runs it gets a ``KeyboardInterrupt``."""
+        """End it from any thread, without waiting: the thread that runs it gets a ``KeyboardInterrupt``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineReport:
-    """Where the time of a run went; of a running pipeline, up to now."""
+    """Where the time of a run went, so far if it still runs."""
 
     stages: tuple[StageReport, ...]
     """In order; the last one is called ``consumer`` when the results were taken from ``stream``."""
@@ -155,7 +155,7 @@ def summarise(name: str, meters: Sequence[Meter], *, wall_seconds: float, now: f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Durations of something, over all its occurrences; zeros when there were none."""
+    """Statistics of durations; zeros if there were none."""
 
     count: int = 0
     mean_seconds: float = 0.0
@@ -209,7 +209,7 @@ class LatencyHistogram:
         self._max_seconds = max(self._max_seconds, *seconds)
 
     def absorb(self, other: LatencyHistogram) -> None:
-        """Count everything that another one has counted, too."""
+        """Add the counts of another histogram."""
         self._bins = [mine + theirs for mine, theirs in zip(self._bins, other._bins, strict=True)]
         self._total_seconds += other._total_seconds
         self._min_seconds = min(self._min_seconds, other._min_seconds)

@@ -30,7 +30,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 U_co = TypeVar("U_co", covariant=True)
 
 CONSUMER = "consumer"
-"""How reports call whoever iterates over ``Pipeline.stream``; no stage may have this name."""
+"""Name in reports of the consumer of ``Pipeline.stream``; no stage may have it."""
 
 _DEFAULT_LIMITS = QueueLimits()
 
@@ -81,7 +81,7 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Source(Stage, Generic[T]):
-    """Where items come from. The iterable is iterated, and its iterator closed, on the stage's own thread."""
+    """The first stage: an iterable, iterated and closed on a thread of its own."""
 
     items: Iterable[T]
     _: KW_ONLY
@@ -121,7 +121,7 @@ class Together(Generic[T]):
 
 
 class Grouper(Protocol[T_contra, U_co]):
-    """What a ``Group`` stage does with consecutive items: hold some back, let out any number. Used by one thread.
+    """The function of a ``Group`` stage: holds consecutive items back and lets out any number. Used by one thread.
 
     Results may come as ``Together``.
     """
@@ -228,7 +228,7 @@ class Batched(Generic[T, U]):
 
 @dataclass(frozen=True, eq=False)
 class Sink(Stage, Generic[T]):
-    """Where items go. ``finish`` follows the last item of a run that was not given up, before ``close``."""
+    """The last stage. ``finish`` follows the last item of a run that was not given up, before ``close``."""
 
     consume: Callable[[T], object]
     _: KW_ONLY

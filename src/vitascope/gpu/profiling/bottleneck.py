@@ -48,7 +48,7 @@ _ROLES: dict[Role, tuple[str, ...]] = {
 _THROTTLED = 0.1
 _CORES_OF_A_BUSY_MACHINE = 0.5
 """Cores that other programs keep busy, from which on they take part in what is measured."""
-"""Share of looks that find the GPU slowed by heat before that is worth a word."""
+"""Share of looks that find the GPU slowed by heat before the verdict mentions it."""
 _SPIKE, _DRAG = 4.0, 1.15
 """A stage is unstable when its p99 is so many times its median, and its mean so many times."""
 
@@ -103,7 +103,7 @@ def risk_findings(
     """Heat, memory and spikes.
 
     Args:
-        report: Of the run.
+        report: Report of the run.
         utilisation: Measured beside it.
         pace_stage: The stage that sets the pace.
         memory_full: Share of the GPU's memory from which it counts as full.
@@ -239,7 +239,7 @@ class BottleneckDetector:
         memory_full_share: Share of the GPU's memory from which running out is near.
 
     Raises:
-        ValueError: A role is none of the five words, or a threshold is out of range.
+        ValueError: A role is not one of the five words, or a threshold is out of range.
     """
 
     def __init__(
@@ -272,9 +272,9 @@ class BottleneckDetector:
         """The verdict on a run.
 
         Args:
-            report: Of a pipeline, finished or not.
-            utilisation: Of a ``UtilisationSampler`` that ran beside it. Without it nothing is said of the GPU's load,
-                memory and temperature.
+            report: Report of a pipeline, finished or not.
+            utilisation: Figures of a ``UtilisationSampler`` that ran beside it. Without it the verdict leaves out
+                the GPU's load, memory and temperature.
             gpu_seconds: Time on the GPU by stage (``Profiler.gpu_seconds`` where spans are named like stages).
 
         Raises:
@@ -304,7 +304,7 @@ class BottleneckDetector:
         return Verdict(main=ordered[0], others=tuple(ordered[1:]), paces=tuple(paces))
 
     def _pace_finding(self, case: _Case) -> Finding:
-        """What sets the pace, and what would change it."""
+        """Name the stage that sets the pace, and what would change it."""
         top = max(case.paces, key=lambda pace: (pace.saving, pace.load))
         found = find_bottleneck(
             case.report.stages,
@@ -536,7 +536,7 @@ class _Case:
 
 
 def _confidence(case: _Case) -> Confidence:
-    """How far the best stage is ahead of the next, and whether enough has run."""
+    """Confidence in the verdict: the lead of the first stage over the next, and whether enough has run."""
     savings = sorted((pace.saving for pace in case.paces), reverse=True)
     ahead = savings[0] - (savings[1] if len(savings) > 1 else 0.0)
     if case.report.items < 20 or ahead < 0.02:

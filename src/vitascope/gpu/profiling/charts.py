@@ -136,7 +136,7 @@ def profile_chart(document: dict[str, Any]) -> Chart:
     """Bars of the places that took longest, and below a timeline of every thread and CUDA stream.
 
     Args:
-        document: Of ``profile_document``.
+        document: A profile, as ``profile_document`` returns it.
     """
     bars = sorted(document["summary"], key=lambda row: -row["total_seconds"])[:_MOST_BARS]
     lanes = _lanes(document)
@@ -250,7 +250,7 @@ def curve_chart(title: str, curves: Mapping[str, Sequence[tuple[float, float]]],
     Args:
         title: Stands above.
         curves: Points (seconds, value) by name.
-        unit: Of the values.
+        unit: Unit of the values.
     """
 
     def draw(figure: Figure) -> None:

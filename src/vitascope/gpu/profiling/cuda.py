@@ -104,7 +104,7 @@ class CUDAProfiler:
     Raises:
         MissingDependencyError: PyTorch is not installed.
         DeviceError: ``device="cuda"``, and PyTorch has no GPU.
-        ValueError: ``device`` is none of the three words.
+        ValueError: ``device`` is not one of the three words.
     """
 
     def __init__(

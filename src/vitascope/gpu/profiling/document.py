@@ -138,7 +138,7 @@ def chrome_trace(document: dict[str, Any]) -> dict[str, Any]:
     https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
     Args:
-        document: Of ``profile_document``.
+        document: A profile, as ``profile_document`` returns it.
     """
     summary = document["summary"]
     events: list[dict[str, Any]] = [_named("process_name", _HOST, 0, document["name"])]
@@ -250,7 +250,7 @@ def profile_page(document: dict[str, Any]) -> str:
     """A profile as one HTML page that needs no network.
 
     Args:
-        document: Of ``profile_document``.
+        document: A profile, as ``profile_document`` returns it.
 
     Raises:
         MissingDependencyError: matplotlib, which draws it, is not installed.

@@ -169,7 +169,7 @@ def cupy_events(*, load: bool) -> CudaEvents | None:
     """Events of CuPy, where it has a GPU.
 
     Args:
-        load: Import CuPy; False leaves it alone when nobody else has imported it.
+        load: Import CuPy; False uses it only if it was imported already.
     """
     if not load and "cupy" not in sys.modules:
         return None
@@ -218,7 +218,7 @@ class EventPairs(Generic[T]):
     Any thread may record; one at a time may ask for what the GPU has passed.
 
     Args:
-        events: Of the library whose streams are timed.
+        events: The events of the library whose streams are timed.
     """
 
     __slots__ = ("_events", "_idle", "_pending")
@@ -277,7 +277,7 @@ class EventPairs(Generic[T]):
         return self._events.elapsed_ms(start, stop) * 1e-3
 
     def reuse(self, *events: Any) -> None:
-        """Give back events that nobody will read any more."""
+        """Return events that will not be read again."""
         self._idle += events
 
 
@@ -308,7 +308,7 @@ class _Purpose(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Timeline:
-    """What one library has recorded on one GPU, and an event of it whose time on the host is known."""
+    """Events that one library recorded on one GPU, and one whose time on the host is known."""
 
     events: CudaEvents
     pairs: EventPairs[_Purpose]
@@ -341,7 +341,7 @@ class GpuClock:
 
     Raises:
         DeviceError: ``cuda``, and neither library has a GPU.
-        ValueError: ``device`` is none of the three words.
+        ValueError: ``device`` is not one of the three words.
     """
 
     def __init__(self, *, device: Literal["auto", "cuda", "cpu"] = "auto") -> None:
@@ -460,9 +460,9 @@ def _read(timeline: _Timeline, start: Any, stop: Any) -> tuple[float, float]:
 class StreamTimes:
     """GPU time of named parts: ``with times.profile("network"): ...``, between two events on the current CuPy stream.
 
-    Each is an NVTX range, too, for Nsight's timelines. ``Profiler`` gives the same times, off the same ``EventPairs``,
+    Each is also an NVTX range, for Nsight's timelines. ``Profiler`` gives the same times, off the same ``EventPairs``,
     and many more; this costs the host a fraction of that: it neither looks at its own clocks nor asks which library's
-    stream is current and whether it is being captured. A job has it where nobody gave it a profiler.
+    stream is current and whether it is being captured. A job without a profiler has it.
 
     A part is open in one thread at a time, and not inside itself. The host never waits for the GPU before
     ``gpu_seconds``.
@@ -473,10 +473,10 @@ class StreamTimes:
         self._parts: dict[str, _Part] = {}
 
     def profile(self, name: str) -> _Part:
-        """What to put around launches.
+        """A context manager to put around launches.
 
         Args:
-            name: Of the part; its times are added up.
+            name: Name of the part; its times are added up.
         """
         part = self._parts.get(name)
         if part is None:

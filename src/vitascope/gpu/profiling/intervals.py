@@ -18,12 +18,12 @@ class AtIntervals:
     Args:
         call: Called first when an interval has passed, not at the start.
         interval_seconds: Between the end of a call and the next.
-        name: Of the thread.
+        name: Name of the thread.
     """
 
     def __init__(self, call: Callable[[], object], interval_seconds: float, *, name: str) -> None:
         self.failure: Exception | None = None
-        """What the function raised, which ended the calls; whoever ends them decides what to do with it."""
+        """The exception that ended the calls; the owner decides what to do with it."""
         self._interval_seconds = interval_seconds
         self._done = threading.Event()
         # A thread forgets its arguments when it ends; as an attribute, a method would hold its owner for ever.

@@ -104,7 +104,7 @@ class MemoryProfiler:
             still fill.
 
     Raises:
-        DeviceError: ``device="cuda"``, and there is none.
+        DeviceError: ``device="cuda"``, and there is no GPU.
         ValueError: An argument is out of range.
     """
 

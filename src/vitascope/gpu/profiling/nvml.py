@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from vitascope.closing import Closing
 from vitascope.errors import DeviceError, MissingDependencyError
 
 __all__ = ["GpuFigures", "GpuLimits", "GpuMemory", "GpuSettings", "NvmlGpu", "pcie_bytes_per_second"]
@@ -93,7 +94,7 @@ class GpuSettings:
     """Persistence mode; Linux alone has it."""
 
 
-class NvmlGpu:
+class NvmlGpu(Closing):
     """NVML's view of one GPU. Close it, or use it as a context manager.
 
     Args:
@@ -124,14 +125,6 @@ class NvmlGpu:
         except DeviceError:
             pynvml.nvmlShutdown()
             raise
-
-    def __enter__(self) -> NvmlGpu:
-        """Use as a context manager that closes it."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
     def close(self) -> None:
         """Release NVML."""

@@ -58,9 +58,9 @@ def tight_queues(
     """Queues at which both sides wait much, and the share of the wall time that both do.
 
     Args:
-        stages: Of the run.
+        stages: The stages of the run.
         queues: ``queues[n]`` follows ``stages[n]``.
-        wall_seconds: Of the run.
+        wall_seconds: Wall time of the run.
     """
     tight = []
     for n, queue in enumerate(queues):
@@ -82,11 +82,11 @@ def stage_paces(
     """The saving of halving each stage, in the order of the stages; empty when nothing has run.
 
     Args:
-        stages: Of the run, or of what has run of it.
+        stages: The stages of the run, or of its part so far.
         queues: ``queues[n]`` follows ``stages[n]``.
-        wall_seconds: Of the run so far.
+        wall_seconds: Wall time so far.
         cores_busy: CPU cores that the whole process kept busy.
-        cores: That it may use; this machine's when omitted.
+        cores: CPU cores that it may use; this machine's when omitted.
         gpu_seconds: Time on the GPU by stage, where it was measured; one GPU for all.
     """
     if not wall_seconds or not any(stage.items for stage in stages):

@@ -22,7 +22,7 @@ _NO_PARTS: Mapping[str, str] = {}
 
 
 def paths_beside(target: Path) -> tuple[Path, Path]:
-    """Where profile and trace of a run lie that writes this file or folder."""
+    """Paths of profile and trace of a run that writes this file or folder."""
     return target.with_name(f"{target.name}.profile.json"), target.with_name(f"{target.name}.trace.json")
 
 
@@ -120,7 +120,7 @@ def profiled_stages(stages: Sequence[Stage], profiler: Profiler) -> list[Stage]:
     the GPU, and lie inside its span.
 
     Args:
-        stages: Of a ``Pipeline`` that is about to be made.
+        stages: The stages of a ``Pipeline`` that is about to be made.
         profiler: Takes the spans.
     """
     return [_profiled(stage, profiler) for stage in stages]
@@ -185,7 +185,7 @@ class _Grouper:
         return self._when_made(results)
 
     def flush(self) -> Iterable[Any]:
-        """What is left, in a span."""
+        """Flush the stage, timed in a span."""
         with self._profiler.profile(self._name, host_only=True):
             results = self._grouper.flush()
         return self._when_made(results)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from vitascope.gpu.profiling.span_tree import SpanStats
-
-__all__ = ["html_page", "megabytes", "milliseconds", "span_table", "text_table"]
+__all__ = ["html_page", "megabytes", "milliseconds", "text_table"]
 
 
 def milliseconds(seconds: float | None) -> str:
-    """A duration for a table; a dash where there is none."""
+    """A duration in ms for a table; a dash for None."""
     if seconds is None:
         return "-"
     value = seconds * 1e3
@@ -19,7 +17,7 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def megabytes(nbytes: float | None) -> str:
-    """A size in MB (10^6) for a table; a dash where there is none."""
+    """A size in MB (10^6) for a table; a dash for None."""
     return "-" if nbytes is None else f"{nbytes / 1e6:.1f}"
 
 
@@ -35,38 +33,6 @@ def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return "  ".join(aligned).rstrip()
 
     return "\n".join([line(heads), line(["-" * width for width in widths]), *map(line, rows)])
-
-
-def span_table(title: str, stats: Sequence[SpanStats], *, wall_seconds: float) -> str:
-    """Spans as a tree, times in milliseconds; the column of the GPU only where it was timed."""
-    if not stats:
-        return f"{title}: no span has ended yet"
-    on_gpu = any(row.gpu is not None for row in stats)
-    heads = ["span", "count", "total ms", "self ms", "cpu ms", "mean ms", "p50 ms", "p95 ms", "p99 ms"]
-    heads += ["max ms", *(["gpu ms", "gpu mean ms"] if on_gpu else []), "share"]
-    rows = []
-    for row in stats:
-        gpu = (row.gpu.total_seconds, row.gpu.mean_seconds) if row.gpu else (None, None)
-        times = (
-            row.total_seconds,
-            row.self_seconds,
-            row.cpu_seconds,
-            row.mean_seconds,
-            row.p50_seconds,
-            row.p95_seconds,
-            row.p99_seconds,
-            row.max_seconds,
-        )
-        rows.append(
-            [
-                "  " * (len(row.path) - 1) + row.name,
-                str(row.count),
-                *map(milliseconds, times),
-                *(map(milliseconds, gpu) if on_gpu else ()),
-                f"{row.total_seconds / wall_seconds:.1%}" if wall_seconds else "-",
-            ]
-        )
-    return f"{title}: {wall_seconds:.3f} s\n" + text_table(heads, rows)
 
 
 _STYLE = """

@@ -84,7 +84,7 @@ class Picture:
     Args:
         given: A ``Frame``; NV12 or P010 planes, see ``frame_from_nv12``; or RGB [H, W, 3], [3, H, W], or a batch with N
             before that. Where both the last and the third axis from the end have 3 entries, the last is the channels.
-        color: Of planes; a ``Frame`` knows.
+        color: Colour of planes; a ``Frame`` has its own.
 
     Raises:
         TypeError: None of these.
@@ -223,7 +223,7 @@ def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES)
         words: What there may be.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: It has another form.
     """
     wanted = getattr(out, "dtype", None) if dtype is None else dtype
     if isinstance(wanted, np.dtype) and wanted in _NAMES:  # NumPy takes microseconds to spell one
@@ -240,7 +240,7 @@ def height_and_width(target_size: Any) -> tuple[int, int]:
     """A size as two whole numbers.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one of them.
     """
     try:
         height, width = map(index, target_size)
@@ -254,10 +254,10 @@ def height_and_width(target_size: Any) -> tuple[int, int]:
 
 
 def check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
-    """Refuse what is none of the words.
+    """Refuse a word that is not one of those allowed.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one of them.
     """
     if value not in words:
         raise ValueError(f"{name} is {value!r}, expected {' or '.join(words)}")
@@ -269,9 +269,9 @@ def check_affine(
     """Refuse a mean, a deviation or a scale that makes no number of a picture.
 
     Args:
-        mean: Of each channel.
-        std: Of each channel.
-        scale: Of all.
+        mean: Mean of each channel.
+        std: Standard deviation of each channel.
+        scale: One factor for all.
         channels: How many there must be; None for any number.
 
     Raises:

@@ -42,7 +42,7 @@ class PrefetchDataLoader(Generic[Batch]):
 
     Raises:
         ValueError: ``prefetch_factor`` is below 1.
-        DeviceError: The device cannot be had, or is none.
+        DeviceError: The device cannot be had, or is unknown.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ def _let_go(held: deque[_Coming]) -> None:
     """Let the oldest batch go, once the caller's work is through."""
     for event in held[0].used:
         event.synchronize()
-    held.popleft()  # not before: nobody else may refer to its memory
+    held.popleft()  # only now: this is the only reference to its memory
 
 
 class _Upload:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
+from vitascope.closing import Closing
 from vitascope.device import available_cores
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
@@ -18,7 +19,7 @@ __all__ = ["PreprocessingPipeline"]
 Prepared = TypeVar("Prepared")
 
 
-class PreprocessingPipeline(Generic[Prepared]):
+class PreprocessingPipeline(Closing, Generic[Prepared]):
     """Runs one function over many pictures on ``num_threads`` threads.
 
     OpenCV, NumPy and the kernels leave Python's lock while they work, so threads do what other libraries need
@@ -31,8 +32,8 @@ class PreprocessingPipeline(Generic[Prepared]):
         num_threads: Threads; the cores that this process may use when omitted.
         preprocess_frame: What is done to one picture; the fused preprocessing when omitted.
         target_size: (height, width) for the fused preprocessing; the picture's own when omitted.
-        mean: Of R, G and B in 0..1, for the fused preprocessing.
-        std: Of R, G and B.
+        mean: Mean of R, G and B in 0..1, for the fused preprocessing.
+        std: Standard deviation of R, G and B.
         device: Where the fused preprocessing computes.
         device_id: Number of the GPU.
 
@@ -87,7 +88,7 @@ class PreprocessingPipeline(Generic[Prepared]):
         return list(self.stream(frames))
 
     def stream(self, frames: Iterable[Any]) -> Iterator[Prepared]:
-        """The same, one by one, for more pictures than memory holds: few are ahead of whoever takes them."""
+        """Prepare pictures one by one, for more than memory holds; only a few are prepared ahead."""
         limits = QueueLimits(items=self.num_threads)
 
         def work(numbered: tuple[int, Any]) -> Prepared:
@@ -107,11 +108,3 @@ class PreprocessingPipeline(Generic[Prepared]):
         """Let the processor go; idempotent."""
         if "_processor" in vars(self):
             self._processor.close()
-
-    def __enter__(self) -> Self:
-        """Use as a context manager that closes it."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()

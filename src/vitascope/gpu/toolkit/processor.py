@@ -13,10 +13,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
+from vitascope.closing import Closing
 from vitascope.device import Device, select_device
 from vitascope.errors import DeviceError
 from vitascope.frames import ColorSpec
@@ -346,7 +347,7 @@ _ORDERS = ("rgb", "bgr")
 _RGB_DTYPES = ("uint8", *FLOAT_DTYPES)
 
 
-class CUDAKernelProcessor:
+class CUDAKernelProcessor(Closing):
     """Fused preprocessing, normalisation, mask post-processing and colour conversion on one device.
 
     What comes back is the kind that was given (a NumPy array for a NumPy array, a tensor for a tensor, on its device),
@@ -402,12 +403,12 @@ class CUDAKernelProcessor:
                 1), or float16 and float32 (taken as 0..1). Or YUV: a ``Frame``, or NV12 or P010 planes, see
                 ``frame_from_nv12``.
             target_size: (height, width) of the result; the picture's own when omitted.
-            mean: Of R, G and B, in 0..1.
-            std: Of R, G and B.
+            mean: Mean of R, G and B, in 0..1.
+            std: Standard deviation of R, G and B.
             color: How planes become RGB; a ``Frame`` knows.
-            channel_order: Of RGB pictures; the result is RGB.
+            channel_order: Channel order of RGB pictures; the result is RGB.
             layout: Order of the result's axes.
-            dtype: Of the result; that of ``out``, or float32, when omitted.
+            dtype: Element type of the result; that of ``out``, or float32, when omitted.
             out: Where to write, C-contiguous.
             async_exec: Return a ``PendingResult``.
 
@@ -498,13 +499,13 @@ class CUDAKernelProcessor:
 
         Args:
             images: uint8, uint16, float16 or float32 [N, H, W, C] or [N, C, H, W], 1 to 4 channels.
-            mean: Of each channel, after ``scale``.
-            std: Of each channel.
+            mean: Mean of each channel, after ``scale``.
+            std: Standard deviation of each channel.
             scale: What brings codes to the range of mean and std; brings integers to 0..1 and leaves floating-point
                 numbers as they are when omitted.
             layout_in: Order of the axes of ``images``.
             layout_out: Order of the axes of the result.
-            dtype: Of the result; that of ``out``, or float32, when omitted.
+            dtype: Element type of the result; that of ``out``, or float32, when omitted.
             out: Where to write, C-contiguous.
             async_exec: Return a ``PendingResult``.
 
@@ -549,7 +550,7 @@ class CUDAKernelProcessor:
             kind: How scores become decisions.
             class_index: The class to show; the class map when omitted.
             threshold: Least score of a shown pixel, for ``threshold``.
-            smoothing_sigma: Of the Gaussian, in pixels of the scores; 0 is none.
+            smoothing_sigma: Sigma of the Gaussian, in pixels of the scores; 0 is none.
             open_px: Radius that takes specks away.
             close_px: Radius that fills holes.
             previous: The mask of the frame before, of the result's shape.
@@ -625,14 +626,6 @@ class CUDAKernelProcessor:
     def close(self) -> None:
         """Finish what is under way and end the threads; idempotent. The processor can be used again afterwards."""
         self._runner.close()
-
-    def __enter__(self) -> Self:
-        """Use as a context manager that closes the processor."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def _to_rgb(
         self,

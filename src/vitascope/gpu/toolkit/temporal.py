@@ -156,7 +156,7 @@ class StillnessGate:
         """Decide for one picture, which becomes the reference when it is to be computed.
 
         Args:
-            small: What ``thumbnail`` gives, or any array that nobody writes to later.
+            small: The result of ``thumbnail``, or any array that is not written to later.
 
         Returns:
             True when the last result will do.
@@ -175,7 +175,7 @@ class StillnessGate:
         return False
 
     def forget(self) -> None:
-        """The next picture is computed: after a cut, a seek, or a result that was lost."""
+        """Compute the next picture in any case: after a cut, a seek, or a lost result."""
         self._reference, self._reuses, self.last_change = None, 0, None
 
 
@@ -222,7 +222,7 @@ class TemporalOptimizer(Generic[Result]):
             stream: Which state to use; anything hashable.
 
         Returns:
-            What the model returned; the very same object where it is reused.
+            The model's result; the same object where it is reused.
 
         Raises:
             UsageError: There is no model.

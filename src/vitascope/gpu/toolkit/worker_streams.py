@@ -1,4 +1,4 @@
-"""CUDA streams of worker threads, and the order between them and the streams of whoever hands work in.
+"""CUDA streams of worker threads, and their order with the streams of the threads that hand work in.
 
 CuPy and torch each have a current stream for each thread; inside ``WorkerStream.entered`` both are the worker's.
 """

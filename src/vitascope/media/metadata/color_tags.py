@@ -1,13 +1,15 @@
-"""Colour tags of decoded frames: H.273 code points become a ColorSpec, side data HdrMetadata.
+"""Colour and HDR tags, read from decoded frames and written for encoders and players.
 
-Sources: ITU-T H.273 (code points), SMPTE ST 2086 (mastering display), CTA-861.3 (content light level), and for what
-untagged files mean the convention of players: limited range, and the matrix from the picture size.
+*Read*: H.273 code points become a ``ColorSpec``, side data ``HdrMetadata``. Sources: ITU-T H.273 (code points), SMPTE
+ST 2086 (mastering display), CTA-861.3 (content light level). Untagged files mean what players take them for: limited
+range, and the matrix from the picture size.
 
-Where the chroma samples of H.264, H.265 and AV1 sit, read from the codec's own headers.
+FFmpeg knows where chroma samples sit, but PyAV 18.1 does not show it, so the sequence parameter set is read here as far
+as its ``chroma_loc_info``: ITU-T H.264 clauses 7.3.2.1.1 and E.1.1, ITU-T H.265 clauses 7.3.2.2 and E.2.1, and the
+``av1C`` record of the AV1 ISO-BMFF binding, section 2.3. HDR10 needs it: BT.2100 puts the samples at the top left.
 
-FFmpeg knows it, but PyAV 18.1 does not show it, so the sequence parameter set is read here as far as its
-``chroma_loc_info``: ITU-T H.264 clauses 7.3.2.1.1 and E.1.1, ITU-T H.265 clauses 7.3.2.2 and E.2.1, and the ``av1C``
-record of the AV1 ISO-BMFF binding, section 2.3. HDR10 needs it: BT.2100 puts the samples at the top left.
+*Written*: encoders that can put HDR10 side data into the bitstream get it as parameters; MP4 and QuickTime files get
+``mdcv`` and ``clli`` boxes besides, because players look there first.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from av.sidedata.sidedata import Type as SideDataType
 
 from vitascope.errors import InputError
 from vitascope.frames import ChromaLocation, ColorSpec, Matrix, Projection, StereoLayout
+from vitascope.media.libav import open_input, wrap_input_error
+from vitascope.media.metadata.mp4_boxes import Box, described_track, rewrite_moov
 from vitascope.media.planes import RGB_COLOR, layout_of, pixel_format_name
 
 __all__ = [
@@ -32,10 +36,12 @@ __all__ = [
     "SideData",
     "color_spec",
     "default_chroma_location",
+    "hdr_encoder_parameters",
     "read_chroma_location",
+    "read_hdr",
     "read_side_data",
+    "write_hdr_boxes",
 ]
-
 
 _H264_PROFILES_WITH_CHROMA_FORMAT = frozenset({44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244})
 # Types 3 (top), 4 (bottom left) and 5 (bottom) are not among ours; each becomes the one with its horizontal site.
@@ -385,7 +391,7 @@ def color_spec(
         chroma_location=chroma_location or default_chroma_location(codec),
         primaries=primaries,
         transfer=int(frame.color_trc),
-        # 0 is "identity" in H.273, which a YUV picture cannot be, and 3 is reserved: both mean nobody said.
+        # 0 is "identity" in H.273, which a YUV picture cannot be, and 3 is reserved: both mean unknown.
         matrix_code=code if code in _MATRICES or code in (12, 13) else _UNSPECIFIED,
         range_tagged=tagged,
     )
@@ -478,3 +484,107 @@ def _projection(data: bytes | None) -> Projection | None:
         4: Projection.FLAT,
         5: Projection.FISHEYE,
     }.get(kind)
+
+
+_CHROMATICITY_UNITS = 50_000
+"""Steps of one in CIE 1931 xy, of HEVC's SEI message and of the ``mdcv`` box."""
+_LUMINANCE_UNITS = 10_000
+"""Steps of one cd/m2, likewise."""
+_PARAMETERS = {
+    "libx264": ("mastering-display", "cll"),
+    "libx265": ("master-display", "max-cll"),
+    "libsvtav1": ("mastering-display", "content-light"),
+}
+"""The encoders' names of mastering display and content light level."""
+
+
+def read_hdr(path: Path) -> HdrMetadata | None:
+    """Read HDR10 side data from the first frame of a video.
+
+    Returns:
+        The metadata; None if the file has none.
+
+    Raises:
+        InputError: The file cannot be opened, or its first frame not be decoded.
+    """
+    with wrap_input_error(path, "read its HDR metadata"), open_input(path) as container:
+        frame = next(container.decode(video=0), None)
+        return read_side_data(frame).hdr if frame is not None else None
+
+
+def hdr_encoder_parameters(metadata: HdrMetadata, encoder: str) -> dict[str, str]:
+    """The entries of ``x264-params``, ``x265-params`` or ``svtav1-params`` that make an encoder write the metadata.
+
+    Args:
+        metadata: What to write.
+        encoder: FFmpeg's encoder name; for one that has no such parameters the answer is empty.
+    """
+    if encoder not in _PARAMETERS:
+        return {}
+    parameters: dict[str, str] = {}
+    mastering_name, light_name = _PARAMETERS[encoder]
+    mastering = _mastering_integers(metadata)
+    if mastering is not None:
+        if encoder == "libsvtav1":
+            *points, brightest, darkest = mastering
+            values = [f"{value / _CHROMATICITY_UNITS:.5f}" for value in points]
+            values += [f"{value / _LUMINANCE_UNITS:.4f}" for value in (brightest, darkest)]
+        else:
+            values = [str(value) for value in mastering]
+        parameters[mastering_name] = "G({},{})B({},{})R({},{})WP({},{})L({},{})".format(*values)
+    light = _light_integers(metadata)
+    if light is not None:
+        parameters[light_name] = f"{light[0]},{light[1]}"
+    return parameters
+
+
+def write_hdr_boxes(path: Path, metadata: HdrMetadata) -> None:
+    """Put ``mdcv`` and ``clli`` (ISO/IEC 14496-12 clause 12.1.5) into a finished MP4 or QuickTime file.
+
+    Raises:
+        CorruptInputError: The file has no video track.
+        OutputError: The file cannot be written.
+    """
+    boxes: list[Box] = []
+    mastering = _mastering_integers(metadata)
+    if mastering is not None:
+        boxes.append(Box(b"mdcv", struct.pack(">8H2I", *mastering)))
+    light = _light_integers(metadata)
+    if light is not None:
+        boxes.append(Box(b"clli", struct.pack(">2H", *light)))
+
+    def edit(moov: Box) -> None:
+        _, entry = described_track(path, moov)
+        entry.children = entry.without(*(box.kind for box in boxes)) + boxes
+
+    rewrite_moov(path, edit)
+
+
+def _mastering_integers(metadata: HdrMetadata) -> tuple[int, ...] | None:
+    """Green, blue, red, white (x, y each) in 1/50000, then largest and smallest luminance in 1/10000 cd/m2.
+
+    None unless all ten numbers are known: the formats have no way to leave one out.
+    """
+    if metadata.display_primaries is None or metadata.white_point is None:
+        return None
+    if metadata.min_luminance is None or metadata.max_luminance is None:
+        return None
+    red, green, blue = metadata.display_primaries
+    points = (*green, *blue, *red, *metadata.white_point)
+    return (
+        *(_clamp(value * _CHROMATICITY_UNITS, 0xFFFF) for value in points),
+        _clamp(metadata.max_luminance * _LUMINANCE_UNITS, 0xFFFFFFFF),
+        _clamp(metadata.min_luminance * _LUMINANCE_UNITS, 0xFFFFFFFF),
+    )
+
+
+def _light_integers(metadata: HdrMetadata) -> tuple[int, int] | None:
+    """MaxCLL and MaxFALL in cd/m2, 0 for the one that is unknown; None when both are."""
+    levels = (metadata.max_content_light_level, metadata.max_frame_average_light_level)
+    if levels == (None, None):
+        return None
+    return _clamp(Fraction(levels[0] or 0), 0xFFFF), _clamp(Fraction(levels[1] or 0), 0xFFFF)
+
+
+def _clamp(value: Fraction, largest: int) -> int:
+    return min(max(round(value), 0), largest)

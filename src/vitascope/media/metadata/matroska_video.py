@@ -117,7 +117,7 @@ def read_video_entry(path: Path) -> tuple[StereoLayout | None, Projection | None
 
 
 def equirectangular_projection(payload: bytes) -> Projection:
-    """Half or whole, by what is cropped left and right: the ``equi`` box of MP4, which Matroska holds, too."""
+    """Tell 180 from 360 degrees by what MP4's ``equi`` box, which Matroska also holds, crops left and right."""
     _, _, left, right = struct.unpack_from(">4I", payload, 4)
     half = 1.0 - (left + right) / 2**32 <= 0.51
     return Projection.HALF_EQUIRECTANGULAR if half else Projection.EQUIRECTANGULAR
@@ -200,7 +200,7 @@ def _set_display_size(video: _Element, ratio: Fraction) -> None:
 
 
 def _find_video_entry(file: BinaryIO) -> _Entry | None:
-    """Walk from the start of the file to the first video track; None when there is none, or damage before it."""
+    """Walk from the start of the file to the first video track; None if there is none, or damage comes first."""
     end = file.seek(0, 2)
     position = 0
     for _ in range(_MAX_ELEMENTS):
@@ -258,7 +258,7 @@ def _parse(data: bytes) -> list[_Element] | None:
 
 
 def read_element_header(data: bytes) -> tuple[int, int | None, int] | None:
-    """Identifier, payload size (None when unknown) and header length of an element, or None when it is none."""
+    """Identifier, payload size (None when unknown) and header length of an element; None if there is no element."""
     if not data or not data[0] > 0:
         return None
     identifier_length = 9 - data[0].bit_length()

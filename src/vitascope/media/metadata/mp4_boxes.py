@@ -94,7 +94,7 @@ class Box:
             yield from child.walk()
 
     def without(self, *kinds: bytes) -> list[Box]:
-        """The children that are of none of ``kinds``."""
+        """The children without those of some kinds."""
         return [child for child in self.children if child.kind not in kinds]
 
 
@@ -165,7 +165,7 @@ def _open_box(kind: bytes, payload: bytes, wide: bool, depth: int, in_sample_des
 
 
 def scan_file(file: BinaryIO) -> list[FileBox]:
-    """List the top-level boxes of an open file, as far as they are whole and their sizes make sense."""
+    """List the top-level boxes of an open file, up to the first that is cut off or has an impossible size."""
     boxes = declared_boxes(file)
     if boxes and boxes[-1].end > file.seek(0, os.SEEK_END):
         boxes.pop()
@@ -221,7 +221,7 @@ def described_track(path: Path, moov: Box) -> tuple[Box, Box]:
     """The first video track, and its visual sample entry.
 
     Raises:
-        CorruptInputError: There is none.
+        CorruptInputError: The file has no such track.
     """
     track = video_track(moov)
     entry = sample_entry(track) if track is not None else None
@@ -301,7 +301,7 @@ def _fits_in_place(file: BinaryIO, place: FileBox, moov: bytes, next_box: FileBo
     file.seek(place.offset)
     file.write(moov)
     if spare:
-        # Only the header: what the padding holds is nobody's business.
+        # Only the header: the padding's content does not matter.
         file.write(struct.pack(">I4s", spare, b"free"))
     return True
 

@@ -23,7 +23,7 @@ __all__ = ["Camera", "CameraPicture", "Capture", "camera_named", "is_camera", "o
 _RETRY_SECONDS = 1.0
 """Between attempts to find a camera again."""
 _SILENCE_SECONDS = 2.0
-"""A camera that gives nothing for so long hangs."""
+"""A camera that gives no picture for this long hangs."""
 
 _FFMPEG_LEVEL = "OPENCV_FFMPEG_LOGLEVEL"
 
@@ -39,7 +39,7 @@ class CameraPicture:
     captured_seconds: float
     """When it came, on ``time.monotonic``'s clock."""
     index: int
-    """Counted from 0 over all that came, also those that nobody took."""
+    """Number from 0 over all pictures that came, dropped ones included."""
     is_first: bool
     """True for the first one after the camera was found, or found again."""
 
@@ -122,7 +122,7 @@ class Camera:
 
     Args:
         open_one: Opens the camera; called again when it was unplugged. Its first failure is raised by ``__enter__``.
-        on_state: Called from the reading thread when the camera goes or gives nothing, and when it is back.
+        on_state: Called from the reading thread when the camera is unplugged or hangs, and when it is back.
         retry_seconds: Between attempts to find it again.
         reads_ahead: False reads only when a picture is taken, without a thread: what the driver buffered comes first.
     """
@@ -155,16 +155,16 @@ class Camera:
 
     @property
     def is_over(self) -> bool:
-        """True once it was closed; a camera that was unplugged may come back."""
+        """True once it is closed. An unplugged camera may come back."""
         return self._is_stopped
 
     @property
     def captured_count(self) -> int:
-        """Pictures that came, also those that nobody took."""
+        """Pictures that came, dropped ones included."""
         return self._captured
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """The newest picture that was not taken yet, waited for.
+        """Wait for the newest picture that was not taken yet.
 
         Args:
             timeout_seconds: How long to wait; None waits as long as the camera is open.

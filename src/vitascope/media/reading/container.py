@@ -60,7 +60,7 @@ __all__ = [
 _PATIENCE_SECONDS = 30
 """For one packet: what takes a slow machine less than a second."""
 _LAST_SECONDS = 5
-"""For what was being decoded when nobody wanted it any more."""
+"""Time to wait for a decoder that is at work when the reader closes."""
 
 _Order: TypeAlias = "tuple[Packet[VideoStream] | None] | None"
 _Answer: TypeAlias = "list[av.VideoFrame] | BaseException"
@@ -76,7 +76,7 @@ class PatientDecoder:
     Used by one thread at a time.
 
     Args:
-        stream: The stream; used by nobody else until ``end``.
+        stream: The stream; not used elsewhere until ``end``.
     """
 
     def __init__(self, stream: VideoStream) -> None:
@@ -86,9 +86,7 @@ class PatientDecoder:
             target=_serve, args=(stream, self._orders, self._answers), name="patient-decoder", daemon=True
         )
         self._thread.start()
-        weakref.finalize(
-            self, self._orders.put, None
-        )  # where nobody closes the video, the thread ends all the same
+        weakref.finalize(self, self._orders.put, None)  # ends the thread of a video that was not closed
 
     def decode(self, packet: Packet[VideoStream] | None) -> list[av.VideoFrame]:
         """Decode one packet; None flushes.
@@ -119,7 +117,7 @@ def _serve(stream: VideoStream, orders: SimpleQueue[_Order], answers: SimpleQueu
     while (order := orders.get()) is not None:
         try:
             answers.put(stream.decode(order[0]))
-        except BaseException as error:  # whoever waits shall have it, whatever it is
+        except BaseException as error:  # raised by the thread that waits
             answers.put(error)
         del order  # whose packet may be large, while the next is awaited
 

@@ -242,7 +242,7 @@ class ReadingProgress:
 
 
 class MissingPictures:
-    """Notices pictures that a decoder was given and did not show, with an error or without a word.
+    """Notices pictures that a decoder was given and did not show, with or without an error.
 
     Pictures come out in the order in which they are shown: where one comes and an earlier one has not, that is lost.
     Where the packets' times jump back, how many came is all that tells, at the end.
@@ -256,7 +256,7 @@ class MissingPictures:
 
     def __init__(self, *, is_exact: bool, from_start: bool, may_begin_late: bool) -> None:
         self.is_exact = is_exact
-        """False where pictures cannot be told by their packets: fields, packets without times, times that jump back."""
+        """False where packets do not tell pictures apart: fields, packets without times, times that jump back."""
         self.cause: Exception | None = None
         """The decoder's last error."""
         self._from_start = from_start
@@ -395,7 +395,7 @@ class DataGaps:
         self._unread = 0.0
 
     def passed(self, packet: Packet[Any]) -> None:
-        """A packet of any stream was read; what lies before it and was in none, was not."""
+        """Note that a packet was read; bytes before it that belong to no packet were skipped."""
         if packet.pos is None or packet.pos < 0:
             return
         if self._begin is None:
@@ -435,7 +435,7 @@ def check_end(
     failure: Exception | None,
     missing: MissingPictures | None = None,
 ) -> None:
-    """Compare what came with what the header promised, and count what is missing without a word.
+    """Compare what came with what the header promised, and count what is missing without an error.
 
     MP4 and MOV list where each packet lies: one beyond the end of the file means a truncated file. They and AVI list
     their packets, so fewer than promised, by more than 1 % and 2 packets (headers are off by that much in healthy
@@ -494,7 +494,7 @@ def promised_end_seconds(stream: VideoStream) -> float | None:
 
 
 def frame_rate_of(stream: VideoStream) -> Fraction:
-    """Frames a second, as far as anybody knows."""
+    """Frames per second, if the file says it."""
     for rate in map(fraction_or_none, (stream.average_rate, stream.guessed_rate)):
         if rate and 0 < rate <= _MAX_SANE_FRAME_RATE:
             return rate

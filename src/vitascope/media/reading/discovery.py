@@ -79,7 +79,7 @@ def folders_left_out(folder: Path, *, exclude: Path | None = None) -> list[Path]
     """The folders of a folder that ``find_videos`` would find something in, or below, if it were recursive.
 
     Args:
-        folder: Which was searched.
+        folder: The folder that was searched.
         exclude: As for ``find_videos``.
     """
     excluded = _below(folder, exclude)
@@ -192,7 +192,7 @@ def _size_of(picture: Path) -> tuple[int, int] | None:
             stream = container.streams.video[0]
             return stream.width, stream.height
     except (av.FFmpegError, OSError, IndexError):
-        return None  # whoever opens it says why
+        return None  # opening it says why
 
 
 def _pattern_of(pictures: Sequence[Path]) -> Path:

@@ -94,7 +94,7 @@ def open_microphone(name: str, *, sample_rate: int) -> SoundCapture:
         sample_rate: Samples a second to give.
 
     Raises:
-        InputError: There is none, or another program uses it.
+        InputError: There is no microphone, or another program uses it.
         MissingDependencyError: ``sounddevice``, or PortAudio itself, is not installed.
     """
     sounddevice = _require_sounddevice()

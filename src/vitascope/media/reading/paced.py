@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Generic, Self, TypeVar
 
+from vitascope.closing import Closing
 from vitascope.errors import InputError
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
@@ -22,7 +23,7 @@ _LET_GO_SECONDS = 5.0
 Picture = TypeVar("Picture")
 
 
-class Paced:
+class Paced(Closing):
     """Gives what is due by the clock; what is not taken in time is dropped. A context manager.
 
     Args:
@@ -34,7 +35,7 @@ class Paced:
         self._clock, self._wait = clock, wait
         self._began: float | None = None
         self.captured_count = 0
-        """Pictures that came due, also those that nobody took."""
+        """Pictures that came due, dropped ones included."""
         self.is_over = False
         """True after the last picture."""
 
@@ -50,14 +51,6 @@ class Paced:
 
     def close(self) -> None:
         """Close what is open."""
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
 
 class PacedFilm(Paced, ABC, Generic[Picture]):
@@ -103,7 +96,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
         self._first_pts = 0.0
 
     def take(self, *, timeout_seconds: float | None = None) -> Picture | None:
-        """Wait for the newest frame that is due; None when none comes due in time, or none is left.
+        """Wait for the newest frame that is due; None if none comes in time or the video is over.
 
         Raises:
             InputError: None lies between start and end.
@@ -113,7 +106,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
 
     @abstractmethod
     def _picture_of(self, frame: Frame, captured_seconds: float) -> Picture:
-        """What stands for a frame.
+        """The picture of a frame.
 
         Args:
             frame: In the host's memory.

@@ -10,7 +10,6 @@ from itertools import chain, pairwise
 from math import ceil
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import av
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
+from vitascope.closing import Closing
 from vitascope.errors import CorruptInputError, InputError, UsageError
 from vitascope.frames import ColorSpec, DeviceEvent, Frame, Plane, Rotation, VideoInfo
 from vitascope.media.libav import open_input
@@ -178,7 +178,7 @@ def probe(
         source.close()
 
 
-class VideoReader:
+class VideoReader(Closing):
     """Frames of one video, once, in presentation order. A context manager; made by ``open_video``.
 
     - Planes are read-only. Where the file's layout is one of ours they are views onto the decoder's memory, which
@@ -240,17 +240,6 @@ class VideoReader:
         if self.start_pts is not None and self.start_pts > self.origin_pts:
             self._seek(source, self.start_pts)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Free the decoder and its threads. Idempotent; frames given out stay valid."""
         source, self._source = self._source, None
@@ -284,7 +273,7 @@ class VideoReader:
 
     @property
     def decoder(self) -> str:
-        """The decoder, and why it is not the one that was asked for, for example ``nvdec (hevc); 4 sessions``."""
+        """The decoder, such as ``nvdec (hevc); 4 sessions``, and why it is not the one that was requested."""
         return self._decoder
 
     @property
@@ -433,8 +422,8 @@ def first_picture(path: Path, pictures: Iterator[av.VideoFrame]) -> av.VideoFram
     """The next picture.
 
     Raises:
-        CorruptInputError: There is none.
-        InputError: There is none because it is too large.
+        CorruptInputError: No picture decodes.
+        InputError: The picture is too large.
     """
     frame = next(pictures, None)
     if frame is None:
@@ -528,7 +517,7 @@ class PresentationClock:
         """The pts of the next picture, in ticks.
 
         Args:
-            pts: The file's; None when it has none.
+            pts: The file's pts; None if it has none.
             duration: Ticks the picture is shown; 0 when unknown.
         """
         result = self._place(pts)
@@ -563,7 +552,7 @@ class PresentationClock:
         self.jump_count += 1
 
     def _decide(self, left: _LeftClock, pts: int, length: int) -> None:
-        """Go back to the clock that was left where this picture belongs to it, or forget it."""
+        """Return to the earlier clock if this picture belongs to it, else forget that clock."""
         if self._is_another_take(left, pts, length):
             self._left = None
         elif left.last_pts < pts < left.last_pts + length + abs(pts - self._last_pts - length):

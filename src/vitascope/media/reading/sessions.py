@@ -186,7 +186,7 @@ class _SegmentReading:
             if packet is None:
                 break
             if next_keyframe is not None:
-                # Leading pictures come directly behind their keyframe: the first that is none ends the search.
+                # Leading pictures follow their keyframe directly: the first other picture ends the search.
                 if not _is_before(packet, next_keyframe):
                     break
                 if not is_in_leading:
@@ -512,7 +512,7 @@ def open_source(
     sessions: int = 1,
     session_buffer_bytes: int | None = None,
 ) -> PictureSource:
-    """Open whatever ``path`` names; the last three arguments are those of ``open_film``, and not for images.
+    """Open images or a container. The last three arguments are ``open_film``'s, and without effect for images.
 
     Raises:
         UsageError: The image frame rate is not above 0.

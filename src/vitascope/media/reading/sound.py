@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 import av
 import numpy as np
@@ -13,6 +12,7 @@ from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.stream import Discard, Disposition
 
+from vitascope.closing import Closing
 from vitascope.errors import CorruptInputError, InputError
 from vitascope.media.libav import describe_av_error
 from vitascope.media.reading.container import open_container
@@ -72,7 +72,7 @@ class OneChannel:
         return np.asarray((first @ channels) * (1 - share) + (after @ channels) * share, np.float32)
 
 
-class SoundReader:
+class SoundReader(Closing):
     """Reads the first sound track of a file. A context manager and an iterator of blocks; used by one thread.
 
     Args:
@@ -117,14 +117,6 @@ class SoundReader:
             self.duration_seconds = max(stop - self._start, 0.0)
         self.corrupt_count = 0
         """Damaged packets that were skipped."""
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

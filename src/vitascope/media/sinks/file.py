@@ -10,7 +10,7 @@ import numpy as np
 
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
-from vitascope.media.rgb import RGB_VIDEO_COLOR
+from vitascope.media.planes import RGB_VIDEO_COLOR
 from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, PixelFormat, SinkFormat
 from vitascope.media.writing.encoding import CodecName, choose_encoding
 from vitascope.media.writing.writer import VideoWriter
@@ -116,7 +116,7 @@ class FileSink:
         self._count, self._last_ticks = self._count + 1, ticks
 
     def close(self) -> None:
-        """Complete the file; without a picture there is none."""
+        """Complete the file. Without a picture no file is made."""
         writer, self._writer = self._writer, None
         if writer is None:
             return

@@ -310,7 +310,7 @@ class SinkOutlet:
             raise opening.error
 
     def offer(self, picture: LivePicture) -> None:
-        """Hand over a picture without waiting; one that was not taken yet is dropped. A failed sink takes none."""
+        """Hand over a picture without waiting; it replaces one that still waits. A failed sink takes none."""
         opening = self._opening
         if opening is not None:
             opening.offer(picture)

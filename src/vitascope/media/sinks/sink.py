@@ -148,7 +148,7 @@ class Sink(Protocol):
 
 @runtime_checkable
 class Attentive(Protocol):
-    """A sink that also has work while no picture comes: the keys of a window, which are pressed in a pause, too."""
+    """A sink that also has work while no picture comes, such as a window, whose keys are pressed at any time."""
 
     def attend(self) -> None:
         """Do what cannot wait for the next picture. Called between pictures, by the sink's own thread."""

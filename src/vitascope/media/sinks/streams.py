@@ -1,6 +1,6 @@
 """Streams over the network: a transport stream over UDP, and a page of JPEG pictures (``multipart/x-mixed-replace``).
 
-The page is served to this machine alone unless a host is named: a stream of one's face is nobody else's business.
+The page is served to this machine alone unless a host is named: a stream of one's face is private.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _DEFAULT_PORT = "8890"
 _QUALITY = 85
 _BOUNDARY = "picture"
 _PATIENCE_SECONDS = 2.0
-"""A browser that gets no new picture for so long gets the last one again, and so knows that the stream goes on."""
+"""Without a new picture for this long, browsers get the last one again, so that they know the stream goes on."""
 _PAGE = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Vitascope</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -179,7 +179,7 @@ class MjpegSink:
         self._thread.start()
 
     def send(self, picture: LivePicture) -> None:
-        """Compress a picture and hand it to every browser that waits; nothing is done while none does."""
+        """Compress a picture and hand it to every browser that waits; skip the work if none does."""
         assert self._server is not None  # opened
         if not self._server.has_clients:
             return

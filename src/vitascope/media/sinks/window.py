@@ -18,7 +18,7 @@ __all__ = ["WindowSink"]
 _TITLE = "Vitascope"
 _NO_WINDOW = "no window can be opened here: no screen; --sink mjpeg shows a page instead"
 _OFFSCREEN = "offscreen"
-"""The driver that SDL takes by itself where nobody would see a window; its ``dummy`` has to be asked for."""
+"""SDL's driver on machines without a screen; ``dummy``, its other one, has to be requested."""
 _LARGEST_SHARE = 0.9
 """The share of the screen that larger pictures get."""
 

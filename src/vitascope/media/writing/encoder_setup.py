@@ -22,8 +22,7 @@ from vitascope.errors import OutputError
 from vitascope.frames import ColorSpec, VideoInfo
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.metadata import matroska_video
-from vitascope.media.metadata.color_tags import HdrMetadata
-from vitascope.media.metadata.hdr import hdr_encoder_parameters
+from vitascope.media.metadata.color_tags import HdrMetadata, hdr_encoder_parameters
 from vitascope.media.planes import FramePacker
 from vitascope.media.writing.encoding import X264_LOOKAHEAD_FRAMES, Encoding
 from vitascope.media.writing.nvenc import NvencFramePacker, NvencStreamEncoder

@@ -95,7 +95,7 @@ def rate_options(
         codec: The codec that is written.
         crf: Constant rate factor on the codec's own scale; None takes the default of ``speed``.
         preset: The encoder's preset; None takes the default of ``speed``.
-        speed: Which column of the table above.
+        speed: Column of the table above.
         pixel_format: FFmpeg's format that the encoder is fed with.
 
     Raises:
@@ -182,7 +182,7 @@ _EVEN_SIZE_ENCODERS = frozenset({"libx264", "libx265", *NVENC_ENCODERS.values()}
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The encoder of a video and its options; a hardware encoder is another ``encoder`` with formats of its own."""
+    """An encoder, its pixel format and its options. A hardware encoder has another name and formats of its own."""
 
     codec: CodecName
     encoder: str
@@ -290,7 +290,7 @@ def choose_encoding(
         bit_depth: Bits of a sample; ``auto`` keeps the source's as far as the codec goes.
         with_alpha: True when an alpha plane comes with every frame.
         grey: True when only luma means something (masks); lossless codecs then store no chroma at all.
-        speed: Which column of the table above.
+        speed: Column of the table above.
         threads: Encoder threads, of all encoders together; 0 takes what the machine has.
         hardware: ``nvenc`` for the GPU's encoder (H.264, H.265, AV1; 4:2:0 without alpha), ``cpu``, or ``auto``: the
             GPU's where it takes the picture and has passed a trial here. CRF and preset go on meaning what they mean

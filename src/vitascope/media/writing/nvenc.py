@@ -299,7 +299,7 @@ class NvencFramePacker:
 
         Args:
             frame: On the GPU: in the encoder's pixel format, even width and height. In host memory: any.
-            alpha: NVENC has none; must be None.
+            alpha: Must be None: NVENC has no alpha.
 
         Raises:
             OutputError: A frame on the GPU has another format, or alpha came.

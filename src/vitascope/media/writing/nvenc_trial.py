@@ -139,7 +139,7 @@ def _picture(number: int, *, bits: int) -> Planar:
 
 
 def _psnr(found: npt.NDArray[Any], expected: npt.NDArray[Any], bits: int) -> float:
-    """In dB; a plane of another shape has none of it."""
+    """Peak signal-to-noise ratio in dB; 0 for a plane of another shape."""
     if found.shape != expected.shape:
         return 0.0
     error = np.square(found.astype(np.float64) - expected).mean()

@@ -2,7 +2,7 @@
 
 `PartialFile` and `PartialFolder` own a temporary path beside the target. Exactly one of three ends follows:
 
-- ``commit()``: synced to disk and renamed to the target, in one step that nobody can observe half done;
+- ``commit()``: synced to disk and renamed to the target, in one atomic step;
 - ``discard()``: removed, together with parent folders that were made for it;
 - ``keep()``: renamed to ``<target>.part``, for what an interrupted run already did.
 
@@ -70,7 +70,7 @@ class WriterLock:
     def __init__(self, target: Path) -> None:
         self._path = target.absolute().with_name(f".{shortened_name(target.absolute().name)}.lock")
         self.is_exclusive = True
-        """False where the file system knows no locks: others may be writing, too."""
+        """False where the file system has no locks: others may also be writing."""
         self._descriptor: int | None = None
         while self._descriptor is None:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -94,7 +94,7 @@ class WriterLock:
             os.close(descriptor)
             with suppress(OSError):
                 self._path.unlink()
-        else:  # removed while it is locked: nobody can have locked the same file meanwhile
+        else:  # removed while it is locked: no other process can have locked the same file meanwhile
             with suppress(OSError):
                 self._path.unlink()
             os.close(descriptor)
@@ -163,7 +163,7 @@ class PartialFile:
         stem = shortened_name(target.stem)
         if self._lock.is_exclusive:
             for stale in _siblings(target, f".{stem}.", f".part{target.suffix}"):
-                with suppress(OSError):  # it disturbs nobody; writing goes on beside it
+                with suppress(OSError):  # harmless; writing goes on beside it
                     stale.unlink()
         self.path = target.absolute().with_name(f".{stem}.{_token()}.part{target.suffix}")
         try:
@@ -424,13 +424,13 @@ def _make_parents(target: Path) -> list[Path]:
 
 
 def _nearest(target: Path) -> Path:
-    """The innermost parent that is there; the root where not even that is (a drive of Windows)."""
+    """The innermost parent that exists; the root if none does (a missing drive on Windows)."""
     parents = target.absolute().parents
     return next((folder for folder in parents if folder.exists()), parents[-1])
 
 
 def _remove_folders(folders: list[Path]) -> None:
-    """Remove folders that were made for a discarded output, as long as nobody put anything there."""
+    """Remove folders that were made for a discarded output, if they are still empty."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
@@ -519,7 +519,7 @@ def picture_folder(path: Path) -> PictureFolder | None:
 
 
 def is_written(path: Path) -> bool:
-    """True when the output is there: outputs appear only whole, so nothing is left to do.
+    """True if the output exists; outputs appear only when complete, so nothing is left to do.
 
     Raises:
         UsageError: It is a pattern without exactly one number.

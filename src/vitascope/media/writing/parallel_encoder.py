@@ -63,9 +63,9 @@ def encoders_for(picture_bytes: int, *, threads: int, lookahead_frames: int, mem
 
     Args:
         picture_bytes: Bytes of a picture in the encoder's format.
-        threads: Of all encoders together.
+        threads: Threads of all encoders together.
         lookahead_frames: Pictures that an encoder looks ahead.
-        memory_bytes: Of the machine; None is taken for little.
+        memory_bytes: Memory of the machine; None counts as little.
     """
     pictures = _PICTURES_HELD + 2 * min(lookahead_frames, _MAX_CHUNK_FRAMES) + _MIN_CHUNK_FRAMES
     fitting = (memory_bytes or _UNKNOWN_MEMORY_BYTES) // (picture_bytes * pictures)
@@ -80,7 +80,7 @@ def chunk_length(picture_bytes: int, *, encoders: int, pending_bytes: int, frame
         picture_bytes: Bytes of a picture.
         encoders: The number that work at once.
         pending_bytes: Pictures that may wait, all together.
-        frame_count: Of the video, where known: then all encoders get as many chunks, if they are not too short.
+        frame_count: Frames of the video, where known: then all encoders get as many chunks, if they are not too short.
     """
     fair = 2 * pending_bytes // (encoders * max(picture_bytes, 1))
     longest = min(max(fair, _MIN_CHUNK_FRAMES), _MAX_CHUNK_FRAMES)
@@ -104,7 +104,7 @@ class PictureEncoder(Protocol):
         """Give the rest of the packets; no picture may follow."""
 
     def close(self) -> None:
-        """Stop, whatever is still in work. Idempotent."""
+        """Stop, and drop what is still being encoded. Idempotent."""
 
 
 class StreamEncoder:

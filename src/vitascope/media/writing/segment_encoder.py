@@ -110,7 +110,7 @@ class SegmentEncoder:
             return self._portable(self._encoder.flush())
 
     def close(self) -> None:
-        """Stop the encoder, whatever is still in work. Idempotent."""
+        """Stop the encoder, and drop what is still being encoded. Idempotent."""
         self._encoder.close()
         self._close_container()
 

@@ -2,7 +2,7 @@
 
 Packets are copied as they are, by a second demuxer that follows the video's clock, so an hour of sound is never held
 in memory. Only what the target container cannot hold is re-encoded (AAC to Opus in WebM, subtitle formats into one
-another), and what it cannot hold in any form is left out. What is damaged is left out, too: sound never costs the
+another), and what it cannot hold in any form is left out. Damaged packets are also left out: sound never costs the
 picture. All of it is reported.
 """
 
@@ -471,7 +471,7 @@ class StreamCopier:
 
     @contextmanager
     def _leaving_out_damage(self, route: CopiedStream) -> Iterator[None]:
-        """Count what a decoder or the muxer refuses. A full disk refuses everything from then on, the picture, too."""
+        """Count what a decoder or the muxer refuses. After a full disk everything is refused, pictures included."""
         try:
             yield
         except (av.FFmpegError, ValueError):
@@ -479,10 +479,10 @@ class StreamCopier:
 
 
 class _PictureTime:
-    """Where the picture is, as its packets come, on a clock that goes on where the file's own jumps.
+    """Follows the time of the picture packet by packet, on a clock that goes on where the file's own jumps.
 
     Args:
-        stream: Of the picture.
+        stream: The stream of the picture.
         from_start: The first packet that comes is the file's.
     """
 
@@ -513,7 +513,7 @@ class _SoundTime:
     was goes on where it was, until times fit again.
 
     Args:
-        time_base: Of the track.
+        time_base: Time base of the track.
     """
 
     def __init__(self, time_base: Fraction) -> None:

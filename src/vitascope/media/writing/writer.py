@@ -21,15 +21,15 @@ from av.video.stream import VideoStream
 from vitascope.errors import CorruptInputError, OutputError, UsageError
 from vitascope.frames import Frame, Plane, Projection, VideoInfo
 from vitascope.media.libav import fraction_or_none, silence_libav, wrap_output_error
-from vitascope.media.metadata.color_tags import HdrMetadata
-from vitascope.media.metadata.hdr import read_hdr, write_hdr_boxes
+from vitascope.media.metadata.color_tags import HdrMetadata, read_hdr, write_hdr_boxes
 from vitascope.media.metadata.matroska_video import MATROSKA_PROJECTIONS, name_with_room, patch_video_entry
-from vitascope.media.metadata.spatial_sound import read_spatial_sound, write_spatial_sound
 from vitascope.media.metadata.spherical import (
     MATROSKA_STEREO_MODES,
     SphericalMetadata,
+    read_spatial_sound,
     read_spherical,
     set_rotation,
+    write_spatial_sound,
     write_spherical,
 )
 from vitascope.media.writing.encoder_setup import BOX_MUXERS, MATROSKA_MUXERS, PictureSetup, muxer_options
@@ -90,7 +90,7 @@ class VideoWriter:
         end_seconds: Where it ends, counted likewise; None is the end.
         spherical: Stereo and spherical metadata; ``"source"`` takes that of ``copy_from``, else what ``info`` says.
         hdr: HDR metadata; ``"source"`` takes that of ``copy_from``.
-        keep_partial: Keep what decoded of a corrupt input, too.
+        keep_partial: Also keep what decoded of a corrupt input.
 
     Raises:
         OutputError: The output cannot be created, or the encoder refuses the picture.
@@ -236,7 +236,7 @@ class VideoWriter:
             raise
 
     def discard(self) -> None:
-        """Drop everything that was written. Does nothing after ``finish`` or ``keep_partial``."""
+        """Discard everything that was written. Does nothing after ``finish`` or ``keep_partial``."""
         self._close_quietly()
         self._target.partial.discard()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitascope.closing import Closing
 from vitascope.device import Device
 from vitascope.gpu.engines.engine import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
@@ -25,7 +25,7 @@ PAINTED_SIDE = 512
 """Side of the square that they paint, pixels."""
 
 
-class LivePortraitNetworks:
+class LivePortraitNetworks(Closing):
     """The five networks on one device. A context manager; used by one thread at a time.
 
     On a GPU the motion extractor runs in FP32, because FP16 makes keypoints tremble, everything else in FP16, each in
@@ -175,16 +175,6 @@ class LivePortraitNetworks:
         """Free the engines; idempotent."""
         for engine in (self._appearance, self._motion, self._painter):
             engine.close()
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 class _Painter(nn.Module):

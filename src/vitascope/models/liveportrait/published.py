@@ -419,7 +419,7 @@ def fold_spectral_norm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_strictly(network: nn.Module, state: Mapping[str, Tensor], *, label: str) -> None:
-    """Give a network its weights; every tensor must be there, of its shape, and none more.
+    """Load weights into a network. Every tensor must be there in its shape, and no others.
 
     ``module.`` before the names, which parallel training leaves, is taken off.
 

@@ -35,7 +35,7 @@ class BlockedDecoder:
 
     Args:
         decoder: As ``cut_official_graph`` gives it.
-        state_channels: Of r1 to r4.
+        state_channels: Channels of r1 to r4.
         threads: Threads inside one operator; 0 uses every core.
 
     Raises:
@@ -91,7 +91,7 @@ def blocked_layout(decoder: bytes, state_channels: Sequence[int]) -> bytes:
 
     Args:
         decoder: As ``cut_official_graph`` gives it.
-        state_channels: Of r1 to r4.
+        state_channels: Channels of r1 to r4.
 
     Returns:
         A serialised ONNX network that no longer reads the padded picture.
@@ -100,7 +100,7 @@ def blocked_layout(decoder: bytes, state_channels: Sequence[int]) -> bytes:
     layout = _Layout(model.graph, state_channels)
     nodes = [changed for node in model.graph.node for changed in layout.changed(node)]
     outputs = {tensor.name for tensor in model.graph.output}
-    while True:  # what fed the crops is read by nobody
+    while True:  # the inputs of the crops are not read any more
         read = outputs | {name for node in nodes for name in node.input}
         kept = [node for node in nodes if read.intersection(node.output)]
         if len(kept) == len(nodes):

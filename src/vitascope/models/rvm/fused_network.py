@@ -102,7 +102,7 @@ class RvmFusedNetwork:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was kept and did not fit, one line each."""
+        """Notes about kept files that did not fit, one line each."""
         return tuple(self._engine.notes)
 
     @property

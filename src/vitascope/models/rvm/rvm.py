@@ -184,7 +184,7 @@ def _feature_shapes(encoder: bytes, picture_shape: Sequence[int]) -> dict[str, t
 
 
 def _name_cut_points(graph: onnx.GraphProto) -> None:
-    """Rename the small picture, gain and offset, whatever the exporter numbered them.
+    """Give the small picture, gain and offset names instead of the exporter's numbers.
 
     Raises:
         LookupError: The graph is not built like this.

@@ -149,7 +149,7 @@ class RvmState:
         """Replace the parts' features, see ``SpatialState``."""
         if self.tensors is None or not isinstance(state, RvmState) or state.tensors is None:
             raise ValueError("an empty state has no parts")
-        # Copies: the engine may have given arrays that others hold, too.
+        # Copies: the engine's arrays may be in use elsewhere.
         tensors = [tensor.copy() for tensor in self.tensors]
         for (tensor, places), own in zip(each_part(tensors, parts), state.tensors, strict=True):
             for eye, at in enumerate(places):

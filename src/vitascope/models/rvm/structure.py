@@ -1,4 +1,4 @@
-"""RobustVideoMatting's coarse network as a sequence of parts, whoever computes them.
+"""RobustVideoMatting's coarse network as a sequence of parts, on any backend.
 
 ::
 

@@ -315,7 +315,7 @@ def max_pool_kernel(
 
 @triton.jit(do_not_specialize=["count"])
 def state_kernel(state, y, count, CHANNELS: tl.constexpr, BLOCK: tl.constexpr):
-    """A state of CHANNELS in FP32 as the second half of y's channels in FP16; nobody reads the first half."""
+    """A state of CHANNELS in FP32 as the second half of y's channels in FP16; the first half is not read."""
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = index < count
     place = index // CHANNELS * (2 * CHANNELS) + CHANNELS + index % CHANNELS

@@ -57,7 +57,7 @@ def record_network(
         steps: T.
         eyes: E.
         size: (height, width) of the pictures.
-        result_dtype: Of gain and offset; in ``float32`` they are computed so, too.
+        result_dtype: Element type of gain and offset; for ``float32`` they are also computed in it.
         multiprocessors: The GPU's number of them.
 
     Returns:
@@ -360,7 +360,7 @@ class TritonOps:
             hidden: [N, H, W, 16].
             project: The matte's convolution.
             head: The box filter and the three 1x1 convolutions behind it.
-            result_dtype: Of the results.
+            result_dtype: Element type of the results.
 
         Returns:
             gain and offset, [N, 4, H, W].

@@ -93,7 +93,7 @@ DOUBT_FLOOR = -1.0
 """Nobody's score counts down to this when somebody seems to come: a clear person needs no second look."""
 
 MIN_AREA = 0.001
-"""Fraction of the frame above .5 below which a matte is a speck, and nobody is looked for."""
+"""Share of the frame with alpha above 0.5 below which a matte is a speck, and is not examined for a person."""
 CONFIRMED_INTERVALS = 48, 96
 DOUBTFUL_INTERVALS = 8, 32
 UNSETTLED_INTERVALS = 4, 32
@@ -171,7 +171,7 @@ class PresenceGate:
         *,
         claimant: Claimant,
     ) -> FloatArray:
-        """Judge one time step, and fade out the mattes in which nobody is.
+        """Judge one time step, and fade out the mattes of empty frames.
 
         Args:
             alpha: float32 [E, h, w], 0..1.

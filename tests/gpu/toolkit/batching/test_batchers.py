@@ -16,8 +16,7 @@ from watched_runs import watched
 from vitascope.errors import BatchingError
 from vitascope.gpu import BatchConfig, DynamicBatcher, InferenceRequest, PriorityBatcher, StreamBatcher
 from vitascope.gpu.toolkit.batching.batcher import Answers, BatchTally, ComputedPart
-from vitascope.gpu.toolkit.batching.requests import PriorityLevel
-from vitascope.gpu.toolkit.batching.waiting import Waiting
+from vitascope.gpu.toolkit.batching.requests import PriorityLevel, Waiting
 
 
 class BoomError(Exception):

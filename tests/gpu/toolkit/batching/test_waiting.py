@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest, PriorityLevel
-from vitascope.gpu.toolkit.batching.waiting import Waiting, WaitingRoom
+from vitascope.gpu.toolkit.batching.requests import (
+    BatchConfig,
+    InferenceRequest,
+    PriorityLevel,
+    Waiting,
+    WaitingRoom,
+)
 
 
 def rule(linger=5.0, *, most=100, deadline=None, on_deadline="reject"):

@@ -122,7 +122,7 @@ class Call:
     output: Any = None
     """The network's answer for all of them until it is taken apart; on a GPU perhaps not computed yet."""
     lock: Lock = field(default_factory=Lock)
-    """Held by whoever takes the answer apart, where several threads may want to."""
+    """Held while the answer is split, which several threads may want to do."""
 
     @property
     def nbytes(self) -> int:
@@ -168,7 +168,7 @@ class HostCall:
         begun = perf_counter()
         try:
             self._output = self._work()
-        except BaseException as error:  # told to whoever waits
+        except BaseException as error:  # raised where a result is waited for
             self._error = error
         self._work = None  # and what it was computed from
         self.seconds = perf_counter() - begun
@@ -205,7 +205,7 @@ class HostStream:
         self._thread.start()
 
     def launch(self, work: Callable[[], Any]) -> HostCall:
-        """Have something computed behind all that was launched before; from one thread."""
+        """Launch a computation behind all earlier ones; from one thread."""
         call = HostCall(work)
         if self._ended is None:
             self._calls.put(call)
@@ -498,7 +498,7 @@ class StageWork:
         else:
             try:
                 call.ended.synchronize()
-            except Exception as error:  # what a kernel did wrong is reported by whoever waits for it
+            except Exception as error:  # a kernel's error is reported where its result is waited for
                 raise EngineError(f"{call.label}: the GPU failed: {error}") from error
             seconds = import_cupy().cuda.get_elapsed_time(call.started, call.ended) / 1e3
             self.gpu_seconds += seconds
@@ -587,8 +587,8 @@ class AsyncStats:
     fps: float
     """Results a second, from the first submission to the last result."""
     bottleneck_stage: str | None
-    """The stage that sets the pace; ``submit`` is whoever submits, ``deliver`` whoever takes results. None before the
-    first frame."""
+    """The stage that sets the pace; ``submit`` is the thread that submits, ``deliver`` the one that takes
+    results. None before the first frame."""
     bottleneck: str
     """Why, in one sentence; empty before the first frame."""
     submitted: int
@@ -715,10 +715,10 @@ class AsyncPipeline:
         stop_timeout_s: How long an end waits for a thread inside native code before it is left behind.
 
     Raises:
-        ConfigError: A key is unknown, a value is out of range, or a function is none.
+        ConfigError: A key is unknown, a value is out of range, or a function cannot be called.
         DeviceError: The device cannot be had.
         EngineError: An engine that takes more than one input.
-        TypeError: ``model`` is none of these.
+        TypeError: ``model`` is something else.
         ValueError: ``target_size``, ``mean`` or ``std`` make no network's input.
     """
 
@@ -824,7 +824,7 @@ class AsyncPipeline:
             The frame's id.
 
         Raises:
-            TimeoutError: There was no room in that time: a stage hangs, or nobody takes results.
+            TimeoutError: There was no room in that time: a stage hangs, or results are not taken.
             PipelineError: A stage failed; the cause is named with its stage and frame.
             RuntimeError: It is not running.
         """
@@ -898,7 +898,7 @@ class AsyncPipeline:
             drain: Finish what was submitted first; without it, that is dropped.
 
         Raises:
-            PipelineError: A stage failed and nobody was told yet.
+            PipelineError: A stage failed, and this was not raised yet.
             RuntimeError: Called by a function that runs in a stage; ``finish`` can be called there.
         """
         if self._pipeline.owns_current_thread() or self._work.host.owns_current_thread():
@@ -1008,14 +1008,14 @@ class AsyncPipeline:
             with quick_turns() if self.device.kind == "cuda" else nullcontext():
                 self._pipeline.run()
             self._network.close()  # not after a failure: a thread may have been left behind with it
-        except BaseException as error:  # told to whoever calls next
+        except BaseException as error:  # raised by the next call
             self._failure = error
         finally:
             self._submissions.stop()
             self._results.end()
 
     def _release(self) -> None:
-        """The run was given up: nobody may wait at either end."""
+        """Wake all waiting threads: the run was given up."""
         self._submissions.stop()
         self._results.relax(_ALL)
 

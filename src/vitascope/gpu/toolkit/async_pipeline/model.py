@@ -58,8 +58,8 @@ class BatchRows:
 
         Args:
             row: Which.
-            shape: Of a picture, [C, h, w].
-            dtype: Of the picture.
+            shape: Shape of a picture, [C, h, w].
+            dtype: Element type of the picture.
 
         Returns:
             CuPy array [1, C, h, w]; None if a picture must lie elsewhere: others here have another shape or dtype,
@@ -140,7 +140,7 @@ def as_one_batch(places: Sequence[BatchRow | None], *, count: int) -> Any:
     """The batch that frames lie in already, if they do.
 
     Args:
-        places: Of the frames; None for one that lies elsewhere.
+        places: The places of the frames; None for one that lies elsewhere.
         count: Rows of the batch that is wanted.
 
     Returns:
@@ -269,9 +269,9 @@ def open_model(
         DeviceError: The device cannot be had, or is not the engine's.
         ConfigError: An engine that takes batches of one size only is to get another.
         EngineError: An engine that takes more than one input.
-        TypeError: It is none of these.
+        TypeError: It is something else.
     """
-    torch = sys.modules.get("torch")  # whoever holds a module has imported it
+    torch = sys.modules.get("torch")  # a module's owner has imported torch
     if torch is not None and isinstance(model, torch.nn.Module):
         return _module(model, select_device(device, index=device_id), batch_size, cuda_graphs=cuda_graphs)
     if hasattr(model, "spec") and hasattr(model, "run"):

@@ -18,7 +18,7 @@ from vitascope.gpu.interchange import to_kind
 
 __all__ = ["ModuleNetwork"]
 
-# Sizes of a batch from 1 to 4096 by powers of two, and one that is none; with pictures of one size.
+# Batch sizes 1 to 4096 by powers of two, and one other; with pictures of one size.
 _MOST_GRAPHS = 14
 _MOST_SHAPES = 256
 

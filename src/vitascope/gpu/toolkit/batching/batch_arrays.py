@@ -82,7 +82,7 @@ def leaves(data: Any) -> Iterator[Any]:
 
 
 def map_leaves(data: Any, change: Callable[[Any], Any]) -> Any:
-    """The same form with something else in the place of every array, or of whatever else is in it."""
+    """Replace every array of a nested form, and every other leaf."""
     if isinstance(data, dict):
         return {name: map_leaves(value, change) for name, value in data.items()}
     if isinstance(data, tuple):

@@ -32,8 +32,9 @@ from vitascope.gpu.toolkit.batching.requests import (
     PriorityLevel,
     Promise,
     Reply,
+    Waiting,
+    WaitingRoom,
 )
-from vitascope.gpu.toolkit.batching.waiting import Waiting, WaitingRoom
 from vitascope.gpu.toolkit.worker_streams import (
     WorkerStream,
     finish,
@@ -378,8 +379,8 @@ class Batcher:
     def client(self) -> Iterator[None]:
         """Say that this thread will submit inside, one request at a time.
 
-        Once every such client waits for a response nobody else can join the batch, so it is sent without waiting for
-        the timeout: a lone client never waits, and one that is still preparing its request is waited for.
+        Once every such client waits for a response, no other request can join the batch, so it is sent without waiting
+        for the timeout: a lone client never waits, and one that is still preparing its request is waited for.
         """
         with self._lock:
             self._clients += 1
@@ -517,7 +518,7 @@ class Batcher:
                     self._run(ticket, batch, stream, function)
                 elif not expired:
                     return
-        except BaseException as error:  # our own bug; nobody may wait for ever because of it
+        except BaseException as error:  # our own bug: no client may wait for ever because of it
             with self._lock:
                 self._state = "closing"
                 lost = self._room.clear() + [entry for batch in self._running.values() for entry in batch]

@@ -48,7 +48,7 @@ class BatchMeasurement:
     throughput_fps: float = 0.0
     """Requests a second, of the median."""
     memory_utilization: float | None = None
-    """Share of the device's memory in use, with the result held; None if nobody looked."""
+    """Share of the device's memory in use while the result is held; None if not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +279,7 @@ def find_optimal_batch_size(
     Args:
         model: A ``torch.nn.Module`` (moved to the device and set to evaluate), an engine of one input, or a callable
             that takes a batch, NumPy on a CPU and CuPy on a GPU.
-        input_shape: Of one input, without the batch axis, such as (3, 512, 512).
+        input_shape: Shape of one input, without the batch axis, such as (3, 512, 512).
         max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
         max_batch_size: Largest size to try.
         latency_limit_ms: Longest median time of a call; None: any.
@@ -290,7 +290,7 @@ def find_optimal_batch_size(
         DeviceError: The device cannot be had.
         DeviceMemoryError: Not even one input fits into memory, or below its limit.
         EngineError: Not even one input is within the latency limit, or the network failed.
-        TypeError: ``model`` is none of these.
+        TypeError: ``model`` is something else.
         ValueError: A limit is out of range.
     """
     # Imported here: it finds out what a network is for the pipeline, whose batches are this folder's.

@@ -51,7 +51,7 @@ def named_frames(
         names: The network's inputs.
 
     Raises:
-        UsageError: There is none, it does not fit the inputs, or it holds NaN or infinity.
+        UsageError: It is missing, does not fit the inputs, or holds NaN or infinity.
     """
     if isinstance(frames, Mapping):
         given = {name: np.asarray(array) for name, array in frames.items()}

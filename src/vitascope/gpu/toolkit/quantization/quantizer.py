@@ -41,7 +41,7 @@ Run = Callable[[Mapping[str, FloatArray]], Mapping[str, FloatArray]]
 
 
 def is_module(model: object) -> bool:
-    """True for a PyTorch module; asks no library that is not loaded: whoever holds a module has imported it."""
+    """True for a PyTorch module. Does not import PyTorch: the owner of a module has done so."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
@@ -52,7 +52,7 @@ def opened(model: Comparable, *, threads: int = 0) -> Iterator[tuple[Run, tuple[
 
     Args:
         model: See ``Comparable``. ONNX networks open under ONNX Runtime on the CPU, and are closed again.
-        threads: Of ONNX Runtime; 0 uses every core.
+        threads: Threads of ONNX Runtime; 0 uses every core.
 
     Raises:
         UsageError: It is nothing that runs.
@@ -397,7 +397,7 @@ class ModelQuantizer:
             frames: What they are fed, along the first axis: by input name, or one array.
             outputs: Which outputs count; all when omitted.
             iterations: Calls of each that are timed, after one that is not; turns, so that both meet the same machine.
-            threads: Of ONNX Runtime; 0 uses every core.
+            threads: Threads of ONNX Runtime; 0 uses every core.
 
         Raises:
             UsageError: The frames do not fit, or an output is missing.

@@ -119,7 +119,7 @@ class _EightBitWeights(nn.Module):
         return (sums if self.bias is None else sums + self.bias.float()).to(x.dtype)
 
     def multiplies_in_8_bits(self, rows: int, x: Tensor) -> bool:
-        """True where the hardware's 8-bit matrix product takes it, whatever batch a program is exported for."""
+        """True if the hardware's 8-bit matrix product takes the layer at any batch size."""
         out, inner = len(self.weight), self.weight[0].numel()
         if not x.is_cuda or out % _MULTIPLE or inner % _MULTIPLE:
             return False
@@ -273,7 +273,7 @@ def quantized_module(
         skip: Names of layers to leave alone, as ``named_modules`` gives them.
 
     Raises:
-        UsageError: Nothing could be quantised, a name in ``skip`` is none, or calibration met what is not finite.
+        UsageError: Nothing could be quantised, ``skip`` has an unknown name, or calibration met NaN or infinity.
         EngineError: The module does not take the frames.
     """
     copied = copy.deepcopy(model).eval()

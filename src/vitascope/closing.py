@@ -1,0 +1,24 @@
+"""The context manager of everything that has a ``close``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Self
+
+__all__ = ["Closing"]
+
+
+class Closing:
+    """Base of a class that ``with`` closes in the end, whether the block failed or not."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what it holds; idempotent."""
+
+    def __enter__(self) -> Self:
+        """Use as a context manager that closes it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()

@@ -1,1 +1,0 @@
-"""Live runs: the loop between a source of pictures and the sinks."""
