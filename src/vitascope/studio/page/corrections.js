@@ -175,6 +175,23 @@ export function withPerson(document, person, keeps, from, to) {
   return changed;
 }
 
+// The document with everybody kept from a time to another: no rule acts meanwhile.
+export function withAll(document, from, to) {
+  const begin = from ?? 0, end = to ?? Infinity;
+  const people = (document.people ?? []).flatMap((rule) => {
+    const ruleBegin = rule.from ?? 0, ruleEnd = rule.to ?? Infinity;
+    if (ruleEnd <= begin || ruleBegin >= end) return [rule];
+    return [...(ruleBegin < begin ? [timed(rule, ruleBegin, begin)] : []), ...(ruleEnd > end ? [timed(rule, end, ruleEnd)] : [])];
+  });
+  return { ...document, people };
+}
+
+// The document with one of the people kept, and all the others left out, from a time to another.
+export function withOnly(document, person, people, from, to) {
+  const changed = withAll(document, from, to), others = people.filter((one) => one !== person);
+  return others.length ? { ...changed, people: [...changed.people, timed({ exclude: others }, from ?? 0, to ?? Infinity)] } : changed;
+}
+
 function timed(rule, begin, end) {
   const { from, to, ...rest } = rule;
   return { ...rest, ...(begin > 0 ? { from: round(begin) } : {}), ...(Number.isFinite(end) ? { to: round(end) } : {}) };
