@@ -202,7 +202,8 @@ def test_a_lost_connection_is_told_and_the_page_comes_back_by_itself(page, servi
     page.until(LOST)
     # What is changed meanwhile is kept by the page, and saved once it can be.
     page.click('[data-person="1"]')
-    page.until("document.querySelector('#saved').innerText === 'Not saved'")
+    page.until("document.querySelector('#saved').innerText === 'Not saved yet'")
+    assert page.value("document.querySelector('#banner').hidden")  # one banner says all
     assert not (films / "wedding.hints.yaml").exists()
     again = serving(films, port=studio.port)
     page.until(THERE)
@@ -377,6 +378,7 @@ def test_a_portrait_is_chosen_moved_and_recorded(page, portrait_studio, films):
     page.click("#record .primary")
     page.until("document.querySelector('#animate-jobs [data-does^=play]') !== null", seconds=240)
     assert (films / "astronaut_talk.mp4").is_file()
+    assert page.value("document.querySelector('#animate-jobs a[href^=\"/headset\"]') === null")
     page.click("[data-does^=play]")
     page.until(
         "document.querySelector('#player-dialog').open && document.querySelector('#result').videoWidth > 0"

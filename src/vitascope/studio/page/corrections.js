@@ -91,6 +91,9 @@ export class Corrections {
     return false;
   }
 
+  // Try to save once more what could not be saved.
+  again() { if (this.isUnsaved && !this.saving) this.#put(this.document); }
+
   // Write over what the other window wrote.
   async insist() {
     const { revision, hints, error } = await (await get(this.path)).json();

@@ -18,6 +18,7 @@ const VIEWS = [
 ];
 const TABS = ["people", "touch", "edges", "cut"];
 const FASTEST = 8;
+const RETRY_MS = 3000;
 
 class Editor {
   constructor() {
@@ -259,7 +260,13 @@ class Editor {
 
   #saved({ saved, problem, clash }) {
     $("saved").classList.toggle("bad", !saved);
-    $("saved").textContent = saved ? `Saved in ${this.film.hints}` : "Not saved";
+    const isUnreachable = problem && problem.status === undefined;
+    $("saved").textContent = saved ? `Saved in ${this.film.hints}` : isUnreachable ? "Not saved yet" : "Not saved";
+    if (isUnreachable) { // the connection's own banner tells
+      const { corrections } = this;
+      setTimeout(() => { if (corrections === this.corrections) corrections.again(); }, RETRY_MS);
+      return;
+    }
     if (saved) { if (this.isSaveFault) banner(null); this.isSaveFault = false; return; }
     if (clash) { this.#clash(); return; }
     this.isSaveFault = true;
@@ -356,7 +363,7 @@ theme(memory.get("theme", null));
 const editor = new Editor();
 let link = "there";
 const LINKS = {
-  lost: "The connection to Vitascope is lost. The page comes back by itself once it runs again.",
+  lost: "The connection to Vitascope is lost. The page comes back by itself once it runs again, and saves what you change until then.",
   refused: "Vitascope runs again, and does not know this browser any more. Open the address that the terminal shows now.",
 };
 listen((message) => editor.news(message), (state) => {
