@@ -133,6 +133,30 @@ def test_a_person_is_left_out_of_one_shot(page, studio, films):
     page.until("document.querySelector('[data-person] .state').innerText === 'In part'")
 
 
+def test_one_person_alone_is_kept_by_one_click_and_everyone_by_another(page, studio, films):
+    film = studio.film()
+    studio.job(studio.order(film, task="people"))
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('.person').length === 2")
+    states = "[...document.querySelectorAll('.person .state')].map((one) => one.innerText).join()"
+    page.press("2")
+    page.click("[aria-label='Keep only person 2']")
+    page.until(f"{states} === 'Left out,Kept'")
+    page.until_color(20 / 96, 0.6, BLACK)
+    page.until_color(76 / 96, 0.6, WHITE)
+    page.click("[aria-label='Keep only person 1']")
+    page.until(f"{states} === 'Kept,Left out'")
+    page.until_color(76 / 96, 0.6, BLACK)  # a picture follows what was saved
+    assert [rule.exclude for rule in read_hints(films / "wedding.hints.yaml").people] == [(2,)]
+    page.press("z")
+    page.until(f"{states} === 'Left out,Kept'")
+    page.click("#people-all button")
+    page.until(f"{states} === 'Kept,Kept'")
+    page.until("document.querySelector('#people-all button') === null")
+    page.until_color(20 / 96, 0.6, WHITE)
+    assert faults(page) == []
+
+
 def test_another_window_is_told_of_and_the_user_chooses(page, studio, films):
     film = studio.film()
     studio.job(studio.order(film, task="people"))
@@ -178,7 +202,8 @@ def test_a_lost_connection_is_told_and_the_page_comes_back_by_itself(page, servi
     page.until(LOST)
     # What is changed meanwhile is kept by the page, and saved once it can be.
     page.click('[data-person="1"]')
-    page.until("document.querySelector('#saved').innerText === 'Not saved'")
+    page.until("document.querySelector('#saved').innerText === 'Not saved yet'")
+    assert page.value("document.querySelector('#banner').hidden")  # one banner says all
     assert not (films / "wedding.hints.yaml").exists()
     again = serving(films, port=studio.port)
     page.until(THERE)
@@ -353,6 +378,7 @@ def test_a_portrait_is_chosen_moved_and_recorded(page, portrait_studio, films):
     page.click("#record .primary")
     page.until("document.querySelector('#animate-jobs [data-does^=play]') !== null", seconds=240)
     assert (films / "astronaut_talk.mp4").is_file()
+    assert page.value("document.querySelector('#animate-jobs a[href^=\"/headset\"]') === null")
     page.click("[data-does^=play]")
     page.until(
         "document.querySelector('#player-dialog').open && document.querySelector('#result').videoWidth > 0"
@@ -467,6 +493,21 @@ def test_who_is_kept_between_two_times_is_what_each_moment_says(page, studio):
             const said = states.every(Boolean) ? "kept" : states.some(Boolean) ? "part" : "gone";
             const found = window.rules.keptWhile({ people }, 1, from, to);
             if (said !== found) return JSON.stringify([people, from, to, said, found]);
+            const everybody = [1, 2, 3], isIn = (at) => (from ?? 0) <= at && at < (to ?? Infinity);
+            for (const [name, changed] of [
+              ["only", window.rules.withOnly({ people }, 1, everybody, from, to)],
+              ["all", window.rules.withAll({ people }, from, to)],
+            ]) {
+              for (let at = 0; at < 20; at += 0.5) {
+                for (const one of everybody) {
+                  const before = window.rules.isKept({ people }, one, at);
+                  const wanted = isIn(at) ? one === 1 || name === "all" : before;
+                  if (window.rules.isKept(changed, one, at) !== wanted) {
+                    return JSON.stringify([name, people, from, to, at, one]);
+                  }
+                }
+              }
+            }
           }
           return null;
         })()"""

@@ -161,7 +161,7 @@ class Hints(Section):
     edges: EdgeSettings | None = None
     """Those that are set here act, under what flags say; see ``load_settings``."""
     lines: dict[str, Any] = Field(default_factory=dict, exclude=True)
-    """Of each section the lines of its items in the file, as sequences of int; none of what was made in Python.
+    """Lines of the items of each section in the file, as sequences of int; none of what was made in Python.
 
     They are not the items' own, so that items stay the same ones when those before them come and go.
     """

@@ -91,6 +91,9 @@ export class Corrections {
     return false;
   }
 
+  // Try to save once more what could not be saved.
+  again() { if (this.isUnsaved && !this.saving) this.#put(this.document); }
+
   // Write over what the other window wrote.
   async insist() {
     const { revision, hints, error } = await (await get(this.path)).json();
@@ -173,6 +176,23 @@ export function withPerson(document, person, keeps, from, to) {
     people.push(timed(keeps ? { keep: [person] } : { exclude: [person] }, begin, end));
   }
   return changed;
+}
+
+// The document with everybody kept from a time to another: no rule acts meanwhile.
+export function withAll(document, from, to) {
+  const begin = from ?? 0, end = to ?? Infinity;
+  const people = (document.people ?? []).flatMap((rule) => {
+    const ruleBegin = rule.from ?? 0, ruleEnd = rule.to ?? Infinity;
+    if (ruleEnd <= begin || ruleBegin >= end) return [rule];
+    return [...(ruleBegin < begin ? [timed(rule, ruleBegin, begin)] : []), ...(ruleEnd > end ? [timed(rule, end, ruleEnd)] : [])];
+  });
+  return { ...document, people };
+}
+
+// The document with one of the people kept, and all the others left out, from a time to another.
+export function withOnly(document, person, people, from, to) {
+  const changed = withAll(document, from, to), others = people.filter((one) => one !== person);
+  return others.length ? { ...changed, people: [...changed.people, timed({ exclude: others }, from ?? 0, to ?? Infinity)] } : changed;
 }
 
 function timed(rule, begin, end) {

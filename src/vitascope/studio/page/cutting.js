@@ -96,7 +96,7 @@ export class Jobs {
       item.append(make("p", { class: "why" }, file.bytes === null ? `${file.name} is not there any more` : `${file.name}, ${megabytes(file.bytes)}`));
       if (file.bytes !== null) item.append(make("div", { class: "doing" },
         make("button", { class: "quiet", type: "button", "data-does": `play-${job.id}`, onclick: () => this.editor.watching.open(path, file.name) }, "Play"),
-        HEADSET_KINDS.has(job.order.kind) && make("a", { class: "quiet", href: address("/headset", { of: path }), target: "_blank", rel: "noopener" }, "In a headset"),
+        job.order.task === "cut" && HEADSET_KINDS.has(job.order.kind) && make("a", { class: "quiet", href: address("/headset", { of: path }), target: "_blank", rel: "noopener" }, "In a headset"),
         make("a", { class: "quiet", href: `${path}?download=1`, download: file.name }, "Download")));
     }
     if (job.said.length) item.append(make("details", {}, make("summary", {}, "What the run says"), ...job.said.map((line) => make("p", { class: "why" }, line))));

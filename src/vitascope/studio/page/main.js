@@ -18,6 +18,7 @@ const VIEWS = [
 ];
 const TABS = ["people", "touch", "edges", "cut"];
 const FASTEST = 8;
+const RETRY_MS = 3000;
 
 class Editor {
   constructor() {
@@ -55,7 +56,7 @@ class Editor {
     this.film = film; this.cuts = []; this.look = null; this.eye = "left"; this.seconds = this.frameSeconds = 0; this.people.hasLooked = null; this.people.people = [];
     history.replaceState(null, "", `/?film=${film.id}`);
     document.title = `${film.name} · Vitascope Studio`;
-    $("film-name").textContent = film.name; $("help-file").textContent = film.hints;
+    titled(film.name, "All videos"); $("help-file").textContent = film.hints;
     this.portraits.close();
     $("library").hidden = $("animate").hidden = true; $("editor").hidden = false; document.body.classList.remove("lists"); $("saved").textContent = "";
     banner(null);
@@ -81,7 +82,7 @@ class Editor {
     this.portraits.close();
     $("modes").hidden = !pictures.length;
     segments($("modes"), [{ value: "cut", label: "Cut out people" }, { value: "animate", label: "Animate a portrait" }], "cut", (mode) => mode === "animate" && this.animate(all));
-    $("editor").hidden = $("animate").hidden = true; $("library").hidden = false; document.body.classList.add("lists"); $("film-name").textContent = "Your videos"; $("saved").textContent = "";
+    $("editor").hidden = $("animate").hidden = true; $("library").hidden = false; document.body.classList.add("lists"); titled("Your videos", "Studio"); $("saved").textContent = "";
     $("library-lead").textContent = films.length ? "Choose a video to look at its matte, correct it and cut out its people." : `No video was found in ${named}. Add one, or start vitascope studio with the folder that holds your videos.`;
     const waiting = [];
     $("films").replaceChildren(...films.map((film) => {
@@ -101,7 +102,7 @@ class Editor {
     this.film = null;
     document.title = "Animate · Vitascope Studio";
     $("library").hidden = $("editor").hidden = true; $("animate").hidden = false; document.body.classList.add("lists");
-    $("film-name").textContent = "Animate a portrait"; $("saved").textContent = "";
+    titled("Animate a portrait", "All videos"); $("saved").textContent = "";
     this.portraits.open(listed);
   }
 
@@ -110,7 +111,7 @@ class Editor {
       const facts = await (await get(`/api/films/${film.id}`)).json();
       poster.append(make("img", { alt: "", loading: "lazy", src: thumbnail(facts, facts.seconds * 0.3).replace("side=160", "side=480") }));
       words.textContent = [clock(facts.seconds), `${facts.width} × ${facts.height}`, facts.is_vr ? (facts.eyes > 1 ? "VR, both eyes" : "VR") : facts.eyes > 1 ? "3D" : null, film.corrected ? "has corrections" : null].filter(Boolean).join(" · ");
-    } catch (problem) { card.classList.add("broken"); card.disabled = true; words.textContent = problem.message; }
+    } catch (problem) { card.classList.add("broken"); card.disabled = true; words.textContent = problem.message.split(`${film.name}: `).at(-1); }
   }
 
   async readCuts() {
@@ -259,7 +260,13 @@ class Editor {
 
   #saved({ saved, problem, clash }) {
     $("saved").classList.toggle("bad", !saved);
-    $("saved").textContent = saved ? `Saved in ${this.film.hints}` : "Not saved";
+    const isUnreachable = problem && problem.status === undefined;
+    $("saved").textContent = saved ? `Saved in ${this.film.hints}` : isUnreachable ? "Not saved yet" : "Not saved";
+    if (isUnreachable) { // the connection's own banner tells
+      const { corrections } = this;
+      setTimeout(() => { if (corrections === this.corrections) corrections.again(); }, RETRY_MS);
+      return;
+    }
     if (saved) { if (this.isSaveFault) banner(null); this.isSaveFault = false; return; }
     if (clash) { this.#clash(); return; }
     this.isSaveFault = true;
@@ -337,6 +344,13 @@ class Editor {
   }
 }
 
+// What is open, and where the button beside it leads.
+function titled(name, back) {
+  $("film-name").textContent = name;
+  document.querySelector("#to-library span").textContent = back;
+  $("to-library").classList.toggle("back", back !== "Studio");
+}
+
 function banner(text, ...actions) {
   $("banner").hidden = !text;
   $("banner").replaceChildren(...(text ? [make("p", {}, text), ...actions.map(([label, onclick]) => make("button", { type: "button", onclick }, label))] : []));
@@ -349,7 +363,7 @@ theme(memory.get("theme", null));
 const editor = new Editor();
 let link = "there";
 const LINKS = {
-  lost: "The connection to Vitascope is lost. The page comes back by itself once it runs again.",
+  lost: "The connection to Vitascope is lost. The page comes back by itself once it runs again, and saves what you change until then.",
   refused: "Vitascope runs again, and does not know this browser any more. Open the address that the terminal shows now.",
 };
 listen((message) => editor.news(message), (state) => {

@@ -1,7 +1,7 @@
 // The strip of the people who were found, each kept or left out: in the whole video or from a cut to a cut.
 
 import { get, send } from "./api.js";
-import { keptWhile, without, withPerson } from "./corrections.js";
+import { keptWhile, withAll, withOnly, without, withPerson } from "./corrections.js";
 import { $, clock, make, personColor, segments, showing, toast } from "./parts.js";
 
 export class People {
@@ -20,7 +20,7 @@ export class People {
 
   async find() {
     const { film } = this.editor;
-    try { await send("POST", `/api/films/${film.id}/jobs`, { task: "people" }); } catch (problem) { toast(problem.message); }
+    try { await send("POST", `/api/films/${film.id}/jobs`, { task: "people" }); this.editor.stage.note(null); } catch (problem) { toast(problem.message); }
   }
 
   button(label = "Find the people") { return make("button", { class: "primary", type: "button", onclick: () => this.find() }, label); }
@@ -42,7 +42,9 @@ export class People {
       isHere: person.seen.some((seen) => seen.begin_seconds <= editor.seconds + 0.1 && editor.seconds <= seen.end_seconds + 0.1),
     }));
     const focused = document.activeElement?.dataset?.person;
-    showing($("people-list"), [film.id, film.version, corrections.isLocked, cards], () => cards.map((card) => make("li", {}, this.#card(card))));
+    showing($("people-list"), [film.id, film.version, corrections.isLocked, cards], () => cards.map((card) => make("li", {}, this.#card(card), cards.length > 1 && this.#only(card))));
+    const isAnybodyOut = cards.length > 1 && cards.some(({ state }) => state !== "kept");
+    showing($("people-all"), [isAnybodyOut, corrections.isLocked], () => (isAnybodyOut ? [make("button", { class: "quiet", type: "button", disabled: corrections.isLocked, onclick: () => this.keepAll() }, "Keep everyone")] : []));
     if (focused) document.querySelector(`[data-person="${focused}"]`)?.focus();
     const byHand = (corrections.document.people ?? []).filter((rule) => rule.keep !== undefined || [rule.exclude].flat().some((one) => typeof one === "string"));
     showing($("people-notes"), [this.remarks, byHand], () => [
@@ -78,10 +80,23 @@ export class People {
       "data-person": String(person.number), disabled: editor.corrections.isLocked, onclick: () => this.toggle(person.number),
     },
     make("img", { src: `/api/films/${editor.film.id}/people/${person.number}.png`, alt: "" }),
-    make("span", { class: "who" }, make("b", {}, `Person ${person.number}`), make("small", {}, isHere ? "in this picture" : `first at ${clock(person.seen[0].begin_seconds)}`)),
+    make("span", { class: "who" }, make("b", {}, `Person ${person.number}`), make("small", {}, isHere ? "in view" : `first at ${clock(person.seen[0].begin_seconds)}`)),
     make("span", { class: "state" }, { kept: "Kept", gone: "Left out", part: "In part" }[state]));
     card.style.setProperty("--person", personColor(person.number));
     return card;
+  }
+
+  #only({ person }) {
+    const { corrections } = this.editor;
+    return make("button", {
+      class: "chip", type: "button", title: "Keep this person alone", "aria-label": `Keep only person ${person.number}`, disabled: corrections.isLocked,
+      onclick: () => { const numbers = this.people.map((one) => one.number), [from, to] = this.times; corrections.change((doc) => withOnly(doc, person.number, numbers, from, to)); },
+    }, "Only");
+  }
+
+  keepAll() {
+    const [from, to] = this.times;
+    this.editor.corrections.change((doc) => withAll(doc, from, to));
   }
 
   toggle(number) {
