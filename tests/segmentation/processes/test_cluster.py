@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -81,16 +80,27 @@ def by_processes(clip, two, tmp_path_factory):
     return packets(out)
 
 
+def with_node(cluster, **args):
+    """A node more. Ray gives each 30 s to start; what a busy machine has not started then is ended and tried again."""
+    for _ in range(3):
+        try:
+            return cluster.add_node(**args)
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+            trace = error.__traceback__
+            while trace.tb_next is not None:
+                trace = trace.tb_next
+            trace.tb_frame.f_locals["self"].kill_all_processes(check_alive=False, allow_graceful=False)
+    return cluster.add_node(**args)
+
+
 def cluster_of_one(*, cores):
-    """A cluster with its first node, tried again on a busy machine: Ray gives it 30 s to start."""
+    """A cluster with its first node."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster()
-    for _ in range(3):
-        with suppress(Exception):
-            cluster.add_node(num_cpus=cores, include_dashboard=False)
-            return cluster
-    cluster.add_node(num_cpus=cores, include_dashboard=False)
+    with_node(cluster, num_cpus=cores, include_dashboard=False)
     return cluster
 
 
@@ -102,7 +112,7 @@ def nodes():
         cluster = cluster_of_one(cores=1)
         try:
             for _ in range(2):
-                cluster.add_node(num_cpus=1)
+                with_node(cluster, num_cpus=1)
             yield cluster
         finally:
             cluster.shutdown()
@@ -267,7 +277,7 @@ def test_a_node_that_is_lost_costs_its_stretch(clip, nodes, by_processes, tmp_pa
             return super().make(order)
 
     monkeypatch.setattr(cluster_module, "_Actor", Slow)
-    spare = [nodes.add_node(num_cpus=1) for _ in range(3)]
+    spare = [with_node(nodes, num_cpus=1) for _ in range(3)]
     nodes.wait_for_nodes()
     threads = []
 
@@ -356,7 +366,7 @@ def test_another_number_of_nodes_resumes_what_a_killed_driver_left(clip, nodes, 
         return report.device
 
     left = killed_driver(clip, tmp_path / "more.mp4", nodes.address, finished=1)
-    spare = nodes.add_node(num_cpus=1)
+    spare = with_node(nodes, num_cpus=1)
     nodes.wait_for_nodes()
     with shared(nodes) as segmenter:
         assert "of 4 processes" in resumed_by(segmenter, tmp_path / "more.mp4", left)
@@ -542,7 +552,7 @@ def gpu_nodes(nodes):
 
     def add(memory):
         before = {node.node_id for node in cluster_module.nodes_of(ray)}
-        added.append(nodes.add_node(num_cpus=2, num_gpus=len(memory)))
+        added.append(with_node(nodes, num_cpus=2, num_gpus=len(memory)))
         nodes.wait_for_nodes()
         (node,) = (node for node in cluster_module.nodes_of(ray) if node.node_id not in before)
         return node
@@ -728,7 +738,7 @@ def test_a_folder_is_a_queue_that_survives_a_lost_node(clip, nodes, two, by_proc
     for n in range(5):
         write_clip(folder / f"short{n}.mp4", width=64, height=64, frame_count=8 + n)
     (folder / "bad.mp4").write_bytes(b"no video")
-    lost = nodes.add_node(num_cpus=1)
+    lost = with_node(nodes, num_cpus=1)
     nodes.wait_for_nodes()
     stretches = tmp_path / "cut" / ".long.mp4.stretches"
 
