@@ -45,7 +45,7 @@ _NOBODY: Final = 0.02
 _WHOLE_FRAMES: Final = 6
 """First frames of a shot, which are computed whole: memory is not sure of everybody yet."""
 _WHOLE_EVERY: Final = 24
-"""Of so many frames one is computed whole."""
+"""Frames, the first of which is computed whole."""
 _WORTH: Final = 0.8
 """Share of the picture from which on a window is not worth its copies."""
 
