@@ -1,12 +1,12 @@
 """How far the mattes of two eyes are apart: ``fast`` and ``balanced`` over stereo clips whose disparity is known.
 
 People are cut out of a flat clip by RVM, and stand before the clip's own scenery on the walls of a room, or before
-noise: ``two`` at two distances, ``near`` at 0.7 m, three that ``hide`` one another, a near one and one ``behind``, two who
-``touch``, a ``crowd`` of four, one ``low`` at 1 m, one ``aside``; ``mono`` shows both eyes the same. The stereo clip is written as a nearly lossless H.264 file, and matted as ``vitascope
-segment`` would, with and without ``inference.stereo_agreement``. A row gives
-``vitascope.vr.synthetic.eye_disagreement`` of each matte, and of the truth, which is what reading between samples
-makes; that of each matte's difference from the truth (``errors_apart``), in which this has no share; and the mean
-absolute error of alpha, times 1000.
+noise: ``two`` at two distances, ``near`` at 0.7 m, three that ``hide`` one another, a near one and one ``behind``, two
+who ``touch``, a ``crowd`` of four, one ``low`` at 1 m, one ``aside``; ``mono`` shows both eyes the same. The stereo
+clip is written as a nearly lossless H.264 file, and matted as ``vitascope segment`` would, with and without
+``inference.stereo_agreement``. A row gives ``vitascope.vr.synthetic.eye_disagreement`` of each matte, and of the truth,
+which is what reading between samples makes; that of each matte's difference from the truth (``errors_apart``), in which
+this has no share; and the mean absolute error of alpha, times 1000.
 
 Usage: python benchmarks/vr_stereo.py CLIP.mp4 [--scenes two,near] [--frames 8] [--keep ROWS.json]
 """

@@ -45,7 +45,7 @@ _NOBODY: Final = 0.02
 _WHOLE_FRAMES: Final = 6
 """First frames of a shot, which are computed whole: memory is not sure of everybody yet."""
 _WHOLE_EVERY: Final = 24
-"""Of so many frames one is computed whole."""
+"""Frames, the first of which is computed whole."""
 _WORTH: Final = 0.8
 """Share of the picture from which on a window is not worth its copies."""
 
@@ -230,7 +230,8 @@ class NearPeople:
         grey = picture[place].mean(axis=1, keepdims=True)
         alpha = (known.gain[place] * grey + known.offset[place]).max(axis=(0, 1))
         rows, columns = (side // _TILE for side in alpha.shape)
-        return alpha.reshape(rows, _TILE, columns, _TILE).max(axis=(1, 3)) > _NOBODY
+        seen: npt.NDArray[np.bool_] = alpha.reshape(rows, _TILE, columns, _TILE).max(axis=(1, 3)) > _NOBODY
+        return seen
 
 
 def _pooled(planes: FloatArray, step: int) -> FloatArray:
@@ -240,7 +241,7 @@ def _pooled(planes: FloatArray, step: int) -> FloatArray:
     small = [
         cv2.resize(plane, size, interpolation=cv2.INTER_AREA) for plane in planes.reshape(-1, height, width)
     ]
-    return np.stack(small).reshape(eyes, channels, size[1], size[0])
+    return np.asarray(small, np.float32).reshape(eyes, channels, size[1], size[0])
 
 
 def _inner(shown: _Window, kept: _Window, step: int) -> tuple[Any, ...]:

@@ -105,8 +105,10 @@ class FollowedPeople:
 
     def copy(self) -> FollowedPeople:
         """The same, apart."""
-        arrays = (self.half, self.quarter, self.gain, self.offset, self.tiles, self.people)
-        return FollowedPeople(*(array.copy() for array in arrays), frames=self.frames)
+        half, quarter, gain, offset, tiles = (
+            array.copy() for array in (self.half, self.quarter, self.gain, self.offset, self.tiles)
+        )
+        return FollowedPeople(half, quarter, gain, offset, tiles, self.people.copy(), self.frames)
 
 
 class RvmState:
