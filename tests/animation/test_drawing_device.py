@@ -159,7 +159,7 @@ def drawing(mesh, monkeypatch):
     """What seems to be a GPU's drawing; its attributes say what is wrong with it, and ``made`` holds all."""
 
     class Ours(Drawing):
-        def __init__(self, rgb, rig, maps, eyes, mouth, creases, *, device, keeps_on_gpu):
+        def __init__(self, rgb, cut, rig, maps, eyes, mouth, creases, *, device, keeps_on_gpu):
             super().__init__(mesh, rgb, rig, eyes, mouth)
             Ours.made.append(self)
             Ours.devices.append(device)

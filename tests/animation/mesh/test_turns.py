@@ -1,0 +1,62 @@
+"""How far heads turn, and what mouths show when they open."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from faces import made_face
+
+from vitascope.animation.canonical_mesh import CanonicalMesh
+from vitascope.animation.expression import ExpressionBasis
+from vitascope.animation.face import FaceMotion, angles_of, rotation_from_degrees
+from vitascope.animation.mesh.deform import Gains, bend, turns_too_far
+from vitascope.animation.mesh.lips import gap_cm
+from vitascope.animation.mesh.mouth import Mouth
+from vitascope.animation.mesh.rig import build_rig
+
+SIZE = (480, 640)
+
+
+def rig_of(mesh: CanonicalMesh, yaw: float):
+    return build_rig(mesh, made_face(mesh, yaw=yaw, scale=20), size=SIZE)
+
+
+def turned_by(mesh, rig, yaw):
+    motion = FaceMotion(rotation=rotation_from_degrees(yaw, 0, 0), vertices=np.zeros((468, 3), np.float32))
+    bent = bend(rig, mesh, motion, displacement=motion.vertices, gains=Gains())
+    return angles_of(bent.pose.rotation @ rig.pose.rotation.T)[0], motion
+
+
+def test_a_turned_portrait_turns_less_far_towards_the_camera_and_says_so(mesh):
+    frontal, turned = rig_of(mesh, 0), rig_of(mesh, -32)
+    assert turned_by(mesh, frontal, 14)[0] == pytest.approx(14, abs=0.5)
+    towards, motion = turned_by(mesh, turned, 14)
+    assert 4 < towards < 7.5
+    assert turns_too_far(turned.pose, motion, 1.0) and not turns_too_far(frontal.pose, motion, 1.0)
+    away, _ = turned_by(mesh, turned, -8)
+    assert away == pytest.approx(-8, abs=1)
+
+
+def test_speech_hides_the_lower_teeth_that_a_grin_bares(mesh):
+    basis = ExpressionBasis(mesh)
+    # The canonical face's lips are parted.
+    closed = basis.lips_apart * np.float32(-gap_cm(mesh.vertices) / gap_cm(basis.lips_apart))
+    rig = build_rig(mesh, made_face(mesh, scale=20, displacement=closed), size=SIZE)
+    rgb = np.full((*SIZE, 3), (200, 160, 140), np.uint8)
+    mouth = Mouth(rgb, rig)
+    assert mouth.own is None
+
+    def lower_edge(displacement):
+        """Centimetres by which the lower teeth stand above the lower lip."""
+        motion = FaceMotion(vertices=displacement)
+        bent = bend(rig, mesh, motion, displacement=displacement, gains=Gains())
+        placed = mouth.placed(bent)
+        assert placed is not None
+        middle = placed.lower_teeth @ np.array([4.0 * 64, 0.7 * 64, 1])
+        return (bent.places[14, 1] - middle[1]) / rig.pose.scale
+
+    grin = basis.lips_apart * 0.8 + sum(
+        basis.field(f"{name}{side}") for name in ("mouthSmile", "mouthStretch") for side in ("Left", "Right")
+    )
+    assert lower_edge(basis.field("jawOpen") * np.float32(0.35)) < 0
+    assert lower_edge(np.asarray(grin, np.float32)) > 0.2
