@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vitascope.config import OutputKind
+from vitascope.config.yaml_file import display
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.pipeline.stages import Sink
@@ -25,17 +27,19 @@ from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.segmenter import Segmenter, Started
 from vitascope.segmentation.writing import FramesUntilDamage, OutputSet, finish_files
 
-__all__ = ["OF_ONE_PROCESS", "MeasuredRun", "MeasuredSegmenter"]
+__all__ = ["ALONE", "OF_ONE_PROCESS", "MeasuredRun", "MeasuredSegmenter", "alpha_shares"]
 
 
-OF_ONE_PROCESS = (
-    "processing.use_multiprocessing=false",
-    "processing.cluster=null",
-    "processing.enable_caching=false",
-    "gpu.device_ids=null",
-    "debug.profile_performance=false",
-)
+ALONE: Mapping[str, Any] = {
+    "processing.use_multiprocessing": False,
+    "processing.cluster": None,
+    "processing.enable_caching": False,
+    "gpu.device_ids": None,
+    "debug.profile_performance": False,
+}
 """Processes and caches would hide what is measured."""
+OF_ONE_PROCESS = tuple(f"{key}={display(value)}" for key, value in ALONE.items())
+"""The same as assignments."""
 _SHORTAGE = "went on with"
 """In the note of a job whose batch did not fit and was made smaller."""
 
@@ -176,7 +180,7 @@ class MeasuredSegmenter(Segmenter):
             PipelineError: A stage failed.
         """
         with closing(self.stream(video)) as steps:
-            return [_shares(step.alpha) for step in islice(steps, count)]
+            return [alpha_shares(step.alpha) for step in islice(steps, count)]
 
 
 class _Clock:
@@ -210,6 +214,6 @@ def _encoding(files: OutputSet, clock: _Clock) -> Sink[Rendered]:
     return Sink("encode", encode)
 
 
-def _shares(alpha: npt.NDArray[np.uint8] | npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    full = np.float32(np.iinfo(alpha.dtype).max)
-    return np.asarray(alpha, np.float32) / full
+def alpha_shares(alpha: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """A matte of uint8 or uint16 codes as float32, 0..1."""
+    return np.asarray(alpha, np.float32) / np.float32(np.iinfo(alpha.dtype).max)

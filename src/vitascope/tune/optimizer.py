@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.bench.measured_run import MeasuredRun, MeasuredSegmenter
+from vitascope.bench.measured_run import ALONE, MeasuredRun, MeasuredSegmenter, alpha_shares
 from vitascope.config import LoadedSettings, SettingsSource
 from vitascope.config.settings import value_of
 from vitascope.device import Device
@@ -53,15 +53,8 @@ LEAST_FRAMES = 48
 _COMPARED_FRAMES = 24
 _MOST_COMPARED_WIDTH = 1920
 
-# One process, and a network that really runs, whatever the job itself will do.
-_ALONE: Mapping[str, Any] = {
-    "processing.use_multiprocessing": False,
-    "processing.cluster": None,
-    "gpu.device_ids": None,
-    "processing.enable_caching": False,
-    "debug.profile_performance": False,
-    "performance.auto_tune": False,
-}
+# In one process, with a network that really runs, even if the job does otherwise.
+_ALONE: Mapping[str, Any] = {**ALONE, "performance.auto_tune": False}
 _REFERENCE: Mapping[str, Any] = {
     "gpu.precision": "fp32",
     "gpu.allow_tf32": False,
@@ -250,7 +243,7 @@ class ClipTrials:
             for one in islice(steps, _COMPARED_FRAMES):
                 if not mattes:
                     began = perf_counter()
-                mattes.append(_shares(one.alpha[::step, ::step]))
+                mattes.append(alpha_shares(one.alpha[::step, ::step]))
         return mattes, (perf_counter() - began) / max(len(mattes) - 1, 1) if mattes else 0.0
 
 
@@ -269,10 +262,6 @@ def _failure(error: VitascopeError) -> str | None:
 def _whole_batches(batch: int) -> int:
     """Frames after which the clock is read: they come in bursts, on a GPU of up to 16 unless a batch size is set."""
     return max(WARM_UP_FRAMES // batch, 1) * batch
-
-
-def _shares(alpha: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    return np.asarray(alpha, np.float32) / np.float32(np.iinfo(alpha.dtype).max)
 
 
 def _latency_ms(run: MeasuredRun) -> float:

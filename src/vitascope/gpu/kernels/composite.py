@@ -38,7 +38,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.foreground import decontaminate as take_foreground
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.morphology import dilate_box
-from vitascope.gpu.kernels.region import Region, cut, each_eye, is_whole_blocks
+from vitascope.gpu.kernels.region import Region, cut, each_eye, is_whole_blocks, whole_frame
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
 __all__ = [
@@ -134,7 +134,7 @@ def render_alpha(
     if is_on_gpu(frame.planes[0]):
         # A seam inside a chroma block cannot be told apart in chroma: such a frame is painted as a whole.
         apart = all(is_whole_blocks(region, frame) for region in regions)
-        eyes = regions if apart else [Region(0, 0, frame.width, frame.height)]
+        eyes = regions if apart else [whole_frame(frame)]
         return paint_on_gpu(frame, eyes, alpha, paint, planar=planar)
     made = _paint(frame, alpha, regions, paint)
     if planar and made.format.semi_planar:
@@ -156,7 +156,7 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
         A frame of the same format and moment.
     """
     if is_on_gpu(frame.planes[0]):
-        return paint_on_gpu(frame, [_whole(frame)], alpha, OnColor(rgb))
+        return paint_on_gpu(frame, [whole_frame(frame)], alpha, OnColor(rgb))
     codes = color_codes(rgb, frame.color, frame.format)
     slots = _slots(frame)
     out = []
@@ -184,7 +184,7 @@ def over_frame(frame: Frame, alpha: Plane, background: Frame) -> Frame:
     if background.format != frame.format or background.planes[0].shape != frame.planes[0].shape:
         raise ValueError(f"background is {background!r}, expected the size and format of {frame!r}")
     if is_on_gpu(frame.planes[0]):
-        return paint_on_gpu(frame, [_whole(frame)], alpha, OnFrame(background))
+        return paint_on_gpu(frame, [whole_frame(frame)], alpha, OnFrame(background))
     weights = _weights(frame, alpha)
     return frame.with_planes(
         tuple(
@@ -204,7 +204,7 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
         opacity: 0 leaves the picture alone, 1 paints the person over.
     """
     if is_on_gpu(frame.planes[0]):
-        return paint_on_gpu(frame, [_whole(frame)], alpha, Tint(rgb, opacity))
+        return paint_on_gpu(frame, [whole_frame(frame)], alpha, Tint(rgb, opacity))
     peak = alpha_peak(alpha)
     depth = cv2.CV_8U if peak == 255 else cv2.CV_16U
     keep = cv2.addWeighted(alpha, -opacity, alpha, 0.0, float(peak), dtype=depth)
@@ -256,7 +256,7 @@ def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int 
     """
     depth = bit_depth or min(frame.format.bit_depth, 10)
     if is_on_gpu(alpha):
-        return paint_on_gpu(frame, [_whole(frame)], alpha, MatteOnly(full_range, depth), planar=True)
+        return paint_on_gpu(frame, [whole_frame(frame)], alpha, MatteOnly(full_range, depth), planar=True)
     fmt = PIXEL_FORMATS["yuv420p" if depth == 8 else "yuv420p10le"]
     color = matte_color(frame.color, full_range=full_range)
     black, white, neutral = matte_levels(frame.color, full_range=full_range, bit_depth=depth)
@@ -309,10 +309,6 @@ def _semi_planar(frame: Frame) -> Frame:
     fmt = PIXEL_FORMATS["nv12" if frame.format.bit_depth == 8 else "p010le"]
     luma, blue, red = (plane << fmt.sample_shift for plane in frame.planes)
     return frame.with_planes((luma, np.stack([blue, red], axis=-1)), format=fmt)
-
-
-def _whole(frame: Frame) -> Region:
-    return Region(0, 0, frame.width, frame.height)
 
 
 def _occupied(frame: Frame, alpha: Plane) -> Region | None:

@@ -34,7 +34,7 @@ from vitascope.gpu.kernels.cuda_module import (
     row_pitch,
     wait_until_ready,
 )
-from vitascope.gpu.kernels.region import Region, chroma_region, is_whole_blocks
+from vitascope.gpu.kernels.region import Region, chroma_region, is_whole_blocks, whole_frame
 
 __all__ = [
     "JOB",
@@ -192,7 +192,7 @@ def describe_eyes(job: Any, frame: Frame, regions: Sequence[Region]) -> None:
     """Fill in where the eyes lie, and which chroma each may read: its own unless the seam cuts a chroma block."""
     apart = all(is_whole_blocks(region, frame) for region in regions)
     for slot, region in enumerate(regions):
-        chroma = chroma_region(region if apart else Region(0, 0, frame.width, frame.height), frame.format)
+        chroma = chroma_region(region if apart else whole_frame(frame), frame.format)
         eye = job["eye"][0, slot]
         eye["left"], eye["top"] = region.x, region.y
         eye["right"], eye["bottom"] = region.x + region.width, region.y + region.height
@@ -394,7 +394,12 @@ def chroma_weights_on_gpu(frame: Frame, alpha: Plane) -> Plane:
     width, height = frame.format.chroma_size(frame.width, frame.height)
     made = cupy.empty((height, width), alpha.dtype)
     _launch(
-        "WEIGHTS", frame, [_whole(frame)], alpha=alpha, made=(None, made), made_depth=frame.format.bit_depth
+        "WEIGHTS",
+        frame,
+        [whole_frame(frame)],
+        alpha=alpha,
+        made=(None, made),
+        made_depth=frame.format.bit_depth,
     )
     result: Plane = made
     return result
@@ -690,10 +695,6 @@ def _strip_rows(
     # Where samples are decontaminated, a block remembers which in shared memory.
     longest = _MIXED_ROWS if decontaminates else _MAX_STRIP_ROWS
     return min(range(4, longest + 1, 2), key=cost)
-
-
-def _whole(frame: Frame) -> Region:
-    return Region(0, 0, frame.width, frame.height)
 
 
 def empty_planes(fmt: YuvFormat, width: int, height: int) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from vitascope.frames import Frame, Plane, Rotation
 from vitascope.gpu.kernels.color import alpha_dtype, alpha_peak, grey_bounds, rgb_from_yuv
 from vitascope.gpu.kernels.composite_launch import Coefficients, refine_on_gpu
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.region import Region, cut, is_whole_blocks
+from vitascope.gpu.kernels.region import Region, cut, is_whole_blocks, whole_frame
 from vitascope.gpu.kernels.resample import lerp, upsample_to_luma
 
 __all__ = ["grey_plane", "guided_coefficients", "refine_alpha", "upright_to_coded"]
@@ -71,7 +71,7 @@ def grey_plane(frame: Frame, window: Region | None = None) -> FloatPlane:
         frame: The picture.
         window: Which samples; all when omitted.
     """
-    window = Region(0, 0, frame.width, frame.height) if window is None else window
+    window = whole_frame(frame) if window is None else window
     matrix, offset = rgb_from_yuv(frame.color, frame.format)
     weights = matrix.mean(axis=0)
     fmt = frame.format

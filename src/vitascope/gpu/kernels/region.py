@@ -12,7 +12,7 @@ import numpy as np
 
 from vitascope.frames import Frame, Plane, YuvFormat
 
-__all__ = ["Region", "chroma_region", "cut", "each_eye", "is_whole_blocks"]
+__all__ = ["Region", "chroma_region", "cut", "each_eye", "is_whole_blocks", "whole_frame"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,11 @@ class Region:
     def size(self) -> tuple[int, int]:
         """(height, width)."""
         return self.height, self.width
+
+
+def whole_frame(frame: Frame) -> Region:
+    """All of a frame."""
+    return Region(0, 0, frame.width, frame.height)
 
 
 def chroma_region(region: Region, fmt: YuvFormat) -> Region:
@@ -81,7 +86,7 @@ def each_eye(
         make: Given an eye, its alpha and its region, makes a picture of the same size and format.
     """
     if len(regions) == 1 or not all(is_whole_blocks(region, frame) for region in regions):
-        return make(frame, alpha, Region(0, 0, frame.width, frame.height))
+        return make(frame, alpha, whole_frame(frame))
     planes = tuple(np.empty_like(plane) for plane in frame.planes)
     whole = frame.with_planes(planes)
     for region in regions:

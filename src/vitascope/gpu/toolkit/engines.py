@@ -481,11 +481,13 @@ class ToolkitEngine(Closing, ABC):
         """
         return device
 
-    @abstractmethod
     def _from_pytorch(
         self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
     ) -> Engine:
-        """Build from a module."""
+        """Build from a module, by way of an ONNX network."""
+        from vitascope.gpu.engines.torch_export import trace_module
+
+        return self._from_onnx(trace_module(model, ranges).onnx_bytes(), ranges, calibration)
 
     @abstractmethod
     def _from_onnx(
@@ -823,13 +825,6 @@ class OnnxEngine(ToolkitEngine):
         if workspace_gb is not None and self._provider != "tensorrt":
             self._notes.append("workspace_gb has no effect: ONNX Runtime allocates as it needs")
 
-    def _from_pytorch(
-        self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
-    ) -> OnnxRuntimeEngine:
-        from vitascope.gpu.engines.torch_export import trace_module
-
-        return self._from_onnx(trace_module(model, ranges).onnx_bytes(), ranges, calibration)
-
     def _from_onnx(
         self, source: Path | bytes, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
     ) -> OnnxRuntimeEngine:
@@ -912,13 +907,6 @@ class TensorRTEngine(ToolkitEngine):
             raise DeviceError("TensorRT runs on a GPU; take OnnxEngine or InductorEngine on a CPU")
         load_tensorrt()
         return "cuda"
-
-    def _from_pytorch(
-        self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
-    ) -> TrtPlan:
-        from vitascope.gpu.engines.torch_export import trace_module
-
-        return self._from_onnx(trace_module(model, ranges).onnx_bytes(), ranges, calibration)
 
     def _from_onnx(
         self, source: Path | bytes, ranges: Mapping[str, ShapeRange], calibration: Calibration | None

@@ -17,7 +17,7 @@ from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_numpy
 from vitascope.gpu.kernels.batch_normalize import BatchLayout
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
-from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.region import whole_frame
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.kernels.semi_planar import to_semi_planar, upload
 
@@ -168,12 +168,11 @@ class Picture:
         """A network's input of it; see ``CUDAKernelProcessor.fused_preprocess``."""
         if self.is_yuv:
             frame = self.as_frame(place, on_gpu=on_gpu)
-            whole = Region(0, 0, frame.width, frame.height)
             bias: Any = mean
             deviation: Any = std
             return preprocess(
                 frame,
-                regions=[whole],
+                regions=[whole_frame(frame)],
                 size=size,
                 mean=bias,
                 std=deviation,

@@ -18,7 +18,7 @@ from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_numpy
 from vitascope.gpu.kernels.batch_normalize import INPUT_DTYPES
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
-from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.region import whole_frame
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.toolkit.pictures import full_scale
 
@@ -96,8 +96,7 @@ def thumbnail(frame: Any) -> Any:
         ValueError: The array is no such picture.
     """
     if isinstance(frame, Frame):
-        whole = Region(0, 0, frame.width, frame.height)
-        return preprocess(frame, regions=[whole], size=_small_size(frame.height, frame.width))
+        return preprocess(frame, regions=[whole_frame(frame)], size=_small_size(frame.height, frame.width))
     array = _as_picture_array(frame)
     if array.dtype.name not in INPUT_DTYPES:
         array = _full_scale(array)

@@ -16,7 +16,7 @@ import av
 from vitascope.errors import InputError
 from vitascope.media.libav import open_input, wrap_input_error
 from vitascope.media.reading.damage import explain_unreadable
-from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images, natural_key
+from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images, is_image, natural_key
 from vitascope.media.remote import RemotePath, path_of
 
 __all__ = ["VIDEO_SUFFIXES", "FoundVideo", "find_videos", "folders_left_out"]
@@ -123,7 +123,7 @@ def _videos_of(folder: Path, *, recursive: bool, exclude: Path | None) -> Iterat
     images: dict[Path, list[Path]] = {}
     for path in paths:
         is_cover = bool(videos) and path.stem.casefold() in _COVERS
-        if _is_visible_image(path) and not _is_hidden(path, below=folder) and not is_cover:
+        if is_image(path) and not _is_hidden(path, below=folder) and not is_cover:
             images.setdefault(path.parent, []).append(path)
     found = [FoundVideo(path, path.relative_to(folder), is_named=False) for path in videos]
     for place, pictures in images.items():
@@ -206,7 +206,7 @@ def _matches_of(pattern: Path, *, recursive: bool, exclude: Path | None) -> Iter
     matches = sorted((Path(name) for name in names), key=lambda path: natural_key(str(path)))
     if not matches:
         raise InputError(f"{pattern}: nothing matches")
-    images = [path for path in matches if _is_visible_image(path)]
+    images = [path for path in matches if is_image(path)]
     base = _fixed_part(pattern)
     for path in matches:
         if _is_in(path, exclude):
@@ -253,7 +253,3 @@ def _is_video(path: Path, *, below: Path) -> bool:
 
 def _is_hidden(path: Path, *, below: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(below).parts)
-
-
-def _is_visible_image(path: Path) -> bool:
-    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()

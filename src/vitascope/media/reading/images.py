@@ -24,6 +24,7 @@ __all__ = [
     "ImageSource",
     "declared_size",
     "find_images",
+    "is_image",
     "is_still_image",
     "is_too_large",
     "natural_key",
@@ -70,7 +71,7 @@ def find_images(source: Path) -> list[Path] | None:
     if source.is_file():
         return None
     if source.is_dir():
-        found = [path for path in source.iterdir() if _is_image(path)]
+        found = [path for path in source.iterdir() if is_image(path)]
         if not found:
             raise InputError(
                 f"{source}: the folder holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}); "
@@ -81,7 +82,7 @@ def find_images(source: Path) -> list[Path] | None:
         if not found:
             raise InputError(f"{source}: no file matches this numbered pattern")
     elif glob.has_magic(str(source)):
-        found = [path for name in glob.glob(str(source)) if _is_image(path := Path(name))]  # noqa: PTH207 - absolute patterns
+        found = [path for name in glob.glob(str(source)) if is_image(path := Path(name))]  # noqa: PTH207 - absolute patterns
         if not found:
             raise InputError(f"{source}: no image matches this pattern")
     else:
@@ -178,7 +179,8 @@ def is_still_image(path: Path) -> bool:
         return container.format.name == "image2" or container.format.name.endswith("_pipe")
 
 
-def _is_image(path: Path) -> bool:
+def is_image(path: Path) -> bool:
+    """True for a picture file that is not hidden, by its name."""
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
 
 
