@@ -18,6 +18,7 @@ from two_people import two_people
 from vitascope.config.hints import read_hints
 from vitascope.gpu.kernels.shrink import shrink_frame
 from vitascope.studio import proxies, server
+from vitascope.studio.previews import Previews
 
 DESK, PHONE, NARROW = 1280, 390, 360
 
@@ -155,6 +156,29 @@ def test_one_person_alone_is_kept_by_one_click_and_everyone_by_another(page, stu
     page.until("document.querySelector('#people-all button') === null")
     page.until_color(20 / 96, 0.6, WHITE)
     assert faults(page) == []
+
+
+def test_a_stroke_on_a_picture_that_has_no_matte_yet_is_of_that_picture(page, studio, films, monkeypatch):
+    film, go_on, matted = studio.film(), threading.Event(), Previews._matted
+    studio.job(studio.order(film, task="people"))
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('.person').length === 2")
+    page.until_color(0.5, 0.1, KEY)
+    page.click("#tab-touch")
+    monkeypatch.setattr(Previews, "_matted", lambda *asked: go_on.wait(60) and matted(*asked))
+    try:
+        before = page.value("document.querySelector('#shown').src")
+        page.press("End")
+        page.until(
+            f"document.querySelector('#shown').src !== {before!r}"
+        )  # the source, until its matte is there
+        page.drag("#picture", [(0.2, 0.5), (0.2, 0.7)])
+        page.until("document.querySelectorAll('#strokes .go').length === 1")
+        page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
+    finally:
+        go_on.set()
+    (mark,) = read_hints(films / "wedding.hints.yaml").marks
+    assert mark.at == pytest.approx(film["seconds"], abs=0.1)
 
 
 def test_another_window_is_told_of_and_the_user_chooses(page, studio, films):

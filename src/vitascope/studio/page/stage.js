@@ -74,7 +74,7 @@ export class Stage {
     this.bridged = ask;
     try {
       const source = await this.#picture({ ...ask, beside: null }, "source");
-      if (this.bridged === ask && isStillWanted()) { this.#place("shown", source.url); this.#place("beside", null); }
+      if (this.bridged === ask && isStillWanted()) { this.#place("shown", source.url); this.#place("beside", null); this.onshown({ seconds: source.seconds }); }
     } catch { /* the matted picture will say why */ }
   }
 
