@@ -52,7 +52,7 @@ _DISSOLVE_FRAMES = (8, 16, 24)
 _COMPARED_AS_A_RULE = (1, *_DISSOLVE_FRAMES)
 _DISSOLVE_CHANGE, _DISSOLVE_UNMATCHED, _DISSOLVE_PROGRESS = 0.5, 0.3, 0.1
 _DISSOLVE_MISFIT, _MOST_DISSOLVE_MISFIT = 0.3, 0.4
-"""Of a mixture: a camera that moves adds to it; the more has no counterpart, the more is allowed."""
+"""What a mixture may lack: a camera that moves adds to it; the more has no counterpart, the more is allowed."""
 _DISSOLVE_STEP = 0.25
 """The most that may come in one frame: a lamp comes at once."""
 _QUIET_FRAMES, _QUIET_AFTER_DISSOLVE = 10, 24
