@@ -344,7 +344,7 @@ def killed_driver(clip, out, address, *, finished):
     """Kill a run when so many of its stretches are there; how many were."""
     script = DRIVER.replace("{FLAGS}", repr(FLAGS | {"processing.cluster": address}))
     folder = out.with_name(f".{out.name}.stretches")
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + 3 * PATIENCE_SECONDS  # it starts, connects, and starts others
     with subprocess.Popen([sys.executable, "-c", script, str(clip), str(out)]) as driver:
         while len(list(folder.glob("*.stretch"))) < finished:
             assert driver.poll() is None
@@ -367,11 +367,13 @@ def test_another_number_of_nodes_resumes_what_a_killed_driver_left(clip, nodes, 
 
     left = killed_driver(clip, tmp_path / "more.mp4", nodes.address, finished=1)
     spare = with_node(nodes, num_cpus=1)
-    nodes.wait_for_nodes()
-    with shared(nodes) as segmenter:
-        assert "of 4 processes" in resumed_by(segmenter, tmp_path / "more.mp4", left)
-    left = killed_driver(clip, tmp_path / "fewer.mp4", nodes.address, finished=2)
-    nodes.remove_node(spare)
+    try:
+        nodes.wait_for_nodes()
+        with shared(nodes) as segmenter:
+            assert "of 4 processes" in resumed_by(segmenter, tmp_path / "more.mp4", left)
+        left = killed_driver(clip, tmp_path / "fewer.mp4", nodes.address, finished=2)
+    finally:
+        nodes.remove_node(spare)
     with shared(nodes) as segmenter:
         assert "of 3 processes" in resumed_by(segmenter, tmp_path / "fewer.mp4", left)
     left = killed_driver(clip, tmp_path / "none.mp4", nodes.address, finished=3)
