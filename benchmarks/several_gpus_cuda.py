@@ -55,7 +55,7 @@ QUEUE = 16
 """Films of a queue."""
 QUEUE_FRAMES = 600
 ROUNDS = 2
-"""Of what a host gives at most: on a virtual machine that changes from minute to minute."""
+"""What a host gives at most is measured so often: on a virtual machine it changes from minute to minute."""
 MASK = {"output.preset": "ultrafast", "output.mask_max_width": 2048}
 SETTINGS = {"model.name": "rvm", "model.input_size": 512, **MASK}
 
