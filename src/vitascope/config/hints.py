@@ -214,7 +214,7 @@ class Hints(Section):
         return copied
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy, some fields of which are others; items of a section that is another one are of no line."""
+        """Copy them, with other values of some fields; items of a section that is replaced have no line."""
         lines = {name: held for name, held in self.lines.items() if name not in (update or {})}
         return super().model_copy(update={"lines": lines, **(update or {})}, deep=deep)
 
