@@ -234,7 +234,7 @@ class Hints(Section):
 
 
 def _fields_of(state: dict[str, Any]) -> dict[str, Any]:
-    """Of what an object of ``Hints`` holds, its fields alone."""
+    """Keep the fields alone of what an object of ``Hints`` holds."""
     return {name: value for name, value in state.items() if name in Hints.model_fields}
 
 
