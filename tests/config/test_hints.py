@@ -1,8 +1,11 @@
 """Files of hints: what they may say, and what is answered to what they may not."""
 
+import copy
+import pickle
+
 import pytest
 
-from vitascope.config.hints import read_hints
+from vitascope.config.hints import Hints, read_hints
 from vitascope.errors import ConfigError
 
 FILE = """\
@@ -101,3 +104,43 @@ def test_what_is_wrong_is_said_with_line_and_field(write, old, new, said):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yaml: no such"):
         read_hints(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        copy.copy,
+        copy.deepcopy,
+        lambda hints: pickle.loads(pickle.dumps(hints)),
+        Hints.model_copy,
+        lambda hints: hints.model_copy(deep=True),
+    ],
+    ids=["copy", "deepcopy", "pickle", "model_copy", "deep model_copy"],
+)
+def test_a_copy_knows_its_own_items(write, copied):
+    hints = read_hints(write(FILE))
+    items = (*hints.people, *hints.marks, *hints.never)
+    places = list(map(hints.place, items))
+    assert (hints.last[0], len(hints.painted), len(hints.pointed)) == (14.0, 1, 1)
+    other = copied(hints)
+    assert other == hints
+    assert "line_of" not in vars(other)
+    assert list(map(other.place, (*other.people, *other.marks, *other.never))) == places
+    assert other.painted[0][0] is other.marks[1]
+    assert other.pointed[0] is other.marks[0]
+    assert other.last[1] is other.marks[1]
+    assert list(map(hints.place, items)) == places
+
+
+def test_a_copy_with_other_marks_groups_those_and_places_none_of_them(write):
+    hints = read_hints(write(FILE))
+    assert hints.place(hints.marks[1]).endswith(":12")
+    assert hints.painted
+    assert hints.last[0] == 14.0
+    for deep in (False, True):
+        other = hints.model_copy(update={"marks": hints.marks[:1]}, deep=deep)
+        assert other.painted == ()
+        assert other.pointed == hints.marks[:1]
+        assert other.last[0] == 12.5
+        assert other.place(other.marks[0]) == "film.hints.yaml"
+        assert other.place(other.people[1]) == "film.hints.yaml:7"

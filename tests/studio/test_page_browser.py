@@ -224,6 +224,9 @@ def test_a_lost_connection_is_told_and_the_page_comes_back_by_itself(page, servi
     assert page.value(THERE)
     studio.end()
     page.until(LOST)
+    page.click("#to-library")  # there is no list to go to
+    page.until("document.querySelector('#toasts').innerText.includes('Vitascope cannot be reached')")
+    assert page.value("!document.querySelector('#editor').hidden")
     # What is changed meanwhile is kept by the page, and saved once it can be.
     page.click('[data-person="1"]')
     page.until("document.querySelector('#saved').innerText === 'Not saved yet'")
@@ -254,6 +257,148 @@ def test_what_another_window_wrote_while_the_connection_was_lost_is_told(page, s
     page.click("#banner button:nth-of-type(1)")  # take that
     page.click("#tab-edges")
     page.until("document.querySelector('#edge-sliders output').innerText === '+3 px'")
+
+
+LOSING = """(() => {
+  const fetched = window.fetch;
+  window.saves = 0;
+  window.fetch = async (path, how) => {
+    if (how?.method !== "PATCH") return fetched(path, how);
+    window.saves += 1;
+    const { loses } = window;
+    if (loses === "saves") throw new TypeError("Failed to fetch");
+    const answer = await fetched(path, how);
+    if (loses === "answers") throw new TypeError("Failed to fetch");
+    return loses === "sense" ? new Response("what?") : answer;
+  };
+})()"""
+"""Saves are counted, and get lost as ``window.loses`` says: before they arrive, or their answers."""
+SAVED = "document.querySelector('#saved').innerText === 'Saved in wedding.hints.yaml'"
+NOT_YET = "document.querySelector('#saved').innerText === 'Not saved yet'"
+CLASH = "document.querySelector('#banner').innerText.includes('changed in another window')"
+
+
+def grow(page, steps):
+    page.click("#tab-edges")
+    page.value("document.querySelector('#edge-sliders input').focus()")
+    for _ in range(steps):
+        page.press("ArrowRight")
+
+
+def test_saves_that_fail_are_tried_again_by_one_timer(page, studio, films):
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    page.value(LOSING)
+    page.value("window.loses = 'saves'")
+    grow(page, 12)
+    page.until(NOT_YET)
+    before = page.value("window.saves")
+    page.shown.wait_for_timeout(7000)
+    assert 1 <= page.value("window.saves") - before <= 3
+    page.value("window.loses = null")
+    page.until(SAVED)
+    assert read_hints(films / "wedding.hints.yaml").edges.grow_px == 6
+    after = page.value("window.saves")
+    page.shown.wait_for_timeout(3500)
+    assert page.value("window.saves") == after
+
+
+def test_a_save_that_fails_otherwise_is_said_and_not_taken_for_a_lost_connection(page, studio, films):
+    page.show(studio.opened.address, width=DESK)
+    page.until_color(0.5, 0.1, KEY)
+    page.value(LOSING)
+    page.value("window.loses = 'sense'")
+    grow(page, 1)
+    page.until("document.querySelector('#banner').innerText.includes('Not saved: ')")
+    assert page.text("#saved") == "Not saved"
+    page.shown.wait_for_timeout(3500)
+    assert page.value("window.saves") == 1
+    page.value("window.loses = null")
+    page.click("#banner button")
+    page.until(SAVED)
+    assert page.value("document.querySelector('#banner').hidden")
+    assert read_hints(films / "wedding.hints.yaml").edges.grow_px == 0.5
+
+
+@pytest.mark.parametrize("is_written_over", [False, True])
+def test_a_save_of_which_the_answer_alone_was_lost_is_no_other_window(page, studio, films, is_written_over):
+    hints = films / "wedding.hints.yaml"
+    studio.job(studio.order(studio.film(), task="people"))
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('.person').length === 2")
+    page.until_color(0.5, 0.1, KEY)
+    page.value(LOSING)
+    page.value("window.loses = 'answers'")
+    page.click("#tab-touch")
+    page.drag("#picture", [(0.2, 0.5), (0.2, 0.7)])
+    page.until(NOT_YET)
+    assert len(read_hints(hints).marks) == 1
+    if is_written_over:
+        hints.write_text("edges:\n  feather_px: 3\n")
+    page.value("window.loses = 'saves'")
+    grow(page, 2)
+    page.value("window.loses = null")
+    if is_written_over:
+        page.until(CLASH)
+        page.click("#banner button:nth-of-type(2)")  # keep mine
+    page.until(SAVED)
+    assert page.value("document.querySelector('#banner').hidden")
+    written = read_hints(hints)
+    assert (len(written.marks), written.edges.grow_px) == (1, 1)
+    assert faults(page) == []
+
+
+def open_film(page, name):
+    page.until(f"[...document.querySelectorAll('.card')].some((one) => one.innerText.includes({name!r}))")
+    page.value(
+        f"[...document.querySelectorAll('.card')].find((one) => one.innerText.includes({name!r})).click()"
+    )
+    page.until(f"document.querySelector('#film-name').innerText === {name!r}")
+    page.until("document.querySelector('#shown').naturalWidth > 0")  # of corrections that were read
+
+
+def test_what_is_not_saved_of_a_film_that_is_left_is_saved_once_it_can_be(page, studio, films):
+    write_clip(films / "guests.mp4")
+    hints = films / "wedding.hints.yaml"
+    page.show(studio.opened.address.partition("&")[0], width=DESK)
+    open_film(page, "wedding.mp4")
+    page.value(LOSING)
+    page.value("window.loses = 'saves'")
+    grow(page, 2)
+    page.until(NOT_YET)
+    with page.shown.expect_event("dialog") as asked:  # a page that is closed saves nothing
+        page.value("setTimeout(() => location.reload())")
+    asked.value.dismiss()
+    page.click("#to-library")
+    open_film(page, "guests.mp4")
+    page.value("window.loses = null")
+    page.until("document.querySelector('#toasts').innerText.includes('Saved in wedding.hints.yaml')")
+    assert read_hints(hints).edges.grow_px == 1
+    assert page.text("#saved") == ""
+    assert not (films / "guests.hints.yaml").exists()
+    # Who comes back before it is saved finds what they did.
+    page.click("#to-library")
+    open_film(page, "wedding.mp4")
+    page.value("window.loses = 'saves'")
+    grow(page, 1)
+    page.until(NOT_YET)
+    page.click("#to-library")
+    open_film(page, "wedding.mp4")
+    page.until("document.querySelector('#edge-sliders output').innerText === '+1.5 px'")
+    page.until(NOT_YET)
+    # What another window wrote meanwhile is told wherever one is; there one chooses.
+    page.click("#to-library")
+    open_film(page, "guests.mp4")
+    hints.write_text("edges:\n  grow_px: 4\n")
+    page.value("window.loses = null")
+    page.until("document.querySelector('#banner').innerText.includes('Changes of wedding.mp4 are not saved')")
+    page.click("#banner button")
+    page.until("document.querySelector('#film-name').innerText === 'wedding.mp4'")
+    page.until(CLASH)
+    page.click("#banner button:nth-of-type(2)")  # keep mine
+    page.until(SAVED)
+    assert read_hints(hints).edges.grow_px == 1.5
+    assert faults(page) == []
 
 
 def test_a_browser_that_is_not_known_any_more_is_told_what_to_do(page, serving, studio, films, home):

@@ -197,6 +197,27 @@ class Hints(Section):
         ]
         return max(begins, key=first, default=None)
 
+    # What is found once and kept, groups and identities of items, is of these items: copies find it anew.
+
+    def __getstate__(self) -> dict[Any, Any]:
+        state = super().__getstate__()
+        return {**state, "__dict__": _fields_of(state["__dict__"])}
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        object.__setattr__(copied, "__dict__", _fields_of(copied.__dict__))
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        copied = super().__deepcopy__(memo)
+        object.__setattr__(copied, "__dict__", _fields_of(copied.__dict__))
+        return copied
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy them, with other values of some fields; items of a section that is replaced have no line."""
+        lines = {name: held for name, held in self.lines.items() if name not in (update or {})}
+        return super().model_copy(update={"lines": lines, **(update or {})}, deep=deep)
+
     def place(self, hint: Timed) -> str:
         """The place of a hint, for messages: ``film.hints.yaml:12``."""
         line = self.line_of.get(id(hint))
@@ -210,6 +231,11 @@ class Hints(Section):
             for name, lines in self.lines.items()
             for hint, line in zip(getattr(self, name), lines, strict=True)
         }
+
+
+def _fields_of(state: dict[str, Any]) -> dict[str, Any]:
+    """Keep the fields alone of what an object of ``Hints`` holds."""
+    return {name: value for name, value in state.items() if name in Hints.model_fields}
 
 
 class Splice(Section):

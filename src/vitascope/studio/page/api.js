@@ -4,20 +4,29 @@ export class Refused extends Error {
   constructor(status, code, message) { super(message); this.status = status; this.code = code; }
 }
 
+// Nobody answered, or not to the end: of that alone fetch, and reading what it gives, tell by a TypeError.
+export class Unreachable extends Error {
+  constructor(cause) { super("Vitascope cannot be reached.", { cause }); }
+}
+
+async function reached(answering) {
+  try { return await answering; } catch (problem) { throw problem instanceof TypeError ? new Unreachable(problem) : problem; }
+}
+
 async function answered(response) {
-  if (response.ok) return response;
+  if (response.ok) return { headers: response.headers, json: () => reached(response.json()), blob: () => reached(response.blob()) };
   let told = { error: `the server answered ${response.status}` };
   try { told = await response.json(); } catch { if (response.status === 401) told.error = "This page is of an earlier start. Open the address that the terminal shows now."; }
   throw new Refused(response.status, told.code, told.error);
 }
 
 export async function get(path, query = {}, signal = undefined) {
-  return answered(await fetch(address(path, query), { signal }));
+  return answered(await reached(fetch(address(path, query), { signal })));
 }
 
 export async function send(method, path, body = undefined) {
   const headers = body === undefined ? {} : { "Content-Type": "application/json" };
-  return answered(await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) }));
+  return answered(await reached(fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) })));
 }
 
 export function address(path, query) {

@@ -2,31 +2,50 @@
 // It is what film.hints.yaml holds: people, marks, never, edges. Documents are never changed, only replaced: they share
 // what they have in common, and so does what was saved.
 
-import { get, send } from "./api.js";
+import { get, send, Unreachable } from "./api.js";
 
 const WINDOW = Math.random().toString(36).slice(2);
 const MOST_UNDO = 500;
 const MOST_KEPT = 10e6; // places in the lists of earlier documents
 const LISTS = ["people", "marks", "never"];
+const RETRY_MS = 3000;
 
 export class Corrections {
-  // `changed()` after each change of the document; `told({saved, problem, clash})` as it is saved or is not.
+  // `changed()` after each change of the document; `told({saved, problem})` as it is saved or is not.
   constructor(film, changed, told) {
     this.film = film; this.changed = changed; this.told = told;
     this.document = {}; this.written = {}; this.revision = null; this.error = null;
-    this.past = []; this.future = []; this.saving = null; this.isDirty = false; this.isUnsaved = false;
+    this.past = []; this.future = []; this.saving = null; this.isDirty = false;
+    this.problem = null; // why the last save failed
+    this.unanswered = null; // the document that was sent without an answer: the file holds it, or does not
+    this.retry = null;
   }
 
   get path() { return `/api/films/${this.film.id}/corrections`; }
   get isLocked() { return this.error !== null || this.revision === null; }
+  get isUnsaved() { return Boolean(this.saving) || this.problem !== null; }
+
+  // The film is opened: with what its file holds, or with what could not be saved of it yet.
+  async open(film) {
+    this.film = film;
+    if (!this.isUnsaved) return this.read();
+    this.changed();
+    if (this.problem) this.told({ saved: false, problem: this.problem });
+    if (this.problem instanceof Unreachable) this.again();
+  }
 
   async read() {
+    await this.saving;
     this.take(await (await get(this.path)).json());
     this.past = []; this.future = [];
     this.changed();
   }
 
-  take({ revision, hints, error }) { this.revision = revision; this.error = error; if (hints) this.document = this.written = hints; }
+  take({ revision, hints, error }) {
+    this.revision = revision; this.error = error; this.isDirty = false; this.problem = this.unanswered = null;
+    clearTimeout(this.retry);
+    if (hints) this.document = this.written = hints;
+  }
 
   // Change the document by a pure function.
   change(next) {
@@ -60,20 +79,36 @@ export class Corrections {
 
   // Only one save is on its way at a time; what changed meanwhile is saved after it.
   async #save() {
+    clearTimeout(this.retry);
     while (this.isDirty) {
-      this.isDirty = false;
-      const document = this.document, changes = difference(this.written, document);
-      try {
-        if (changes) this.revision = (await (await send("PATCH", this.path, { changes, revision: this.revision, window: WINDOW })).json()).revision;
-        this.written = document;
-        this.isUnsaved = false;
-        if (!this.isDirty) { this.changed(); this.told({ saved: true }); }
-      } catch (problem) {
-        this.isUnsaved = true;
-        this.told({ saved: false, problem, clash: problem.code === "CorrectionsClashError" });
-        return;
-      }
+      // What was sent without an answer is sent again as it was, before what changed since.
+      const document = this.unanswered ?? this.document;
+      this.isDirty = document !== this.document;
+      try { await this.#send(document); } catch (problem) { this.#failed(problem); return; }
     }
+    this.problem = null;
+    this.changed();
+    this.told({ saved: true });
+  }
+
+  async #send(document) {
+    const changes = difference(this.written, document), isAgain = this.unanswered !== null;
+    this.unanswered = document;
+    try {
+      if (changes) this.revision = (await (await send("PATCH", this.path, { changes, revision: this.revision, window: WINDOW })).json()).revision;
+    } catch (problem) {
+      const found = isAgain && problem.code === "CorrectionsClashError" ? await (await get(this.path)).json() : null;
+      if (!found?.hints || difference(found.hints, document)) throw problem;
+      this.revision = found.revision; // it had been written, and its answer alone was lost
+    }
+    this.written = document;
+    this.unanswered = null;
+  }
+
+  #failed(problem) {
+    this.problem = problem; this.isDirty = false;
+    if (problem instanceof Unreachable) { clearTimeout(this.retry); this.retry = setTimeout(() => this.again(), RETRY_MS); } else this.unanswered = null;
+    this.told({ saved: false, problem });
   }
 
   // Another window wrote: the last writer is told, and chooses.
@@ -92,18 +127,26 @@ export class Corrections {
   }
 
   // Try to save once more what could not be saved.
-  again() { if (this.isUnsaved && !this.saving) this.#put(this.document); }
+  again() { if (this.problem && !this.saving) this.#put(this.document); }
 
   // Write over what the other window wrote.
   async insist() {
-    const { revision, hints, error } = await (await get(this.path)).json();
-    if (error) throw new Error(error);
-    this.revision = revision; this.written = hints;
+    try {
+      const { revision, hints, error } = await (await get(this.path)).json();
+      if (error) throw new Error(error);
+      this.revision = revision; this.written = hints; this.unanswered = null;
+    } catch (problem) { this.#failed(problem); return; }
     this.#put(this.document);
   }
 }
 
-const alike = (one, other) => one === other || JSON.stringify(one) === JSON.stringify(other);
+// Whether two values say the same, in whatever order their fields stand.
+function alike(one, other) {
+  if (one === other) return true;
+  if (!one || !other || typeof one !== "object" || typeof other !== "object" || Array.isArray(one) !== Array.isArray(other)) return false;
+  const names = Object.keys(one);
+  return names.length === Object.keys(other).length && names.every((name) => name in other && alike(one[name], other[name]));
+}
 
 // What makes one document another, as PATCH takes it; null where nothing does.
 export function difference(before, after) {

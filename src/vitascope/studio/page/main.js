@@ -1,7 +1,7 @@
 // The page: which video is open, where one is in it, keys, news, and who is told of what.
 
 import { Portraits } from "./animating.js";
-import { get, listen, send } from "./api.js";
+import { get, listen, send, Unreachable } from "./api.js";
 import { Corrections } from "./corrections.js";
 import { Jobs } from "./cutting.js";
 import { $, clock, make, memory, segments, toast } from "./parts.js";
@@ -18,13 +18,13 @@ const VIEWS = [
 ];
 const TABS = ["people", "touch", "edges", "cut"];
 const FASTEST = 8;
-const RETRY_MS = 3000;
 
 class Editor {
   constructor() {
     this.film = null; this.seconds = 0; this.frameSeconds = 0; this.cuts = []; this.pictures = [];
     this.view = memory.get("view", "key"); this.beside = ""; this.eye = "left"; this.look = null; this.tab = "people"; this.rate = 0;
-    this.corrections = new Corrections({ id: "" }, () => {}, () => {});
+    this.unsaved = new Map(); // corrections by film, of films that were left before all was saved
+    this.#leave();
     this.stage = new Stage(() => this.#asked(), { onpaint: (stroke) => this.brush.paint(stroke).catch((problem) => toast(problem.message)), onpick: (point) => this.people.pick(point).catch((problem) => toast(problem.message)), onlook: (look) => { this.look = look; this.stage.refresh(); }, onshown: (shown) => this.#shown(shown) });
     this.timeline = new Timeline((seconds) => { this.pause(); this.seek(seconds); });
     this.watching = new Watching();
@@ -48,11 +48,29 @@ class Editor {
     return [before.at(-1) ?? 0, after ?? null];
   }
 
+  get hasUnsaved() { return [this.corrections, ...this.unsaved.values()].some((one) => one.isUnsaved); }
+
+  // What is not saved yet of the film that was open goes on being saved.
+  #leave() {
+    if (this.corrections?.isUnsaved) this.unsaved.set(this.corrections.film.id, this.corrections);
+    if (this.film) banner(null);
+    this.film = null; this.isSaveFault = false;
+    this.corrections = new Corrections({ id: "" }, () => {}, () => {});
+  }
+
+  #correctionsOf(film) {
+    const made = new Corrections(film, () => { if (made === this.corrections) this.#corrected(); }, (news) => this.#saved(made, news));
+    const kept = this.unsaved.get(film.id);
+    this.unsaved.delete(film.id);
+    return kept ?? made;
+  }
+
   async open(id) {
     this.pause();
     let film;
     try { film = await (await get(`/api/films/${id}`)).json(); } catch (problem) { toast(problem.message); return this.list(); }
     film.seconds ||= 1 / film.frames_per_second; // a picture, or a video that does not say how long it is
+    this.#leave();
     this.film = film; this.cuts = []; this.look = null; this.eye = "left"; this.seconds = this.frameSeconds = 0; this.people.hasLooked = null; this.people.people = [];
     history.replaceState(null, "", `/?film=${film.id}`);
     document.title = `${film.name} · Vitascope Studio`;
@@ -60,12 +78,13 @@ class Editor {
     this.portraits.close();
     $("library").hidden = $("animate").hidden = true; $("editor").hidden = false; document.body.classList.remove("lists"); $("saved").textContent = "";
     banner(null);
-    this.corrections = new Corrections(film, () => this.#corrected(), (news) => this.#saved(news));
+    this.corrections = this.#correctionsOf(film);
+    this.#faultsOfOthers();
     this.stage.shape(film, false);
     this.timeline.open(film);
     this.jobs.open(film, this.pictures);
     this.#choices(); this.goTo(this.tab); this.moved();
-    await this.corrections.read();
+    await this.corrections.open(film);
     this.#faults();
     this.people.read().catch((problem) => toast(problem.message));
     this.readCuts().catch((problem) => toast(problem.message));
@@ -73,11 +92,15 @@ class Editor {
 
   async list() {
     this.pause();
-    this.film = null;
+    let all, named;
+    try {
+      const [listed, studio] = await Promise.all([get("/api/films"), get("/api/studio")]);
+      all = await listed.json(); ({ named } = await studio.json());
+    } catch (problem) { toast(problem.message); return; }
+    const { films, pictures } = all;
+    this.#leave(); this.#faultsOfOthers();
     history.replaceState(null, "", "/");
     document.title = "Vitascope Studio";
-    const [listed, studio] = await Promise.all([get("/api/films"), get("/api/studio")]);
-    const all = await listed.json(), { films, pictures } = all, { named } = await studio.json();
     this.pictures = pictures;
     this.portraits.close();
     $("modes").hidden = !pictures.length;
@@ -99,7 +122,7 @@ class Editor {
 
   animate(listed) {
     this.pause();
-    this.film = null;
+    this.#leave();
     document.title = "Animate · Vitascope Studio";
     $("library").hidden = $("editor").hidden = true; $("animate").hidden = false; document.body.classList.add("lists");
     titled("Animate a portrait", "All videos"); $("saved").textContent = "";
@@ -244,7 +267,7 @@ class Editor {
   #failed(problem) {
     this.pause();
     if (problem.code === "FilmChangedError") { banner("The video was changed on the disk.", ["Open it anew", () => this.open(this.film.id)]); return; }
-    if (problem.status === undefined || problem.status === 503) return; // the connection's own banner tells
+    if (problem instanceof Unreachable || problem.status === 503) return; // the connection's own banner tells
     const needsPeople = /nobody looked/i.test(problem.message);
     this.stage.note(needsPeople ? "These corrections need to know who is in the video." : problem.message, ...(needsPeople ? [this.people.button()] : []));
   }
@@ -258,25 +281,33 @@ class Editor {
 
   #marks() { this.timeline.mark(this.cuts, this.corrections.document, this.people.people); }
 
-  #saved({ saved, problem, clash }) {
-    $("saved").classList.toggle("bad", !saved);
-    const isUnreachable = problem && problem.status === undefined;
-    $("saved").textContent = saved ? `Saved in ${this.film.hints}` : isUnreachable ? "Not saved yet" : "Not saved";
-    if (isUnreachable) { // the connection's own banner tells
-      const { corrections } = this;
-      setTimeout(() => { if (corrections === this.corrections) corrections.again(); }, RETRY_MS);
+  #saved(corrections, { saved, problem }) {
+    const { film } = corrections;
+    if (corrections !== this.corrections) {
+      if (saved) { this.unsaved.delete(film.id); toast(`Saved in ${film.hints}`); } else this.#faultsOfOthers();
       return;
     }
+    const isUnreachable = problem instanceof Unreachable;
+    $("saved").classList.toggle("bad", !saved);
+    $("saved").textContent = saved ? `Saved in ${film.hints}` : isUnreachable ? "Not saved yet" : "Not saved";
+    if (isUnreachable) return; // the connection's own banner tells
     if (saved) { if (this.isSaveFault) banner(null); this.isSaveFault = false; return; }
-    if (clash) { this.#clash(); return; }
+    if (problem.code === "CorrectionsClashError") { this.#clash(); return; }
     this.isSaveFault = true;
-    banner(`Not saved: ${problem.message}`, ["Try again", () => { banner(null); this.corrections.insist().catch((again) => toast(again.message)); }]);
+    banner(`Not saved: ${problem.message}`, ["Try again", () => { banner(null); corrections.insist(); }]);
+  }
+
+  // Of a film that was left something cannot be saved, and not for want of a connection: there the user chooses.
+  #faultsOfOthers() {
+    for (const { film, problem } of this.unsaved.values()) {
+      if (problem && !(problem instanceof Unreachable)) banner(`Changes of ${film.name} are not saved: ${problem.message}`, ["Open it", () => this.open(film.id)]);
+    }
   }
 
   #clash() {
     banner(`${this.film.hints} was changed in another window or by hand.`,
       ["Take that", () => { banner(null); this.corrections.read().then(() => this.#faults()); }],
-      ["Keep mine", () => { banner(null); this.corrections.insist().catch((problem) => toast(problem.message)); }]);
+      ["Keep mine", () => { banner(null); this.corrections.insist(); }]);
   }
 
   // A file that was edited by hand may have an error: its line and the reason.
@@ -373,6 +404,7 @@ listen((message) => editor.news(message), (state) => {
   $("link").hidden = state === "there"; $("link").textContent = LINKS[state] ?? "";
   if (state === "there" && was !== "there") { toast("Connected again."); editor.again().catch((problem) => toast(problem.message)); }
 });
+addEventListener("beforeunload", (event) => { if (editor.hasUnsaved) event.preventDefault(); }); // the browser asks
 new Uploads((name) => { toast(`${name} is in your folder.`); if (!$("library").hidden) editor.list(); });
 const id = new URLSearchParams(location.search).get("film");
 get("/api/films").then((listed) => listed.json()).then((listed) => {

@@ -1,6 +1,6 @@
 // A video that plays: the file itself where this browser can, otherwise a small copy that the server makes once.
 
-import { get, send } from "./api.js";
+import { get, send, Unreachable } from "./api.js";
 
 const ASK_AGAIN_MS = 500;
 const LOST = "The connection to Vitascope is lost; this goes on by itself.";
@@ -67,7 +67,7 @@ export class Playing {
     for (;;) {
       let copy = null;
       try { copy = await (await send("POST", `${this.base}/proxy`)).json(); } catch (problem) {
-        if (problem.status !== undefined && problem.status !== 503) { this.tell({ text: problem.message, share: null, failed: true }); return; }
+        if (!(problem instanceof Unreachable) && problem.status !== 503) { this.tell({ text: problem.message, share: null, failed: true }); return; }
       }
       if (turn !== this.turn) return;
       if (copy?.state === "failed") { this.tell({ text: copy.error, share: null, failed: true }); return; }
