@@ -93,6 +93,21 @@ def test_the_driver_says_what_gpus_have_free(monkeypatch):
     )
 
 
+@pytest.mark.parametrize("unknown", ["[N/A]", "N/A", "[Not Supported]", ""])
+def test_what_the_driver_does_not_know_is_none(monkeypatch, unknown):
+    answer = ", ".join([unknown] * 5) + "\nTest GPU, 570.1, 15360, 00000000:B1:00.0, 15000\n"
+    monkeypatch.setattr(device_module.shutil, "which", lambda _: "nvidia-smi")
+    monkeypatch.setattr(
+        device_module.subprocess,
+        "run",
+        lambda *_, **__: SimpleNamespace(returncode=0, stdout=answer),
+    )
+    assert ask_driver() == (
+        Gpu(unknown, unknown, None),
+        Gpu("Test GPU", "570.1", 15360 << 20, "0000:b1:00.0", 15000 << 20),
+    )
+
+
 @pytest.mark.parametrize(
     ("fake", "index", "said"),
     [

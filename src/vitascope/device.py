@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import warnings
@@ -125,10 +126,14 @@ def _gpu_device(index: int) -> Device:
     )
 
 
-def _pci_address(words: str) -> str:
-    """An address that CUDA writes as ``0000:17:00.0`` and the driver as ``00000000:17:00.0``, as CUDA does."""
-    domain, _, rest = words.lower().partition(":")
-    return f"{int(domain, 16):04x}:{rest}"
+def _pci_address(words: str) -> str | None:
+    """An address that CUDA writes as ``0000:17:00.0`` and the driver as ``00000000:17:00.0``, as CUDA does.
+
+    Returns:
+        None where it is no address: the driver writes "[N/A]" of what it does not know.
+    """
+    found = re.fullmatch(r"([0-9a-f]{1,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", words.lower())
+    return f"{int(found[1], 16):04x}:{found[2]}" if found else None
 
 
 def _reason(error: Exception) -> str:

@@ -124,7 +124,7 @@ def gpu_room_bytes(
         free_bytes: What nobody used before the run; all when omitted.
         processes: That share the GPU.
     """
-    used = 0 if free_bytes is None else total_bytes - free_bytes
+    used = 0 if free_bytes is None else max(total_bytes - free_bytes, 0)
     room = max(int(settings.gpu.max_vram_usage * total_bytes) - used, 0) // processes
     if settings.gpu.memory_fraction is not None:
         room = min(room, int(settings.gpu.memory_fraction * total_bytes))

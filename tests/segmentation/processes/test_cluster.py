@@ -656,6 +656,21 @@ def test_gpus_are_shared_and_a_large_video_goes_to_large_ones(
     ]
 
 
+def test_who_share_a_gpu_get_the_large_one_and_another_the_small_one(nodes, gpu_nodes, placed):
+    """Ray gives the two halves of the first GPU to those who share, and it is too small for them."""
+    mixed = gpu_nodes([2 * GB, 8 * GB])
+    begun_at = placed({mixed.node_id: [2 * GB, 8 * GB]})
+    flags = FLAGS | {"gpu.device": "cuda", "gpu.device_ids": "0,0,1"}
+    makers = ClusterMakers(load_settings(profile="fast", flags=flags), address=nodes.address)
+    try:
+        assert len(makers.open()) == 3
+        assert [gpu_of(seat) for seat in makers._seats] == ["1", "1", "0"]
+        assert makers.notes == []
+        assert (mixed.node_id, "0") in begun_at()
+    finally:
+        makers.close()
+
+
 def test_no_gpu_that_is_large_enough_is_said(nodes, gpu_nodes, placed):
     small = gpu_nodes([GB])
     begun_at = placed({small.node_id: [GB]})

@@ -94,7 +94,9 @@ def planned(folder, names):
     return [PlannedVideo(folder / f"{name}.mp4", (("key", Path(f"/nowhere/{name}.mp4")),)) for name in names]
 
 
-def run(makers, plans, *, shared=lambda count: 1, write=None, after=None, gpu_bytes=lambda size: 0):
+def run(
+    makers, plans, *, shared=lambda count: 1, write=None, after=None, gpu_bytes=lambda size, sample_bytes: 0
+):
     """How each ended, and in what order they began."""
     began, ended = [], {}
     with Hands(makers) as hands:
@@ -169,13 +171,21 @@ def test_a_small_gpu_gets_the_small_videos_behind_the_large_ones(tmp_path):
 
     makers = Patient(["small", "large"], rooms=(2 << 30, 8 << 30))
     plans = planned(tmp_path, [*(f"large{n}" for n in range(7)), "a", "b"])
-    _, ended, _ = run(makers, plans, gpu_bytes=lambda size: (4 if size == (64, 64) else 1) << 30)
+    _, ended, _ = run(makers, plans, gpu_bytes=lambda size, _: (4 if size == (64, 64) else 1) << 30)
     assert all(isinstance(report, Report) for report in ended.values())
     assert {name for name, place in makers.tries if place == "small"} >= {"b"}
     assert {place for name, place in makers.tries if name.startswith("large")} == {"large"}
     why = "small was left out: its GPU has 2.0 GiB for it, and large0.mp4 needs about 4.0 GiB"
     assert ended["large0"].notes == (why,)
     assert ended["a"].notes == ()
+
+
+def test_samples_of_ten_bits_are_weighed_as_two_bytes(tmp_path):
+    for name, pixel_format in (("a", "yuv420p"), ("b", "yuv420p10le"), ("c", "nv12"), ("d", "yuv422p10le")):
+        write_clip(tmp_path / f"{name}.mp4", width=32, height=48, frame_count=4, pixel_format=pixel_format)
+    told = []
+    run(Scripted(["x"]), planned(tmp_path, "abcd"), gpu_bytes=lambda *words: told.append(words) or 0)
+    assert told == [((48, 32), 1), ((48, 32), 2)] * 2
 
 
 def test_a_node_that_is_lost_costs_nothing_but_time(videos):

@@ -10,6 +10,7 @@ import pytest
 
 from vitascope.errors import (
     CorruptInputError,
+    DeviceError,
     EngineError,
     InputError,
     PipelineError,
@@ -20,12 +21,14 @@ from vitascope.errors import (
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.media.writing.output_clock import FrameTime
+from vitascope.segmentation.processes import hands as hands_module
 from vitascope.segmentation.processes.handing_out import SharedFilm
-from vitascope.segmentation.processes.hands import Hands
+from vitascope.segmentation.processes.hands import Hands, Piece
 from vitascope.segmentation.processes.port import FilmOrder, MakerGoneError, StretchMade, StretchProgress
 from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
 from vitascope.segmentation.processes.stretches import FilmStretch
 from vitascope.segmentation.processes.work_folder import WorkFolder
+from waiting import eventually
 
 FILM = FilmOrder(
     video=Path("in.mp4"),
@@ -266,3 +269,98 @@ def test_where_the_large_gpu_is_lost_the_next_largest_tries(tmp_path):
     makers = Scripted(2, {1: MakerGoneError("it is lost")}, rooms=(1, 8))
     assert run(tmp_path, makers, gpu_bytes=4)[0] == list(range(18))
     assert {number for number, stretch in makers.tries if stretch} == {0}
+
+
+class Renewed(Scripted):
+    """Makers of whom some cannot begin anew, for so many times; then they have so much memory."""
+
+    def __init__(self, count, script=(), *, failures, rooms=(), rooms_then=()):
+        super().__init__(count, script, rooms)
+        self._failures = {number: list(errors) for number, errors in failures.items()}
+        self._rooms_then = dict(enumerate(rooms_then))
+        self.renewals = []
+
+    def renew(self, number):
+        self.renewals.append(number)
+        if left := self._failures.get(number):
+            raise left.pop(0)
+        self._rooms |= self._rooms_then
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """How long those who begin anew in vain wait; they wait no time."""
+    waited = []
+    monkeypatch.setattr(hands_module, "_PAUSE_SECONDS", 0.001)
+    pause = Hands._pause
+
+    def noted(hands):
+        waited.append(hands_module._PAUSE_SECONDS)
+        pause(hands)
+
+    monkeypatch.setattr(Hands, "_pause", noted)
+    return waited
+
+
+@pytest.mark.parametrize("error", [DeviceError("no GPU now"), OSError("no file now")])
+def test_the_last_one_is_kept_until_it_can_begin_anew(tmp_path, pauses, error):
+    makers = Renewed(1, {(2, 1): WorkerError("killed")}, failures={0: [error]})
+    assert run(tmp_path, makers)[0] == [*range(18)]
+    assert (len(makers.renewals), len(pauses)) == (2, 1)
+
+
+def test_what_waits_for_the_last_one_fails_when_it_has_failed_twice(tmp_path, pauses):
+    errors = [DeviceError(f"no GPU, {n}") for n in range(9)]
+    makers = Renewed(1, {(2, 1): WorkerError("killed")}, failures={0: errors})
+    with pytest.raises(DeviceError, match="no GPU, 2") as caught:
+        run(tmp_path, makers)
+    assert "stretch 2 failed twice" in caught.value.__notes__
+    assert len(pauses) == len(makers.renewals) == 3
+
+
+def test_an_error_of_another_kind_reaches_who_waits(tmp_path, pauses):
+    makers = Renewed(1, {(2, 1): WorkerError("killed")}, failures={0: [OSError("odd")] * 9})
+    with pytest.raises(OSError, match="odd"):
+        run(tmp_path, makers)
+
+    class Restless(Scripted):
+        def rest(self, number):
+            raise OSError("it cannot rest")
+
+    with Hands(Restless(1)) as hands:
+        told = threading.Event()
+        errors = []
+
+        def failed(error):
+            errors.append(error)
+            told.set()
+
+        hands.hand_in([Piece("a", (0,), lambda number: 1, failed, lambda number: None)])
+        eventually(lambda: not hands._left)
+        hands.hand_in([Piece("b", (1,), lambda number: 1, failed, lambda number: None)])
+        assert told.wait(20)
+    assert [str(error) for error in errors] == ["it cannot rest"]
+
+
+def test_who_cannot_begin_anew_leaves_it_to_others(tmp_path, pauses):
+    """Two of three fail at once, and cannot begin anew; they do not both believe that another is left."""
+    both = threading.Barrier(2)
+
+    class Both(Renewed):
+        def make(self, number, order, *, tell):
+            if not self.renewals and number < 2:
+                both.wait(20)
+                raise WorkerError("killed")
+            return super().make(number, order, tell=tell)
+
+    makers = Both(2, failures={n: [DeviceError(f"no GPU at {n}")] * 2 for n in range(2)})
+    assert run(tmp_path, makers, count=2)[0] == [*range(6)]
+    assert len({number for number, _ in makers.tries}) == 1
+
+
+def test_who_begins_anew_on_a_larger_gpu_gets_what_needs_it(tmp_path):
+    makers = Renewed(2, failures={}, rooms=(1, 8), rooms_then=(4 << 30, 8))
+    with Hands(makers) as hands:
+        hands._renew(0)
+        assert hands.count_for(2 << 30) == 1
+        assert hands.notes_on("a.mp4", 1) == []

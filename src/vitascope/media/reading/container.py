@@ -30,6 +30,7 @@ from av.video.stream import VideoStream
 from vitascope.errors import CorruptInputError, InputError, MissingDependencyError, UsageError
 from vitascope.media.libav import describe_av_error, fraction_or_none, open_input, silence_libav
 from vitascope.media.metadata.color_tags import read_chroma_location
+from vitascope.media.planes import layout_of
 from vitascope.media.reading.damage import (
     ONE_PICTURE_A_PACKET,
     BrokenGroups,
@@ -547,6 +548,7 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
         frame_count_estimate=count,
         duration_seconds=duration,
         size=(height, width) if (height := stream.height) and (width := stream.width) else None,
+        sample_bytes=_sample_bytes(stream.codec_context.pix_fmt),
         sample_aspect_ratio=fraction_or_none(stream.sample_aspect_ratio) or Fraction(1),
         hidden_count=hidden_count,
         interlaced=stream.codec_context.field_order in _FIELD_ORDERS_INTERLACED,
@@ -556,6 +558,10 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
         subtitle_stream_count=len(container.streams.subtitles),
         metadata=dict(container.metadata),
     )
+
+
+def _sample_bytes(source_format: str | None) -> int:
+    return 1 if source_format is None else layout_of(source_format).format.dtype.itemsize
 
 
 def _decoder_of_sound(container: InputContainer) -> str | None:

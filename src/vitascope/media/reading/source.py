@@ -32,6 +32,8 @@ class SourceFacts:
     duration_seconds: float | None
     size: tuple[int, int] | None = None
     """(height, width) in luma samples; None when only a picture tells."""
+    sample_bytes: int = 1
+    """Size of a sample of its frames, 1 or 2; 1 when only a picture tells."""
     sample_aspect_ratio: Fraction = Fraction(1)
     interlaced: bool = False
     chroma_location: ChromaLocation | None = None

@@ -16,7 +16,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,6 +60,13 @@ __all__ = ["CLUSTER_NAMESPACE", "ClusterMakers", "ClusterNode", "cluster_at", "n
 CLUSTER_NAMESPACE: Final = "vitascope"
 """Where Ray keeps the names of those who make stretches."""
 _POLL_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
+_MOST_SECONDS_TO_A_GPU = 120.0
+"""Until somebody has its GPU: a process starts within half a minute on a busy machine, and other runs may hold GPUs."""
+_GPU_PARTS: Final = 10_000
+"""Ray counts in ten thousandths of a GPU."""
+_SAME_MEMORY = 0.1
+"""The share by which the driver, which counts what it keeps for itself, and CUDA may differ in what a GPU has. Of a GPU
+that is cut into slices the driver tells the whole."""
 _SECONDS_A_QUESTION = 0.02
 """Between two questions how far somebody is, of all that are asked: so they take the run a tenth of a core at most."""
 _MOST_CLOCK_SECONDS = 60.0
@@ -180,6 +188,11 @@ class _Seat:
     actor: Any = None
     room_bytes: int | None = None
     """Memory of its GPU that it may use."""
+
+    @property
+    def gpu_parts(self) -> int:
+        """What it takes of a GPU, as Ray counts; 0 on the CPU."""
+        return _GPU_PARTS // self.share.gpu_processes if self.share.gpu_processes else 0
 
 
 class ClusterMakers:
@@ -327,37 +340,56 @@ class ClusterMakers:
     def _placed(self, seats: Sequence[_Seat]) -> dict[int, VitascopeError]:
         """Start somebody on each seat, on a GPU that has the memory for a run.
 
-        Ray gives out GPUs of a node as if they were alike. Who got one that is too small keeps it until another was
-        started, so that Ray gives out one that is left.
+        Those of whom most share a GPU need the largest, so they come first; then who shares with fewer may have the
+        GPUs on which they were not.
 
         Returns:
             Why there is nobody, by the number of the seat among these.
         """
+
+        def sharing(number: int) -> int:
+            return -seats[number].share.gpu_processes
+
+        failed: dict[int, VitascopeError] = {}
+        for _, alike in groupby(sorted(range(len(seats)), key=sharing), key=sharing):
+            failed |= self._placed_alike({number: seats[number] for number in alike})
+        return failed
+
+    def _placed_alike(self, seats: Mapping[int, _Seat]) -> dict[int, VitascopeError]:
+        """See ``_placed``; of seats whose GPUs are shared by as many.
+
+        Ray gives out GPUs of a node as if they were alike. Who got one that is too small keeps its part until all are
+        placed, so that Ray gives out what is left, as long as something is.
+        """
         failed: dict[int, VitascopeError] = {}
         misplaced: list[_Seat] = []
-        tries = Counter(seat.node.node_id for seat in self._seats)
         try:
-            started = deque((number, self._started(seat)) for number, seat in enumerate(seats))
+            started = deque((number, *self._started(seat)) for number, seat in seats.items())
             while started:
-                number, answer = started.popleft()
+                number, answer, until = started.popleft()
                 seat = seats[number]
                 try:
-                    if answer is not None and not self._has_room(seat, self._get(seat, answer)):
-                        node = seat.node
-                        if tries[node.node_id] >= node.gpus * seat.share.gpu_processes:
-                            raise self._too_small(seat)
-                        tries[node.node_id] += 1
-                        misplaced.append(replace(seat))
-                        seat.actor = None
-                        started.append((number, self._started(seat)))
+                    if answer is None or self._has_room(seat, self._get(seat, answer, until=until)):
+                        continue
+                    held = sum(other.gpu_parts for other in self._at_work_on(seat.node, misplaced))
+                    if held + seat.gpu_parts > seat.node.gpus * _GPU_PARTS:
+                        raise self._too_small(seat)
+                    misplaced.append(replace(seat))
+                    seat.actor = None
+                    started.append((number, *self._started(seat)))
                 except VitascopeError as error:
                     failed[number] = error
-                    misplaced.append(seat)
+                    misplaced.append(replace(seat))
+                    seat.actor = None
         finally:
             with self._changing:
                 for seat in misplaced:
                     self._drop(seat)
         return failed
+
+    def _at_work_on(self, node: ClusterNode, misplaced: Sequence[_Seat]) -> list[_Seat]:
+        """All of a node who hold a part of a GPU there, those too who were misplaced."""
+        return [seat for seat in (*self._seats, *misplaced) if seat.node == node and seat.actor is not None]
 
     def _has_room(self, seat: _Seat, device: Device | Failed) -> bool:
         """True where the GPU that somebody got has the memory for a run; its room is known then.
@@ -369,13 +401,10 @@ class ClusterMakers:
             raise device.raised_in(seat.label)
         if device.memory_bytes is None:
             return True
-        listed = [
-            gpu for gpu in self._gpus.get(seat.node.node_id, ()) if gpu.pci_address == device.pci_address
-        ]
         seat.room_bytes = gpu_room_bytes(
             seat.share.loaded.settings,
             device.memory_bytes,
-            free_bytes=listed[0].free_bytes if len(listed) == 1 else None,
+            free_bytes=_free_bytes(device, self._gpus.get(seat.node.node_id, ())),
             processes=seat.share.gpu_processes,
         )
         return seat.room_bytes >= gpu_bytes_needed(self._loaded)
@@ -460,7 +489,7 @@ class ClusterMakers:
             WorkerError: All are lost.
         """
         answered: dict[int, _Seen] = {}
-        lost: dict[int, WorkerError] = {}
+        lost: dict[int, VitascopeError] = {}
         for _ in range(2):  # a process that was lost is started anew, once
             asked: dict[int, tuple[float, Any]] = {}
             for number, seat in enumerate(self._seats):
@@ -474,7 +503,8 @@ class ClusterMakers:
                     answered[number] = seen = self._get(self._seats[number], sight)
                     self._compare_clocks(self._seats[number].node, asked_at, seen.clock_seconds)
         if not answered:
-            raise WorkerError(f"no node of the cluster at {self._address} is left")
+            why = next(iter(lost.values()), None)
+            raise WorkerError(f"no node of the cluster at {self._address} is left") from why
         self._notes += [
             _left_out(self._seats[number].label, one_line(error))
             for number, error in lost.items()
@@ -579,17 +609,19 @@ class ClusterMakers:
         """Start somebody anew; what it is.
 
         Raises:
-            VitascopeError: It cannot open its network.
+            VitascopeError: It cannot open its network, or has no GPU, as it is now.
             MakerGoneError: Nobody can be there any more.
         """
         for error in self._placed([seat]).values():
-            if isinstance(error, DeviceError):
-                raise MakerGoneError(str(error)) from error
             raise error
         return self._introduced(seat, seat.actor.introduce.remote())
 
-    def _started(self, seat: _Seat) -> Any:
-        """Start somebody; a reference to the GPU that it got, None on the CPU."""
+    def _started(self, seat: _Seat) -> tuple[Any, float]:
+        """Start somebody.
+
+        Returns:
+            A reference to the GPU that it got, None on the CPU; and until when it may take to get one.
+        """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         share = seat.share
@@ -601,15 +633,15 @@ class ClusterMakers:
                 .options(
                     name=f"{seat.label} {secrets.token_hex(4)}",
                     num_cpus=share.cores,
-                    # Ray counts in ten thousandths.
-                    num_gpus=10_000 // share.gpu_processes / 10_000 if share.gpu_processes else 0,
+                    num_gpus=seat.gpu_parts / _GPU_PARTS,
                     max_concurrency=4,  # it makes, rests, says how far it is, and may be interrupted
                     max_restarts=0,  # who is lost is started anew when there is something to do
                     scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.node_id, soft=False),
                 )
                 .remote(share.loaded)
             )
-            return seat.actor.gpu.remote() if share.gpu_processes else None
+            until = time.monotonic() + _MOST_SECONDS_TO_A_GPU
+            return seat.actor.gpu.remote() if share.gpu_processes else None, until
 
     def _introduced(self, seat: _Seat, introduction: Any) -> MakerFacts:
         answer = self._get(seat, introduction)
@@ -618,11 +650,17 @@ class ClusterMakers:
         assert isinstance(answer, MakerFacts)
         return answer
 
-    def _get(self, seat: _Seat, reference: Any, *, tell: Tell | None = None) -> Any:
+    def _get(self, seat: _Seat, reference: Any, *, tell: Tell | None = None, until: float = inf) -> Any:
         """An answer, waited for.
 
+        Args:
+            seat: Who owes it.
+            reference: To it.
+            tell: Told how far it is.
+            until: When it must have its GPU, as ``time.monotonic`` counts.
+
         Raises:
-            WorkerError: Whoever owes it is lost.
+            WorkerError: Whoever owes it is lost, or has no GPU yet.
             MakerGoneError: Its machine was lost before.
         """
         ray, actor = self._ray, seat.actor
@@ -631,6 +669,12 @@ class ClusterMakers:
             while not ray.wait([reference], timeout=seconds)[0]:
                 if not self._is_open:
                     raise WorkerError(f"{seat.label} was ended")
+                if time.monotonic() > until:
+                    with self._changing:
+                        self._drop(seat)
+                    raise WorkerError(
+                        f"{seat.label} got no GPU in {_MOST_SECONDS_TO_A_GPU:.0f} s; do others hold it?"
+                    )
                 if tell is None:
                     if not self._is_up(seat.node):
                         raise MakerGoneError(f"{seat.label} is lost")
@@ -674,12 +718,21 @@ def _with_whole_paths(loaded: LoadedSettings) -> LoadedSettings:
 
 
 @contextmanager
-def _lost(lost: dict[int, WorkerError], number: int) -> Iterator[None]:
+def _lost(lost: dict[int, VitascopeError], number: int) -> Iterator[None]:
     """Keep the error of somebody who is lost."""
     try:
         yield
-    except WorkerError as error:
+    except VitascopeError as error:
         lost[number] = error
+
+
+def _free_bytes(device: Device, listed: Sequence[Gpu]) -> int | None:
+    """What nobody used of a GPU before the run, as its node's driver listed it; None where that is not known."""
+    same = [gpu for gpu in listed if gpu.pci_address == device.pci_address]
+    if device.pci_address is None or device.memory_bytes is None or len(same) != 1:
+        return None
+    apart = abs((same[0].memory_bytes or 0) - device.memory_bytes)
+    return same[0].free_bytes if apart <= _SAME_MEMORY * device.memory_bytes else None
 
 
 def _versions_of() -> Callable[[Sequence[str]], dict[str, str | None]]:
@@ -903,8 +956,9 @@ class _Actor:
         """
         import ray
 
-        raylet: Any = ray._raylet  # it has no public name
         order = self._order
         assert order is not None  # it was told of one
         stretch = f" stretch {order.stretch.number}" if isinstance(order, StretchOrder) else ""
-        raylet.setproctitle(f"ray::{_video_of(order).name}{stretch}")
+        with suppress(Exception):  # it has no public name, and is only a title
+            raylet: Any = ray._raylet
+            raylet.setproctitle(f"ray::{_video_of(order).name}{stretch}")

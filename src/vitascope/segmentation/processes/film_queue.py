@@ -69,7 +69,7 @@ class FilmQueue:
         hands: Who works.
         planned: The videos.
         stretch_count: Told frames; how many stretches so many are.
-        gpu_bytes: Told height and width; memory without which a GPU need not begin.
+        gpu_bytes: Told height and width, and bytes of a sample; memory without which a GPU need not begin.
         write: Writes a video of several stretches.
         trim: Which part of each video is wanted.
         resume: Take stretches that earlier runs left.
@@ -81,7 +81,7 @@ class FilmQueue:
         planned: Sequence[PlannedVideo],
         *,
         stretch_count: Callable[[int], int],
-        gpu_bytes: Callable[[tuple[int, int]], int] = lambda _: 0,
+        gpu_bytes: Callable[[tuple[int, int], int], int] = lambda *_: 0,
         write: WriteFilm,
         trim: VideoSettings,
         resume: bool,
@@ -314,7 +314,7 @@ def _told(on_start: Callable[[PlannedVideo, Started], object], planned: PlannedV
 
 
 def _weighed(
-    planned: PlannedVideo, trim: VideoSettings, gpu_bytes: Callable[[tuple[int, int]], int]
+    planned: PlannedVideo, trim: VideoSettings, gpu_bytes: Callable[[tuple[int, int], int], int]
 ) -> _Film:
     """How much there is to do for a video, by what its headers say.
 
@@ -324,12 +324,13 @@ def _weighed(
     headers = read_headers(planned.video)
     count = headers.frame_count_estimate
     if count is None:
-        return _Film(planned, None, inf, 0 if headers.size is None else gpu_bytes(headers.size))
+        needed = 0 if headers.size is None else gpu_bytes(headers.size, headers.sample_bytes)
+        return _Film(planned, None, inf, needed)
     if headers.duration_seconds:
         share = max(wanted_seconds(headers.duration_seconds, trim), 0) / headers.duration_seconds
         count = round(count * min(share, 1))
-    size = headers.size
+    size, sample_bytes = headers.size, headers.sample_bytes
     if size is None:  # images, of which one is decoded soon
         first = probe(planned.video)
-        size = first.height, first.width
-    return _Film(planned, count, float(count * prod(size)), gpu_bytes(size))
+        size, sample_bytes = (first.height, first.width), first.format.dtype.itemsize
+    return _Film(planned, count, float(count * prod(size)), gpu_bytes(size, sample_bytes))

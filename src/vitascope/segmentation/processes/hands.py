@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import insort
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter
@@ -20,6 +21,8 @@ _MOST_TRIES = 2
 _OF_THE_FILM = frozenset({UsageError.exit_code, InputError.exit_code})
 """Exit codes of errors that would only come again."""
 _GENTLE_SECONDS, _JOIN_SECONDS = 5.0, 0.1
+_PAUSE_SECONDS = 2.0
+"""Between two tries to begin anew: a GPU's memory, and a node that is lost, are noticed after some seconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,8 +62,9 @@ class Hands:
     """A thread for each maker, which lets it do the next piece that is handed in. A context manager.
 
     A piece that fails is done again, at another place if there is one; the second time it has failed, and at once where
-    its video is to blame. A maker that fails twice in a row gets nothing more while others are left. Whose GPU is too
-    small for a piece does not get it, while others are left who have more.
+    its video is to blame. A maker that fails twice in a row, or twice cannot begin anew, gets nothing more while others
+    are left; where the last one cannot, what waits fails, one piece after the other. Whose GPU is too small for a piece
+    does not get it, while others are left who have more.
 
     Args:
         makers: Open.
@@ -74,14 +78,14 @@ class Hands:
         self._left = set(range(len(makers)))
         """Who still takes part."""
         self._places = [makers.place(number) for number in range(len(makers))]
-        rooms = [makers.room_bytes(number) for number in range(len(makers))]
-        self._rooms = [inf if room is None else room for room in rooms]
+        self._rooms = [self._room(number) for number in range(len(makers))]
+        """Memory that each may use of its GPU; one that begins anew may have another GPU."""
         self._idle: set[int] = set()
         """Who waits for something to do."""
         self._renewing: set[int] = set()
         """Who begins anew."""
         self._is_closed = False
-        self._last_loss: VitascopeError = WorkerError("nobody is left to work on it")
+        self._last_loss: BaseException = WorkerError("nobody is left to work on it")
         self._threads: list[threading.Thread] = []
         self._began_at = monotonic()
         self.counts = {place: PlaceCounts() for place in self._places}
@@ -181,59 +185,95 @@ class Hands:
 
     def _work(self, number: int) -> None:
         """Let one maker do pieces until all is over; on a thread of its own."""
-        failures = 0
-        counts = self.counts[self._places[number]]
         try:
-            is_resting = True  # until it has something in hand
-            while self._has_work_for(number, is_resting=is_resting):
-                try:
-                    if failures:  # while it begins anew, another may take what waits
-                        self._renew(number)
-                except MakerGoneError as error:
-                    self._last_loss = error
-                    return
-                except VitascopeError as error:
-                    failures += 1
-                    if failures > _MOST_TRIES:
-                        self._last_loss = error
-                        return
-                    continue
-                if (piece := self._take(number)) is None:
-                    continue
-                is_resting = False
-                try:
-                    frames = piece.do(number)
-                    failures = 0
-                except MakerGoneError as error:
-                    self._last_loss = error
-                    self._put_back(number, piece)
-                    return
-                except VitascopeError as error:
-                    failures += self._failed(number, piece, error) and not piece.is_over
-                    if failures >= _MOST_TRIES and len(self._left) > 1:  # better without it
-                        return
-                except BaseException as error:  # it must reach the run, whatever it is
-                    self._put_down(number, piece)
-                    piece.failed(error)
-                else:
-                    with self._changed:
-                        counts.done += 1
-                        counts.frames += frames
-                        self._put_down(number, piece)
+            self._do_pieces(number)
+        except BaseException as error:  # who waits is told, whatever it is
+            self._last_loss = error
         finally:
-            self.makers.rest(number)
+            with suppress(Exception):  # it has nothing in hand any more
+                self.makers.rest(number)
             with self._changed:
                 self._left.discard(number)
                 self._changed.notify_all()
             self._fail_if_nobody_is_left()
+
+    def _do_pieces(self, number: int) -> None:
+        """Let one maker do pieces until all is over, or until the others go on better without it.
+
+        Raises:
+            MakerGoneError: It is gone for good.
+        """
+        failures = failed_renewals = 0  # in a row
+        must_renew = False
+        is_resting = True  # until it has something in hand
+        counts = self.counts[self._places[number]]
+        while self._has_work_for(number, is_resting=is_resting):
+            if must_renew:
+                try:
+                    self._renew(number)  # another may take what waits meanwhile
+                except MakerGoneError:
+                    raise
+                except Exception as error:
+                    failed_renewals += 1
+                    self._last_loss = error
+                    if failed_renewals >= _MOST_TRIES:
+                        if self._leaves(number):
+                            return
+                        if failed_renewals > _MOST_TRIES and (piece := self._take(number)) is not None:
+                            self._failed(number, piece, error)
+                    self._pause()
+                    continue
+                must_renew, failed_renewals = False, 0
+            if (piece := self._take(number)) is None:
+                continue
+            is_resting = False
+            try:
+                frames = piece.do(number)
+                failures = 0
+            except MakerGoneError:
+                self._put_back(number, piece)
+                raise
+            except VitascopeError as error:
+                must_renew = True
+                failures += self._failed(number, piece, error) and not piece.is_over
+                if failures >= _MOST_TRIES and self._leaves(number):
+                    return
+            except BaseException as error:  # it must reach the run, whatever it is
+                self._put_down(number, piece)
+                piece.failed(error)
+            else:
+                with self._changed:
+                    counts.done += 1
+                    counts.frames += frames
+                    self._put_down(number, piece)
+
+    def _room(self, number: int) -> float:
+        room = self.makers.room_bytes(number)
+        return inf if room is None else room
 
     def _renew(self, number: int) -> None:
         with self._changed:
             self._renewing.add(number)
         try:
             self.makers.renew(number)
+            room = self._room(number)
         finally:
             self._renewing.discard(number)
+        with self._changed:
+            self._rooms[number] = room
+            self._changed.notify_all()
+
+    def _leaves(self, number: int) -> bool:
+        """Let a maker take part no more; False where it is the last."""
+        with self._changed:
+            if self._left == {number}:
+                return False
+            self._left.discard(number)
+            return True
+
+    def _pause(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed, _PAUSE_SECONDS)
 
     def _has_work_for(self, number: int, *, is_resting: bool) -> bool:
         """Wait until there is a piece that a maker may do; False when all is over. Who has to wait for it rests."""
@@ -288,9 +328,9 @@ class Hands:
                 insort(self._waiting, piece, key=attrgetter("rank"))
             self._changed.notify_all()
 
-    def _failed(self, number: int, piece: Piece, error: VitascopeError) -> bool:
+    def _failed(self, number: int, piece: Piece, error: Exception) -> bool:
         """A piece failed: again elsewhere, or for good; False where its video is to blame."""
-        is_of_the_film = error.exit_code in _OF_THE_FILM
+        is_of_the_film = isinstance(error, VitascopeError) and error.exit_code in _OF_THE_FILM
         piece.failed_at.append(self._places[number])
         with self._changed:
             self.counts[self._places[number]].failed += 1
