@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from vitascope.models.network import FollowingState
-from vitascope.models.rvm.near_people import _WHOLE_FRAMES, NearPeople
+from vitascope.models.rvm.near_people import _WHOLE_EVERY, _WHOLE_FRAMES, NearPeople, _changed, _pooled
 from vitascope.models.rvm.rvm import RvmNetwork
 
 pytestmark = pytest.mark.fetched_model
 
 HEIGHT, WIDTH, SIDE = 256, 448, 128
 SECOND_COMES = _WHOLE_FRAMES + 3
+NEWCOMER_FRAMES = 3
+"""From somebody's first frame on, within which they are found."""
 
 
 @pytest.fixture(scope="module")
@@ -101,27 +103,103 @@ def test_what_is_known_of_people_ends_with_the_shot_and_with_other_features(netw
     state.follow_people()
     near.infer(pictures, state)
     assert state.people.frames == 2
-    state.restore(state.arrays())
+    state.stretch((2 * HEIGHT, 2 * WIDTH))
     assert state.people is None
+    state = near.new_state()
+    state.follow_people()
     near.infer(pictures, state)
-    assert state.people.frames == 2
     state.reset()
     assert state.people is None
     assert not state.follows_people
 
 
+def darkened(pictures, gain):
+    """In codes of 8 bits, as in a video."""
+    return np.round(pictures * (255 * gain)) / np.float32(255)
+
+
+@pytest.mark.parametrize("gain", [1.0, 0.3, 0.1, 0.06, 0.04])
+def test_who_comes_in_changes_tiles_of_dark_pictures(gain):
+    pictures = darkened(frames(SECOND_COMES + 1), gain)
+    changed = _changed(*(_pooled(picture, 16) for picture in pictures[SECOND_COMES - 1 :]))
+    rows, columns = np.nonzero(changed[:, WIDTH // 2 // 16 :])
+    assert min(np.ptp(rows), np.ptp(columns)) >= SIDE // 16 - 2  # a window holds everything between them
+
+
+@pytest.mark.parametrize("gain", [1.0, 0.3, 0.1])  # in darker ones this network finds nobody
+def test_who_comes_in_is_found_in_dark_pictures(networks, gain):
+    with_all, near = networks
+    pictures = darkened(frames(SECOND_COMES + NEWCOMER_FRAMES), gain)
+    expected = mattes(with_all, pictures, follow=False)[-1]
+    found = mattes(near, pictures, follow=True)[-1]
+    newcomer = np.s_[:, HEIGHT - SIDE :, WIDTH - SIDE - 16 :]
+    assert expected[newcomer].mean() > 0.1
+    assert abs(found[newcomer].mean() - expected[newcomer].mean()) < 0.02
+
+
+def test_who_comes_in_unseen_is_found_at_the_next_whole_frame(networks, monkeypatch):
+    with_all, near = networks
+    monkeypatch.setattr(
+        "vitascope.models.rvm.near_people._changed",
+        lambda tiles, before: np.zeros(tiles.shape[2:], np.bool_),
+    )
+    pictures = frames(_WHOLE_EVERY + 1)
+    pictures[:, :, :, :, : WIDTH // 2] = pictures[0, :, :, :, : WIDTH // 2]  # the other stays away from him
+    expected, found = mattes(with_all, pictures, follow=False), mattes(near, pictures, follow=True)
+    newcomer = np.s_[:, HEIGHT - SIDE :, WIDTH - SIDE - 16 :]
+    assert found[_WHOLE_EVERY - 1][newcomer].mean() < 0.1 < 0.2 < expected[_WHOLE_EVERY - 1][newcomer].mean()
+    assert found[_WHOLE_EVERY][newcomer].mean() > 0.8 * expected[_WHOLE_EVERY][newcomer].mean()
+
+
+def test_noise_of_two_codes_does_not_change_dark_tiles():
+    random = np.random.default_rng(1)
+    first, second = (
+        _pooled(0.02 + random.normal(0, 2 / 255, (2, 3, HEIGHT, WIDTH)).astype(np.float32), 16)
+        for _ in range(2)
+    )
+    assert not _changed(first, second).any()
+
+
+def test_a_stream_that_goes_on_elsewhere_gives_what_it_would_have_given(networks):
+    _, near = networks
+    pictures, stop = frames(_WHOLE_FRAMES + 6), _WHOLE_FRAMES + 2
+    whole, first, second = (near.new_state() for _ in range(3))
+    for state in (whole, first):
+        state.follow_people()
+        near.infer(pictures[:stop], state)
+    second.restore([array.copy() for array in first.arrays()])
+    second.follow_people()
+    for one, other in zip(
+        near.infer(pictures[stop:], whole), near.infer(pictures[stop:], second), strict=True
+    ):
+        np.testing.assert_array_equal(one.gain, other.gain)
+        np.testing.assert_array_equal(one.offset, other.offset)
+    assert whole.people.frames == second.people.frames == len(pictures)
+
+
 def test_a_call_that_fails_leaves_the_stream_where_it_was(networks, monkeypatch):
     _, near = networks
-    pictures, state = frames(2), near.new_state()
-    state.follow_people()
-    near.infer(pictures, state)
-    before = [tensor.copy() for tensor in state.tensors]
+    pictures, begun = frames(_WHOLE_FRAMES + 4), _WHOLE_FRAMES + 1
+    failed, other = near.new_state(), near.new_state()
+    for state in (failed, other):
+        state.follow_people()
+        near.infer(pictures[:begun], state)
+    before = [array.copy() for array in failed.arrays()]
+    run, calls = near._near._fine.run, []
 
-    def fail(*_):
-        raise RuntimeError("no memory")
+    def fail_at_the_second(inputs):
+        calls.append(inputs)
+        if len(calls) == 2:
+            raise RuntimeError("no memory")
+        return run(inputs)
 
-    monkeypatch.setattr(near._near._fine, "run", fail)
-    with pytest.raises(RuntimeError):
-        near.infer(pictures, state)
-    for kept, was in zip(state.tensors, before, strict=True):
+    with monkeypatch.context() as broken, pytest.raises(RuntimeError):
+        broken.setattr(near._near._fine, "run", fail_at_the_second)
+        near.infer(pictures[begun:], failed)
+    assert failed.people is not None
+    for kept, was in zip(failed.arrays(), before, strict=True):
         np.testing.assert_array_equal(kept, was)
+    for one, another in zip(
+        near.infer(pictures[begun:], failed), near.infer(pictures[begun:], other), strict=True
+    ):
+        np.testing.assert_array_equal(alpha_of(one, pictures[begun]), alpha_of(another, pictures[begun]))

@@ -84,6 +84,14 @@ def test_with_a_memory_a_run_goes_on_from_where_there_is_one(tmp_path):
     check(third, 110)
 
 
+def test_a_memory_has_no_arrays_of_a_larger_one_before_it(tmp_path):
+    broken_off = opened(tmp_path, keeps_memory=True)
+    for number in range(3):
+        memory = [np.full(3, number, np.float32)] * (3 - number)
+        broken_off.keep(matte(number), starts_shot=False, wanted=WANTED, memory=memory)
+    assert [array.tolist() for array in opened(tmp_path, keeps_memory=True).memory()] == [[2.0] * 3]
+
+
 def test_without_a_memory_a_broken_run_leaves_its_records(tmp_path):
     fill(opened(tmp_path), 90, finish=False)
     again = opened(tmp_path)

@@ -7,9 +7,10 @@
 
 The levels above an eighth of the picture take four fifths of the time, and look no further than some twenty samples.
 So they are computed in one window, the same for both eyes, and everything else keeps what it was: features, memory and
-the answer. Who is where is still told by the whole picture, in the deep part, in each frame. The window holds everybody
-who was seen in the frame before, and each tile that looks different from when it was last computed. Now and then all
-of it is computed.
+the answer. The window holds everybody who was seen in the frame before, and each tile that looks different from when it
+was last computed, by more than noise makes and a share of its own brightness. Nobody is seen outside of it, where the
+deep part reads the features of an earlier frame: who comes in and changes no tile so far is found when all is computed
+again, every 24th frame.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ _TILE: Final = 16
 _HALO: Final = _TILE
 """Samples around what is kept of a window: at its border zeros stand for the neighbours. What reaches farther in, up to
 34 samples, hardly counts, and another tile lies between it and people."""
-_CHANGE: Final = 0.02
-"""Change of a tile's mean, in shares of full scale, from which it is computed again: noise of two codes makes 0.0017,
-the tile of a video that moves most 0.012 at least."""
+_CHANGE_SHARE: Final = 0.05
+"""Change of a tile's mean from which it is computed again, in shares of the darker of both means."""
+_LEAST_CHANGE, _MOST_CHANGE = 0.003, 0.02
+"""Bounds of that change, in shares of full scale: noise of two codes makes 0.0017."""
 _NOBODY: Final = 0.02
 """Alpha up to which nobody is in a tile."""
 _WHOLE_FRAMES: Final = 6
@@ -210,8 +212,9 @@ class NearPeople:
         whole = _Window(0, rows, 0, columns)
         if known.frames < _WHOLE_FRAMES or known.frames % _WHOLE_EVERY == 0:
             return whole, whole
-        changed = np.abs(tiles - known.tiles).mean(axis=1).max(axis=0) > _CHANGE
-        wanted = cv2.dilate(known.people.astype(np.uint8), np.ones((3, 3), np.uint8)) + changed
+        wanted = cv2.dilate(known.people.astype(np.uint8), np.ones((3, 3), np.uint8)) + _changed(
+            tiles, known.tiles
+        )
         x, y, width, height = cv2.boundingRect(wanted.astype(np.uint8))
         if not width:
             x, y, width, height = columns // 2, rows // 2, 1, 1
@@ -232,6 +235,14 @@ class NearPeople:
         rows, columns = (side // _TILE for side in alpha.shape)
         seen: npt.NDArray[np.bool_] = alpha.reshape(rows, _TILE, columns, _TILE).max(axis=(1, 3)) > _NOBODY
         return seen
+
+
+def _changed(tiles: FloatArray, before: FloatArray) -> npt.NDArray[np.bool_]:
+    """Tiles [rows, columns] in which either eye's picture changed, of means [E, 3, rows, columns]."""
+    darker = np.minimum(tiles, before).mean(axis=1)
+    enough = (_CHANGE_SHARE * darker).clip(_LEAST_CHANGE, _MOST_CHANGE)
+    changed: npt.NDArray[np.bool_] = (np.abs(tiles - before).mean(axis=1) > enough).any(axis=0)
+    return changed
 
 
 def _pooled(planes: FloatArray, step: int) -> FloatArray:

@@ -336,7 +336,6 @@ class RvmNetwork:
         tensors = state.tensors if state.tensors is not None else self._blank(eyes, images.shape[3:])
         if self._open_near is not None and state.follows_people and NearPeople.takes(images.shape[3:]):
             return self._infer_near(images, state, tensors)
-        state.people = None
         # The encoder's memory grows with its call, and large pictures gain no speed by it on a CPU.
         samples = eyes * images.shape[3] * images.shape[4]
         at_once = steps if self._on_gpu else max(_SAMPLES_AT_ONCE // samples, 1)
@@ -354,7 +353,7 @@ class RvmNetwork:
                 estimates.append(MatteEstimate(gain=result[GAIN], offset=result[OFFSET]))
             del features, inputs, result  # before the next call's are made
         # Only now: a call that failed leaves the stream where it was.
-        state.tensors = tensors
+        state.tensors, state.people = tensors, None
         return estimates
 
     def _infer_near(
@@ -367,8 +366,8 @@ class RvmNetwork:
         known = state.people
         if known is None or known.gain.shape != (images.shape[1], 1, *images.shape[3:]):
             known = self._near.begin(int(images.shape[1]), (int(images.shape[3]), int(images.shape[4])))
-        # A call that fails leaves the stream where it was.
-        state.people, known = None, known.copy()
+        # Copies: a call that fails leaves the stream where it was.
+        known = known.copy()
         tensors = [*(tensor.copy() for tensor in tensors[:2]), *tensors[2:]]
         estimates = []
         for picture in images:

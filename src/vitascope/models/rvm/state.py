@@ -110,6 +110,17 @@ class FollowedPeople:
         )
         return FollowedPeople(half, quarter, gain, offset, tiles, self.people.copy(), self.frames)
 
+    def arrays(self) -> list[FloatArray]:
+        """All of it as float32, which ``of_arrays`` takes."""
+        numbers = self.people.astype(np.float32), np.array([self.frames], np.float32)
+        return [self.half, self.quarter, self.gain, self.offset, self.tiles, *numbers]
+
+    @staticmethod
+    def of_arrays(arrays: Sequence[FloatArray]) -> FollowedPeople:
+        """The same as what ``arrays`` was asked of, apart."""
+        half, quarter, gain, offset, tiles, people, frames = (np.array(array) for array in arrays)
+        return FollowedPeople(half, quarter, gain, offset, tiles, people > 0, int(frames[0]))
+
 
 class RvmState:
     """The recurrent features of one stream: four float32 arrays [E, C, h, w], on the network's device."""
@@ -185,13 +196,18 @@ class RvmState:
             ]
 
     def arrays(self) -> list[FloatArray]:
-        """The features in the host's memory, see ``SpatialState``."""
-        return [] if self.tensors is None else [to_numpy(tensor) for tensor in self.tensors]
+        """The features in the host's memory, and what is known of people, see ``SpatialState``."""
+        if self.tensors is None:
+            return []
+        people = [] if self.people is None else self.people.arrays()
+        return [*(to_numpy(tensor) for tensor in self.tensors), *people]
 
     def restore(self, arrays: Sequence[FloatArray]) -> None:
         """Go on from ``arrays``, see ``SpatialState``."""
         make: Any = import_cupy().asarray if self._on_gpu else np.array
-        self.tensors, self.people = [make(array) for array in arrays] or None, None
+        self.tensors = [make(array) for array in arrays[:LEVELS]] or None
+        people = arrays[LEVELS:]
+        self.people = FollowedPeople.of_arrays(people) if people else None
 
 
 def _scaled(features: FloatArray, size: tuple[int, int]) -> FloatArray:

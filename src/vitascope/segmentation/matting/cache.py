@@ -164,6 +164,8 @@ class _Manifest:
     """Frame that another run can go on with."""
     memory_slot: int | None = None
     """Which entry holds the network's memory there; None when it begins again."""
+    memory_arrays: int = 0
+    """Arrays of that memory."""
 
 
 class MatteCache:
@@ -237,14 +239,15 @@ class MatteCache:
         return estimates[index - first] if index < first + len(estimates) else None
 
     def memory(self) -> list[FloatArray]:
-        """What the network remembered after the last covered frame; empty if that is not known."""
-        slot = None if self._manifest is None else self._manifest.memory_slot
-        if slot is None or self.is_complete:
+        """What the network remembered after the last covered frame; empty if that is not known, or a part is gone."""
+        manifest = self._manifest
+        if manifest is None or manifest.memory_slot is None or self.is_complete:
             return []
-        arrays: list[FloatArray] = []
-        while (array := self._entries.get(f"{self._key}/memory/{slot}/{len(arrays)}")) is not None:
-            arrays.append(array)
-        return arrays
+        names = [
+            f"{self._key}/memory/{manifest.memory_slot}/{number}" for number in range(manifest.memory_arrays)
+        ]
+        arrays = [array for array in map(self._entries.get, names) if array is not None]
+        return arrays if len(arrays) == len(names) else []
 
     def keep(
         self,
@@ -346,6 +349,7 @@ class MatteCache:
                 for number, array in enumerate(memory):
                     self._entries.put(f"{self._key}/memory/{slot}/{number}", array)
                 manifest.resume_at, manifest.memory_slot = manifest.frames, slot
+                manifest.memory_arrays = len(memory)
             elif self._may_go_on and not self._keeps_memory:
                 manifest.resume_at, manifest.memory_slot = manifest.frames, None
             manifest.is_complete, manifest.end_seconds = is_whole, self._end_seconds
