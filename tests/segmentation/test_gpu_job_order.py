@@ -19,7 +19,7 @@ from pictures import random_frame
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
-from vitascope.gpu.kernels import composite_launch as composite_cuda
+from vitascope.gpu.kernels import composite, guided
 from vitascope.gpu.kernels import preprocess as preprocess_cuda
 from vitascope.gpu.kernels.cuda_module import wait_until_ready
 from vitascope.gpu.memory import pinned_pool
@@ -139,8 +139,8 @@ def running(monkeypatch):
         return np.zeros((len(pictures), 3, 9, 16), np.float32).view(FakeArray)
 
     monkeypatch.setattr(preprocess_cuda, "_launch_preprocess", prepare)
-    monkeypatch.setattr(composite_cuda, "paint_on_gpu", paint)
-    monkeypatch.setattr(composite_cuda, "refine_on_gpu", refine)
+    monkeypatch.setattr(composite, "paint_on_gpu", paint)
+    monkeypatch.setattr(guided, "refine_on_gpu", refine)
     monkeypatch.setattr(stream_module, "tile_means", tiles)
     streams = JobStreams(Device("cuda", "fake", 0), preparing_streams=2)
     times = StreamTimes()
