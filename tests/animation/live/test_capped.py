@@ -59,3 +59,21 @@ def test_after_a_gap_the_rate_is_no_higher() -> None:
 
 def test_the_first_picture_of_a_camera_that_is_back_is_never_left_out() -> None:
     assert let_through(Timed(list(np.arange(12) / 100), first_again=3), frame_rate=10)[:2] == [0, 3]
+
+
+def test_what_nobody_took_counts_no_more_than_would_have_come_through() -> None:
+    source = Timed(list(np.arange(200) / 100))
+    capped = Capped(source, frame_rate=8)
+    for index in range(
+        0, 200, 7
+    ):  # the loop takes every seventh picture of a camera that gives a hundred a second
+        source.captured_count = index
+        capped.take()
+    assert capped.captured_count <= 17
+
+    source.captured_count = 120  # half a second late
+    late = Capped(source, frame_rate=8)
+    late.take()
+    source.captured_count = 170
+    late.take()
+    assert late.captured_count == 5  # two let through, three that were lost

@@ -25,12 +25,9 @@ class Capped:
         self._source = source
         self._interval = 1 / frame_rate
         self._due = -math.inf
-        self._left_out = 0
-
-    @property
-    def captured_count(self) -> int:
-        """Pictures that came, without those that came too soon."""
-        return self._source.captured_count - self._left_out
+        self._last_index: int | None = None
+        self.captured_count = 0
+        """Pictures that came, without those that came too soon; so no more a second than are let through."""
 
     @property
     def is_over(self) -> bool:
@@ -43,9 +40,14 @@ class Capped:
         if picture is None:
             return None
         when = picture.captured_seconds
+        # What came while nobody asked: most of it too soon, the rest as many as would have been let through.
+        missed = 0 if self._last_index is None else picture.index - self._last_index - 1
+        self._last_index = picture.index
+        lost = math.floor((when - self._due) / self._interval) if when > self._due > -math.inf else 0
+        self.captured_count += min(missed, lost)
         if when < self._due - _JITTER * self._interval and not picture.is_first:
-            self._left_out += 1
             return None
+        self.captured_count += 1
         # From one moment of the grid to the next, so that a camera's jitter costs no picture; after a gap a new grid.
         self._due = (self._due if when - self._due < self._interval else when) + self._interval
         return picture
