@@ -278,7 +278,7 @@ def rows(folder: Path, names: list[str], share: float) -> Iterator[dict[str, Any
                 "cores": available_cores(),
                 "film_rate": RATE,
             }
-        own = make_film(folder, f"{name} own", SIZES[name], FRAMES[name])
+        own = make_film(folder, f"{name} own", SIZES[name], round(FRAMES[name] * share))
         warm = make_film(folder, f"{name} warm 1", SIZES[name], WARM_FRAMES)
         ways = [(1, False), *((n, parted) for n in counts[1:] for parted in (False, True))]
         rounds = [
@@ -294,6 +294,7 @@ def rows(folder: Path, names: list[str], share: float) -> Iterator[dict[str, Any
                 "ratio_to_one": [
                     round(measured[number]["fps"] / measured[0]["fps"], 3) for measured in rounds
                 ],
+                "frames": round(FRAMES[name] * share),
                 "cores": available_cores(),
                 "film_rate": RATE,
             }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Self
 
 __all__ = ["Closing"]
 
 
-class Closing:
+class Closing(ABC):
     """Base of a class that ``with`` closes in the end, whether the block failed or not."""
+
+    __slots__ = ()
 
     @abstractmethod
     def close(self) -> None:

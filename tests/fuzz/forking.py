@@ -104,7 +104,8 @@ def serve() -> None:
     app.parse_args(["segment", "in.mp4", "-o", "out.mkv", "--profile", "fast", "--device", "cpu", "--json"])
     load_settings(profile="fast", assignments=["model.batch_size=1"])
     load_catalogue()
-    options = app["segment"].assemble_argument_collection()  # as it is before a command line was read
+    # As they are before a command line was read; each try that is a command is one of ``segment``.
+    options = app["segment"].assemble_argument_collection()
     App.assemble_argument_collection = lambda *_, **__: options  # type: ignore[method-assign]
     gc.collect()
     gc.freeze()  # what children share is copied where their collections touch it

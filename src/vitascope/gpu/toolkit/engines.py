@@ -15,7 +15,7 @@ import io
 import json
 import time
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
@@ -185,7 +185,7 @@ def measure_calls(
     )
 
 
-class ToolkitEngine(Closing, ABC):
+class ToolkitEngine(Closing):
     """One network behind the methods that every engine of the toolkit has.
 
     Build or load first; building again replaces the network. Calls come from one thread at a time.
