@@ -29,14 +29,14 @@ def threads():
 
 
 def test_answers_and_errors_come_in_order():
-    before = threads()
+    before = set(threads())
     decoder = PatientDecoder(Stream())
     assert [decoder.decode(n) for n in (1, 2)] == [[1], [2]]
     with pytest.raises(KeyError, match="lost"):
         decoder.decode(KeyError("lost"))
     assert decoder.decode(None) == [None]
     assert decoder.end()
-    assert threads() == before
+    assert set(threads()) <= before
 
 
 def test_one_that_is_forgotten_ends():
@@ -80,13 +80,13 @@ def test_a_video_whose_decoder_hangs_is_damaged(clip, monkeypatch, which):
 
 
 def test_its_thread_ends_with_the_reader(clip):
-    before = set(threads())  # those that tests have left behind
+    before = set(threads())  # those that other tests have left behind; they may end meanwhile
     with open_video(clip) as reader:
         next(reader)
         assert len(set(threads()) - before) == 1
         reader.play(None, None)
         assert len(list(reader)) == 12
-    assert set(threads()) == before
+    assert set(threads()) <= before
     with open_video(clip, threads=1) as reader:
-        assert set(threads()) == before
+        assert set(threads()) <= before
         assert len(list(reader)) == 12
