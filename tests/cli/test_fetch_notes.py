@@ -1,4 +1,4 @@
-"""What is fetched or calibrated is said on stderr, with or without a terminal, unless nothing shall be said."""
+"""What is fetched, calibrated or waited for is said on stderr, with a terminal or without, unless `-q` is given."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ def test_every_command_has_the_line(capsys):
     run("models", "where")
     STORE.info("and %s", "another")
     logging.getLogger("vitascope.segmentation.matting.int8").info("calibrating")
-    assert capsys.readouterr().err == "note: fetching the network net\nnote: and another\nnote: calibrating\n"
+    logging.getLogger("vitascope.segmentation.processes.cluster").info("waiting")
+    assert capsys.readouterr().err.splitlines() == [
+        "note: fetching the network net",
+        "note: and another",
+        "note: calibrating",
+        "note: waiting",
+    ]
 
 
 def test_quiet_has_none(capsys, tmp_path):

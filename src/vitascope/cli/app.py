@@ -152,8 +152,12 @@ class _Notes(logging.Handler):
 
 
 def _say_what_takes_long(*, quiet: bool) -> None:
-    """Have a line for what is fetched or calibrated before a run: with a terminal or without, in every command."""
-    for name in ("vitascope.models.store.store", "vitascope.segmentation.matting.int8"):
+    """Have a line for what is fetched, calibrated or waited for before a run, with a terminal or without."""
+    for name in (
+        "vitascope.models.store.store",
+        "vitascope.segmentation.matting.int8",
+        "vitascope.segmentation.processes.cluster",
+    ):
         log = logging.getLogger(name)
         log.handlers = [handler for handler in log.handlers if not isinstance(handler, _Notes)]
         log.setLevel(logging.NOTSET if quiet else logging.INFO)

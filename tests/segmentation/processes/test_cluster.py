@@ -515,6 +515,40 @@ def test_who_cannot_open_its_network_is_left_out(clip, nodes, by_processes, tmp_
     assert note == f"{odd.label} was left out: it was lost: ImportError: no such thing"
 
 
+def test_a_node_whose_cores_are_taken_is_waited_for_and_the_user_is_told(nodes, monkeypatch, caplog):
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    class Other:
+        """Holds a core, as another run would."""
+
+        def is_there(self):
+            return True
+
+    monkeypatch.setattr(cluster_module, "_LONG_SECONDS", 1)
+    caplog.set_level("INFO", logger=cluster_module.__name__)
+    makers = ClusterMakers(load_settings(profile="fast", flags=FLAGS), address=nodes.address)
+    with cluster_at(nodes.address) as connected:
+        held = cluster_module.nodes_of(connected)[-1]
+        there = NodeAffinitySchedulingStrategy(held.node_id, soft=False)
+        other = connected.remote(Other).options(num_cpus=1, scheduling_strategy=there).remote()
+        assert connected.get(other.is_there.remote())
+        opening = threading.Thread(target=makers.open, daemon=True)
+        opening.start()
+        try:
+            eventually(lambda: caplog.messages)  # of the first that is slow, be it only to start
+            assert re.fullmatch(
+                r"waiting for node [\d.]+ \(\w+\); other runs may hold its cores", *caplog.messages
+            )
+            assert opening.is_alive()
+            connected.kill(other)
+            opening.join(PATIENCE_SECONDS)
+            assert len(makers) == 3
+            assert makers.notes == []
+            assert len(caplog.messages) == 1
+        finally:
+            makers.close()
+
+
 def test_status_tells_nodes_and_films(clip, nodes, tmp_path, capsys):
     said = []
 

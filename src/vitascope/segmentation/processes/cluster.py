@@ -57,11 +57,15 @@ from vitascope.segmentation.report import SegmentReport
 
 __all__ = ["CLUSTER_NAMESPACE", "ClusterMakers", "ClusterNode", "cluster_at", "nodes_of"]
 
+_log = logging.getLogger(__name__)
+
 CLUSTER_NAMESPACE: Final = "vitascope"
 """Where Ray keeps the names of those who make stretches."""
 _POLL_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
 _MOST_SECONDS_TO_A_GPU = 120.0
 """Until somebody has its GPU: a process starts within half a minute on a busy machine, and other runs may hold GPUs."""
+_LONG_SECONDS = 20.0
+"""After which a user is told what a run waits for: longer than a process takes to start."""
 _GPU_PARTS: Final = 10_000
 """Ray counts in ten thousandths of a GPU."""
 _SAME_MEMORY = 0.1
@@ -210,6 +214,7 @@ class ClusterMakers:
         self._notes: list[str] = []
         self._odd_clocks: set[str] = set()
         """Nodes of whose clocks the user was told."""
+        self._is_wait_told = False
         self._is_open = False
         self._changing = threading.Lock()
         self._seats: list[_Seat] = []
@@ -247,6 +252,7 @@ class ClusterMakers:
             if self._ray is None:
                 self._ray = self._connection.enter_context(cluster_at(self._address))
             self._seats, self._notes, self._is_open = self._seats_of_all(), [], True
+            self._is_wait_told = False
             self._odd_clocks.clear()
             self._gpus.clear()
             self._leave_out_other_versions()
@@ -666,6 +672,7 @@ class ClusterMakers:
         ray, actor = self._ray, seat.actor
         try:
             seconds = max(_POLL_SECONDS, len(self._seats) * _SECONDS_A_QUESTION)
+            began = time.monotonic()
             while not ray.wait([reference], timeout=seconds)[0]:
                 if not self._is_open:
                     raise WorkerError(f"{seat.label} was ended")
@@ -678,6 +685,10 @@ class ClusterMakers:
                 if tell is None:
                     if not self._is_up(seat.node):
                         raise MakerGoneError(f"{seat.label} is lost")
+                    if time.monotonic() - began > _LONG_SECONDS and not self._is_wait_told:
+                        self._is_wait_told = True  # once: others of the run mostly wait for the same
+                        held = "GPU" if seat.share.gpu_processes else "cores"
+                        _log.info("waiting for %s; other runs may hold its %s", seat.label, held)
                     continue
                 with suppress(ray.exceptions.GetTimeoutError):
                     progress = ray.get(actor.progress.remote(), timeout=_POLL_SECONDS)
