@@ -191,7 +191,7 @@ class SpatialState(NetworkState, Protocol):
         ...
 
     def stretch(self, size: tuple[int, int]) -> None:
-        """Go on with larger pictures of the same, of (height, width) samples: features are scaled, bilinear.
+        """Go on with pictures of the same at another size, of (height, width) samples: features are scaled.
 
         An empty state stays empty.
         """

@@ -122,11 +122,12 @@ class Sizes(TrailNetwork):
 def test_pictures_are_seen_small_and_the_memory_is_the_large_ones():
     network = Sizes()
     pictures = np.zeros((5, 2, 3, 288, 1024), np.float32)
-    state = look_ahead(network, pictures, calls=2, most=3)
+    state, alpha = look_ahead(network, pictures, calls=2, most=3)
     assert network.shown == [
         *[(1, 2, 3, 108, SETTLING_SIDE)] * 2, (3, 2, 3, 144, LOOK_AHEAD_SIDE), (2, 2, 3, 144, LOOK_AHEAD_SIDE)
     ]  # fmt: skip
     assert state.seen.shape == (2, 144, 512)
+    assert alpha.shape == (2, 144, LOOK_AHEAD_SIDE)
 
 
 class Opinions(TrailNetwork):
@@ -165,7 +166,7 @@ class Opinions(TrailNetwork):
 )
 def test_who_is_seen_by_one_way_alone_is_believed_if_that_one_is_sure(alone, ahead, settled_at):
     pictures = np.zeros((4, 1, 3, 96, 192), np.float32)
-    state = look_ahead(Opinions(alone, ahead), pictures, calls=3, most=4)
+    state, _ = look_ahead(Opinions(alone, ahead), pictures, calls=3, most=4)
     row = state.seen[0, state.seen.shape[1] // 2]
     for place in (0.2, 0.7):
         assert row[int(place * len(row))] == pytest.approx(float(place in settled_at), abs=0.01)
@@ -289,7 +290,8 @@ def test_opinions_are_weighed_on_a_gpu_as_on_the_processor(size):
 
     pictures = np.random.default_rng(1).random((4, 1, 3, *size), np.float32)
     opinions = {0.1: 0.7}, {0.6: 0.6}
-    ours = look_ahead(OnGpu(*opinions), cupy.asarray(pictures), calls=3, most=4)
-    theirs = look_ahead(Opinions(*opinions), pictures, calls=3, most=4)
+    ours, our_alpha = look_ahead(OnGpu(*opinions), cupy.asarray(pictures), calls=3, most=4)
+    theirs, their_alpha = look_ahead(Opinions(*opinions), pictures, calls=3, most=4)
+    np.testing.assert_allclose(our_alpha, their_alpha, atol=1e-5)
     np.testing.assert_allclose(ours.seen, theirs.seen, atol=1e-5)
     assert 0 < theirs.seen.mean() < 1

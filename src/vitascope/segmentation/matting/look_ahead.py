@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.models.network import (
+    FloatArray,
     MatteEstimate,
     MattingNetwork,
     NetworkInput,
@@ -25,7 +26,7 @@ from vitascope.models.network import (
 )
 from vitascope.segmentation.matting.estimates import small_alpha
 
-__all__ = ["LOOK_AHEAD_SIDE", "SETTLING_SIDE", "look_ahead", "settle"]
+__all__ = ["LOOK_AHEAD_SIDE", "SETTLING_SIDE", "look_ahead", "settle", "settled_alpha", "shrunk"]
 
 
 SETTLING_SIDE: Final = 384
@@ -62,7 +63,7 @@ def settle(network: MattingNetwork, picture: Any, state: NetworkState, *, calls:
     """
     size, answers = picture.shape[3:], []
     if calls and isinstance(state, SpatialState):
-        picture = _shrunk(picture, SETTLING_SIDE)
+        picture = shrunk(picture, SETTLING_SIDE)
     for _ in range(calls):
         answers = network.infer(picture, state)
     if picture.shape[3:] != size and isinstance(state, SpatialState):
@@ -70,7 +71,18 @@ def settle(network: MattingNetwork, picture: Any, state: NetworkState, *, calls:
     return answers
 
 
-def look_ahead(network: MattingNetwork, pictures: Any, *, calls: int, most: int) -> NetworkState:
+def settled_alpha(answers: list[MatteEstimate], picture: Any) -> FloatArray | None:
+    """Alpha of the picture that ``settle`` was given, out of its answers; None where it made no call.
+
+    Returns:
+        float32 [E, h, w], 0..1, in the host's memory, no longer than ``SETTLING_SIDE``.
+    """
+    return _alpha(answers[0], shrunk(picture, SETTLING_SIDE)[0]) if answers else None
+
+
+def look_ahead(
+    network: MattingNetwork, pictures: Any, *, calls: int, most: int
+) -> tuple[SpatialState, FloatArray]:
     """Begin a shot with a memory of what its first frames show, seen backwards.
 
     Where this and the first picture by itself (``settle``) disagree, whoever is seen by one alone is believed if that
@@ -83,7 +95,8 @@ def look_ahead(network: MattingNetwork, pictures: Any, *, calls: int, most: int)
         most: Frames of one call.
 
     Returns:
-        The memory with which the first frame is to be matted.
+        The memory with which the first frame is to be matted; and that frame's alpha as seen on the way back, float32
+        [E, h, w], 0..1, in the host's memory, no longer than ``LOOK_AHEAD_SIDE``.
 
     Raises:
         ModelError: As ``infer``.
@@ -94,18 +107,18 @@ def look_ahead(network: MattingNetwork, pictures: Any, *, calls: int, most: int)
     assert isinstance(settled, SpatialState)  # by contract
     assert isinstance(back, SpatialState)
     alone = settle(network, pictures[:1], settled, calls=calls)
-    small = _shrunk(pictures, LOOK_AHEAD_SIDE)
+    small = shrunk(pictures, LOOK_AHEAD_SIDE)
     answers: list[MatteEstimate] = []
     for end in range(len(small), 0, -most):
         step = small[max(end - most, 0) : end][::-1]
         answers = network.infer(step if step.flags.c_contiguous else step.copy(), back)
     if small.shape[3:] != size:
         back.stretch(size)
-    if not alone:
-        return back
-    first = _shrunk(pictures[:1], SETTLING_SIDE)
-    back.take(settled, _better_settled(_alpha(alone[0], first[0]), _alpha(answers[-1], small[0])))
-    return back
+    alpha = _alpha(answers[-1], small[0])
+    by_itself = settled_alpha(alone, pictures[:1])
+    if by_itself is not None:
+        back.take(settled, _better_settled(by_itself, alpha))
+    return back, alpha
 
 
 def _better_settled(
@@ -151,7 +164,7 @@ def _alpha(estimate: MatteEstimate, pictures: Any) -> npt.NDArray[np.float32]:
     return to_numpy(small_alpha(estimate, pictures, shown))
 
 
-def _shrunk(pictures: Any, longest_side: int) -> Any:
+def shrunk(pictures: Any, longest_side: int) -> Any:
     """Pictures [T, E, 3, h, w] of the same dtype, no longer than that; each sample is the mean of what it covers."""
     steps, eyes, _, height, width = pictures.shape
     scale = longest_side / max(height, width)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 from vitascope.frames import Frame, Rotation
+from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
@@ -24,9 +24,11 @@ from vitascope.models.network import (
     SpatialState,
 )
 from vitascope.segmentation.matting.batch import Batch, array_module
+from vitascope.segmentation.matting.close_ups import LOOK_EVERY_FRAMES, CloseUps
+from vitascope.segmentation.matting.estimates import enlarged, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.options import Tally
-from vitascope.segmentation.matting.look_ahead import look_ahead, settle
+from vitascope.segmentation.matting.look_ahead import look_ahead, settle, settled_alpha
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 __all__ = [
@@ -160,6 +162,8 @@ class StreamNetwork:
     """What whole eyes are shown as; None if they are shown as they are."""
     agreement: StereoAgreement | None = None
     """Brings together what is known of two whole eyes; None if each keeps its own."""
+    has_close_ups: bool = False
+    """True if the network may be shown smaller pictures while people fill them."""
 
     def shots(
         self,
@@ -170,6 +174,7 @@ class StreamNetwork:
         agreement: StereoAgreement | None = None,
         looks_ahead: bool = True,
         follows_people: bool = False,
+        is_main: bool = False,
     ) -> ShotInference:
         """Ask the network, or another one, for this stream; from the state of a shot that has begun, if it is given.
 
@@ -180,7 +185,9 @@ class StreamNetwork:
             agreement: Brings together the answers about two eyes.
             looks_ahead: False where what is shown may begin again in the middle of a shot.
             follows_people: As ``ShotInference`` takes it.
+            is_main: True for whole pictures, all of them in their order: close-ups are told in these.
         """
+        fits = is_main and self.has_close_ups and fisheye is None and CloseUps.may_need(self.wanted)
         return ShotInference(
             self.network if network is None else network,
             warm_up_frames=self.warm_up_frames,
@@ -192,6 +199,7 @@ class StreamNetwork:
             fisheye=fisheye,
             agreement=agreement,
             follows_people=follows_people,
+            close_ups=CloseUps(self.wanted) if fits else None,
         )
 
 
@@ -212,6 +220,7 @@ class ShotInference:
         agreement: Brings together the answers about two eyes; each keeps its own when omitted.
         follows_people: True where the network may compute what is near people alone, see ``FollowingState``: whole
             pictures, one after the other.
+        close_ups: Chooses the size of the pictures; the network's memory is a ``SpatialState``. As given when omitted.
     """
 
     def __init__(
@@ -227,6 +236,7 @@ class ShotInference:
         fisheye: FisheyeViews | None = None,
         agreement: StereoAgreement | None = None,
         follows_people: bool = False,
+        close_ups: CloseUps | None = None,
     ) -> None:
         self._network = network
         self._warm_up_frames, self._look_ahead_frames = warm_up_frames, look_ahead_frames
@@ -236,6 +246,9 @@ class ShotInference:
         self._tally = Tally() if tally is None else tally
         self._state = network.new_state() if state is None else state
         self._is_cold = network.recurrent and state is None
+        self._close_ups = close_ups
+        self._to_look_at: tuple[MatteEstimate, Any] | None = None
+        """The last answer and its picture, where it decides whether somebody fills the next ones."""
 
     @property
     def state(self) -> NetworkState:
@@ -244,6 +257,7 @@ class ShotInference:
 
     def memory(self) -> list[FloatArray] | None:
         """What the network remembers of the stream, to go on from in another run; None if that cannot be told."""
+        self._look_for_close_ups()
         return self._state.arrays() if isinstance(self._state, SpatialState) else None
 
     def remember(self, memory: Sequence[FloatArray]) -> bool:
@@ -251,6 +265,8 @@ class ShotInference:
         if not isinstance(self._state, SpatialState) or not memory:
             return False
         self._state.restore(memory)
+        if self._close_ups is not None:
+            self._close_ups.go_on_from(memory)
         self._is_cold = False  # the shot has begun
         return True
 
@@ -259,7 +275,7 @@ class ShotInference:
         pictures, views = batch.images, self._fisheye
         shown = pictures.size // 3 if views is None else views.samples(*pictures.shape[:2])
         self._tally.samples += int(shown)
-        return self.run(batch.images, batch.starts_shot, indices=[frame.index for frame in batch.frames])
+        return self.run(pictures, batch.starts_shot, indices=[frame.index for frame in batch.frames])
 
     def run(
         self, images: Any, starts_shot: Sequence[bool], *, indices: Sequence[int] | None = None
@@ -279,7 +295,7 @@ class ShotInference:
             DeviceMemoryError: Memory ran out, and there is no sizer, or a single frame does not fit.
         """
         most = max(len(images), 1)
-        views, agreement = self._fisheye, self._agreement
+        views, agreement, close_ups = self._fisheye, self._agreement, self._close_ups
         shown: list[Any] = []
         sizer = self._sizer or AdaptiveBatchSizer(
             most, max_batch_size=most, min_batch_size=most, growing=False
@@ -295,27 +311,45 @@ class ShotInference:
         def run_part(first: int, end: int) -> list[MatteEstimate]:
             if starts_shot[first]:
                 self._state.reset()
+                self._to_look_at = None
                 self._is_cold = self._network.recurrent
             if self._is_cold:
                 self._begin(show(first, self._ahead(starts_shot, numbers, first)), most=end - first)
                 self._is_cold = False
+            self._look_for_close_ups()
             if self._follows_people and isinstance(self._state, FollowingState):
                 self._state.follow_people()
-            pictures = show(first, end)
+            usual = pictures = show(first, end)
+            if close_ups is not None:
+                with memory_errors():
+                    pictures = close_ups.shown_of(usual)
             estimates = self._network.infer(pictures, self._state)
+            if close_ups is not None:
+                if _is_looked_at(numbers[end - 1]):
+                    self._to_look_at = estimates[-1], pictures[-1]
+                self._tally.samples -= (usual.size - pictures.size) // 3
+                self._tally.close_up_frames += (end - first) * close_ups.are_seen
             if agreement is not None:
-                shown.extend(pictures)
+                shown.extend(usual)
             return estimates
+
+        def end_of(first: int, most: int) -> int:
+            end = next_part(starts_shot, first, most)
+            if close_ups is None:
+                return end
+            return next((at + 1 for at in range(first, end) if _is_looked_at(numbers[at])), end)
 
         def finished(first: int, end: int) -> list[MatteEstimate]:
             part = estimates[first:end]
+            if close_ups is not None:
+                part = [*map(self._as_usual, part)]
             if agreement is not None:
                 part = [agreement.agree(*one) for one in zip(part, shown[first:end], strict=True)]
             return part if views is None else [*map(views.take_back, part)]
 
         with nullcontext() if self._times is None else self._times.profile("network"):
-            estimates = sizer.in_ranges(len(images), run_part, end_of=partial(next_part, starts_shot))
-            if views is None and agreement is None:
+            estimates = sizer.in_ranges(len(images), run_part, end_of=end_of)
+            if views is None and agreement is None and close_ups is None:
                 return estimates
             # By itself: a call that is made again must not find a state that has moved on.
             with memory_errors():
@@ -329,10 +363,45 @@ class ShotInference:
 
     def _begin(self, pictures: Any, *, most: int) -> None:
         """Give a shot's memory its beginning, out of its first frames or the first alone."""
+        alpha: FloatArray | None
         if len(pictures) > 1 and isinstance(self._state, SpatialState):
-            self._state = look_ahead(self._network, pictures, calls=self._warm_up_frames, most=most)
+            self._state, alpha = look_ahead(self._network, pictures, calls=self._warm_up_frames, most=most)
         else:
-            settle(self._network, pictures[:1], self._state, calls=self._warm_up_frames)
+            answers = settle(self._network, pictures[:1], self._state, calls=self._warm_up_frames)
+            alpha = None if self._close_ups is None else settled_alpha(answers, pictures[:1])
+        if self._close_ups is not None:
+            self._close_ups.are_seen = False
+            self._show(close=alpha is not None and self._close_ups.would_be_seen(alpha, begins=True))
+
+    def _look_for_close_ups(self) -> None:
+        """Change the size of the pictures where the last answer asks for it."""
+        if self._to_look_at is None or self._close_ups is None:
+            return
+        with memory_errors():
+            alpha = to_numpy(small_alpha(*self._to_look_at, self._close_ups.shown))
+        self._show(close=self._close_ups.would_be_seen(alpha, begins=False))
+        self._to_look_at = None
+
+    def _show(self, *, close: bool) -> None:
+        """Show pictures of close-ups, or the usual ones, from now on."""
+        assert self._close_ups is not None  # whoever asks knows
+        if close != self._close_ups.are_seen and isinstance(self._state, SpatialState):
+            with memory_errors():
+                self._state.stretch(self._close_ups.size_of(close=close))
+            self._close_ups.are_seen = close
+
+    def _as_usual(self, estimate: MatteEstimate) -> MatteEstimate:
+        """An answer about a smaller picture as large as those about usual ones."""
+        assert self._close_ups is not None  # whoever asks knows
+        size = self._close_ups.size_of(close=False)
+        if estimate.size == size or estimate.gain is None or estimate.offset is None:
+            return estimate
+        return MatteEstimate(gain=enlarged(estimate.gain, size), offset=enlarged(estimate.offset, size))
+
+
+def _is_looked_at(number: int) -> bool:
+    """True for the frames after which a shot may become a close-up: by their numbers, so for all batches alike."""
+    return number % LOOK_EVERY_FRAMES == LOOK_EVERY_FRAMES - 1
 
 
 def next_part(starts_shot: Sequence[bool], first: int, most: int) -> int:

@@ -57,6 +57,8 @@ class MattingOptions:
     look_ahead_frames: int = 0
     """First frames of a shot that wait for one another, so that a network with a memory in the plane can see them
     backwards before the first is matted; 0, as live, holds nothing back."""
+    has_close_ups: bool = False
+    """A network with a memory in the plane is shown smaller pictures while people fill them, see ``CloseUps``."""
     inference: InferenceOptions = field(default_factory=InferenceOptions)
 
     @property
@@ -165,6 +167,7 @@ class StreamMatting:
             times=times,
             fisheye=self._fisheye,
             agreement=agreement,
+            has_close_ups=options.has_close_ups and network.recurrent and side_multiple(network) is not None,
         )
         self._tally = stream.tally
         self._shot = 0

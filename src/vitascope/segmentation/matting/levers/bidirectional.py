@@ -70,7 +70,7 @@ class Bidirectional:
             max(round(stream.wanted.size[1] / shrink), 1),
         )
         self._most = max(_FRAMES_OF_A_CALL, stream.look_ahead_frames)
-        self._forward = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement)
+        self._forward = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement, is_main=True)
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames: alpha's coefficients at the size of the edges' pictures."""

@@ -44,7 +44,10 @@ def build_chain(options: InferenceOptions, stream: StreamNetwork) -> Estimator:
         inner = Bidirectional(stream)
     else:
         inner = stream.shots(
-            fisheye=stream.fisheye, agreement=stream.agreement, follows_people=stream.fisheye is not None
+            fisheye=stream.fisheye,
+            agreement=stream.agreement,
+            follows_people=stream.fisheye is not None,
+            is_main=True,
         )
     if options.early_exit != "off":
         if options.early_exit == "smaller":

@@ -65,6 +65,8 @@ class LeverReport:
     """Frames of which the network saw people's surroundings alone."""
     empty_frames: int
     """Frames without anybody in the last look, and without motion since: not shown to the network."""
+    close_up_frames: int
+    """Frames that people fill: the network saw them smaller."""
     network_share: float
     """Samples that the main network saw, over those of every frame once and whole; repeats at the start of a shot
     aside. Above 1 where it sees more than that."""
@@ -77,6 +79,7 @@ class LeverReport:
             (self.early_frames, "were left to the first network"),
             (self.cropped_frames, "were looked at around people alone"),
             (self.empty_frames, "had nobody in them and were not looked at"),
+            (self.close_up_frames, "are close-ups and were seen smaller"),
         )
         lines = [f"{count} of {frame_count} frames {what}" for count, what in told if count]
         if lines or self.network_share not in (0.0, 1.0):
@@ -93,6 +96,7 @@ class Tally:
     early_frames: int = 0
     cropped_frames: int = 0
     empty_frames: int = 0
+    close_up_frames: int = 0
     samples: int = 0
     """Samples of all pictures that the main network saw."""
     frames: int = 0

@@ -1,0 +1,127 @@
+"""People who fill the picture are shown smaller, and nothing else changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lever_network import TrailNetwork
+from vitascope.models.network import NetworkInput
+from vitascope.segmentation.matting.close_ups import (
+    CLOSE_UP_SIDE,
+    LOOK_EVERY_FRAMES,
+    CloseUps,
+    largest_share,
+)
+from vitascope.segmentation.matting.shots import ShotInference
+
+USUAL = NetworkInput((48, 768), "NCHW")
+SMALL = (32, CLOSE_UP_SIDE)
+
+
+def picture(share, *, eyes=1):
+    """Somebody at the left who covers a share of it, seen by all of the eyes."""
+    images = np.zeros((1, eyes, 3, *USUAL.size), np.float32)
+    images[..., : round(share * USUAL.size[1])] = 1
+    return images
+
+
+class Shown(TrailNetwork):
+    """Keeps the sizes that it was shown, but not those of a shot's beginning."""
+
+    def sizes(self):
+        return [shape[3:] for shape in self.calls if shape[3:] in (USUAL.size, SMALL)]
+
+
+def shots_of(network, *, calls=1):
+    return ShotInference(network, warm_up_frames=calls, close_ups=CloseUps(USUAL))
+
+
+@pytest.mark.parametrize(
+    ("share", "size"), [(0.0, USUAL.size), (0.2, USUAL.size), (0.3, SMALL), (1.0, SMALL)]
+)
+def test_a_shot_of_somebody_who_fills_the_picture_is_shown_smaller(share, size):
+    network = Shown()
+    images = np.concatenate([picture(share)] * 3)
+    answers = shots_of(network).run(images, [True, False, False])
+    assert {*network.sizes()} == {size}
+    assert {answer.size for answer in answers} == {USUAL.size}
+    alpha = np.concatenate([answer.offset for answer in answers])[:, 0]
+    assert np.abs(alpha - images[:, 0, 0]).mean() < 0.01
+
+
+def test_each_shot_is_looked_at_by_itself():
+    network = Shown()
+    images = np.concatenate([picture(share) for share in (0.5, 0.5, 0.1, 0.1, 0.5)])
+    shots_of(network).run(images, [True, False, True, False, True])
+    assert network.sizes() == [SMALL, USUAL.size, SMALL]
+
+
+def test_the_nearest_person_of_either_eye_counts():
+    both = picture(0.1, eyes=2)
+    both[0, 1] = picture(0.5)[0, 0]
+    network = Shown()
+    shots_of(network).run(both, [True])
+    assert network.sizes() == [SMALL]
+
+
+def test_several_people_who_do_not_touch_do_not_fill_it_together():
+    alpha = np.zeros((10, 100), np.float32)
+    alpha[:, :20] = alpha[:, 30:50] = alpha[:, 60:75] = 1
+    assert largest_share(alpha) == pytest.approx(0.2)
+    assert largest_share(np.zeros((3, 5), np.float32)) == 0
+
+
+def test_who_comes_nearer_is_shown_smaller_and_who_goes_away_larger_again():
+    near = [0.1] * 60 + [0.4] * 60 + [0.2] * 60 + [0.1] * 60
+    network = Shown()
+    shots = shots_of(network)
+    for index, share in enumerate(near):
+        shots.run(picture(share), [index == 0], indices=[index])
+    changes = [
+        n
+        for n, (a, b) in enumerate(zip(network.sizes(), network.sizes()[1:], strict=False), start=1)
+        if a != b
+    ]
+    # At 0.2 it stays as it was.
+    assert changes == [2 * LOOK_EVERY_FRAMES, 4 * LOOK_EVERY_FRAMES]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    cuts=st.sets(st.integers(1, 119), max_size=3),
+    edges=st.sets(st.integers(1, 119), max_size=8),
+    shares=st.lists(st.sampled_from([0.1, 0.22, 0.5]), min_size=6, max_size=6),
+)
+def test_batches_change_nothing(cuts, edges, shares):
+    images = np.concatenate([picture(shares[index // 20]) for index in range(120)])
+    starts = [index == 0 or index in cuts for index in range(120)]
+    whole = shots_of(Shown()).run(images, starts)
+    shots, parts = shots_of(Shown()), []
+    for first, end in zip([0, *sorted(edges)], [*sorted(edges), 120], strict=True):
+        parts += shots.run(images[first:end], starts[first:end], indices=range(first, end))
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one.offset, other.offset)
+
+
+def test_a_later_run_goes_on_with_the_size_of_the_earlier_one():
+    shots = shots_of(Shown())
+    shots.run(picture(0.5), [True])
+    network = Shown()
+    later = shots_of(network)
+    assert later.remember(shots.memory())
+    later.run(picture(0.2), [False], indices=[1])
+    assert network.sizes() == [SMALL]
+
+
+def test_without_a_first_look_pictures_are_the_usual_ones():
+    network = Shown()
+    shots_of(network, calls=0).run(picture(0.9), [True])
+    assert network.sizes() == [USUAL.size]
+
+
+def test_small_pictures_have_no_close_ups():
+    assert CloseUps.may_need(USUAL)
+    assert not CloseUps.may_need(NetworkInput((288, CLOSE_UP_SIDE), "NCHW"))
