@@ -91,7 +91,7 @@ class ModelSettings(Section):
         BatchRange(1, 1), "Consecutive frames a call of the network; a range is for the tuner."
     )
     input_size: InputSize | None = setting(
-        None, "Longest side of the network's picture, in pixels; null suits whole bodies."
+        None, "Longest side of the network's picture, in pixels; null suits the people in it."
     )
     downsample_ratio: Literal["auto"] | Annotated[float, Gt(0), Le(1)] = setting(
         "auto", "Scale of the network's picture, for networks that take one; overrides input_size."
