@@ -86,7 +86,7 @@ def test_who_comes_nearer_is_shown_smaller_and_who_goes_away_larger_again():
         if a != b
     ]
     # At 0.2 it stays as it was.
-    assert changes == [2 * LOOK_EVERY_FRAMES, 4 * LOOK_EVERY_FRAMES]
+    assert changes == [LOOK_EVERY_FRAMES, 3 * LOOK_EVERY_FRAMES]
 
 
 @settings(max_examples=20, deadline=None)
