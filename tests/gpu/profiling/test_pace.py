@@ -31,14 +31,14 @@ def paces_of(outcome, cores):
 
 def test_right_in_95_of_100_random_pipelines():
     right, errors = 0, []
-    for seed in range(5000, 5200):
+    for seed in range(5000, 5100):
         stages, cores = random_pipeline(np.random.default_rng(seed))
         outcome = simulate(stages, items=ITEMS, cores=cores, seed=seed)
         best = max(paces_of(outcome, cores), key=lambda pace: pace.saving)
-        truth = gains(stages, items=ITEMS, cores=cores, seed=seed)
+        truth = gains(stages, outcome, items=ITEMS, cores=cores, seed=seed)
         right += truth[best.stage] >= max(truth.values()) - 1e-9
         errors.append(abs(best.gain - truth[best.stage]))
-    assert right >= 190
+    assert right >= 95
     # The gain that is promised is near the one that comes.
     assert np.mean(errors) < 0.1
 
