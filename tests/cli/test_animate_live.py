@@ -21,6 +21,8 @@ import numpy as np
 import pytest
 
 from clips import write_clip
+from free_ports import free_port
+from left_threads import left_threads
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
 from vitascope.animation.motion_file import MotionReader, write_motion
 from vitascope.cli import main
@@ -70,12 +72,6 @@ def film(tmp_path_factory):
         still = next(container.decode(video=0)).to_ndarray(format="rgb24")[:256, 96:352].copy()
     path = tmp_path_factory.mktemp("live") / "still.mp4"
     return write_clip(path, width=256, height=256, frame_count=13, paint=lambda _: still)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_a_recording_goes_to_several_sinks(run, motion_file, tmp_path):
@@ -211,7 +207,7 @@ def test_a_virtual_camera_that_cannot_be_had(run, motion_file, monkeypatch, prob
     assert (got, out) == (code, "")
     assert err.startswith("vitascope: ") and err.count("\n") == 1
     assert "virtual" in err
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope")]
+    assert not left_threads("vitascope")
 
 
 def test_the_key_t_starts_a_failed_sink_again(run, tmp_path, monkeypatch):

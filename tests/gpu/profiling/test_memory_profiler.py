@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
-import threading
 import time
 
 import numpy as np
 import pytest
 
+from left_threads import left_threads
 from vitascope.errors import DeviceError, OutputError
 from vitascope.gpu import MemoryProfiler
 from vitascope.gpu.memory.vram_monitor import VRAMStats
@@ -29,7 +29,7 @@ def resident(monkeypatch, sizes):
 
 
 def our_threads():
-    return [thread.name for thread in threading.enumerate() if thread.name == "vitascope-memory"]
+    return left_threads("vitascope-memory")
 
 
 def test_a_peak_between_beginning_and_end_is_seen():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 import time
 import types
 
 import pytest
 
+from left_threads import left_threads
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.profiling import nvml as nvml_module
 from vitascope.gpu.profiling.nvml import GpuFigures, NvmlGpu, pcie_bytes_per_second
@@ -85,7 +85,7 @@ def driver(monkeypatch):
 
 
 def our_threads():
-    return [thread.name for thread in threading.enumerate() if thread.name == "vitascope-utilisation"]
+    return left_threads("vitascope-utilisation")
 
 
 def test_the_processor_is_measured_without_a_gpu():

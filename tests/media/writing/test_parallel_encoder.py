@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_films import decode, encode, make_frame, make_info
 
+from left_threads import left_threads
 from vitascope.errors import OutputError, UsageError
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing import encoder_setup, parallel_encoder
@@ -34,7 +35,7 @@ FRAMES = 70
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     yield
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("encode-")] == []
+    assert left_threads("encode-") == []
 
 
 @pytest.fixture
