@@ -24,7 +24,7 @@ def bucket(name: str) -> Iterator[remote.RemotePath]:
     host, port = server.get_host_and_port()
 
     def forget() -> None:
-        """Of another server: s3fs keeps what it opened, and does not look at the environment again."""
+        """Let go of another server: s3fs keeps what it opened, and does not look at the environment again."""
         remote._store_of.cache_clear()
         s3fs.S3FileSystem.clear_instance_cache()
 
