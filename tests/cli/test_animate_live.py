@@ -320,26 +320,30 @@ class TestTerminal:
 
 
 @pytest.mark.parametrize("asked", [(), ("--enable-metrics",)], ids=["port alone", "both"])
-def test_metrics_are_served_while_it_runs(run, motion_file, asked):
+def test_metrics_are_served_while_it_runs(run, tmp_path, asked):
     pytest.importorskip("prometheus_client")
-    port, seen = free_port(), []
+    port, seen, is_over = free_port(), [], threading.Event()
 
     def look() -> None:
-        deadline = time.monotonic() + 20
-        while not seen and time.monotonic() < deadline:
+        deadline = time.monotonic() + 50
+        while not seen and not is_over.is_set() and time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1) as page:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
                     text = page.read().decode()
             except OSError:
                 text = ""
             if 'vitascope_stage_items_total{stage="animate"}' in text or "vitascope_frames_total" in text:
                 seen.append(text)
             time.sleep(0.05)
+        if not is_over.is_set():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # enough was seen
 
+    long = write_rows(tmp_path / "long.motion", count=2500)
     looking = threading.Thread(target=look)
     looking.start()
-    words = (*asked, "--metrics-port", str(port), "--duration", "3")
-    run("--driver", str(motion_file), "--sink", "null", *words)
+    words = (*asked, "--metrics-port", str(port), "--duration", "60")
+    run("--driver", str(long), "--sink", "null", *words)
+    is_over.set()
     looking.join()
     assert seen
 
