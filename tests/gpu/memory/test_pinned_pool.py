@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from vitascope.errors import DeviceError, MemoryLimitError
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, size_class
+from waiting import eventually
 
 SHAPES = [(1,), (0,), (), (7, 5), (2, 3, 4), (1081, 1919), (540, 960, 2)]
 
@@ -120,13 +121,19 @@ def test_idle_buffers_of_other_sizes_make_room() -> None:
 def test_a_request_waits_for_room() -> None:
     pool = pool_of(10_000, timeout_s=30)
     first = pool.lease(8000)
-    timer = threading.Timer(0.05, first.release)
-    timer.start()
+
+    def release_soon() -> None:
+        eventually(lambda: pool.stats().waits == 1)
+        time.sleep(0.02)
+        first.release()
+
+    releasing = threading.Thread(target=release_soon)
+    releasing.start()
     with pool.lease(8000):
         stats = pool.stats()
     assert stats.waits == 1
     assert stats.wait_seconds > 0.01
-    timer.join()
+    releasing.join()
 
 
 def test_a_request_waits_for_the_last_view() -> None:
