@@ -201,12 +201,12 @@ def test_a_gpu_that_is_missing_is_an_error() -> None:
 # --- many, and many at once ----------------------------------------------------------------------------------------
 
 
-def test_a_million_leases_leave_nothing_behind(pool: PinnedMemoryPool) -> None:
-    for _ in range(500_000):
+def test_a_hundred_thousand_leases_leave_nothing_behind(pool: PinnedMemoryPool) -> None:
+    for _ in range(50_000):
         pool.lease(64).release()
         pool.empty(64)
     stats = pool.stats()
-    assert stats.leases == 1_000_000
+    assert stats.leases == 100_000
     assert (stats.leased_count, stats.leased_bytes, stats.copying_count) == (0, 0, 0)
     assert (stats.reserved_bytes, stats.allocations) == (4096, 1)
     assert not pool._lent
