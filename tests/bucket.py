@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -16,11 +17,17 @@ __all__ = ["bucket"]
 @contextmanager
 def bucket(name: str) -> Iterator[remote.RemotePath]:
     """The bucket; the environment says where its server is, also to processes that are started meanwhile."""
-    pytest.importorskip("s3fs", reason="S3 is read through s3fs: pip install 'vitascope[remote]'")
+    s3fs = pytest.importorskip("s3fs", reason="S3 is read through s3fs: pip install 'vitascope[remote]'")
     server_module = pytest.importorskip("moto.server", reason="moto stands for S3")
     server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
+
+    def forget() -> None:
+        """Let go of another server: s3fs keeps what it opened, and does not look at the environment again."""
+        remote._store_of.cache_clear()
+        s3fs.S3FileSystem.clear_instance_cache()
+
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in {
             "AWS_ENDPOINT_URL": f"http://{host}:{port}",
@@ -29,10 +36,12 @@ def bucket(name: str) -> Iterator[remote.RemotePath]:
             "AWS_DEFAULT_REGION": "us-east-1",
         }.items():
             patch.setenv(variable, value)
-        remote._store_of.cache_clear()
+        forget()
+        # What an earlier server of this process held is there still: they share their memory.
+        urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST"), timeout=30).close()
         remote._store_of("s3").mkdir(name)
         made = path_of(f"s3://{name}")
         assert isinstance(made, remote.RemotePath)
         yield made
-    remote._store_of.cache_clear()
+    forget()
     server.stop()

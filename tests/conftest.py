@@ -44,6 +44,7 @@ from hypothesis import HealthCheck, settings
 
 from gpu_turns import gpu_turn, release_gpu_memory
 from headless_browser import PROGRAMS, find_browser, start_browser
+from left_threads import note_threads
 from vitascope import device as device_module
 from vitascope.errors import DeviceError, ModelUnavailableError
 from vitascope.models.store.store import ModelStore
@@ -121,7 +122,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
                 release_gpu_memory()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    note_threads()
     if item.get_closest_marker("cuda") and (reason := missing_gpu()):
         skip_or_fail(reason, unless_required_by="VITASCOPE_REQUIRE_CUDA")
 

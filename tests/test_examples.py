@@ -26,12 +26,14 @@ NOT_IN_THE_BASE_INSTALL = (
 AS_IT_COMES = """
 import runpy, sys
 for name in {without}: sys.modules[name] = None
-sys.argv[0] = {path!r}
+sys.argv[:] = {words!r}
 sys.path.insert(0, {folder!r})
 runpy.run_path({path!r}, run_name="__main__")
 """
 TAKE_MINUTES = {"make_readme_picture"}
 """With RVM in the best quality; nothing but the base install is imported."""
+SMALL = {"make_vr180": ["--eye", "128", "--frames", "6"]}
+"""What an example is told, so that it makes little: the same code runs."""
 NEED_MORE = {
     "make_animate_picture": "pip install 'vitascope[animate]'",
     "make_astronaut_sbs": "pip install scikit-image",
@@ -46,7 +48,9 @@ def test_each_runs_after_the_base_install_or_says_what_to_install(tmp_path, name
     shutil.copytree(EXAMPLES, copied, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "docs" / "images").mkdir(parents=True)
     path = str(copied / f"{name}.py")
-    program = AS_IT_COMES.format(without=NOT_IN_THE_BASE_INSTALL, path=path, folder=str(copied))
+    program = AS_IT_COMES.format(
+        without=NOT_IN_THE_BASE_INSTALL, path=path, folder=str(copied), words=[path, *SMALL.get(name, [])]
+    )
     ended = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,

@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from gpu_turns import gpu_turn
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="has no such locks")
 
-PATIENCE_SECONDS = 20.0
 MOMENT_SECONDS = 0.2
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 __all__ = ["PATIENCE_SECONDS", "eventually"]
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 """After so long on a busy machine it hangs."""
 
 

@@ -52,7 +52,7 @@ class GuardedServer(ThreadingHTTPServer):
     Args:
         address: As ``socket.getaddrinfo`` gives it; port 0 takes a free one.
         handler: A ``GuardedHandler``.
-        family: Of the address.
+        family: Address family.
         name: The host that the user named; requests may call the server so.
 
     Raises:

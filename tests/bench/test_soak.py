@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from clips import write_clip
+from left_threads import left_threads
 from scripted_soaks import MB, soak_of
 from vitascope.bench.measured_run import OF_ONE_PROCESS
 from vitascope.bench.soak import Soak, soak
@@ -106,15 +107,13 @@ def test_a_real_film_is_run_until_the_time_is_over(tmp_path, settings):
     frames = [look.frames for look in found.looks]
     assert frames == sorted(frames)
     assert found.latency()[1] > 0
-    assert not [
-        thread for thread in threading.enumerate() if thread.name in ("vitascope-soak", "vitascope-limit")
-    ]
+    assert left_threads("vitascope-soak") + left_threads("vitascope-limit") == []
 
 
 def test_what_cannot_be_run(tmp_path, settings):
     with pytest.raises(InputError):
         soak(settings, tmp_path / "missing.mp4", seconds=5.0)
-    assert not [thread for thread in threading.enumerate() if thread.name == "vitascope-soak"]
+    assert not left_threads("vitascope-soak")
 
 
 @pytest.mark.parametrize("seconds", [0.0, 4.9, 1e9, float("nan")])
@@ -133,7 +132,7 @@ def test_a_pass_whose_time_is_over_before_its_first_frame_is_none(tmp_path, sett
         return give(frames) if len(passes) == 1 else stuck_until_the_time_is_over()
 
     def stuck_until_the_time_is_over():
-        while any(thread.name == "vitascope-limit" for thread in threading.enumerate()):
+        while left_threads("vitascope-limit"):
             threading.Event().wait(0.01)
         yield from ()
 

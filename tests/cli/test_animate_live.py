@@ -21,6 +21,8 @@ import numpy as np
 import pytest
 
 from clips import write_clip
+from free_ports import free_port
+from left_threads import left_threads
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
 from vitascope.animation.motion_file import MotionReader, write_motion
 from vitascope.cli import main
@@ -70,12 +72,6 @@ def film(tmp_path_factory):
         still = next(container.decode(video=0)).to_ndarray(format="rgb24")[:256, 96:352].copy()
     path = tmp_path_factory.mktemp("live") / "still.mp4"
     return write_clip(path, width=256, height=256, frame_count=13, paint=lambda _: still)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_a_recording_goes_to_several_sinks(run, motion_file, tmp_path):
@@ -211,7 +207,7 @@ def test_a_virtual_camera_that_cannot_be_had(run, motion_file, monkeypatch, prob
     assert (got, out) == (code, "")
     assert err.startswith("vitascope: ") and err.count("\n") == 1
     assert "virtual" in err
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope")]
+    assert not left_threads("vitascope")
 
 
 def test_the_key_t_starts_a_failed_sink_again(run, tmp_path, monkeypatch):
@@ -324,26 +320,30 @@ class TestTerminal:
 
 
 @pytest.mark.parametrize("asked", [(), ("--enable-metrics",)], ids=["port alone", "both"])
-def test_metrics_are_served_while_it_runs(run, motion_file, asked):
+def test_metrics_are_served_while_it_runs(run, tmp_path, asked):
     pytest.importorskip("prometheus_client")
-    port, seen = free_port(), []
+    port, seen, is_over = free_port(), [], threading.Event()
 
     def look() -> None:
-        deadline = time.monotonic() + 20
-        while not seen and time.monotonic() < deadline:
+        deadline = time.monotonic() + 50
+        while not seen and not is_over.is_set() and time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1) as page:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
                     text = page.read().decode()
             except OSError:
                 text = ""
             if 'vitascope_stage_items_total{stage="animate"}' in text or "vitascope_frames_total" in text:
                 seen.append(text)
             time.sleep(0.05)
+        if not is_over.is_set():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # enough was seen
 
+    long = write_rows(tmp_path / "long.motion", count=2500)
     looking = threading.Thread(target=look)
     looking.start()
-    words = (*asked, "--metrics-port", str(port), "--duration", "3")
-    run("--driver", str(motion_file), "--sink", "null", *words)
+    words = (*asked, "--metrics-port", str(port), "--duration", "60")
+    run("--driver", str(long), "--sink", "null", *words)
+    is_over.set()
     looking.join()
     assert seen
 

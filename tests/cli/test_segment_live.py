@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,8 @@ import numpy as np
 import pytest
 
 from clips import write_clip
+from free_ports import free_port
+from left_threads import left_threads
 from photographs import astronaut
 from vitascope.cli import main
 from vitascope.errors import OutputError
@@ -51,16 +52,10 @@ def run(capsys, monkeypatch, tmp_path):
         with pytest.raises(SystemExit) as ended:
             main(["segment", *map(str, words)])
         captured = capsys.readouterr()
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope")]
+        assert not left_threads("vitascope")
         return ended.value.code, captured.out, captured.err
 
     return runner
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def pictures_of(port: int, count: int) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from left_threads import left_threads
 from vitascope.gpu.pipeline.queues import QueueLimits
 from waiting import PATIENCE_SECONDS
 
@@ -22,7 +23,7 @@ class BoomError(Exception):
 
 
 def our_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("vitascope-")]
+    return left_threads("vitascope-")
 
 
 def watched(action: Callable[[], Any]) -> Any:

@@ -199,6 +199,6 @@ def test_ctrl_c_ends_a_network_that_never_answers(tmp_path: Path) -> None:
         time.sleep(1)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=120)
     assert "KeyboardInterrupt" in said
     assert process.returncode in (-signal.SIGINT, 130, 1)

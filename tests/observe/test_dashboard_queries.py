@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from scripted_figures import ScriptedGpu, ScriptedLiveRun, finished_pipeline
 
+from free_ports import free_port
 from vitascope.observe.metrics import Metrics, MetricsServer
 
 BOARD = json.loads((Path(__file__).parents[2] / "deploy" / "grafana" / "dashboard.json").read_text("utf-8"))
@@ -41,12 +41,6 @@ class Answers:
             document = json.load(answer)
         assert document["status"] == "success"
         return document["data"]["result"]
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 def wait_for_scrapes(prometheus: subprocess.Popen, answers: Answers) -> None:

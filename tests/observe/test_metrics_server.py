@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
 from scripted_figures import finished_pipeline
 
+from left_threads import left_threads
 from vitascope.errors import OutputError, UsageError
 from vitascope.observe.metrics import Metrics, MetricsServer
 from vitascope.observe.readings import FAMILIES
@@ -31,7 +31,7 @@ def test_serves_both_formats_and_frees_the_port():
         assert kind.startswith("application/openmetrics-text")
         assert text.endswith("# EOF\n")
         port = int(server.url.split(":")[2].split("/")[0])
-    assert not [thread for thread in threading.enumerate() if thread.name == "vitascope-metrics"]
+    assert not left_threads("vitascope-metrics")
     with MetricsServer(metrics, port=port):
         pass
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from left_threads import left_threads
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.observe import keys as keys_module
@@ -28,7 +29,7 @@ def handler_is_given_back():
     before = signal.getsignal(signal.SIGINT)
     yield
     assert signal.getsignal(signal.SIGINT) is before
-    assert not [thread for thread in threading.enumerate() if thread.name == "vitascope-keys"]
+    assert not left_threads("vitascope-keys")
 
 
 @pytest.fixture

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import io
-import threading
 import time
 
 import pytest
 from rich.console import Console
 
+from left_threads import left_threads
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.observe import progress as progress_module
 from vitascope.observe.progress import JobProgress
-
-PATIENCE_SECONDS = 20
+from waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def terminal(screen: io.StringIO) -> Console:
 
 
 def drawing() -> bool:
-    return any(thread.name == "vitascope-progress" for thread in threading.enumerate())
+    return bool(left_threads("vitascope-progress"))
 
 
 def wait_for(text: str, screen: io.StringIO) -> None:

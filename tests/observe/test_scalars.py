@@ -9,6 +9,7 @@ import pytest
 from scripted_figures import ScriptedGpu, ScriptedLiveRun, finished_pipeline
 from tensorboard_reader import curves_of
 
+from left_threads import left_threads
 from vitascope.errors import OutputError
 from vitascope.observe.job_counts import JobCounts
 from vitascope.observe.readings import Readings
@@ -72,7 +73,7 @@ def test_a_recorder_looks_again_and_again_and_once_more_at_the_end(tmp_path):
         counts.follow(finished_pipeline(7))
         counts.job_ended("done")
     assert recorder.folder.parent == tmp_path
-    assert [thread for thread in threading.enumerate() if thread.name == "vitascope-scalars"] == []
+    assert left_threads("vitascope-scalars") == []
     speeds = curves_of(recorder.folder)["frames_per_second"]
     assert len(speeds) == len(looks) - 1
     assert speeds[-1][1] == 7, "the step is the number of frames"

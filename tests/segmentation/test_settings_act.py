@@ -318,10 +318,14 @@ def test_profile_performance(clip, tmp_path, scripted):
 def test_opencv_gets_its_threads_back():
     import cv2
 
+    before = cv2.getNumThreads()
     cv2.setNumThreads(2)
-    with Segmenter(profile="fast"):
-        assert cv2.getNumThreads() == 1
-    assert cv2.getNumThreads() == 2
+    try:
+        with Segmenter(profile="fast"):
+            assert cv2.getNumThreads() == 1
+        assert cv2.getNumThreads() == 2
+    finally:
+        cv2.setNumThreads(before)
 
 
 class Streams:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from skimage import data
 
+from left_threads import left_threads
 from scripted import BrightnessNetwork
 from vitascope.errors import BatcherStoppedError
 from vitascope.models.network import MatteEstimate, StatelessState
@@ -54,7 +55,7 @@ def opened(monkeypatch):
     yield open_with
     for segmenter in made:
         segmenter.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope-batcher")]
+    assert not left_threads("vitascope-batcher")
 
 
 def picture(n=0):

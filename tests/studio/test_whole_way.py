@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from fractions import Fraction
 from typing import NamedTuple
 
 import av
@@ -24,10 +25,10 @@ from vitascope.vr.packing import unpack_discs
 
 pytestmark = pytest.mark.slow
 
-WIDTH, FRAMES = 1280, 336
+WIDTH, FRAMES, FRAME_RATE = 1280, 168, Fraction(12)
 KEY, BLACK, WHITE = (120, 255, 155), (0, 0, 0), (255, 255, 255)
 SETTINGS = ("gpu.device=cpu", "processing.chunk_size=12", "processing.overlap_frames=4")
-"""Stretches of half a second, of 14 s: a stroke reaches ten seconds at most, and leaves the others as they are."""
+"""Stretches of a second, of 14 s: a stroke reaches ten seconds at most, and leaves the others as they are."""
 BRIGHT = (250, 230, 90)
 
 
@@ -63,7 +64,7 @@ WALL = np.kron(np.random.default_rng(3).integers(10, 100, (8, 12, 3)), np.ones((
 def two_shots(n: int) -> npt.NDArray[np.uint8]:
     """Two people who walk to and fro, and after seven seconds before another wall."""
     picture = two_people(abs(n % 24 - 12))
-    return picture if n < 168 else np.where(picture.max(axis=-1, keepdims=True) > 60, picture, WALL)
+    return picture if n < FRAMES // 2 else np.where(picture.max(axis=-1, keepdims=True) > 60, picture, WALL)
 
 
 def stage(n: int) -> npt.NDArray[np.uint8]:
@@ -110,6 +111,7 @@ def test_the_whole_way(page, serving, films, video, monkeypatch, request):
         width=width,
         height=height,
         frame_count=FRAMES,
+        frame_rate=FRAME_RATE,
         paint=video.paint,
         audio="aac",
         codec_options={"g": "12", "crf": "4"},

@@ -86,7 +86,7 @@ def make_estimator(mesh: CanonicalMesh, settings: Settings, *, frame_rate: float
     Args:
         mesh: The canonical face.
         settings: All settings.
-        frame_rate: Of the driver.
+        frame_rate: Frame rate of the driver.
     """
     wanted = settings.tracking
     return MotionEstimator(
@@ -141,7 +141,7 @@ class RecordedDriver:
 
     Args:
         path: The file.
-        settings: Of which ``video.start_seconds`` and ``end_seconds`` count from the first row.
+        settings: The run's; ``video.start_seconds`` and ``end_seconds`` count from the first row.
 
     Raises:
         InputError: It cannot be read; ``CorruptInputError`` when it is damaged.

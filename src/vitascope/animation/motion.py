@@ -108,7 +108,7 @@ class MotionEstimator:
         neutral: How the driver's neutral is found.
         pose_window: Frames that the head's pose is smoothed over when it stands still; 1 does not smooth.
         expression_window: The same for the face.
-        frame_rate: Of the driver, to turn frames into time.
+        frame_rate: Frame rate of the driver, to turn frames into time.
     """
 
     def __init__(

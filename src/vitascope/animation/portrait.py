@@ -241,7 +241,7 @@ def _find(rgb: RgbPicture, model: Path, *, confidence: float) -> list[TrackedFac
                 for left, top, side in cut
                 for face in _find_in(tracker, rgb, left=left, top=top, side=side)
             ]
-            # Of a face seen in both, the larger view is right: a finer one may cut it off.
+            # The larger view of a face seen in both is right: a finer one may cut it off.
             found = _distinct([*found, *sorted(faces, key=lambda face: -face.size_pixels)])
             found.sort(key=lambda face: -face.size_pixels)
     return found

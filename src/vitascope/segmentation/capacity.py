@@ -101,7 +101,7 @@ def gpu_bytes_needed(
     Args:
         loaded: Settings of the run; numbers of decoders and of frames that somebody asked for are kept to.
         size: (height, width) of the video; None where there is none yet.
-        sample_bytes: Of its samples.
+        sample_bytes: Bytes of one of its samples.
     """
     if size is None:
         return _LEAST_BYTES
@@ -120,7 +120,7 @@ def gpu_room_bytes(
 
     Args:
         settings: The process's own.
-        total_bytes: Of the GPU.
+        total_bytes: Memory of the GPU.
         free_bytes: What nobody used before the run; all when omitted.
         processes: That share the GPU.
     """
@@ -152,8 +152,8 @@ class Parallelism:
         """The limits of the queue before the network on the CPU, which holds frames.
 
         Args:
-            limits: Of every queue.
-            frames: Of one call.
+            limits: Limits of every queue.
+            frames: Frames of one call.
         """
         items = min(limits.items, self.prepare_threads * self.batches_ahead * frames)
         return replace(limits, items=items)

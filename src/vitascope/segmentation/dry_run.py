@@ -145,7 +145,7 @@ def explain(
 
     Args:
         planned: Input and outputs.
-        settings: Of the run.
+        settings: The run's settings.
         resume: Leave it out when every output exists.
         store: Where networks lie; the user's own store when omitted.
 

@@ -29,7 +29,7 @@ class FilmJob(ABC):
     """Mattes and draws one video.
 
     Args:
-        matting: Of this video.
+        matting: The matting of this video.
         renderer: Draws its outputs; none of them for a run that only wants alpha.
         limits: Limits of the queues between stages.
         parallelism: Threads and streams before and behind the network.

@@ -267,7 +267,7 @@ class FilmRunner:
             outputs: What to write, and where; checked.
             preview: Where to write a contact sheet.
             on_start: Called once everything is open, from this thread.
-            notes: Of what went before.
+            notes: Notes on what went before.
             began: ``perf_counter`` at the start.
         """
         with ExitStack() as stack:

@@ -212,7 +212,7 @@ def picture_size(
     """(height, width) of the pictures of an output.
 
     Args:
-        kind: Of the output.
+        kind: Kind of the output.
         info: The input.
         layout: How its eyes share a frame.
         mask_max_width: See ``mask_size``.

@@ -27,7 +27,7 @@ def vr_of(
     Args:
         info: The video.
         wanted: ``stereo``, ``projection`` and ``fov_degrees`` say what is known of it.
-        luma: Of a picture to look at, uint8 [H, W], where there is no file to look into: a camera's.
+        luma: A picture to look at, uint8 [H, W], where there is no file to look into: a camera's.
         always_looks: Look at pictures also where the file or the user says enough: they may contradict it.
 
     Raises:

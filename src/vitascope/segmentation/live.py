@@ -169,7 +169,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
     Args:
         source: The camera, or a video in its place.
         job: What is done with a frame; its queues drop the oldest.
-        info: Of the pictures.
+        info: Facts of the pictures.
         said: The fields of ``LiveMattingReport`` that do not change, by name.
         outlets: Started sinks; not closed here.
         controls: Keys.

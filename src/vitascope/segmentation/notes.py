@@ -101,7 +101,7 @@ def notes_on(
         info: The video.
         kinds: What was written.
         network: What matted.
-        device: Of the run.
+        device: The run's device.
         loaded: Settings, and where they came from.
         is_shared: Several processes shared the video.
         is_live: It is a camera, or played like one.

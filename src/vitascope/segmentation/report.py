@@ -66,7 +66,7 @@ def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages
     """The summary after a job, a line each; the outputs first.
 
     Args:
-        report: Of the job.
+        report: The job's report.
         preview: The contact sheet that it wrote.
         with_stages: Tell how busy each stage was, too.
     """

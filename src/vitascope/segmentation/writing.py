@@ -145,11 +145,11 @@ def written_info(
     """What the written pictures of one output look like.
 
     Args:
-        kind: Of the output.
-        info: Of the input, its format planar.
-        encoding: Of the output.
+        kind: Kind of the output.
+        info: The input's facts, its format planar.
+        encoding: How the output is encoded.
         vr: What the input is to VR; written where a VR player shall find it.
-        settings: Of the outputs.
+        settings: Settings of the outputs.
     """
     if settings.player is not None and kind != "mask":
         info = replace(

@@ -90,7 +90,7 @@ def write_corrections(video: Path, plain: object, *, revision: str) -> Correctio
     Args:
         video: The video.
         plain: Hints as plain data, as ``Corrections.plain`` gives them.
-        revision: Of the file that they were made from.
+        revision: Revision of the file that they were made from.
 
     Returns:
         What was written, whoever wrote over it meanwhile.
@@ -119,7 +119,7 @@ def change_corrections(video: Path, changes: object, *, revision: str) -> Correc
     Args:
         video: The video.
         changes: Plain data, see ``HintChanges``.
-        revision: Of the file that they are made from.
+        revision: Revision of the file that they are made from.
 
     Returns:
         What was written, whoever wrote over it meanwhile.

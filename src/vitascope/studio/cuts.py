@@ -71,7 +71,7 @@ class CutFinder:
 
         Args:
             film: The video.
-            version: Of its file.
+            version: Version of its file.
         """
         with self._changed:
             if (film.id, version) not in self._found:

@@ -99,7 +99,7 @@ def clear_parts(names: Sequence[str]) -> list[tuple[Part, CacheContents]]:
     """Delete parts of the home; what is being written stays.
 
     Args:
-        names: Of parts.
+        names: Names of parts.
 
     Returns:
         Each with what it held.

@@ -115,7 +115,7 @@ class Proxies:
 
     Args:
         folder: Where they are kept.
-        most_bytes: Of all of them together; the newest is kept whatever its size.
+        most_bytes: Most bytes of all of them together; the newest is kept whatever its size.
     """
 
     def __init__(self, folder: Path, *, most_bytes: int) -> None:

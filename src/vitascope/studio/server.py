@@ -735,7 +735,7 @@ def open_studio(
 
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Of a socket that does not name its protocol asyncio does not know that it is TCP, and leaves Nagle's algorithm on:
+    # asyncio does not know that a socket which does not name its protocol is TCP, and leaves Nagle's algorithm on:
     # each answer on a connection that is kept would wait 40 ms for an acknowledgement.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -136,7 +136,7 @@ class OpenFilms:
 
         Args:
             path: The video.
-            version: Of the file; another one is opened again.
+            version: Version of the file; another one is opened again.
 
         Raises:
             InputError: It cannot be opened.

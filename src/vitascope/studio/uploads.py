@@ -50,7 +50,7 @@ async def receive(body: AsyncIterator[bytes], folder: Path, *, name: str, size_b
         body: Parts of the file, in order.
         folder: Absolute, without symbolic links.
         name: From ``plain_name``.
-        size_bytes: Of the file, as it was announced.
+        size_bytes: Size of the file, as it was announced.
 
     Returns:
         The file: with ``_2`` and so on behind its name, where that was taken.

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from live_runs import KeepingSink, Live
 
+from left_threads import left_threads
 from vitascope.animation.live.report import summarise_live
 from vitascope.animation.live.session import LiveOptions
 from vitascope.errors import OutputError, PipelineError
@@ -16,15 +17,13 @@ from vitascope.gpu.profiling.pipeline_profile import profiled_stages
 from vitascope.gpu.profiling.profiler import Profiler
 from vitascope.media.live_loop import LiveFigures
 from vitascope.media.sinks.sink import LivePicture, NullSink
+from waiting import eventually
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     yield
-    deadline = time.monotonic() + 15
-    while names := [t.name for t in threading.enumerate() if t.name.startswith("vitascope")]:
-        assert time.monotonic() < deadline, names
-        time.sleep(0.01)
+    eventually(lambda: not left_threads("vitascope"))
 
 
 def test_a_stage_that_hangs_is_given_up_after_the_run_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

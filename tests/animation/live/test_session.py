@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from live_runs import KeepingSink, Live
 
+from left_threads import left_threads
 from vitascope.animation.live.report import summarise_live, verdict
 from vitascope.animation.live.session import LiveOptions
 from vitascope.errors import OutputError, PipelineError
@@ -23,7 +23,7 @@ from vitascope.media.sinks.sink import LivePicture, NullSink
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     yield
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope")]
+    assert not left_threads("vitascope")
 
 
 def test_pictures_go_through_and_are_counted() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from clips import write_clip
+from left_threads import left_threads
 from vitascope.cli.prompt.job_line import JobLine
 from vitascope.config import load_settings
 from vitascope.errors import InputError, VitascopeError
@@ -145,7 +146,7 @@ def test_leaving_stops_everything(tmp_path, long_clip, loaded):
         jobs = [line.start(planned(long_clip, tmp_path / f"{n}.mp4"), loaded) for n in range(3)]
         wait_for_a_frame(jobs[0])
     assert [job.state for job in jobs] == ["stopped"] * 3
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope-jobs")]
+    assert not left_threads("vitascope-jobs")
 
 
 def test_waiting_can_take_too_long(tmp_path, long_clip, loaded):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from watched_runs import BoomError, batches, watched
 
+from left_threads import left_threads
 from vitascope.errors import PipelineError
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
@@ -97,7 +98,7 @@ def test_a_run_that_is_stopped_while_the_first_item_is_alone_ends(held, drain):
     runner.start()
     assert held.has_begun.wait(PATIENCE_SECONDS)
     pipeline.stop(drain=drain)
-    eventually(lambda: not any(thread.name == "vitascope-decode" for thread in threading.enumerate()))
+    eventually(lambda: not left_threads("vitascope-decode"))
     held.may_go.set()
     runner.join(PATIENCE_SECONDS)
     assert items.times == 1

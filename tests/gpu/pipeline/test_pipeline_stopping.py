@@ -83,11 +83,23 @@ def test_stop_wakes_a_stream_that_waits():
         yield 0
         assert release.wait(PATIENCE_SECONDS)
 
+    def stop_once_it_waits(seconds_before: float) -> None:
+        eventually(lambda: pipeline.snapshot().queues[0].get_wait_seconds > seconds_before)
+        pipeline.stop(drain=False)
+        release.set()
+
+    def consume() -> list[int]:
+        items = pipeline.stream()
+        taken = [next(items)]
+        seconds_before = pipeline.snapshot().queues[0].get_wait_seconds
+        stopper = threading.Thread(target=stop_once_it_waits, args=(seconds_before,))
+        stopper.start()
+        taken += items
+        stopper.join(PATIENCE_SECONDS)
+        return taken
+
     pipeline = Pipeline([Source("s", camera())])
-    stopper = threading.Timer(0.02, lambda: (pipeline.stop(drain=False), release.set()))
-    stopper.start()
-    assert watched(lambda: list(pipeline.stream())) == [0]
-    stopper.join(PATIENCE_SECONDS)
+    assert watched(consume) == [0]
 
 
 @pytest.mark.parametrize("leave_after", [1, 2, 30])
@@ -158,7 +170,7 @@ def test_a_stage_that_fails_reaches_the_consumer():
 @pytest.fixture
 def interruptible():
     """For tests that must run in the main thread: a deadlock ends the process with all stacks."""
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(5 * PATIENCE_SECONDS, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
 

@@ -31,14 +31,14 @@ def paces_of(outcome, cores):
 
 def test_right_in_95_of_100_random_pipelines():
     right, errors = 0, []
-    for seed in range(5000, 5200):
+    for seed in range(5000, 5100):
         stages, cores = random_pipeline(np.random.default_rng(seed))
         outcome = simulate(stages, items=ITEMS, cores=cores, seed=seed)
         best = max(paces_of(outcome, cores), key=lambda pace: pace.saving)
-        truth = gains(stages, items=ITEMS, cores=cores, seed=seed)
+        truth = gains(stages, outcome, items=ITEMS, cores=cores, seed=seed)
         right += truth[best.stage] >= max(truth.values()) - 1e-9
         errors.append(abs(best.gain - truth[best.stage]))
-    assert right >= 190
+    assert right >= 95
     # The gain that is promised is near the one that comes.
     assert np.mean(errors) < 0.1
 
@@ -91,7 +91,7 @@ def wait(milliseconds):
 
 
 def run(costs_ms, *, batch=1):
-    """A real pipeline of sleeping stages; its report, and its wall time."""
+    """The report of a real pipeline of sleeping stages. On a busy machine each sleep takes some milliseconds longer."""
     decode, infer, post, encode = costs_ms
     middle = (
         Map("infer", wait(infer), output=FEW)
@@ -100,7 +100,7 @@ def run(costs_ms, *, batch=1):
     )
     return Pipeline(
         [
-            Source("decode", map(wait(decode), range(40)), output=FEW),
+            Source("decode", map(wait(decode), range(16)), output=FEW),
             middle,
             Map("post", wait(post), output=FEW, workers=2),
             Sink("encode", wait(encode)),
@@ -111,12 +111,12 @@ def run(costs_ms, *, batch=1):
 @pytest.mark.parametrize(
     ("costs_ms", "batch", "expected"),
     [
-        ((5, 1, 1, 1), 1, "decode"),
-        ((1, 5, 1, 1), 1, "infer"),
-        ((1, 12, 1, 1), 4, "infer"),
-        ((1, 1, 10, 1), 1, "post"),
-        ((2, 1, 2, 6), 1, "encode"),
-        ((3, 1, 3, 1), 1, "decode"),  # post costs as much, but has two workers
+        ((25, 1, 1, 1), 1, "decode"),
+        ((1, 25, 1, 1), 1, "infer"),
+        ((1, 120, 1, 1), 4, "infer"),
+        ((1, 1, 50, 1), 1, "post"),
+        ((5, 1, 10, 30), 1, "encode"),
+        ((20, 1, 20, 1), 1, "decode"),  # post costs as much, but has two workers
     ],
 )
 def test_real_pipelines(costs_ms, batch, expected):
@@ -126,7 +126,7 @@ def test_real_pipelines(costs_ms, batch, expected):
 
 
 def test_a_starved_queue_points_at_who_starves_it():
-    report = run((8, 1, 1, 1))
+    report = run((25, 1, 1, 1))
     assert report.bottleneck.stage == "decode"
     assert "infer waited" in report.bottleneck.evidence
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 import time
 import types
 
 import pytest
 
+from left_threads import left_threads
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.profiling import nvml as nvml_module
 from vitascope.gpu.profiling.nvml import GpuFigures, NvmlGpu, pcie_bytes_per_second
@@ -18,6 +18,7 @@ from vitascope.gpu.profiling.utilisation import (
     UtilisationSampler,
     summarise_samples,
 )
+from waiting import eventually
 
 
 def fake_pynvml(*, silent=()):
@@ -85,7 +86,7 @@ def driver(monkeypatch):
 
 
 def our_threads():
-    return [thread.name for thread in threading.enumerate() if thread.name == "vitascope-utilisation"]
+    return left_threads("vitascope-utilisation")
 
 
 def test_the_processor_is_measured_without_a_gpu():
@@ -175,7 +176,7 @@ def test_a_thread_that_fails_is_heard(driver, monkeypatch):
 
     monkeypatch.setattr(NvmlGpu, "figures", figures)
     with pytest.raises(RuntimeError, match="lost"), UtilisationSampler(interval_seconds=0.02):
-        time.sleep(0.2)
+        eventually(lambda: our_threads() == [])
     assert our_threads() == []
     assert driver.opened == 0
 
@@ -220,7 +221,8 @@ def test_means_count_by_the_time_between_looks():
 
 def test_only_the_newest_looks_are_kept():
     with UtilisationSampler(interval_seconds=0.02, device="cpu", keep_samples=3) as sampler:
-        time.sleep(0.15)
+        first = sampler.samples()[0]
+        eventually(lambda: sampler.samples()[0].seconds > first.seconds)
     assert len(sampler.samples()) == 3
 
 

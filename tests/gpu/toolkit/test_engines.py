@@ -39,6 +39,16 @@ def kept(request, network, tmp_path_factory):
     return ENGINES[request.param], path
 
 
+@pytest.fixture(scope="module")
+def in_int8(kept, network, tmp_path_factory):
+    """The file of the same network in int8; and what its engine computed and told of itself when it was built."""
+    cls, _ = kept
+    path = tmp_path_factory.mktemp("engines") / "int8.engine"
+    with cls(device="cpu", int8_mode=True) as engine:
+        engine.build_engine_from_pytorch(network, SHAPES, path, calibration={"input": pictures(8)})
+        return path, engine.infer(pictures(4, seed=5)), (engine.precision, engine.name, engine.notes)
+
+
 @pytest.fixture
 def engine(kept):
     cls, path = kept
@@ -126,25 +136,21 @@ def test_the_module_stays_as_it_was(kept, network):
     assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
 
 
-def test_int8_is_calibrated_near_and_smaller(kept, network, tmp_path):
+def test_int8_is_calibrated_near_and_smaller(kept, in_int8, network):
     cls, exact = kept
-    path = tmp_path / "int8.engine"
-    with cls(device="cpu", int8_mode=True) as engine:
-        engine.build_engine_from_pytorch(network, SHAPES, path, calibration={"input": pictures(8)})
-        got, wanted = engine.infer(pictures(4, seed=5)), expected(network, pictures(4, seed=5))
-        assert 0 < np.abs(got - wanted).mean() < 0.03 * np.abs(wanted).mean()
-        assert engine.precision == "int8"
-        assert "int8" in engine.name
+    path, got, (precision, name, notes) = in_int8
+    wanted = expected(network, pictures(4, seed=5))
+    assert 0 < np.abs(got - wanted).mean() < 0.03 * np.abs(wanted).mean()
+    assert precision == "int8"
+    assert "int8" in name
+    assert notes == ()
     if cls is OnnxEngine:
         assert ModelQuantizer.measure_model_size(path) < ModelQuantizer.measure_model_size(exact)
 
 
-def test_what_is_loaded_says_what_it_computes_in_whatever_was_asked_for(kept, network, tmp_path):
-    cls, exact = kept
-    path = tmp_path / "int8.engine"
+def test_what_is_loaded_says_what_it_computes_in_whatever_was_asked_for(kept, in_int8):
+    (cls, exact), (path, *_) = kept, in_int8
     with cls(device="cpu", int8_mode=True) as engine:
-        engine.build_engine_from_pytorch(network, SHAPES, path, calibration={"input": pictures(8)})
-        assert engine.notes == ()
         engine.load_engine(path)
         assert (engine.precision, engine.notes) == ("int8", ())
         engine.load_engine(exact)

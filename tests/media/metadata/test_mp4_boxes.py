@@ -116,18 +116,34 @@ _KINDS = [
     b"uuid",
 ]
 
+_boxish = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 2, 3, 4]),
+        st.sampled_from(_KINDS),
+        st.sampled_from([None] * 9 + [0, 1, 7, 8, -8, 0xFFFFFFFF]),
+        st.just(b"") | st.binary(max_size=90),
+    ),
+    min_size=3,
+    max_size=16,
+).map(lambda described: _boxes_of(described, 0))
+"""Bytes that look like boxes. A box is described by its depth, kind, contents, and what it claims its size to be: None
+for the true one, -8 for that of its contents alone."""
 
-@st.composite
-def _boxish(draw: st.DrawFn, depth: int = 4) -> bytes:
-    """Bytes that look like boxes, with sizes that may lie."""
-    kind = draw(st.sampled_from(_KINDS))
-    inner = b"".join(draw(st.lists(_boxish(depth - 1), max_size=3))) if depth else b""
-    payload = draw(st.binary(max_size=90)) + inner
-    size = draw(st.sampled_from([8 + len(payload), 0, 1, 7, 8, len(payload), 0xFFFFFFFF]))
-    return struct.pack(">I4s", size, kind) + payload
+
+def _boxes_of(described: list[tuple[int, bytes, int | None, bytes]], depth: int) -> bytes:
+    """The boxes at a depth, each around the deeper ones that follow it."""
+    made = b""
+    while described:
+        (_, kind, size, payload), *described = described
+        count = next((n for n, later in enumerate(described) if later[0] <= depth), len(described))
+        payload += _boxes_of(described[:count], depth + 1)
+        described = described[count:]
+        length = 8 + len(payload) if size is None else len(payload) if size < 0 else size
+        made += struct.pack(">I4s", length, kind) + payload
+    return made
 
 
-@given(st.one_of(st.binary(max_size=400), _boxish(), st.lists(_boxish(), max_size=3).map(b"".join)))
+@given(st.one_of(st.binary(max_size=400), _boxish))
 @settings(max_examples=300, deadline=None)
 def test_parsing_loses_no_byte(data: bytes) -> None:
     boxes, rest = parse_boxes(data)
@@ -135,7 +151,7 @@ def test_parsing_loses_no_byte(data: bytes) -> None:
     assert parse_boxes(b"".join(box.to_bytes() for box in boxes))[0] == boxes
 
 
-@given(st.one_of(_boxish(), st.lists(_boxish(), max_size=3).map(b"".join)))
+@given(_boxish)
 @settings(max_examples=200, deadline=None)
 def test_hostile_files_raise_nothing_but_our_errors(
     tmp_path_factory: pytest.TempPathFactory, data: bytes

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from left_threads import left_threads
 from vitascope.errors import InputError, MissingDependencyError
 from vitascope.media.reading.microphone import Microphone, is_microphone, open_microphone
 
@@ -69,7 +69,7 @@ def test_one_that_cannot_be_opened_is_an_error():
 
     with pytest.raises(InputError, match="no microphone"), Microphone(open_one):
         pass
-    assert not any(thread.name == "vitascope-microphone" for thread in threading.enumerate())
+    assert not left_threads("vitascope-microphone")
 
 
 class Stream:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from fractions import Fraction
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from read_films import GOP, STRUCTURES, has_leading_pictures, read_all, write_structure
 
 from clips import write_clip
+from left_threads import left_threads
 from vitascope.errors import CorruptInputError, InputError, UsageError
 from vitascope.gpu.pipeline.queues import BoundedQueue, QueueLimits
 from vitascope.media.reading import sessions as _parallel_source
@@ -33,7 +33,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> object:
     yield
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("decode-")] == []
+    assert left_threads("decode-") == []
 
 
 def test_the_films_are_open_and_closed_as_their_names_say(films: dict[str, Path]) -> None:

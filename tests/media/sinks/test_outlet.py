@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 from live_pictures import MADE, make_picture
 from scripted_sink import ScriptedSink
 
+from left_threads import left_threads
 from vitascope.errors import OutputError
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import NullSink
@@ -18,7 +18,7 @@ from waiting import eventually
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     yield
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vitascope-sink")]
+    assert not left_threads("vitascope-sink")
 
 
 def test_waiting_until_it_is_open() -> None:

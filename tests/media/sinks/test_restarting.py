@@ -12,6 +12,7 @@ import pytest
 from live_pictures import MADE, make_picture
 from scripted_sink import ScriptedSink
 
+from left_threads import left_threads
 from vitascope.errors import OutputError
 from vitascope.media.sinks.file import FileSink
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets
@@ -22,8 +23,7 @@ from waiting import eventually
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     yield
-    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("vitascope-sink")]
-    assert not names
+    assert not left_threads("vitascope-sink")
 
 
 @pytest.mark.parametrize("threaded", [True, False])
@@ -85,7 +85,7 @@ def test_a_sink_that_still_hangs_is_not_opened_a_second_time(monkeypatch: pytest
     assert sink.opened == 1
     sink.hangs_in = sink.fails_in = ""
     sink.may_go_on.set()
-    eventually(lambda: not any(t.name == "vitascope-sink-scripted" for t in threading.enumerate()))
+    eventually(lambda: not left_threads("vitascope-sink-scripted"))
     assert outlet.restart()
     outlet.wait_open()
     outlet.close()
@@ -119,7 +119,9 @@ def test_what_is_no_exception_is_a_failure_too(where: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["open", "send", "close"])
-def test_several_that_hang_are_left_behind_in_the_time_of_one(where: str) -> None:
+def test_several_that_hang_are_left_behind_in_the_time_of_one(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hanging = [ScriptedSink(), ScriptedSink(), ScriptedSink()]
     steady = ScriptedSink()
     for sink in hanging:
@@ -127,13 +129,20 @@ def test_several_that_hang_are_left_behind_in_the_time_of_one(where: str) -> Non
     outlets = [SinkOutlet(sink, MADE) for sink in (*hanging, steady)]
     for outlet in outlets if where == "open" else ():
         outlet.wait_open = lambda: None  # type: ignore[method-assign]  # its ten seconds are another test's
-    began = time.monotonic()
+    finish, moments = SinkOutlet._is_finished_by, []
+
+    def noted(outlet: SinkOutlet, until: float, *, allowed_seconds: float) -> bool:
+        moments.append(until)
+        return finish(outlet, until, allowed_seconds=allowed_seconds)
+
+    monkeypatch.setattr(SinkOutlet, "_is_finished_by", noted)
     with started_outlets(outlets, timeout_seconds=0.3):
         for outlet in outlets:
             outlet.offer(make_picture(3))
         if where != "close":
             assert all(sink.is_hanging.wait(15) for sink in hanging)
-    assert time.monotonic() - began < 3
+        moments.clear()  # those of the opening
+    assert len(moments) == 4 and len(set(moments)) == 1, "one moment for all, and no more after it"
     assert steady.taken == [3]
     assert [outlet.report().state for outlet in outlets] == ["failed"] * 3 + ["closed"]
     for outlet in outlets[:3]:
@@ -141,7 +150,7 @@ def test_several_that_hang_are_left_behind_in_the_time_of_one(where: str) -> Non
     for sink in hanging:
         sink.may_go_on.set()
     eventually(lambda: all(sink.closed == 1 for sink in hanging))
-    eventually(lambda: not any(t.name == "vitascope-sink-scripted" for t in threading.enumerate()))
+    eventually(lambda: not left_threads("vitascope-sink-scripted"))
     assert outlets[0].report().state == "failed", "what came too late does not count"
 
 

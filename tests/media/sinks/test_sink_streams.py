@@ -16,18 +16,12 @@ import numpy as np
 import pytest
 from live_pictures import MADE, make_picture
 
+from free_ports import free_port
 from vitascope.errors import OutputError
 from vitascope.media.sinks.file import FileSink
 from vitascope.media.sinks.sink import SinkFormat
 from vitascope.media.sinks.streams import MjpegSink, UdpSink
 from waiting import PATIENCE_SECONDS
-
-
-def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def mean_rgb(frame: av.VideoFrame) -> list[float]:

@@ -280,8 +280,8 @@ def open_voice(
         name: ``mic``, ``mic:DEVICE``, or a file.
         frame_rate: Pictures a second.
         seed: As for ``Voice``.
-        start_seconds: Of a file, leave out what comes before.
-        end_seconds: Of a file, leave out what comes from here on.
+        start_seconds: Leave out what comes before in a file.
+        end_seconds: Leave out what comes from here on in a file.
         on_message: Called with one line when a microphone goes and when it is back.
 
     Raises:

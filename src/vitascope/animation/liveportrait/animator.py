@@ -34,8 +34,8 @@ class Paste:
     Args:
         portrait: uint8 [H, W, 3].
         to_crop: The affine map from the portrait to the square, float32 [2, 3].
-        side: Of the square, pixels.
-        device: Of the pictures that come.
+        side: Side of the square, pixels.
+        device: Device of the pictures that come.
     """
 
     def __init__(self, portrait: RgbPicture, to_crop: FloatArray, *, side: int, device: torch.device) -> None:

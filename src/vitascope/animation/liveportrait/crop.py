@@ -29,7 +29,7 @@ def portrait_crop(face: TrackedFace, side: int) -> FloatArray:
 
     Args:
         face: As tracked in the portrait.
-        side: Of the crop, pixels.
+        side: Side of the crop, pixels.
 
     Returns:
         float32 [2, 3], for ``cv2.warpAffine``: pixel centres at whole numbers.

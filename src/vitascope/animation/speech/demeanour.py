@@ -60,7 +60,7 @@ class Demeanour:
     """Moves head, lids, gaze and brows along with a voice. State of one stream.
 
     Args:
-        seed: Of the moments that nothing of the voice decides.
+        seed: Seed of the moments that nothing of the voice decides.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -85,9 +85,9 @@ class Demeanour:
         Args:
             weights: float32 [52], of the mouth; taken over.
             seconds: The moment; grows from call to call.
-            loudness_db: Of the voice, relative to its usual level.
+            loudness_db: Loudness of the voice, relative to its usual level.
             is_spoken: Somebody speaks.
-            pitch_hz: Of the voice; 0 where it has none.
+            pitch_hz: Pitch of the voice; 0 where it has none.
         """
         passed = 0.0 if self._last is None else seconds - self._last
         self._last = seconds

@@ -31,7 +31,7 @@ class Voice:
 
     Args:
         frame_rate: Moments that will be asked for, a second.
-        seed: Of blinks, glances and posture.
+        seed: Seed of blinks, glances and posture.
         level_db: The voice's usual level, dB of full scale, as far as it is known; see ``level_of``.
         shapes: float32 [rows, 7]: mouth shapes that are known, from a transcript; else they are heard.
     """

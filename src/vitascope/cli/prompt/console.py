@@ -98,7 +98,7 @@ class CommandConsole:
     Args:
         jobs: Where jobs go.
         page: Where answers go.
-        profile: Of the settings to begin with.
+        profile: Profile of the settings to begin with.
         files: Settings files.
         assignments: ``key=value``.
         hardware: Tells what the machine can do.

@@ -175,9 +175,9 @@ class MatteCache:
 
     Args:
         entries: Where everything lies.
-        key: Of the stretch, see ``stretch_key``.
+        key: The stretch's key, see ``stretch_key``.
         end_seconds: Where this run ends; None is the video's end.
-        capacity_bytes: Of ``entries``.
+        capacity_bytes: Most bytes of ``entries``.
         keeps_memory: True when a run can only go on exactly from the network's memory.
     """
 

@@ -185,7 +185,7 @@ def cache_contents(folder: Path | None = None) -> CacheContents:
     """What is kept now; all zero where nothing ever was.
 
     Args:
-        folder: Of a ``CacheManager``; that of mattes when omitted.
+        folder: Folder of a ``CacheManager``; that of mattes when omitted.
     """
     folder = folder or cache_folder()
     if not folder.is_dir():
@@ -220,7 +220,7 @@ def open_or_defer(
     A network that would have to be fetched is fetched now: without its file nobody knows whether mattes are its.
 
     Args:
-        settings: Of the run.
+        settings: The run's settings.
         store: Where networks lie; None for a run that does not use the cache all the same.
         open_network: Opens it.
     """
@@ -256,7 +256,7 @@ def open_matte_cache(
 
     Args:
         video: The video.
-        settings: Of the run.
+        settings: The run's settings.
         network: That would matte it.
         store: Where networks lie.
         vr: How two eyes share the frame, and what their pictures are.

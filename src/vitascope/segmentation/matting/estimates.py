@@ -78,7 +78,7 @@ def small_alpha(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> A
     """Alpha float32 [E, h, w], 0..1, at the estimate's size, on its device.
 
     Args:
-        estimate: Of one frame.
+        estimate: Estimate of one frame.
         images: [E, ...] what the network saw of it.
         wanted: How that was prepared.
     """
@@ -95,7 +95,7 @@ def small_grey(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> An
     """The mean of R, G and B that the network saw, float32 [E, h, w], 0..1, at the estimate's size.
 
     Args:
-        estimate: Of one frame.
+        estimate: Estimate of one frame.
         images: [E, ...] what the network saw of it.
         wanted: How that was prepared.
     """
@@ -111,7 +111,7 @@ def as_coefficients(estimate: MatteEstimate, images: Any, wanted: NetworkInput) 
     """The estimate as guided-filter coefficients, which stand by themselves: no picture is needed to refine them.
 
     Args:
-        estimate: Of one frame.
+        estimate: Estimate of one frame.
         images: [E, ...] what the network saw of it, NumPy or CuPy.
         wanted: How that was prepared.
 

@@ -40,7 +40,7 @@ def open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device
     Args:
         path: The official ONNX file, verified.
         name: What reports call it.
-        settings: Of the run.
+        settings: The run's settings.
         device: A GPU.
 
     Raises:
@@ -89,7 +89,7 @@ def open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, dev
     Args:
         path: The file.
         kind: What it puts out.
-        settings: Of the run.
+        settings: The run's settings.
         device: A GPU.
 
     Raises:
@@ -128,7 +128,7 @@ def on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> Op
 
     Args:
         network: Any.
-        settings: Of the run.
+        settings: The run's settings.
         why: One line for the report.
 
     Raises:

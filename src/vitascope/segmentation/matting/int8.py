@@ -75,7 +75,7 @@ class Recorder:
 
     Args:
         network: Serialised.
-        threads: Of ONNX Runtime; 0 uses every core.
+        threads: Threads of ONNX Runtime; 0 uses every core.
     """
 
     def __init__(self, network: bytes, *, threads: int = 0) -> None:
@@ -139,7 +139,7 @@ def int8_choice(
     Args:
         loaded: Settings of the run, and where they came from.
         video: The video.
-        network: Of the run.
+        network: The run's network.
         device: That computes.
         store: Where networks lie.
 
@@ -169,7 +169,7 @@ def int8_network(
 
     Args:
         loaded: Settings of the run.
-        network: Of the run, in FP32.
+        network: The run's network, in FP32.
         choice: With a decoder.
         store: Where networks lie.
     """

@@ -128,7 +128,7 @@ def _better_settled(
 
     Args:
         settled: float32 [E, h, w], 0..1: the first frame's alpha of the one.
-        ahead: Of the other, of another size.
+        ahead: Alpha of the other, of another size.
 
     Returns:
         float32 [E, rows, columns], 1 there, a cell's margin included, and 0 elsewhere: cells of the picture, 32 along

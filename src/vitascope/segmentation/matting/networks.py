@@ -84,7 +84,7 @@ def open_network(
     ``auto`` is ``rvm``, or ``selfie`` when that can't be had; every other name is that network or an error.
 
     Args:
-        settings: Of the run.
+        settings: The run's settings.
         store: Where networks lie.
         device: On a GPU the network takes and gives CuPy arrays.
         progress: Called with the progress of a download.

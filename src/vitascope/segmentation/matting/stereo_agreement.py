@@ -84,7 +84,7 @@ class StereoAgreement:
         """What both eyes say together, in the form of ``estimate``, without the foreground's planes.
 
         Args:
-            estimate: Of one frame: the pictures of the first eye, then as many of the second.
+            estimate: Estimate of one frame: the pictures of the first eye, then as many of the second.
             images: [2 * count, ...] what the network saw of it.
         """
         arrays = array_module(on_gpu=is_on_gpu(images))
@@ -208,7 +208,7 @@ def _near_people(alpha: npt.NDArray[np.float32], coarse: _Geometry) -> _Box:
 
     Args:
         alpha: float32 [2, h, w], 0..1, at the fine size; somebody is there.
-        coarse: Of the coarse pictures.
+        coarse: Geometry of the coarse pictures.
     """
     seen = (alpha.max(axis=0) > _NOBODY).astype(np.uint8)
     x, y, width, height = cv2.boundingRect(seen)

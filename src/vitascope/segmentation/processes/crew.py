@@ -114,7 +114,7 @@ class ProcessCrew:
             outputs: What to write, and where; checked.
             preview: Where to write a contact sheet.
             on_start: Called once everything is open.
-            notes: Of what went before.
+            notes: Notes on what went before.
             began: ``perf_counter`` at the start.
             resume: Go on with the stretches that an earlier run left.
         """

@@ -132,10 +132,10 @@ class FilmJoiner:
             outputs: What to write, and where; checked.
             preview: Where to write a contact sheet.
             on_start: Called once everything is open, from this thread.
-            notes: Of what went before.
+            notes: Notes on what went before.
             began: ``perf_counter`` at the start.
             resume: Go on with the stretches that an earlier run left.
-            rank: Of several videos that with the smallest comes first.
+            rank: Place among several videos; the smallest comes first.
         """
         settings = self._settings
         with ExitStack() as stack:
@@ -401,7 +401,7 @@ def seen_seconds(
     A warm-up that is short of frames goes back further, so twice its length counts.
 
     Args:
-        reader: Of the video.
+        reader: The video's reader.
         film: The video.
         stretch: Which part of it.
         with_warm_up: False where nothing that is asked about is remembered from frame to frame.

@@ -54,7 +54,7 @@ class SharedFilm:
         kept: Stretches of earlier runs, for this one and later ones; None keeps none.
         max_corrupt_frames: Damaged pictures that are tolerated, in all stretches together.
         tolerant: Damage ends the video where it lies, instead of the run at once.
-        rank: Of several videos that with the smallest comes first.
+        rank: Place among several videos; the smallest comes first.
         gpu_bytes: Memory without which a GPU need not begin a stretch.
     """
 

@@ -144,7 +144,7 @@ class Hands:
         """Who does not work on a video because its GPU is too small, one line each.
 
         Args:
-            name: Of the video.
+            name: Name of the video.
             gpu_bytes: Memory without which a GPU need not begin it.
         """
         with self._changed:

@@ -31,7 +31,7 @@ def join_pipeline_reports(
     means of the parts', weighted by their counts: good enough to compare stages, no longer exact.
 
     Args:
-        reports: Of every stretch so far; those of stretches at work included.
+        reports: Reports of every stretch so far; those of stretches at work included.
         processes: How many work at a time.
         frame_count: Frames that were encoded; warm-ups are in no count but those of stages.
         wall_seconds: Since the run began.

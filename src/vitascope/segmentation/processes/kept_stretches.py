@@ -28,7 +28,7 @@ class KeptStretches:
     """The folder of finished stretches.
 
     Args:
-        most_bytes: Of all of them together; one that is larger is not kept.
+        most_bytes: Most bytes of all of them together; one that is larger is not kept.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -39,7 +39,7 @@ class KeptStretches:
         """The folder as settings ask for it: where matte caching is on, or hints are given.
 
         Args:
-            settings: Of the run.
+            settings: The run's settings.
             wanted: Whether it is kept whatever they say.
         """
         if wanted is None:

@@ -56,7 +56,7 @@ class StretchFrames:
     Frames are numbered as in the whole video, as far as its average rate tells. Damage ends them.
 
     Args:
-        reader: Of the video.
+        reader: The video's reader.
         film: The video.
         stretch: Which part of it.
     """

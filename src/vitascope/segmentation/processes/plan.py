@@ -103,9 +103,9 @@ def plan_node(
     ``gpu.device_ids`` says how many share the first, second ... of its GPUs, as far as it has so many.
 
     Args:
-        loaded: Of the run.
-        cores: Of the machine.
-        gpus: Of the machine; each that works there sees its own alone.
+        loaded: The run's settings.
+        cores: Cores of the machine.
+        gpus: GPUs of the machine; each that works there sees its own alone.
         gpu_bytes: Memory of each GPU that a run may use, if it were alone there; None where that is not known.
     """
     settings = loaded.settings
@@ -166,7 +166,7 @@ def warm_up_frames(settings: Settings, *, recurrent: bool) -> int:
     """Frames that a network and a smoother must have seen before a stretch, so that its first is as if all had been.
 
     Args:
-        settings: Of the run.
+        settings: The run's settings.
         recurrent: The network remembers.
     """
     if settings.processing.overlap_frames is not None:

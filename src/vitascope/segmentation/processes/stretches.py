@@ -85,7 +85,7 @@ def stretch_count(
     taken for four; the minimum is flat.
 
     Args:
-        frame_count: Of the video.
+        frame_count: Frames of the video.
         warm_up_frames: Frames that a stretch decodes before its own.
         opening_frames: Frames in whose time decoder and encoders are opened.
         most_frames: What a stretch shall have at most; one that is shorter than its warm-up has as many as that.

@@ -244,8 +244,8 @@ class Reprojector:
     """Paints frames in another projection, eye by eye, on the CPU. Its maps are made once; threads may share it.
 
     Args:
-        info: Of the frames that come.
-        made: Of those that go.
+        info: Facts of the frames that come.
+        made: Facts of those that go.
         source: What the frames are.
         target: What to make.
     """

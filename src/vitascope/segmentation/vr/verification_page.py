@@ -43,7 +43,7 @@ class UnpackedFrames:
         """Look at the next frame.
 
         Args:
-            frame: Of 2E x E luma samples, in the host's memory.
+            frame: A frame of 2E x E luma samples, in the host's memory.
             tiles: float32 [2, h, w], 0..1: what ``unpack_discs`` found in it.
         """
         index, self._count = self._count, self._count + 1

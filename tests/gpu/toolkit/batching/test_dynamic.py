@@ -21,6 +21,7 @@ from vitascope.errors import (
     RequestRejectedError,
 )
 from vitascope.gpu import AdaptiveBatchSizer, BatchConfig, DynamicBatcher, InferenceRequest
+from waiting import eventually
 
 
 def double(batch):
@@ -342,6 +343,13 @@ def test_a_batcher_that_does_not_run_says_so():
         batcher.submit(request(0))
 
 
+def when(condition, act):
+    """A thread that acts once a condition is true."""
+    thread = threading.Thread(target=lambda: (eventually(condition), act()))
+    thread.start()
+    return thread
+
+
 def test_stopping_computes_what_waits_or_gives_it_up():
     for drain in (True, False):
         gate = Gate()
@@ -349,8 +357,11 @@ def test_stopping_computes_what_waits_or_gives_it_up():
         first = batcher.submit_async(request(0))
         assert gate.entered.wait(10)
         rest = [batcher.submit_async(request(n)) for n in (1, 2)]
-        threading.Timer(0.05, gate.go.set).start()
+        going = when(
+            lambda rest=rest, drain=drain: drain or all(future.done() for future in rest), gate.go.set
+        )
         batcher.stop(drain=drain)
+        going.join()
         assert first.result().request_id == 0
         if drain:
             assert [future.result().batch_size for future in rest] == [2, 2]
@@ -368,8 +379,9 @@ def test_a_client_that_waits_for_room_is_released_by_the_stop():
     with ThreadPoolExecutor(1) as clients:
         held = clients.submit(batcher.submit, request(2))
         time.sleep(0.02)
-        threading.Timer(0.05, gate.go.set).start()
+        going = when(held.done, gate.go.set)
         batcher.stop(drain=False)
+        going.join()
         assert isinstance(held.exception(10), BatcherStoppedError)
 
 
