@@ -32,6 +32,10 @@ _SUBFRAMES = 3
 """Moments of an exposure of half a frame's time: motion blur."""
 _HAIR_SCALE = 4
 _NOISE = 0.012
+_BROAD = 0.5
+"""The share of a figure's width from which its lowest row was an edge of the picture, and no foot."""
+_UNSURE = 0.02
+"""The lowest share of who was cut off by a picture's edge, where their cut is half transparent: it stays outside."""
 _SEEN = 0.02
 """The share of a person's area from which they have entered."""
 
@@ -105,6 +109,10 @@ def cut_figure(
         figure = person.astype(np.float32) / 255
         figure[..., :3] *= figure[..., 3:]
         figures.append(figure)
+    shown = np.max([figure[..., 3] for figure in figures], axis=0) > 0.5
+    lowest = np.flatnonzero(shown.any(axis=1))[-1]
+    if shown[lowest].sum() > _BROAD * shown.any(axis=0).sum():
+        figures = [figure[: lowest + 1] for figure in figures]
     return figures, beside.astype(np.float32) / 255
 
 
@@ -324,7 +332,8 @@ def _place(
     scale = walk.height * height / person.shape[0]
     left = walk.x(time) * width - scale * person.shape[1] / 2 - shift[0]
     if person[-1, :, 3].max() > 0.5:
-        return scale, left, max(walk.foot, 1.0) * height - scale * person.shape[0] + abs(shift[1])
+        inside = scale * person.shape[0] * (1 - _UNSURE)
+        return scale, left, max(walk.foot, 1.0) * height - inside + abs(shift[1])
     return scale, left, walk.foot * height - scale * person.shape[0] - shift[1]
 
 

@@ -91,6 +91,20 @@ def test_hard_moments_are_where_the_truth_says(monkeypatch):
     assert areas[again - 1] < 0.97 * areas[0] < areas[again]
 
 
+def test_who_is_cut_off_by_the_lower_edge_stands_on_it_in_every_frame(monkeypatch):
+    """Their lowest rows are half transparent in the cut: as a truth they would be a rim of the first frames alone."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from truth import make_film
+
+    bust = np.zeros((200, 120, 4), np.float32)
+    bust[40:, 30:90] = 0.5, 0.4, 0.3, 1
+    bust[-3:] *= 0.55
+    film = make_film("one", [[bust]], [], seed=0, size=(108, 192), frames=6, on=(0, 255, 0))
+    wide = film.alpha[:, -20] > 0.99
+    assert wide.any(axis=1).all()
+    assert all(alpha[-20:, inside].min() > 0.98 for alpha, inside in zip(film.alpha, wide, strict=True))
+
+
 def test_a_moment_is_told_against_the_median_of_its_shot(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     from measure import _against_median

@@ -80,6 +80,25 @@ def test_what_stays_behind_when_the_person_moves_on_is_not_held():
     assert found is None
 
 
+def test_of_two_things_that_touch_the_one_that_stays_behind_is_not_held():
+    def frame(n):
+        rgb, alpha, thing = scene(n)
+        other = box(96, 46, 24, 24) * (1 - alpha[0]) * (1 - thing)
+        own = np.roll(TEXTURE, 33, axis=1)[other > 0, :1]
+        rgb[0].transpose(1, 2, 0)[other > 0] = np.clip(np.float32(BLUE) * (0.7 + own), 0, 1)
+        return rgb, alpha, thing, other
+
+    things = HeldThings(blue, every=4)
+    for n in range(13):
+        rgb, alpha, thing, other = frame(n)
+        found = things.added(rgb, alpha, None, starts_shot=n == 0)
+        if n == 0:  # nobody has moved
+            assert overlap(found, other) > 0.9
+        if n >= 4:
+            assert overlap(found, thing) > 0.8
+            assert overlap(found, other) < 0.2
+
+
 def test_a_thing_far_from_everybody_or_of_somebody_left_out_is_not_held():
     assert followed(1, thing_moves=False, person_left=0)[0] is None
     assert followed(1, share=np.zeros((1, *SIZE), np.float32))[0] is None

@@ -1,8 +1,9 @@
 """What kept people hold: things that stand out, touch somebody who is kept, and move as they do.
 
 Every few frames a network says what stands out of somebody's surroundings. Parts of that which nobody's matte holds are
-things; one that touches a kept person is theirs unless it stays with the background while the person moves. Between two
-looks, things are carried by the film's motion.
+things; one that touches a kept person is theirs unless it stays with the background while the person moves. Where such
+a part is two things, of which one stays and one goes along, they are told apart. Between two looks, things are carried
+by the film's motion.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ _SURE = 0.7
 """A thing moved in one way if it changed less, by this factor, than if it had moved in the other."""
 _STAYED = 0.1
 """Share of a thing that was seen to stay behind, from which all of it is no held thing until that is forgotten."""
+_PIECE = 0.15
+"""Share of a part that stands out from which some of it is another thing, if it moved otherwise than the rest."""
 _NOISE = 1.0
 """Codes by which pictures change by themselves."""
 _MOST_HOLE = 0.25
@@ -179,14 +182,15 @@ class _Eye:
         """Let go, without another look, what turns out to stay with the background."""
         side, nobody = min(alpha.shape), alpha < _SOLID
         held = self.held > _SOLID
-        for inside in _parts(held & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
-            movement = self._movement(inside, _reached(inside) & kept, nobody & ~held, side)
-            if movement == "with them":
-                self._proven[inside] = 1
-            elif movement == "with the background":
-                whole = _reached(inside)
-                self.held = np.where(whole, np.float32(0), self.held)
-                self._stays = np.maximum(self._stays, inside.astype(np.float32))
+        for part in _parts(held & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
+            touching = _reached(part) & kept
+            for inside, movement in self._things(part, touching, nobody & ~held, side):
+                if movement == "with them":
+                    self._proven[inside] = 1
+                elif movement == "with the background":
+                    gone = _reached(inside) & ~(part & ~inside)
+                    self.held = np.where(gone, np.float32(0), self.held)
+                    self._stays = np.maximum(self._stays, inside.astype(np.float32))
 
     def look(self, picture: Picture, alpha: FloatMap, kept: Mask, find: FindSalient) -> None:
         """See what is held, and remember it.
@@ -205,27 +209,28 @@ class _Eye:
         salient = _around(picture, kept, find)
         stands_out = salient > np.where(before, np.float32(_STOOD_OUT), np.float32(_STANDS_OUT))
         held, stays, proven = (np.zeros(alpha.shape, bool) for _ in range(3))
-        for inside in _parts(stands_out & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
-            area = inside.sum()
-            near = _reached(inside)
+        for part in _parts(stands_out & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
+            area = part.sum()
+            near = _reached(part)
             touching, others = near & kept, near & ~nobody & ~kept
-            was_held = before[inside].mean() > 0.5
             if area > _MOST_AREA * kept.sum():
                 continue
-            if not was_held and (touching.sum() < _LEAST_TOUCH * area or others.sum() > touching.sum()):
+            if before[part].mean() <= 0.5 and (
+                touching.sum() < _LEAST_TOUCH * area or others.sum() > touching.sum()
+            ):
                 continue
-            movement = self._movement(inside, touching, nobody & ~stands_out, side)
-            is_proven = was_held and self._proven[inside].mean() > 0.5
-            stayed = self._stays[inside].mean() > _STAYED
-            if movement == "with the background" or (stayed and not is_proven):
-                stays |= inside
-                continue
-            if movement == "unclear" and not is_proven:
-                continue
-            own = _filled(inside, _MOST_HOLE)
-            own |= _grown(own, _RIM * side) & kept
-            held |= own
-            proven[own] = is_proven or movement == "with them"
+            for inside, movement in self._things(part, touching, nobody & ~stands_out, side):
+                is_proven = before[inside].mean() > 0.5 and self._proven[inside].mean() > 0.5
+                stayed = self._stays[inside].mean() > _STAYED
+                if movement == "with the background" or (stayed and not is_proven):
+                    stays |= inside
+                    continue
+                if movement == "unclear" and not is_proven:
+                    continue
+                own = _filled(inside, _MOST_HOLE) & ~(part & ~inside)
+                own |= _grown(own, _RIM * side) & kept
+                held |= own
+                proven[own] = is_proven or movement == "with them"
         gone = _reached(held | stays)
         missed = np.zeros_like(self._missed)
         for thing in _parts(before & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
@@ -243,33 +248,72 @@ class _Eye:
         )
         self._looked_at, self._origin = self._grey, self._grid
 
-    def _movement(self, inside: Mask, touching: Mask, background: Mask, side: int) -> Movement:
-        """How a thing moved since the last look, if who touches it moved otherwise than the background."""
-        ring = _reached(inside, times=4) & background
+    def _things(self, part: Mask, touching: Mask, background: Mask, side: int) -> list[tuple[Mask, Movement]]:
+        """What a part is, and how that moved: one thing, or one that goes along and one that stays behind."""
+        shifts = self._shifts(part, touching, background, side)
+        staying, going = self._stays > _SOLID, self._proven > _SOLID
+        movement: Movement = "none"
+        if shifts is not None:
+            whole = _grown(part, _RIM * side)
+            with_person, with_background = (self._change(shift) for shift in shifts)
+            least, most = sorted(float(one[whole].mean()) + _NOISE for one in (with_person, with_background))
+            if least > _SURE * most:
+                movement = "unclear"
+            elif with_person[whole].mean() < with_background[whole].mean():
+                movement = "with them"
+            else:
+                movement = "with the background"
+            along, behind = (
+                _mean_within(one, part, _STIFF * side) + _NOISE for one in (with_person, with_background)
+            )
+            # What shows nothing now is what it was known as.
+            goes, stays = along < _SURE * behind, behind < _SURE * along
+            staying, going = (staying & ~goes) | stays, (going & ~stays) | goes
+        behind_part, along_part = (
+            cv2.morphologyEx((one & part).astype(np.uint8), cv2.MORPH_OPEN, _disc(_RIM * side))
+            for one in (staying & ~going, going & ~staying)
+        )
+        if min(behind_part.sum(), along_part.sum()) < _PIECE * part.sum():
+            return [(part, movement)]
+        to_along, to_behind = (
+            cv2.distanceTransform(1 - one, cv2.DIST_L2, 3) for one in (along_part, behind_part)
+        )
+        own = part & (to_along <= to_behind)
+        return [(own, "none" if shifts is None else "with them"), (part & ~own, "with the background")]
+
+    def _shifts(
+        self, part: Mask, touching: Mask, background: Mask, side: int
+    ) -> tuple[FloatMap, FloatMap] | None:
+        """How far, x and y, who touches a part and what is behind it moved since the last look; None if alike."""
+        ring = _reached(part, times=4) & background
         if self._looked_at is None or not touching.any() or not ring.any():
-            return "none"
+            return None
         moved = self._grid - self._origin
         person, behind = (np.median(moved[cells], axis=0) for cells in (touching, ring))
         if float(np.hypot(*(person - behind))) < _MOVES * side:
-            return "none"
-        whole = _grown(inside, _RIM * side)
-        with_person, with_background = (self._change(whole, shift) for shift in (person, behind))
-        if min(with_person, with_background) > _SURE * max(with_person, with_background):
-            return "unclear"
-        return "with them" if with_person < with_background else "with the background"
+            return None
+        return person, behind
 
-    def _change(self, cells: Mask, shift: npt.NDArray[Any]) -> float:
-        """How much some pixels changed since the last look, in codes, if they moved by a shift (x, y)."""
+    def _change(self, shift: FloatMap) -> FloatMap:
+        """How much each pixel changed since the last look, in codes, if it moved by a shift (x, y)."""
         assert self._looked_at is not None
         moved = np.array([[1, 0, -shift[0]], [0, 1, -shift[1]]], np.float64)
         before: Any = cv2.warpAffine(
             self._looked_at,
             moved,
-            cells.shape[::-1],
+            self._looked_at.shape[::-1],
             flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
             borderMode=cv2.BORDER_REPLICATE,
         )
-        return float(cv2.absdiff(before, self._grey)[cells].mean()) + _NOISE
+        return np.asarray(cv2.absdiff(before, self._grey), np.float32)
+
+
+def _mean_within(values: FloatMap, mask: Mask, sigma: float) -> FloatMap:
+    """The mean around each pixel, of the pixels of a mask."""
+    inside = mask.astype(np.float32)
+    total: Any = cv2.GaussianBlur(values * inside, (0, 0), sigma)
+    count: Any = cv2.GaussianBlur(inside, (0, 0), sigma)
+    return np.asarray(total / np.maximum(count, 1e-3), np.float32)
 
 
 def _around(picture: Picture, kept: Mask, find: FindSalient) -> FloatMap:

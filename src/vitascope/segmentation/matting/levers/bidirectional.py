@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from vitascope.frames import Frame
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
-from vitascope.segmentation.matting.batch import Batch, resized
+from vitascope.segmentation.matting.batch import Batch, array_module, resized
 from vitascope.segmentation.matting.estimates import as_coefficients, bounded, enlarged, small_grey
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
@@ -26,13 +27,18 @@ _FRAMES_OF_A_CALL = 8
 kept of it."""
 _CELLS = 24
 """Along the longest side: places at which answers are weighed. This and what follows was chosen on clips of
-``benchmarks/matte_quality`` with the seeds 2, 3, 20 to 22, 50 and 51."""
-_TRUST = 4
+``benchmarks/matte_quality`` with the seeds 2, 3, 20 to 22, 50 and 51, trust and decision on 60, 70 to 72 and 75."""
+_TRUST = 3
 """The power of sureness that is its weight."""
 _LEAST_WEIGHT = 0.002
 """Where neither is sure, both count the same."""
 _FAVOUR = 10
 """How much more an answer counts where it sees somebody: people are lost in one direction more often than invented."""
+_YOUNG: Final = (0.25, 0.5, 0.75)
+"""How much it counts in a shot's first frames that the way there sees nobody, where else it is 1: what it remembers
+then is of smaller pictures. Who leaves is seen in them as ever."""
+_DECISION = 2
+"""The power of a weight that is its share: of somebody whom one direction alone sees, a tenth less would be a veil."""
 _AGREES = 0.1
 """Difference of a cell's mean alpha from which the finer answer counts for little."""
 _FINER = 2.0
@@ -71,6 +77,8 @@ class Bidirectional:
         )
         self._most = max(_FRAMES_OF_A_CALL, stream.look_ahead_frames)
         self._forward = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement, is_main=True)
+        self._age = 0
+        """Frames that the way there has seen of the shot."""
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames: alpha's coefficients at the size of the edges' pictures."""
@@ -78,7 +86,10 @@ class Bidirectional:
         first = 0
         while first < len(batch):
             end = next_part(batch.starts_shot, first, len(batch) - first)
+            if batch.starts_shot[first]:
+                self._age = 0
             estimates += self._of_shot(batch.take(range(first, end)), is_last=end == len(batch))
+            self._age += end - first
             first = end
         return estimates
 
@@ -106,7 +117,11 @@ class Bidirectional:
         return [
             estimate
             for at in range(0, len(batch), _FRAMES_OF_A_CALL)
-            for estimate in _together([one[at : at + _FRAMES_OF_A_CALL] for one in seen], self._wanted.size)
+            for estimate in _together(
+                [one[at : at + _FRAMES_OF_A_CALL] for one in seen],
+                self._wanted.size,
+                young=_YOUNG[self._age + at :],
+            )
         ]
 
     def _seen_back(
@@ -147,14 +162,28 @@ _Known = tuple[Any, ...]
 and what alpha's mean is."""
 
 
-def _together(answers: Sequence[Sequence[_Known]], size: tuple[int, int]) -> Iterator[MatteEstimate]:
-    """The answers about each frame as one: there, back, and for edges, if there is one."""
+def _together(
+    answers: Sequence[Sequence[_Known]], size: tuple[int, int], *, young: Sequence[float]
+) -> Iterator[MatteEstimate]:
+    """The answers about each frame as one: there, back, and for edges, if there is one.
+
+    Args:
+        answers: Of each side, about the same frames.
+        size: Of the result, (height, width).
+        young: What it counts that the way there sees nobody, in the first frames; 1 in those beyond.
+    """
     gains, offsets, sures, means = (
         [np.concatenate([one[part] for one in side]) for side in answers] for part in range(4)
     )
+    eyes = len(answers[0][0][0])
+    nobody: list[Any] = [1.0, 1.0]
+    if young:
+        counts = np.ones((len(means[0]), 1, 1, 1), np.float32)
+        counts[: len(young) * eyes, 0, 0, 0] = np.repeat(young, eyes)[: len(counts)]
+        nobody[0] = array_module(on_gpu=is_on_gpu(means[0])).asarray(counts)
     weights = [
-        (sure**_TRUST + _LEAST_WEIGHT) * (1 + _FAVOUR * mean)
-        for sure, mean in zip(sures[:2], means[:2], strict=True)
+        ((sure**_TRUST + _LEAST_WEIGHT) * (no + (1 + _FAVOUR - no) * _greatest_around(mean))) ** _DECISION
+        for sure, mean, no in zip(sures[:2], means[:2], nobody, strict=True)
     ]
     shares = [one / (weights[0] + weights[1]) for one in weights]
     if len(answers) > 2:
@@ -166,9 +195,18 @@ def _together(answers: Sequence[Sequence[_Known]], size: tuple[int, int]) -> Ite
         sum(enlarged(one, size) * share for one, share in zip(planes, large, strict=True))
         for planes in (gains, offsets)
     )
-    eyes = len(answers[0][0][0])
     for at in range(0, len(gain), eyes):
         yield MatteEstimate(gain=gain[at : at + eyes], offset=offset[at : at + eyes])
+
+
+def _greatest_around(cells: Any) -> Any:
+    """The greatest of each cell and the eight around it: float32 [E, 1, rows, columns], on their device."""
+    grown = cells.copy()
+    for before, after in ((np.s_[..., :-1, :], np.s_[..., 1:, :]), (np.s_[..., :-1], np.s_[..., 1:])):
+        narrow = grown.copy()
+        grown[after] = np.maximum(grown[after], narrow[before])
+        grown[before] = np.maximum(grown[before], narrow[after])
+    return grown
 
 
 def _resized(wanted: NetworkInput, scale: float, eye_size: tuple[int, int]) -> NetworkInput:
