@@ -2,13 +2,14 @@
 
 ::
 
-    picture ── stem ──> features to 1/4 ── deep ──> to 1/16, r4 ── middle ──> to 1/8, r3 ── fine ──> r1, r2, gain, offset
-               window                      whole                  window                 window
+    picture ── stem ──> to 1/4 ── deep ──> to 1/16, r4 ── middle ──> to 1/8, r3 ── fine ──> r1, r2, gain, offset
+               window             whole                   window                   window
 
 The decoder's levels above a sixteenth of the picture, and the encoder's above a quarter, take five sixths of the time,
 and look no further than some twenty samples. So they are computed in one window, the same for both eyes, and everything
-else keeps what it was: features, memory and the answer. The window holds everybody who was seen in the frame before, and each tile that looks different from when it
-was last computed, by more than noise makes and a share of its own brightness. Nobody is seen outside of it, where the
+else keeps what it was: features, memory and the answer. The window holds everybody who was seen in the frame before,
+and each tile that looks different from when it was last computed, by more than noise makes and a share of its own
+brightness. Nobody is seen outside of it, where the
 deep part reads the features of an earlier frame: who comes in and changes no tile so far is found when all is computed
 again, every 24th frame.
 """
@@ -49,6 +50,8 @@ _WHOLE_FRAMES: Final = 6
 """First frames of a shot, which are computed whole: memory is not sure of everybody yet."""
 _WHOLE_EVERY: Final = 24
 """Frames, the first of which is computed whole."""
+_MIDDLE_WHOLE_FRAMES, _MIDDLE_WHOLE_EVERY = 12, 8
+"""The same for the middle part, which is little to compute: where r3 is old, who comes in looks different at first."""
 _WORTH: Final = 0.8
 """Share of the picture from which on a window is not worth its copies."""
 
@@ -99,9 +102,7 @@ def cut_parts(encoder: bytes, decoder: bytes, state_channels: Sequence[int]) -> 
         for state in ("r3o", "r4o")
     )
     picture, pooled = "small_rgb", pools[2]
-    skipped = next(
-        node.input[-2] for node in nodes if node.op_type == "Concat" and node.input[-1] == pooled
-    )
+    skipped = next(node.input[-2] for node in nodes if node.op_type == "Concat" and node.input[-1] == pooled)
 
     def part(inputs: list[str], outputs: list[str]) -> bytes:
         return sub_network(first, ancestors(first.graph, outputs, stop=set(inputs)), inputs, outputs)
@@ -209,7 +210,7 @@ class NearPeople:
         known.half = _put(known.half, features[names.half], shown, kept, 2)
         known.quarter = _put(known.quarter, features[names.quarter], shown, kept, 4)
         deep = self._deep.run({names.quarter: known.quarter, "r4i": memory[3]})
-        eighth = self._middle_level(pooled, deep, memory, shown, kept)
+        eighth = self._middle_level(pooled, deep, memory, known, shown, kept)
         fine = self._fine.run(
             {
                 "small_rgb": part,
@@ -234,12 +235,14 @@ class NearPeople:
         pooled: FloatArray,
         deep: dict[str, Any],
         memory: list[FloatArray],
+        known: FollowedPeople,
         shown: _Window,
         kept: _Window,
     ) -> FloatArray:
         """What the fine part reads at an eighth in the window ``shown``; r3 moves on around ``kept``."""
         names, tiles = self._names, (pooled.shape[2] // 2, pooled.shape[3] // 2)
-        seen, moved = (kept.wider(more, tiles) for more in (_MIDDLE_HALO, _HALO))
+        is_whole = known.frames < _MIDDLE_WHOLE_FRAMES or known.frames % _MIDDLE_WHOLE_EVERY == 0
+        seen, moved = (kept.wider(max(tiles) if is_whole else more, tiles) for more in (_MIDDLE_HALO, _HALO))
         small = pooled[seen.at(_DEEP_STEP)]
         middle = self._middle.run(
             {

@@ -30,6 +30,7 @@ from vitascope.segmentation.matting.look_ahead import look_ahead, settle
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 __all__ = [
+    "Answer",
     "ShotInference",
     "StreamNetwork",
     "Times",
@@ -195,6 +196,32 @@ class StreamNetwork:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What the network says of one frame."""
+
+    estimate: MatteEstimate
+    """About the pictures that it was shown."""
+    pictures: Any
+    """[E, ...]: those pictures; None where nobody looks at them again."""
+    fisheye: FisheyeViews | None
+    """What they are of the eyes; None if they are the eyes' own."""
+    agreement: StereoAgreement | None
+    """Brings together what is said of two eyes."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beside the estimate, for the queues."""
+        return 0 if self.pictures is None else int(self.pictures.nbytes)
+
+    def finish(self) -> MatteEstimate:
+        """The frame's matte, at the places of the eyes."""
+        estimate = self.estimate
+        if self.agreement is not None:
+            estimate = self.agreement.agree(estimate, self.pictures)
+        return estimate if self.fisheye is None else self.fisheye.take_back(estimate)
+
+
 class ShotInference:
     """Runs one stream's frames through a network, whole and once; owns the stream's recurrent state.
 
@@ -256,10 +283,18 @@ class ShotInference:
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames."""
-        pictures, views = batch.images, self._fisheye
-        shown = pictures.size // 3 if views is None else views.samples(*pictures.shape[:2])
-        self._tally.samples += int(shown)
+        self._count(batch)
         return self.run(batch.images, batch.starts_shot, indices=[frame.index for frame in batch.frames])
+
+    def begin(self, batch: Batch) -> list[Answer]:
+        """As ``estimate``, but for what any thread may do on the CPU: ``finish`` makes a matte of an answer.
+
+        Args:
+            batch: Its pictures are in the host's memory.
+        """
+        self._count(batch)
+        numbers = [frame.index for frame in batch.frames]
+        return self._answers(batch.images, batch.starts_shot, numbers, shown=batch.shown)
 
     def run(
         self, images: Any, starts_shot: Sequence[bool], *, indices: Sequence[int] | None = None
@@ -278,21 +313,39 @@ class ShotInference:
         Raises:
             DeviceMemoryError: Memory ran out, and there is no sizer, or a single frame does not fit.
         """
-        most = max(len(images), 1)
-        views, agreement = self._fisheye, self._agreement
-        shown: list[Any] = []
-        sizer = self._sizer or AdaptiveBatchSizer(
-            most, max_batch_size=most, min_batch_size=most, growing=False
-        )
         numbers = range(len(images)) if indices is None else indices
+        with nullcontext() if self._times is None else self._times.profile("network"):
+            answers = self._answers(images, starts_shot, numbers)
+            if self._fisheye is None and self._agreement is None:
+                return [answer.estimate for answer in answers]
+            # By itself: a call that is made again must not find a state that has moved on.
+            with memory_errors():
+                return self._sizer_for(images).in_ranges(
+                    len(answers), lambda first, end: [answer.finish() for answer in answers[first:end]]
+                )
+
+    def _answers(
+        self, images: Any, starts_shot: Sequence[bool], numbers: Sequence[int], *, shown: Any = None
+    ) -> list[Answer]:
+        """What the network answers.
+
+        Args:
+            images: As ``run`` takes them.
+            starts_shot: Likewise.
+            numbers: Likewise the indices.
+            shown: The fisheye pictures of ``images``, where they are made already.
+        """
+        views, agreement = self._fisheye, self._agreement
 
         def show(first: int, end: int) -> Any:
             if views is None:
                 return images[first:end]
+            if shown is not None:
+                return shown[first:end]
             with memory_errors():
                 return views.show(images[first:end])
 
-        def run_part(first: int, end: int) -> list[MatteEstimate]:
+        def run_part(first: int, end: int) -> list[Answer]:
             if starts_shot[first]:
                 self._state.reset()
                 self._is_cold = self._network.recurrent
@@ -301,25 +354,29 @@ class ShotInference:
                 self._is_cold = False
             if self._follows_people and isinstance(self._state, FollowingState):
                 self._state.follow_people()
-            pictures = show(first, end)
-            estimates = self._network.infer(pictures, self._state)
-            if agreement is not None:
-                shown.extend(pictures)
-            return estimates
+            seen = show(first, end)
+            estimates = self._network.infer(seen, self._state)
+            kept = [None] * len(seen) if agreement is None else seen
+            return [
+                Answer(estimate, pictures, views, agreement)
+                for estimate, pictures in zip(estimates, kept, strict=True)
+            ]
 
-        def finished(first: int, end: int) -> list[MatteEstimate]:
-            part = estimates[first:end]
-            if agreement is not None:
-                part = [agreement.agree(*one) for one in zip(part, shown[first:end], strict=True)]
-            return part if views is None else [*map(views.take_back, part)]
+        return self._sizer_for(images).in_ranges(
+            len(images), run_part, end_of=partial(next_part, starts_shot)
+        )
 
-        with nullcontext() if self._times is None else self._times.profile("network"):
-            estimates = sizer.in_ranges(len(images), run_part, end_of=partial(next_part, starts_shot))
-            if views is None and agreement is None:
-                return estimates
-            # By itself: a call that is made again must not find a state that has moved on.
-            with memory_errors():
-                return sizer.in_ranges(len(estimates), finished)
+    def _sizer_for(self, images: Any) -> AdaptiveBatchSizer:
+        most = max(len(images), 1)
+        return self._sizer or AdaptiveBatchSizer(
+            most, max_batch_size=most, min_batch_size=most, growing=False
+        )
+
+    def _count(self, batch: Batch) -> None:
+        pictures, views = batch.images, self._fisheye
+        self._tally.samples += int(
+            pictures.size // 3 if views is None else views.samples(*pictures.shape[:2])
+        )
 
     def _ahead(self, starts_shot: Sequence[bool], numbers: Sequence[int], first: int) -> int:
         """Where the frames end that the shot which begins at ``first`` is seen ahead."""
