@@ -87,14 +87,15 @@ class StereoAgreement:
             estimate: Of one frame: the pictures of the first eye, then as many of the second.
             images: [2 * count, ...] what the network saw of it.
         """
+        arrays = array_module(on_gpu=is_on_gpu(images))
         rgb = plain_rgb(images, self.wanted)
         grey = None
         if estimate.alpha is not None:
-            matte = array_module(on_gpu=is_on_gpu(images)).asarray(estimate.alpha)
+            matte = arrays.asarray(estimate.alpha)
         else:
             assert estimate.gain is not None  # MatteEstimate holds either form
             assert estimate.offset is not None
-            grey = small_grey(estimate, images, self.wanted)
+            grey = arrays.asarray(small_grey(estimate, images, self.wanted))
             # Alpha as it is before it is clipped: the mean of two clipped mattes would be no line through grey.
             matte = _last(estimate.gain) * grey + _last(estimate.offset)
         small = resized(matte.clip(0, 1)[:, None], self._size(estimate, _FINE))
@@ -103,7 +104,7 @@ class StereoAgreement:
         if not _has_outline(small[:, 0]):
             return estimate
         full_size, fine_size = estimate.size, small.shape[2:]
-        if any(
+        if rgb.shape[2:] != full_size or any(
             full != _FINE * half or half * _FINE % _COARSE
             for full, half in zip(full_size, fine_size, strict=True)
         ):
