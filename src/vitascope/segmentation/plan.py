@@ -100,9 +100,9 @@ def plan_outputs(
     looks_like_file = target.suffix.lower() in _SUFFIXES_OF_FILES and not _takes_files(out)
     if target.is_file() or looks_like_file:
         what = f"{len(videos)} inputs go" if len(videos) > 1 else f"{videos[0].path} was found, so it goes"
-        raise UsageError(
-            f"{out}: {what} into a folder, not a file; name one, such as {target.with_suffix('')}/"
-        )
+        name = target.with_suffix("")
+        instead = name if not name.is_file() else name.with_name(f"{name.name}_cut")
+        raise UsageError(f"{out}: {what} into a folder, not a file; name one, such as {instead}/")
     taken: set[str] = set()
     # Who keeps its name chooses first: a video that is added to a folder takes no other's, which may be done already.
     keeps = [

@@ -110,6 +110,13 @@ def test_what_needs_a_folder_is_not_given_a_file(videos, out, says):
     assert "1 inputs" not in str(refused.value)
 
 
+def test_the_folder_that_is_named_instead_is_no_file(tmp_path):
+    taken = tmp_path / "cut"
+    taken.write_bytes(b"")
+    with pytest.raises(UsageError, match=f"such as {taken}_cut/"):
+        plan_outputs(found("a.mp4", is_named=False), f"{taken}/", ["key"])
+
+
 def test_pictures_become_pictures(tmp_path):
     image = tmp_path / "photo 50%.jpg"
     image.write_bytes(b"")

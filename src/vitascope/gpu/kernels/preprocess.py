@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -88,10 +89,8 @@ def preprocess(
         luma, blue_difference, red_difference = _small_planes(frame, region, coded_size)
         channels = picture if layout == "NCHW" else np.moveaxis(picture, -1, 0)
         for channel, row, bias, subtract, divide in zip(channels, matrix, offset, mean, std, strict=True):
-            rgb = luma * np.float32(row[0])
-            rgb += blue_difference * np.float32(row[1])
-            rgb += red_difference * np.float32(row[2])
-            rgb += np.float32(bias)
+            rgb: Any = cv2.addWeighted(luma, row[0], blue_difference, row[1], bias)
+            cv2.scaleAdd(red_difference, row[2], rgb, dst=rgb)
             np.clip(rgb, 0.0, 1.0, out=rgb)
             if subtract != 0.0 or divide != 1.0:
                 rgb -= np.float32(subtract)
@@ -111,7 +110,7 @@ def _small_planes(
     luma: Plane = resample_window(frame.planes[0], luma_window, size, within=region)
     if frame.format.semi_planar:
         chroma = resample_window(frame.planes[1], window, size, within=own)
-        return luma, chroma[..., 0], chroma[..., 1]
+        return luma, np.ascontiguousarray(chroma[..., 0]), np.ascontiguousarray(chroma[..., 1])
     blue_difference, red_difference = (
         resample_window(plane, window, size, within=own) for plane in frame.planes[1:]
     )

@@ -68,7 +68,9 @@ def resample_window(
     x0, x1 = clamped_span(left, right, within.x, within.x + within.width)
     y0, y1 = clamped_span(top, bottom, within.y, within.y + within.height)
     height, width = size
-    patch = _resize(plane[y0:y1, x0:x1].astype(np.float32), size)
+    patch = plane[y0:y1, x0:x1]
+    # Another size is another array; the plane itself must never be given.
+    patch = _resize(patch.astype(np.float32, copy=patch.shape[:2] == size), size)
     # The integer patch covers a little more than the window; read the window out of the resized patch.
     scale_x = (right - left) / (x1 - x0)
     scale_y = (bottom - top) / (y1 - y0)

@@ -2,13 +2,14 @@
 
 ::
 
-    picture ── stem ──> features to 1/4 ── deep ──> features, memory r3 and r4 at 1/8 ── fine ──> r1, r2, gain, offset
-               window                      whole                                         window
+    picture ── stem ──> to 1/4 ── deep ──> to 1/16, r4 ── middle ──> to 1/8, r3 ── fine ──> r1, r2, gain, offset
+               window             whole                   window                   window
 
-The levels above an eighth of the picture take four fifths of the time, and look no further than some twenty samples.
-So they are computed in one window, the same for both eyes, and everything else keeps what it was: features, memory and
-the answer. The window holds everybody who was seen in the frame before, and each tile that looks different from when it
-was last computed, by more than noise makes and a share of its own brightness. Nobody is seen outside of it, where the
+The decoder's levels above a sixteenth of the picture, and the encoder's above a quarter, take five sixths of the time,
+and look no further than some twenty samples. So they are computed in one window, the same for both eyes, and everything
+else keeps what it was: features, memory and the answer. The window holds everybody who was seen in the frame before,
+and each tile that looks different from when it was last computed, by more than noise makes and a share of its own
+brightness. Nobody is seen outside of it, where the
 deep part reads the features of an earlier frame: who comes in and changes no tile so far is found when all is computed
 again, every 24th frame.
 """
@@ -35,9 +36,10 @@ FloatArray = npt.NDArray[np.float32]
 _DEEP_STEP: Final = 8
 """Samples of the picture to one of the deep part's."""
 _TILE: Final = 16
-_HALO: Final = _TILE
-"""Samples around what is kept of a window: at its border zeros stand for the neighbours. What reaches farther in, up to
-34 samples, hardly counts, and another tile lies between it and people."""
+_HALO, _MIDDLE_HALO = 1, 3
+"""Tiles around what is kept of a window: at its border zeros stand for the neighbours. Of the stem and the fine part
+what reaches farther in, up to 34 samples, hardly counts, and another tile lies between it and people. The middle part's
+samples are eight of the picture's, and it looks at three of them."""
 _CHANGE_SHARE: Final = 0.05
 """Change of a tile's mean from which it is computed again, in shares of the darker of both means."""
 _LEAST_CHANGE, _MOST_CHANGE = 0.003, 0.02
@@ -48,24 +50,31 @@ _WHOLE_FRAMES: Final = 6
 """First frames of a shot, which are computed whole: memory is not sure of everybody yet."""
 _WHOLE_EVERY: Final = 24
 """Frames, the first of which is computed whole."""
+_MIDDLE_WHOLE_FRAMES, _MIDDLE_WHOLE_EVERY = 12, 8
+"""The same for the middle part, which is little to compute: where r3 is old, who comes in looks different at first."""
 _WORTH: Final = 0.8
 """Share of the picture from which on a window is not worth its copies."""
 
 
 class Parts(NamedTuple):
-    """Three networks that make one, serialised, and the names of what goes between them."""
+    """Four networks that make one, serialised, and the names of what goes between them."""
 
     stem: bytes
     deep: bytes
+    middle: bytes
     fine: bytes
     half: str
     """The stem's features at half size."""
     quarter: str
     """Those at a quarter."""
     pooled: str
-    """The picture at an eighth, with a fourth channel of zeros, which the deep part reads."""
+    """The picture at an eighth, with a fourth channel of zeros, which the middle part reads."""
+    sixteenth: str
+    """What the deep part tells the middle one, at a sixteenth."""
+    skipped: str
+    """The encoder's features at an eighth, which the middle part reads, too."""
     eighth: str
-    """What the deep part tells the fine one, at an eighth."""
+    """What the middle part tells the fine one, at an eighth."""
 
 
 def cut_parts(encoder: bytes, decoder: bytes, state_channels: Sequence[int]) -> Parts:
@@ -88,19 +97,26 @@ def cut_parts(encoder: bytes, decoder: bytes, state_channels: Sequence[int]) -> 
         next(node.input[-2] for node in nodes if node.op_type == "Concat" and node.input[-1] == pool)
         for pool in pools[:2]
     )
-    eighth = next(node.output[0] for node in nodes if node.op_type == "Concat" and node.input[-1] == "r3o")
+    eighth, sixteenth = (
+        next(node.output[0] for node in nodes if node.op_type == "Concat" and node.input[-1] == state)
+        for state in ("r3o", "r4o")
+    )
     picture, pooled = "small_rgb", pools[2]
+    skipped = next(node.input[-2] for node in nodes if node.op_type == "Concat" and node.input[-1] == pooled)
 
     def part(inputs: list[str], outputs: list[str]) -> bytes:
         return sub_network(first, ancestors(first.graph, outputs, stop=set(inputs)), inputs, outputs)
 
     return Parts(
         stem=part([picture], [half, quarter]),
-        deep=part([quarter, pooled, "r3i", "r4i"], [eighth, "r3o", "r4o"]),
+        deep=part([quarter, "r4i"], [sixteenth, skipped, "r4o"]),
+        middle=part([sixteenth, skipped, pooled, "r3i"], [eighth, "r3o"]),
         fine=part([picture, half, quarter, eighth, "r1i", "r2i"], ["gain", "offset", "r1o", "r2o"]),
         half=half,
         quarter=quarter,
         pooled=pooled,
+        sixteenth=sixteenth,
+        skipped=skipped,
         eighth=eighth,
     )
 
@@ -119,9 +135,24 @@ class _Window(NamedTuple):
         rows, columns = (slice(first * times, last * times) for first, last in (self[:2], self[2:]))
         return ..., rows, columns
 
+    def wider(self, tiles: int, size: Sequence[int]) -> _Window:
+        """With so many more tiles on every side, as far as the picture of (rows, columns) of tiles goes."""
+        return _Window(
+            max(self.top - tiles, 0),
+            min(self.bottom + tiles, size[0]),
+            max(self.left - tiles, 0),
+            min(self.right + tiles, size[1]),
+        )
+
+    def within(self, outer: _Window) -> _Window:
+        """The same place in the pictures of a window around it."""
+        return _Window(
+            self.top - outer.top, self.bottom - outer.top, self.left - outer.left, self.right - outer.left
+        )
+
 
 class NearPeople:
-    """The three parts on ONNX Runtime.
+    """The four parts on ONNX Runtime.
 
     Args:
         parts: As ``cut_parts`` gives them.
@@ -133,8 +164,9 @@ class NearPeople:
 
     def __init__(self, parts: Parts, *, threads: int) -> None:
         self._names = parts
-        self._stem, self._deep, self._fine = (
-            OnnxRuntimeEngine(one, threads=threads) for one in (parts.stem, parts.deep, parts.fine)
+        self._stem, self._deep, self._middle, self._fine = (
+            OnnxRuntimeEngine(one, threads=threads)
+            for one in (parts.stem, parts.deep, parts.middle, parts.fine)
         )
 
     @staticmethod
@@ -162,7 +194,7 @@ class NearPeople:
 
         Args:
             picture: float32 [E, 3, h, w], RGB 0..1.
-            memory: r1 to r4; r1 and r2 may be changed in place.
+            memory: r1 to r4; r1 to r3 may be changed in place.
             known: Of this stream; changed in place.
 
         Returns:
@@ -177,16 +209,14 @@ class NearPeople:
         # The stem looks 13 samples around it: less than the halo.
         known.half = _put(known.half, features[names.half], shown, kept, 2)
         known.quarter = _put(known.quarter, features[names.quarter], shown, kept, 4)
-        padded = np.concatenate([pooled, np.zeros_like(pooled[:, :1])], axis=1)
-        deep = self._deep.run(
-            {names.quarter: known.quarter, names.pooled: padded, "r3i": memory[2], "r4i": memory[3]}
-        )
+        deep = self._deep.run({names.quarter: known.quarter, "r4i": memory[3]})
+        eighth = self._middle_level(pooled, deep, memory, known, shown, kept)
         fine = self._fine.run(
             {
                 "small_rgb": part,
                 names.half: np.ascontiguousarray(known.half[shown.at(2)]),
                 names.quarter: np.ascontiguousarray(known.quarter[shown.at(4)]),
-                names.eighth: np.ascontiguousarray(deep[names.eighth][shown.at(8)]),
+                names.eighth: eighth,
                 "r1i": np.ascontiguousarray(memory[0][shown.at(2)]),
                 "r2i": np.ascontiguousarray(memory[1][shown.at(4)]),
             }
@@ -198,11 +228,36 @@ class NearPeople:
         known.tiles[kept.at(_TILE)] = tiles[kept.at(_TILE)]
         known.people[kept.at(_TILE)] = self._somebody(picture, known, kept)
         known.frames += 1
-        return known.gain, known.offset, [*memory[:2], deep["r3o"], deep["r4o"]]
+        return known.gain, known.offset, [*memory[:3], deep["r4o"]]
+
+    def _middle_level(
+        self,
+        pooled: FloatArray,
+        deep: dict[str, Any],
+        memory: list[FloatArray],
+        known: FollowedPeople,
+        shown: _Window,
+        kept: _Window,
+    ) -> FloatArray:
+        """What the fine part reads at an eighth in the window ``shown``; r3 moves on around ``kept``."""
+        names, tiles = self._names, (pooled.shape[2] // 2, pooled.shape[3] // 2)
+        is_whole = known.frames < _MIDDLE_WHOLE_FRAMES or known.frames % _MIDDLE_WHOLE_EVERY == 0
+        seen, moved = (kept.wider(max(tiles) if is_whole else more, tiles) for more in (_MIDDLE_HALO, _HALO))
+        small = pooled[seen.at(_DEEP_STEP)]
+        middle = self._middle.run(
+            {
+                names.sixteenth: np.ascontiguousarray(deep[names.sixteenth][seen.at(_TILE)]),
+                names.skipped: np.ascontiguousarray(deep[names.skipped][seen.at(_DEEP_STEP)]),
+                names.pooled: np.concatenate([small, np.zeros_like(small[:, :1])], axis=1),
+                "r3i": np.ascontiguousarray(memory[2][seen.at(_DEEP_STEP)]),
+            }
+        )
+        memory[2] = _put(memory[2], middle["r3o"], seen, moved, _DEEP_STEP)
+        return np.ascontiguousarray(middle[names.eighth][shown.within(seen).at(_DEEP_STEP)])
 
     def close(self) -> None:
         """Free the engines; idempotent."""
-        for engine in (self._stem, self._deep, self._fine):
+        for engine in (self._stem, self._deep, self._middle, self._fine):
             engine.close()
 
     @staticmethod
@@ -219,10 +274,7 @@ class NearPeople:
         if not width:
             x, y, width, height = columns // 2, rows // 2, 1, 1
         kept = _Window(y, y + height, x, x + width)
-        halo = _HALO // _TILE
-        shown = _Window(
-            max(y - halo, 0), min(y + height + halo, rows), max(x - halo, 0), min(x + width + halo, columns)
-        )
+        shown = kept.wider(_HALO, (rows, columns))
         share = (shown.bottom - shown.top) * (shown.right - shown.left) / (rows * columns)
         return (whole, whole) if share > _WORTH else (shown, kept)
 
@@ -255,16 +307,9 @@ def _pooled(planes: FloatArray, step: int) -> FloatArray:
     return np.asarray(small, np.float32).reshape(eyes, channels, size[1], size[0])
 
 
-def _inner(shown: _Window, kept: _Window, step: int) -> tuple[Any, ...]:
-    """Where what is kept lies in what is shown."""
-    return _Window(
-        kept.top - shown.top, kept.bottom - shown.top, kept.left - shown.left, kept.right - shown.left
-    ).at(step)
-
-
 def _put(whole: FloatArray, part: FloatArray, shown: _Window, kept: _Window, step: int) -> FloatArray:
     """Planes with the kept part of new ones in their place; new ones of the whole picture are taken as they are."""
     if part.shape[2:] == whole.shape[2:]:
         return part
-    whole[kept.at(step)] = part[_inner(shown, kept, step)]
+    whole[kept.at(step)] = part[kept.within(shown).at(step)]
     return whole

@@ -368,7 +368,7 @@ class RvmNetwork:
             known = self._near.begin(int(images.shape[1]), (int(images.shape[3]), int(images.shape[4])))
         # Copies: a call that fails leaves the stream where it was.
         known = known.copy()
-        tensors = [*(tensor.copy() for tensor in tensors[:2]), *tensors[2:]]
+        tensors = [*(tensor.copy() for tensor in tensors[:3]), tensors[3]]
         estimates = []
         for picture in images:
             gain, offset, tensors = self._near.step(picture, tensors, known)

@@ -24,6 +24,7 @@ __all__ = [
     "Estimator",
     "Matted",
     "RememberingEstimator",
+    "Unfinished",
     "array_module",
     "resized",
     "tile_means",
@@ -56,6 +57,8 @@ class Batch:
     following: Sequence[Frame] = ()
     """The shot's next frames, which come in the next batch, too: for who looks back from them. Empty where no one does,
     and at a shot's end."""
+    shown: Any = None
+    """[T, E * count, ...]: the fisheye pictures of ``images``, where they are made before the network asks for them."""
     made_of: Sequence[Batch] = ()
     """The batches that this one was joined from, or is a part of. On a GPU their memory must last as long as this
     one's: it was given out on another CUDA stream."""
@@ -66,7 +69,7 @@ class Batch:
     @property
     def nbytes(self) -> int:
         """Bytes held, for the queues."""
-        pictures = 0 if self.images is None else int(self.images.nbytes)
+        pictures = sum(int(one.nbytes) for one in (self.images, self.shown) if one is not None)
         return sum(frame.nbytes for frame in self.frames) + pictures
 
     @classmethod
@@ -84,6 +87,7 @@ class Batch:
             together([batch.images for batch in batches]),
             [starts for batch in batches for starts in batch.starts_shot],
             tiles=together([batch.tiles for batch in batches]),
+            shown=together([batch.shown for batch in batches]),
             made_of=[source for batch in batches for source in batch._sources()],
         )
 
@@ -92,19 +96,22 @@ class Batch:
         if len(indices) == len(self):
             return self
         where = list(indices)
-        if self.images is None:
-            images = None
-        elif where and where == list(range(where[0], where[-1] + 1)):
-            images = self.images[where[0] : where[-1] + 1]  # a view: nothing is copied
-        else:
-            images = self.images[where]
+
+        def taken(pictures: Any) -> Any:
+            if pictures is None:
+                return None
+            if where and where == list(range(where[0], where[-1] + 1)):
+                return pictures[where[0] : where[-1] + 1]  # a view: nothing is copied
+            return pictures[where]
+
         return Batch(
             [self.frames[index] for index in where],
-            images,
+            taken(self.images),
             [self.starts_shot[index] for index in where] if self.starts_shot else (),
             tiles=None if self.tiles is None else self.tiles[where],
             is_cut_short=self.is_cut_short,
             following=self.following,
+            shown=taken(self.shown),
             made_of=self._sources(),
         )
 
@@ -127,12 +134,27 @@ class Matted:
     """On a GPU what it came in, whose memory must last until the frame was drawn; None on the CPU."""
     is_settled: bool = False
     """True once ``estimate`` is what is drawn from."""
+    unfinished: Unfinished | None = None
+    """What makes ``estimate`` one about the eyes, on the thread that draws; None where it is that."""
 
     @property
     def nbytes(self) -> int:
         """Bytes held, for the queues."""
-        pictures = 0 if self.images is None else int(self.images.nbytes)
-        return self.frame.nbytes + self.estimate.nbytes + pictures
+        held = self.frame, self.estimate, self.images, self.unfinished
+        return sum(int(one.nbytes) for one in held if one is not None)
+
+
+class Unfinished(Protocol):
+    """What is left to do of a network's answer about a frame."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beside the answer, for the queues."""
+        ...
+
+    def finish(self) -> MatteEstimate:
+        """The matte."""
+        ...
 
 
 class Estimator(Protocol):

@@ -32,6 +32,7 @@ from vitascope.segmentation.matting.look_ahead import look_ahead, settle, settle
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 __all__ = [
+    "Answer",
     "ShotInference",
     "StreamNetwork",
     "Times",
@@ -203,6 +204,37 @@ class StreamNetwork:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What the network says of one frame."""
+
+    estimate: MatteEstimate
+    """About the pictures that it was shown."""
+    pictures: Any
+    """[E, ...]: those pictures; None where nobody looks at them again."""
+    fisheye: FisheyeViews | None
+    """What they are of the eyes; None if they are the eyes' own."""
+    agreement: StereoAgreement | None
+    """Brings together what is said of two eyes."""
+    usual_size: tuple[int, int] | None = None
+    """(height, width) that an answer about a smaller picture is enlarged to; None if it was no smaller."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beside the estimate, for the queues."""
+        return 0 if self.pictures is None else int(self.pictures.nbytes)
+
+    def finish(self) -> MatteEstimate:
+        """The frame's matte, at the places of the eyes."""
+        estimate = self.estimate
+        if self.usual_size is not None and estimate.gain is not None and estimate.offset is not None:
+            gain, offset = (enlarged(planes, self.usual_size) for planes in (estimate.gain, estimate.offset))
+            estimate = MatteEstimate(gain=gain, offset=offset)
+        if self.agreement is not None:
+            estimate = self.agreement.agree(estimate, self.pictures)
+        return estimate if self.fisheye is None else self.fisheye.take_back(estimate)
+
+
 class ShotInference:
     """Runs one stream's frames through a network, whole and once; owns the stream's recurrent state.
 
@@ -272,10 +304,18 @@ class ShotInference:
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames."""
-        pictures, views = batch.images, self._fisheye
-        shown = pictures.size // 3 if views is None else views.samples(*pictures.shape[:2])
-        self._tally.samples += int(shown)
-        return self.run(pictures, batch.starts_shot, indices=[frame.index for frame in batch.frames])
+        self._count(batch)
+        return self.run(batch.images, batch.starts_shot, indices=[frame.index for frame in batch.frames])
+
+    def begin(self, batch: Batch) -> list[Answer]:
+        """As ``estimate``, but for what any thread may do on the CPU: ``finish`` makes a matte of an answer.
+
+        Args:
+            batch: Its pictures are in the host's memory.
+        """
+        self._count(batch)
+        numbers = [frame.index for frame in batch.frames]
+        return self._answers(batch.images, batch.starts_shot, numbers, shown=batch.shown)
 
     def run(
         self, images: Any, starts_shot: Sequence[bool], *, indices: Sequence[int] | None = None
@@ -294,21 +334,39 @@ class ShotInference:
         Raises:
             DeviceMemoryError: Memory ran out, and there is no sizer, or a single frame does not fit.
         """
-        most = max(len(images), 1)
-        views, agreement, close_ups = self._fisheye, self._agreement, self._close_ups
-        shown: list[Any] = []
-        sizer = self._sizer or AdaptiveBatchSizer(
-            most, max_batch_size=most, min_batch_size=most, growing=False
-        )
         numbers = range(len(images)) if indices is None else indices
+        with nullcontext() if self._times is None else self._times.profile("network"):
+            answers = self._answers(images, starts_shot, numbers)
+            if self._fisheye is None and self._agreement is None and self._close_ups is None:
+                return [answer.estimate for answer in answers]
+            # By itself: a call that is made again must not find a state that has moved on.
+            with memory_errors():
+                return self._sizer_for(images).in_ranges(
+                    len(answers), lambda first, end: [answer.finish() for answer in answers[first:end]]
+                )
+
+    def _answers(
+        self, images: Any, starts_shot: Sequence[bool], numbers: Sequence[int], *, shown: Any = None
+    ) -> list[Answer]:
+        """What the network answers.
+
+        Args:
+            images: As ``run`` takes them.
+            starts_shot: Likewise.
+            numbers: Likewise the indices.
+            shown: The fisheye pictures of ``images``, where they are made already.
+        """
+        views, agreement, close_ups = self._fisheye, self._agreement, self._close_ups
 
         def show(first: int, end: int) -> Any:
             if views is None:
                 return images[first:end]
+            if shown is not None:
+                return shown[first:end]
             with memory_errors():
                 return views.show(images[first:end])
 
-        def run_part(first: int, end: int) -> list[MatteEstimate]:
+        def run_part(first: int, end: int) -> list[Answer]:
             if starts_shot[first]:
                 self._state.reset()
                 self._to_look_at = None
@@ -319,19 +377,23 @@ class ShotInference:
             self._look_for_close_ups()
             if self._follows_people and isinstance(self._state, FollowingState):
                 self._state.follow_people()
-            usual = pictures = show(first, end)
+            usual = seen = show(first, end)
             if close_ups is not None:
                 with memory_errors():
-                    pictures = close_ups.shown_of(usual)
-            estimates = self._network.infer(pictures, self._state)
-            if close_ups is not None:
-                if _is_looked_at(numbers[end - 1]):
-                    self._to_look_at = estimates[-1], pictures[-1]
-                self._tally.samples -= (usual.size - pictures.size) // 3
-                self._tally.close_up_frames += (end - first) * close_ups.are_seen
-            if agreement is not None:
-                shown.extend(usual)
-            return estimates
+                    seen = close_ups.shown_of(usual)
+            estimates = self._network.infer(seen, self._state)
+            size = None
+            if close_ups is not None and close_ups.are_seen:
+                size = close_ups.size_of(close=False)
+                self._tally.samples -= (usual.size - seen.size) // 3
+                self._tally.close_up_frames += end - first
+            if close_ups is not None and _is_looked_at(numbers[end - 1]):
+                self._to_look_at = estimates[-1], seen[-1]
+            kept = [None] * len(usual) if agreement is None else usual
+            return [
+                Answer(estimate, pictures, views, agreement, size)
+                for estimate, pictures in zip(estimates, kept, strict=True)
+            ]
 
         def end_of(first: int, most: int) -> int:
             end = next_part(starts_shot, first, most)
@@ -339,21 +401,19 @@ class ShotInference:
                 return end
             return next((at + 1 for at in range(first, end) if _is_looked_at(numbers[at])), end)
 
-        def finished(first: int, end: int) -> list[MatteEstimate]:
-            part = estimates[first:end]
-            if close_ups is not None:
-                part = [*map(self._as_usual, part)]
-            if agreement is not None:
-                part = [agreement.agree(*one) for one in zip(part, shown[first:end], strict=True)]
-            return part if views is None else [*map(views.take_back, part)]
+        return self._sizer_for(images).in_ranges(len(images), run_part, end_of=end_of)
 
-        with nullcontext() if self._times is None else self._times.profile("network"):
-            estimates = sizer.in_ranges(len(images), run_part, end_of=end_of)
-            if views is None and agreement is None and close_ups is None:
-                return estimates
-            # By itself: a call that is made again must not find a state that has moved on.
-            with memory_errors():
-                return sizer.in_ranges(len(estimates), finished)
+    def _sizer_for(self, images: Any) -> AdaptiveBatchSizer:
+        most = max(len(images), 1)
+        return self._sizer or AdaptiveBatchSizer(
+            most, max_batch_size=most, min_batch_size=most, growing=False
+        )
+
+    def _count(self, batch: Batch) -> None:
+        pictures, views = batch.images, self._fisheye
+        self._tally.samples += int(
+            pictures.size // 3 if views is None else views.samples(*pictures.shape[:2])
+        )
 
     def _ahead(self, starts_shot: Sequence[bool], numbers: Sequence[int], first: int) -> int:
         """Where the frames end that the shot which begins at ``first`` is seen ahead."""
@@ -389,14 +449,6 @@ class ShotInference:
             with memory_errors():
                 self._state.stretch(self._close_ups.size_of(close=close))
             self._close_ups.are_seen = close
-
-    def _as_usual(self, estimate: MatteEstimate) -> MatteEstimate:
-        """An answer about a smaller picture as large as those about usual ones."""
-        assert self._close_ups is not None  # whoever asks knows
-        size = self._close_ups.size_of(close=False)
-        if estimate.size == size or estimate.gain is None or estimate.offset is None:
-            return estimate
-        return MatteEstimate(gain=enlarged(estimate.gain, size), offset=enlarged(estimate.offset, size))
 
 
 def _is_looked_at(number: int) -> bool:

@@ -88,63 +88,94 @@ class StereoAgreement:
             images: [2 * count, ...] what the network saw of it.
         """
         arrays = array_module(on_gpu=is_on_gpu(images))
+        rgb = plain_rgb(images, self.wanted)
+        grey = None
         if estimate.alpha is not None:
-            matte = planes = arrays.asarray(estimate.alpha)[:, None]
+            matte = arrays.asarray(estimate.alpha)
         else:
             assert estimate.gain is not None  # MatteEstimate holds either form
             assert estimate.offset is not None
             grey = arrays.asarray(small_grey(estimate, images, self.wanted))
-            gain, offset = (planes[:, -1].astype("float32") for planes in (estimate.gain, estimate.offset))
             # Alpha as it is before it is clipped: the mean of two clipped mattes would be no line through grey.
-            matte = (gain * grey + offset)[:, None]
-            planes = arrays.concatenate([matte, gain[:, None]], axis=1)
-        pictures = arrays.concatenate(
-            [
-                resized(plain_rgb(images, self.wanted), self._size(estimate, _FINE)),
-                resized(matte.clip(0, 1), self._size(estimate, _FINE)),
-            ],
-            axis=1,
-        )
-        if not is_on_gpu(pictures) and not _has_outline(pictures[:, 3]):
+            matte = _last(estimate.gain) * grey + _last(estimate.offset)
+        small = resized(matte.clip(0, 1)[:, None], self._size(estimate, _FINE))
+        if is_on_gpu(small):
+            return self._agree_everywhere(estimate, rgb, matte, grey, small)
+        if not _has_outline(small[:, 0]):
             return estimate
-        count = estimate.eye_count // 2
+        full_size, fine_size = estimate.size, small.shape[2:]
+        if rgb.shape[2:] != full_size or any(
+            full != _FINE * half or half * _FINE % _COARSE
+            for full, half in zip(full_size, fine_size, strict=True)
+        ):
+            return self._agree_everywhere(estimate, rgb, matte, grey, small)
+        return self._agree_near_people(estimate, rgb, matte, grey, small[:, 0])
+
+    def _agree_everywhere(
+        self, estimate: MatteEstimate, rgb: Any, matte: Any, grey: Any, small: Any
+    ) -> MatteEstimate:
+        """``agree`` on whole pictures: a GPU would have to wait for the host to know where people are.
+
+        Args:
+            estimate: As ``agree`` takes it.
+            rgb: [2 * count, 3, h, w] what the network saw.
+            matte: [2 * count, h, w] alpha of both eyes before it is clipped, at the estimate's size.
+            grey: Likewise, of ``rgb``; None with a plain matte.
+            small: [2 * count, 1, h, w] alpha at the fine size.
+        """
+        arrays = array_module(on_gpu=is_on_gpu(small))
+        planes = matte[:, None]
+        if grey is not None:
+            planes = arrays.concatenate([planes, _last(estimate.gain)[:, None]], axis=1)
+        pictures = arrays.concatenate([resized(rgb, self._size(estimate, _FINE)), small], axis=1)
         blended = arrays.empty(planes.shape, "float32")
-        for number in range(count):
-            both = slice(number, None, count)
-            blended[both] = self._blend(planes[both], pictures[both])
-        if estimate.alpha is not None:
+        for both in _pairs(estimate):
+            own = _alike_bright(pictures[both])
+            coarse, fine = self._geometries(own.shape[2:], device=_device_of(own))
+            blended[both] = self._blended(planes[both], own, coarse, fine)
+        if grey is None:
             return MatteEstimate(alpha=blended[:, 0])
         gain = blended[:, 1:]
         return MatteEstimate(gain=gain, offset=blended[:, :1] - gain * grey[:, None])
 
-    def _blend(self, planes: Any, pictures: Any) -> Any:
-        """Planes [2, C, H, W] of two pictures, from RGB and alpha [2, 4, h, w] at the fine size."""
-        # Cameras differ in exposure: each eye's people are as bright and as blue as those of both.
-        alpha = pictures[:, 3:]
-        means = (pictures[:, :3] * alpha).sum(axis=(2, 3)) / (alpha.sum(axis=(2, 3)) + 1e-6)
-        pictures = pictures.copy()
-        pictures[:, :3] += (means.mean(axis=0) - means)[:, :, None, None]
-        fine_size = (int(pictures.shape[2]), int(pictures.shape[3]))
-        coarse_size = (-(-fine_size[0] * _FINE // _COARSE), -(-fine_size[1] * _FINE // _COARSE))
-        device = int(pictures.device.id) if is_on_gpu(pictures) else None
-        coarse, fine = (_geometry(self, size, device) for size in (coarse_size, fine_size))
-        full_size = (int(planes.shape[2]), int(planes.shape[3]))
-        # A GPU would have to wait for the host to know where people are.
-        if device is None and all(
-            full == _FINE * half == _COARSE * quarter
-            for full, half, quarter in zip(full_size, fine_size, coarse_size, strict=True)
-        ):
-            box = _near_people(pictures[:, 3], coarse)
-            blended = planes.copy()
-            here = _scaled(box, _COARSE)
-            blended[here] = self._blended(
-                np.ascontiguousarray(planes[here]),
-                np.ascontiguousarray(pictures[_scaled(box, _COARSE // _FINE)]),
+    def _agree_near_people(
+        self, estimate: MatteEstimate, rgb: Any, matte: Any, grey: Any, small: Any
+    ) -> MatteEstimate:
+        """``agree`` in the part of the pictures that holds everybody; the arguments as ``_agree_everywhere``'s."""
+        planes = (
+            [matte.copy()] if grey is None else [_last(estimate.gain).copy(), _last(estimate.offset).copy()]
+        )
+        for both in _pairs(estimate):
+            alpha = small[both]
+            if not _has_outline(alpha):
+                continue
+            coarse, fine = self._geometries(alpha.shape[1:], device=None)
+            box = _near_people(alpha, coarse)
+            near, here = _scaled(box, _COARSE // _FINE), _scaled(box, _COARSE)
+            alpha = np.ascontiguousarray(alpha[near])
+            seen = resized(rgb[both][here], alpha.shape[1:])
+            own = [matte[both][here]] + ([] if grey is None else [planes[0][both][here]])
+            blended = self._blended(
+                np.stack(own, axis=1),
+                _alike_bright(np.concatenate([seen, alpha[:, None]], axis=1)),
                 coarse.part(box),
-                fine.part(_scaled(box, _COARSE // _FINE)),
+                fine.part(near),
             )
-            return blended
-        return self._blended(planes, pictures, coarse, fine)
+            if grey is None:
+                planes[0][both][here] = blended[:, 0]
+            else:
+                planes[0][both][here] = blended[:, 1]
+                planes[1][both][here] = blended[:, 0] - blended[:, 1] * grey[both][here]
+        if grey is None:
+            return MatteEstimate(alpha=planes[0])
+        gain, offset = (plane[:, None] for plane in planes)
+        return MatteEstimate(gain=gain, offset=offset)
+
+    def _geometries(self, fine_size: tuple[int, int], *, device: int | None) -> tuple[_Geometry, _Geometry]:
+        """Where the other eye shows each sample of the coarse and of the fine pictures."""
+        fine = (int(fine_size[0]), int(fine_size[1]))
+        coarse = (-(-fine[0] * _FINE // _COARSE), -(-fine[1] * _FINE // _COARSE))
+        return _geometry(self, coarse, device), _geometry(self, fine, device)
 
     def _blended(self, planes: Any, pictures: Any, coarse: _Geometry, fine: _Geometry) -> Any:
         """Planes of two pictures, or of the same part of both; ``coarse`` and ``fine`` are of that part."""
@@ -248,6 +279,31 @@ def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | N
     arrays = array_module(on_gpu=True)
     with arrays.cuda.Device(device):
         return _Geometry(arrays.asarray(curves), arrays.asarray(shown), ahead)
+
+
+def _last(planes: Any) -> Any:
+    """Alpha's own of planes [E, C, h, w], float32 [E, h, w]."""
+    return planes[:, -1].astype("float32", copy=False)
+
+
+def _pairs(estimate: MatteEstimate) -> list[slice]:
+    """Where the two pictures that show one part of both eyes lie."""
+    count = estimate.eye_count // 2
+    return [slice(number, None, count) for number in range(count)]
+
+
+def _alike_bright(pictures: Any) -> Any:
+    """RGB and alpha [2, 4, h, w] with people as bright and as blue as those of both: cameras differ in exposure."""
+    alpha = pictures[:, 3:]
+    means = (pictures[:, :3] * alpha).sum(axis=(2, 3)) / (alpha.sum(axis=(2, 3)) + 1e-6)
+    pictures = pictures.copy()
+    pictures[:, :3] += (means.mean(axis=0) - means)[:, :, None, None]
+    return pictures
+
+
+def _device_of(array: Any) -> int | None:
+    """The GPU's number; None on the CPU."""
+    return int(array.device.id) if is_on_gpu(array) else None
 
 
 def _falling(value: Any, first: float, last: float) -> Any:

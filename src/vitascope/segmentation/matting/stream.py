@@ -36,7 +36,7 @@ from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_windows import ShotBeginnings, ShotWindows
-from vitascope.segmentation.matting.shots import StreamNetwork, Times, Views
+from vitascope.segmentation.matting.shots import Answer, ShotInference, StreamNetwork, Times, Views
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.vr.projection import Lens
 from vitascope.vr.stereo import eye_regions
@@ -206,6 +206,8 @@ class StreamMatting:
             return Batch(frames, None)
         with nullcontext() if self._times is None else self._times.profile("preprocess"):
             batch = Batch(frames, self._views.make(frames, self.network_input))
+        if self._finishes_apart(batch) and self._fisheye is not None:
+            batch.shown = self._fisheye.show(batch.images)
         for_levers = self.options.inference.wants_tiles
         if for_levers or self.options.scene_cut_threshold > 0:
             eyes = batch.images if for_levers else batch.images[:, :1]  # one tells cuts
@@ -276,7 +278,12 @@ class StreamMatting:
         return [one for complete in self._beginnings.add(batch) for one in self._matted(complete)]
 
     def _matted(self, batch: Batch) -> list[Matted]:
-        estimates = self._mattes.estimate(batch)
+        unfinished: Sequence[Answer | None] = [None] * len(batch)
+        if isinstance(self._mattes, ShotInference) and self._finishes_apart(batch):
+            unfinished = answers = self._mattes.begin(batch)
+            estimates = [answer.estimate for answer in answers]
+        else:
+            estimates = self._mattes.estimate(batch)
         shots = list(accumulate(batch.starts_shot, initial=self._shot))[1:]
         self._shot = shots[-1]
         source = batch if is_on_gpu(batch.frames[0].planes[0]) else None
@@ -288,9 +295,20 @@ class StreamMatting:
                 shot,
                 batch.images[at] if needs_images or estimate.alpha is not None else None,
                 source,
+                unfinished=left,
             )
-            for at, (frame, estimate, shot) in enumerate(zip(batch.frames, estimates, shots, strict=True))
+            for at, (frame, estimate, shot, left) in enumerate(
+                zip(batch.frames, estimates, shots, unfinished, strict=True)
+            )
         ]
+
+    def _finishes_apart(self, batch: Batch) -> bool:
+        """True on the CPU where nothing but the network looks at mattes: threads that draw finish them meanwhile."""
+        return (
+            isinstance(self._mattes, ShotInference)
+            and batch.images is not None
+            and not is_on_gpu(batch.images)
+        )
 
     def store(self, last_index: int | None = None) -> None:
         """Give the cache of mattes, if there is one, the new ones up to a frame."""
@@ -327,6 +345,8 @@ class StreamMatting:
 
         With decontamination the colours of person and scene stand before alpha's, as ``local_colors`` gives them.
         """
+        if matted.unfinished is not None:
+            matted.estimate, matted.unfinished = matted.unfinished.finish(), None
         if matted.is_settled:
             return matted.estimate
         estimate = as_coefficients(matted.estimate, matted.images, self.network_input)
