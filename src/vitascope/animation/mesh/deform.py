@@ -25,7 +25,7 @@ from vitascope.animation.face import (
 )
 from vitascope.animation.mesh.rig import PortraitRig
 
-__all__ = ["Bent", "Gains", "bend", "turns_too_far"]
+__all__ = ["Bent", "Gains", "bend", "soft_limit", "turns_too_far"]
 
 _YAW_LIMIT, _PITCH_LIMIT, _ROLL_LIMIT = 27.0, 22.0, 40.0
 """Degrees from the portrait's own pose: beyond, a flat picture has nothing to show."""
@@ -227,7 +227,7 @@ def _part_lips(vertices: FloatArray) -> None:
     vertices[lower, 1] -= overlap
 
 
-def _soft_limit(value: float, limit: float) -> float:
+def soft_limit(value: float, limit: float) -> float:
     """``value`` while it is small, and never more than ``limit``; smooth in between."""
     start = _LINEAR_SHARE * limit
     if abs(value) <= start:
@@ -255,20 +255,20 @@ def _borne_angles(rest: Pose, asked: tuple[float, float, float]) -> tuple[float,
     yaw, pitch, roll = asked
     own_yaw = angles_of(rest.rotation)[0]
     if yaw * own_yaw < 0:  # towards the camera comes the cheek that the portrait hides
-        yaw = _soft_limit(yaw, max(_YAW_LIMIT - _HIDDEN_SHARE * abs(own_yaw), _LEAST_TOWARDS))
+        yaw = soft_limit(yaw, max(_YAW_LIMIT - _HIDDEN_SHARE * abs(own_yaw), _LEAST_TOWARDS))
     else:
-        yaw = _soft_limit(yaw, max(min(_YAW_LIMIT, _TOTAL_YAW_LIMIT - abs(own_yaw)), _LEAST_YAW_LIMIT))
-    return yaw, _soft_limit(pitch, _PITCH_LIMIT), _soft_limit(roll, _ROLL_LIMIT)
+        yaw = soft_limit(yaw, max(min(_YAW_LIMIT, _TOTAL_YAW_LIMIT - abs(own_yaw)), _LEAST_YAW_LIMIT))
+    return yaw, soft_limit(pitch, _PITCH_LIMIT), soft_limit(roll, _ROLL_LIMIT)
 
 
 def _moved_pose(rest: Pose, motion: FaceMotion, gain: float) -> Pose:
     yaw, pitch, roll = angles_of(motion.rotation)
     turn = rotation_from_degrees(*_borne_angles(rest, (yaw * gain, pitch * gain, roll * gain)))
-    size = math.exp(_soft_limit(math.log(max(motion.scale, 1e-3)) * gain, math.log(_SCALE_LIMIT)))
+    size = math.exp(soft_limit(math.log(max(motion.scale, 1e-3)) * gain, math.log(_SCALE_LIMIT)))
     shift = rest.shift.copy()
     length = float(np.linalg.norm(motion.translation)) * gain
     if length > 0:
-        shift[:2] += motion.translation * (gain * rest.scale * _soft_limit(length, _SHIFT_LIMIT_CM) / length)
+        shift[:2] += motion.translation * (gain * rest.scale * soft_limit(length, _SHIFT_LIMIT_CM) / length)
     return Pose(rest.scale * size, turn.astype(np.float64) @ rest.rotation, shift)
 
 
