@@ -55,7 +55,7 @@ _IN_LIGHT, _SHADE_FALLS, _SHADE_SOFT = 0.8, 0.06, 0.055
 softness, in widths of the eye."""
 _LID_LINE, _LINE_PX = 0.05, 1.2
 """Softness of the line in which a lid ends, in widths of the eye, and at least, pixels."""
-_UPPER_LINE, _LOWER_LINE = 0.65, 0.25
+_UPPER_LINE, _LOWER_LINE = 0.45, 0.1
 """Its cover: the upper lid's holds the roots of the lashes."""
 _ABOVE, _DARK_LINE = np.array([0.05, 0.08], np.float32), (0.1, 0.35)
 """Heights above a lid's edge, in widths of the eye, at which its line is looked for; shares by which it is darker than
