@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from faces import made_face
@@ -64,6 +66,20 @@ def test_what_a_turned_portrait_hides_stays_behind_what_it_shows(mesh, yaw):
         assert ring[1:] - rig.rings.sources[part_of_face, spoke][1:] == pytest.approx(
             np.broadcast_to(moved, ring[1:].shape), abs=0.05 * rig.face_height
         )
+
+
+def test_a_turn_takes_no_part_of_the_outline_off(mesh):
+    """What a vertex that bulges beyond a hidden border does, the rings beside it do as well."""
+    rig = rig_of(mesh, -32)
+    alone = int(rig.rings.rim[28])
+    shares = rig.carried.shares.copy()
+    shares[alone] = 0  # it is seen well
+    places = []
+    for given in (rig, replace(rig, carried=replace(rig.carried, shares=shares))):
+        motion = FaceMotion(rotation=rotation_from_degrees(12, 0, 0), vertices=np.zeros((468, 3), np.float32))
+        bent = bend(given, mesh, motion, displacement=motion.vertices, gains=Gains())
+        places.append(bent.places[468:].reshape(*rig.rings.weights.shape, 2)[1:6])
+    assert np.abs(places[1] - places[0]).max() < 0.04 * rig.face_height
 
 
 def test_speech_hides_the_lower_teeth_that_a_grin_bares(mesh):

@@ -117,7 +117,7 @@ def bend(
     points, carried = _carry(rig, pose, pose.place(vertices))
     retracted = np.clip((closure - _RETRACTS[0]) / (_RETRACTS[1] - _RETRACTS[0]), 0, 1).astype(np.float32)
     drop = float((vertices[152] - rig.reading.vertices[152])[1])
-    ring_places, ring_sources = _move_rings(rig, pose, points, carried[rig.rings.rim])
+    ring_places, ring_sources = _move_rings(rig, pose, points, _carried_spokes(rig, carried))
     sources = _sources(rig, retracted)
     sources[len(points) :] = ring_sources
     return Bent(
@@ -153,6 +153,18 @@ def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray
     points = points.copy()
     points[carried.points] += shares[carried.points, None] * taken
     return points, np.asarray(shares, np.float32)
+
+
+def _carried_spokes(rig: PortraitRig, carried: FloatArray) -> FloatArray:
+    """How far the rings of each spoke go with the vertex that they follow: float32 [S], 0..1.
+
+    As the face's border does, or what bulges beyond it; and not much more or less than the spokes beside them, lest a
+    part of the outline come off.
+    """
+    shares = np.maximum(carried[rig.rings.rim], carried[list(FACE_OVAL)])
+    for _ in range(2):
+        shares = np.maximum(shares, (np.roll(shares, 1) + 2 * shares + np.roll(shares, -1)) / 4)
+    return np.asarray(shares, np.float32)
 
 
 def _sources(rig: PortraitRig, lid_retracted: FloatArray) -> FloatArray:
