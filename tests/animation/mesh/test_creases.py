@@ -10,9 +10,11 @@ import pytest
 from faces import made_face
 
 from vitascope.animation.canonical_mesh import MOUTH_CORNERS, OUTER_LOWER_LIP, OUTER_UPPER_LIP
+from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.creases import Creases
+from vitascope.animation.mesh.deform import Gains, bend
 from vitascope.animation.mesh.head import uncut
 from vitascope.animation.mesh.rig import build_rig
 
@@ -38,9 +40,9 @@ def shaded(mesh, skin):
         rgb = skin if rgb is None else rgb
         rig = build_rig(mesh, made_face(mesh), size=SIZE)
         creases = Creases(rgb, uncut(rgb, rig), rig)
-        with MeshAnimator(mesh) as animator:
-            animator.set_portrait(rgb, face=made_face(mesh))
-            bent = animator.bent(FaceMotion.authored(weights))
+        motion = FaceMotion.authored(weights)
+        moved = ExpressionBasis(mesh).displacement(motion.blendshapes)
+        bent = bend(rig, mesh, motion, displacement=moved, gains=Gains())
         return creases.shaded(bent.vertices)[..., :3].copy(), creases.strengths(bent.vertices), rig
 
     return shade

@@ -22,10 +22,10 @@ def looking(across, down=0.0):
     )
 
 
-def with_face(mesh, *, white=WHITE, line=False, shade=1.0):
+def with_face(mesh, *, white=WHITE, line=False, shade=1.0, lashes=False):
     """An animator, its portrait, and of each eye the iris's place and radius.
 
-    ``line``: a dark inner corner; ``shade``: light below the upper lid.
+    ``line``: a dark inner corner; ``shade``: light below the upper lid; ``lashes``: a dark edge of that.
     """
     face = made_face(mesh, scale=22.0)
     landmarks = face.landmarks.copy()
@@ -43,7 +43,12 @@ def with_face(mesh, *, white=WHITE, line=False, shade=1.0):
         if line:
             ends = [np.rint(corner + share * (centre - corner)).astype(int).tolist() for share in (0.05, 0.3)]
             cv2.line(picture, *ends, (LINE,) * 3, 1)
-        cv2.circle(picture, np.rint(centre).astype(int).tolist(), round(radius), (IRIS,) * 3, -1)
+        ball, opening = picture.copy(), np.zeros(picture.shape[:2], np.uint8)
+        cv2.circle(ball, np.rint(centre).astype(int).tolist(), round(radius), (IRIS,) * 3, -1)
+        cv2.fillPoly(opening, [outline], 1)  # lids lie before an iris
+        picture[opening > 0] = ball[opening > 0]
+        if lashes:
+            cv2.polylines(picture, [upper[0] - [0, 3]], False, (LINE,) * 3, 5)
         irises.append((centre, radius, width))
     animator = MeshAnimator(mesh)
     animator.set_portrait(picture, face=replace(face, landmarks=landmarks))
@@ -120,3 +125,33 @@ def test_an_eye_that_shows_no_white_gets_none(mesh):
     made = animator.animate(looking(0.3))[..., 0].astype(int)
     for centre, radius, _ in irises:
         assert made[distances(centre) < 0.8 * radius].max() < IRIS + 30
+
+
+@pytest.mark.parametrize("lashes", [True, False])
+def test_the_lid_ends_in_a_dark_line_where_an_iris_was_if_the_portrait_has_one(mesh, lashes):
+    animator, _, _ = with_face(mesh, lashes=lashes)
+    assert animator._portrait is not None
+    landmarks = animator._portrait.rig.face.landmarks
+    for ball, eye in zip(animator._portrait.eyes, EYES, strict=True):
+        upper = landmarks[eye.upper[4], :2]
+        lower = landmarks[eye.lower[4], :2]
+        edge, middle = (
+            np.rint(upper + share * (lower - upper) - (ball.patch.left, ball.patch.top)).astype(int)
+            for share in (0.0, 0.5)
+        )
+        share = ball.white[edge[1], edge[0]].mean() / ball.white[middle[1], middle[0]].mean()
+        assert share < 0.7 if lashes else share > 0.9
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_an_iris_stays_between_the_corners_of_its_eye(mesh, side):
+    animator, _, _ = with_face(mesh)
+    assert animator._portrait is not None
+    for eye in animator._portrait.eyes:
+        corners = animator._portrait.rig.face.landmarks[[eye._eye.outer_corner, eye._eye.inner_corner], :2]
+        for across, least in ((0.15, 0.14), (0.42, 0.2)):
+            placed = eye.placed(animator.bent(looking(side * across)))
+            assert placed is not None
+            moved = eye.iris + placed.gaze_shift
+            assert np.linalg.norm(corners - moved, axis=1).min() > 0.5 * eye.radius
+            assert abs(placed.gaze_shift[0]) / eye._width > least

@@ -13,9 +13,12 @@ from faces import made_face
 from vitascope.animation.canonical_mesh import CHIN, FACE_OVAL
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
+from vitascope.animation.face_reading import read_face
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains
+from vitascope.animation.mesh.lips import gap_cm
 from vitascope.animation.mesh.rig import build_rig
+from vitascope.animation.speech.visemes import PARAMETERS, weights_of
 from vitascope.animation.tracking import FaceTracker
 from vitascope.errors import InputError, UsageError
 
@@ -49,6 +52,25 @@ def test_the_neutral_is_the_portrait(animator, astronaut):
     difference = np.abs(still.astype(int) - astronaut)
     assert difference.mean() < 0.05
     assert np.percentile(difference, 99.9) <= 8
+
+
+def test_a_portrait_that_bares_its_teeth_meets_its_lips_for_sounds_that_want_it(
+    animator, astronaut_face, mesh
+):
+    rest = read_face(mesh, astronaut_face).vertices
+    assert gap_cm(rest) > 0.6
+
+    def gap(**shape):
+        named = [shape.get(name, 0.0) for name in PARAMETERS]
+        weights = weights_of(np.array(named, np.float32))
+        return gap_cm(animator.bent(FaceMotion(blendshapes=weights)).vertices)
+
+    assert gap() == pytest.approx(gap_cm(rest), abs=0.1)  # who is silent keeps the smile of the picture
+    assert gap(seal=1.0, jaw=0.3) < 0.05
+    assert gap(pucker=0.8, jaw=0.08) < 0.6 * gap_cm(rest)
+    # The more a jaw opens, the farther are the lips apart.
+    assert 0.2 < gap(jaw=0.3) < gap(jaw=0.5) < gap(jaw=0.8)
+    assert gap(jaw=0.8) > 1.3
 
 
 def test_what_is_away_from_the_head_is_untouched(animator, astronaut, astronaut_face):

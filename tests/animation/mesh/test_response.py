@@ -266,3 +266,38 @@ def test_a_mouth_that_is_wide_open_in_the_portrait_closes_with_its_jaw(mesh, bas
     assert fitted[CHIN, 1] > 0.7
     slightly = mesh.vertices + jaw * np.float32(0.6 / gap_cm(jaw))
     assert LipFit(basis, slightly).fit(still, gap=0.0, wider=0.0)[CHIN, 1] < 0.5
+
+
+def test_a_smile_with_closed_lips_is_measured_with_closed_lips(mesh, basis):
+    """A portrait that shows its lips apart reads as less when they meet, and only then its smile is drawn as more."""
+    smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
+    apart = mesh.vertices + basis.lips_apart * np.float32(0.5)
+    face = made_face(mesh)
+
+    def read(motion):
+        strength = float(motion.vertices[61] @ smile[61] / (smile[61] @ smile[61]))
+        met = gap_cm(apart + motion.vertices) < 0.1
+        weights = np.zeros(52, np.float32)
+        for side in ("Left", "Right"):
+            weights[BLENDSHAPE_INDEX[f"mouthSmile{side}"]] = strength * (0.6 if met else 0.9)
+        return replace(face, blendshapes=weights)
+
+    response = measure_response(basis, LipFit(basis, apart), mesh, read)
+    weights = np.zeros(52, np.float32)
+    weights[[BLENDSHAPE_INDEX[f"mouthSmile{side}"] for side in ("Left", "Right")]] = 0.45
+
+    def drawn(parted):
+        vertices = smile * np.float32(0.4) + basis.lips_apart * np.float32(parted)
+        motion = FaceMotion(blendshapes=weights, vertices=vertices)
+        moved, _ = response.adjust(vertices, np.zeros(2, np.float32), motion)
+        return float(moved[61, 1] / smile[61, 1])
+
+    parted = [drawn(share) for share in (0.0, 0.2, 1.0)]
+    assert parted[0] > parted[1] > parted[2]
+    assert parted[2] == pytest.approx(0.5, abs=0.06)
+    assert parted[0] == pytest.approx(0.75, abs=0.1)
+    assert not LipFit(basis, face_with_closed_lips(mesh, basis)).shows_apart
+
+
+def face_with_closed_lips(mesh, basis):
+    return mesh.vertices - basis.lips_apart * np.float32(gap_cm(mesh.vertices) / gap_cm(basis.lips_apart))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from faces import made_face
@@ -29,12 +31,55 @@ def turned_by(mesh, rig, yaw):
 
 def test_a_turned_portrait_turns_less_far_towards_the_camera_and_says_so(mesh):
     frontal, turned = rig_of(mesh, 0), rig_of(mesh, -32)
-    assert turned_by(mesh, frontal, 14)[0] == pytest.approx(14, abs=0.5)
-    towards, motion = turned_by(mesh, turned, 14)
-    assert 4 < towards < 7.5
+    assert turned_by(mesh, frontal, 19)[0] == pytest.approx(19, abs=0.5)
+    towards, motion = turned_by(mesh, turned, 19)
+    assert 10 < towards < 15.5
     assert turns_too_far(turned.pose, motion, 1.0) and not turns_too_far(frontal.pose, motion, 1.0)
     away, _ = turned_by(mesh, turned, -8)
     assert away == pytest.approx(-8, abs=1)
+
+
+@pytest.mark.parametrize("yaw", [5, 12])
+def test_what_a_turned_portrait_hides_stays_behind_what_it_shows(mesh, yaw):
+    rig = rig_of(mesh, -32)
+    bent = bend(
+        rig,
+        mesh,
+        FaceMotion(rotation=rotation_from_degrees(yaw, 0, 0), vertices=np.zeros((468, 3), np.float32)),
+        displacement=np.zeros((468, 3), np.float32),
+        gains=Gains(),
+    )
+    faces_away = rig.normals[:, 2] > 0
+    assert faces_away.sum() > 20
+    at_rest, now = rig.sources[:468, 0], bent.places[:468, 0]
+    # The far side's outline: what lies behind it in the portrait does not come out.
+    far = at_rest < np.median(at_rest)
+    seen, hidden = far & ~faces_away, far & faces_away
+    assert now[hidden].min() > now[seen].min() - 0.01 * rig.face_height
+    # And rings around it begin where it ends, so that the outline is shown once.
+    for spoke, vertex in enumerate(rig.rings.rim):
+        if rig.carried.shares[vertex] < 1:
+            continue
+        part_of_face = rig.rings.expression_weights[:, spoke] >= 1
+        ring = bent.places[468:].reshape(*rig.rings.weights.shape, 2)[part_of_face, spoke]
+        moved = bent.places[vertex] - rig.sources[vertex]
+        assert ring[1:] - rig.rings.sources[part_of_face, spoke][1:] == pytest.approx(
+            np.broadcast_to(moved, ring[1:].shape), abs=0.05 * rig.face_height
+        )
+
+
+def test_a_turn_takes_no_part_of_the_outline_off(mesh):
+    """What a vertex that bulges beyond a hidden border does, the rings beside it do as well."""
+    rig = rig_of(mesh, -32)
+    alone = int(rig.rings.rim[28])
+    shares = rig.carried.shares.copy()
+    shares[alone] = 0  # it is seen well
+    places = []
+    for given in (rig, replace(rig, carried=replace(rig.carried, shares=shares))):
+        motion = FaceMotion(rotation=rotation_from_degrees(12, 0, 0), vertices=np.zeros((468, 3), np.float32))
+        bent = bend(given, mesh, motion, displacement=motion.vertices, gains=Gains())
+        places.append(bent.places[468:].reshape(*rig.rings.weights.shape, 2)[1:6])
+    assert np.abs(places[1] - places[0]).max() < 0.04 * rig.face_height
 
 
 def test_speech_hides_the_lower_teeth_that_a_grin_bares(mesh):

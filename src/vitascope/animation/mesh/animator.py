@@ -26,7 +26,7 @@ from vitascope.animation.mesh.deform import Bent, Gains, bend, turns_too_far
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
 from vitascope.animation.mesh.head import CutPortrait, cut_out, find_person, uncut
 from vitascope.animation.mesh.layers import read_at, to_host
-from vitascope.animation.mesh.lips import LipFit, gap_cm, wider
+from vitascope.animation.mesh.lips import LipFit, gap_cm, shown_apart, wider
 from vitascope.animation.mesh.maps import (
     COARSER,
     Feature,
@@ -58,6 +58,14 @@ _DRAWN_TOGETHER = (0.04, 0.2)
 _OF_A_SMILE = np.array(
     [name.startswith(("mouthSmile", "mouthStretch", "mouthDimple")) for name in BLENDSHAPES]
 )
+_OF_SOUNDS = [
+    BLENDSHAPE_INDEX[name]
+    for name in ("jawOpen", "mouthClose", "mouthPucker", "mouthFunnel", "mouthRollLower", "mouthRollUpper")
+]
+_SHAPED = (0.03, 0.2)
+"""Weights of those from which on, and at which wholly, a mouth speaks, and has not only its smile."""
+_KEEPS_APART_CM = (0.8, 2.4)
+"""Gaps that sounds ask for from which on, and at which wholly, a portrait's own gap is added."""
 _SMILES = [BLENDSHAPE_INDEX[f"mouthSmile{side}"] for side in ("Right", "Left")]
 _KEEPS_ITS_RANGE = [index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw"))]
 
@@ -207,7 +215,7 @@ class MeshAnimator:
         )  # fmt: skip
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
-        """Measure how the portrait's expressions read, so that they read as the driver's do; 50 pictures.
+        """Measure how the portrait's expressions read, so that they read as the driver's do; 58 pictures.
 
         Args:
             find: A tracker for single pictures: the face in a picture, or None.
@@ -284,6 +292,11 @@ class MeshAnimator:
             if portrait.response is not None:
                 gap, width = portrait.response.lips(gap, width)
             displacement = portrait.lips.fit(displacement, gap=gap, wider=width, share=motion.presence)
+        elif (speaks := _speaks(change) * shown_apart(portrait.rig.reading.vertices)) > 0:
+            # Lips that a portrait shows apart meet for the sounds that want it, and stay apart in a shout.
+            gap, own = max(gap_cm(displacement), 0.0), gap_cm(portrait.rig.reading.vertices)
+            gap += own * float(np.interp(gap, _KEEPS_APART_CM, (0, 1)))
+            displacement = portrait.lips.fit(displacement, gap=gap, wider=0.0, share=speaks)
         return bend(portrait.rig, self._mesh, motion, displacement=displacement, gains=self.gains)
 
     def eases(self, motion: FaceMotion) -> bool:
@@ -431,6 +444,11 @@ class MeshAnimator:
         if self._portrait is None:
             raise UsageError("the animator has no portrait; call set_portrait first")
         return self._portrait
+
+
+def _speaks(change: FloatArray) -> float:
+    """Share with which weights that changed so, float32 [52], are those of a mouth that shapes sounds."""
+    return float(np.interp(change[_OF_SOUNDS].max(), _SHAPED, (0, 1)))
 
 
 def _relaxed(portrait: TrackedFace, motion: FaceMotion) -> float:

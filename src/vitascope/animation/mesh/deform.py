@@ -23,18 +23,20 @@ from vitascope.animation.face import (
     angles_of,
     rotation_from_degrees,
 )
-from vitascope.animation.mesh.rig import GRAZING, PortraitRig
+from vitascope.animation.mesh.rig import PortraitRig
 
-__all__ = ["Bent", "Gains", "bend", "turns_too_far"]
+__all__ = ["Bent", "Gains", "bend", "soft_limit", "turns_too_far"]
 
 _YAW_LIMIT, _PITCH_LIMIT, _ROLL_LIMIT = 27.0, 22.0, 40.0
 """Degrees from the portrait's own pose: beyond, a flat picture has nothing to show."""
 _TOTAL_YAW_LIMIT, _LEAST_YAW_LIMIT = 42.0, 10.0
-_HIDDEN_SHARE, _LEAST_TOWARDS = 0.75, 7.0
-"""A turned portrait hides a temple: towards the camera it turns less far, by that share of its own turn, lest brow and
-lashes be drawn out over the temple; and by the second, degrees, at least."""
+_HIDDEN_SHARE, _LEAST_TOWARDS = 0.4, 10.0
+"""A turned portrait hides a temple: towards the camera it turns less far, by that share of its own turn, lest too
+little skin become too wide; and by the second, degrees, at least."""
 _EASED_DEGREES = 3.0
 """A turn that is drawn less far by so much is noticed."""
+_CARRIED_FROM = 0.03
+"""Skin that comes so much nearer to facing the camera, as a cosine, is carried as far as it will be."""
 _SHIFT_LIMIT_CM = 7.0
 _FARTHEST_CM = 6.0
 """No part of a face goes farther: what a damaged recording says is not followed."""
@@ -112,11 +114,11 @@ def bend(
     _bend_lids(vertices, rig.reading.vertices, closure)
     _part_lips(vertices)
     pose = _moved_pose(rig.pose, motion, gains.pose)
-    points = pose.place(vertices)
+    points, carried = _carry(rig, pose, pose.place(vertices))
     retracted = np.clip((closure - _RETRACTS[0]) / (_RETRACTS[1] - _RETRACTS[0]), 0, 1).astype(np.float32)
     drop = float((vertices[152] - rig.reading.vertices[152])[1])
-    ring_places, ring_sources = _move_rings(rig, pose, points)
-    sources = _sources(rig, pose, retracted)
+    ring_places, ring_sources = _move_rings(rig, pose, points, _carried_spokes(rig, carried))
+    sources = _sources(rig, retracted)
     sources[len(points) :] = ring_sources
     return Bent(
         np.concatenate((points[:, :2], ring_places)).astype(np.float32),
@@ -131,23 +133,47 @@ def bend(
     )
 
 
-def _sources(rig: PortraitRig, pose: Pose, lid_retracted: FloatArray) -> FloatArray:
-    """Choose what the points show: their own places, but for skin that turns to the camera and was hardly seen before.
+def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Take what the portrait hardly shows along with what it shows, where the head turns it towards the camera.
 
-    Without this a cheek that comes forward would wear whatever lies behind it in the portrait. And the edges of lids
-    that close show what is beside the lashes.
+    Args:
+        rig: Of the portrait.
+        pose: Of the head as drawn.
+        points: float32 [468, 3]: the face, pixels.
+
+    Returns:
+        The face, and how far each vertex is carried, float32 [468], 0..1.
     """
+    carried = rig.carried
+    moved = points - rig.face.landmarks[: len(points)]
     turn = (pose.rotation @ rig.pose.rotation.T).astype(np.float32)
-    before = -rig.normals[:, 2]
-    gained = -(rig.normals @ turn[2]) - before
-    share = np.where(before < GRAZING, np.clip((gained - 0.02) / 0.12, 0, 1), 0)[:, None]
+    gained = rig.normals[:, 2] - rig.normals @ turn[2]  # cosines by which it faces the camera more
+    shares = carried.shares * np.clip(gained / _CARRIED_FROM, 0, 1)
+    taken = carried.weights @ moved - moved[carried.points]
+    points = points.copy()
+    points[carried.points] += shares[carried.points, None] * taken
+    return points, np.asarray(shares, np.float32)
+
+
+def _carried_spokes(rig: PortraitRig, carried: FloatArray) -> FloatArray:
+    """How far the rings of each spoke go with the vertex that they follow: float32 [S], 0..1.
+
+    As the face's border does, or what bulges beyond it; and not much more or less than the spokes beside them, lest a
+    part of the outline come off.
+    """
+    shares = np.maximum(carried[rig.rings.rim], carried[list(FACE_OVAL)])
+    for _ in range(2):
+        shares = np.maximum(shares, (np.roll(shares, 1) + 2 * shares + np.roll(shares, -1)) / 4)
+    return np.asarray(shares, np.float32)
+
+
+def _sources(rig: PortraitRig, lid_retracted: FloatArray) -> FloatArray:
+    """Choose what the points show: their own places, but for lids that close: these show what is beside lashes."""
     sources = rig.sources.copy()
-    count = len(rig.normals)
-    sources[:count] += (rig.nearest_seen - sources[:count]) * share
     for eye, retracted in zip(EYES, lid_retracted, strict=True):
         edges = list(eye.upper[1:-1] + eye.lower[1:-1])
         sources[edges] += (rig.lid_skin[edges] - sources[edges]) * retracted
-    return np.asarray(sources, np.float32)
+    return sources
 
 
 @lru_cache(maxsize=4)
@@ -213,7 +239,7 @@ def _part_lips(vertices: FloatArray) -> None:
     vertices[lower, 1] -= overlap
 
 
-def _soft_limit(value: float, limit: float) -> float:
+def soft_limit(value: float, limit: float) -> float:
     """``value`` while it is small, and never more than ``limit``; smooth in between."""
     start = _LINEAR_SHARE * limit
     if abs(value) <= start:
@@ -241,25 +267,34 @@ def _borne_angles(rest: Pose, asked: tuple[float, float, float]) -> tuple[float,
     yaw, pitch, roll = asked
     own_yaw = angles_of(rest.rotation)[0]
     if yaw * own_yaw < 0:  # towards the camera comes the cheek that the portrait hides
-        yaw = _soft_limit(yaw, max(_YAW_LIMIT - _HIDDEN_SHARE * abs(own_yaw), _LEAST_TOWARDS))
+        yaw = soft_limit(yaw, max(_YAW_LIMIT - _HIDDEN_SHARE * abs(own_yaw), _LEAST_TOWARDS))
     else:
-        yaw = _soft_limit(yaw, max(min(_YAW_LIMIT, _TOTAL_YAW_LIMIT - abs(own_yaw)), _LEAST_YAW_LIMIT))
-    return yaw, _soft_limit(pitch, _PITCH_LIMIT), _soft_limit(roll, _ROLL_LIMIT)
+        yaw = soft_limit(yaw, max(min(_YAW_LIMIT, _TOTAL_YAW_LIMIT - abs(own_yaw)), _LEAST_YAW_LIMIT))
+    return yaw, soft_limit(pitch, _PITCH_LIMIT), soft_limit(roll, _ROLL_LIMIT)
 
 
 def _moved_pose(rest: Pose, motion: FaceMotion, gain: float) -> Pose:
     yaw, pitch, roll = angles_of(motion.rotation)
     turn = rotation_from_degrees(*_borne_angles(rest, (yaw * gain, pitch * gain, roll * gain)))
-    size = math.exp(_soft_limit(math.log(max(motion.scale, 1e-3)) * gain, math.log(_SCALE_LIMIT)))
+    size = math.exp(soft_limit(math.log(max(motion.scale, 1e-3)) * gain, math.log(_SCALE_LIMIT)))
     shift = rest.shift.copy()
     length = float(np.linalg.norm(motion.translation)) * gain
     if length > 0:
-        shift[:2] += motion.translation * (gain * rest.scale * _soft_limit(length, _SHIFT_LIMIT_CM) / length)
+        shift[:2] += motion.translation * (gain * rest.scale * soft_limit(length, _SHIFT_LIMIT_CM) / length)
     return Pose(rest.scale * size, turn.astype(np.float64) @ rest.rotation, shift)
 
 
-def _move_rings(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Where the rings are drawn, and what they show: float32 [K * S, 2] each."""
+def _move_rings(
+    rig: PortraitRig, pose: Pose, points: FloatArray, carried: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Where the rings are drawn, and what they show: float32 [K * S, 2] each.
+
+    Args:
+        rig: Of the portrait.
+        pose: Of the head as drawn.
+        points: float32 [468, 3]: the face, pixels.
+        carried: float32 [S]: how far the vertices are carried that the spokes' rings follow.
+    """
     rings, rest = rig.rings, rig.pose
     turn = (pose.rotation @ rest.rotation.T).astype(np.float32)
     size = np.float32(pose.scale / rest.scale)
@@ -271,11 +306,10 @@ def _move_rings(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[Float
     rigid = like_surface * (1 - outline) + like_outline * outline + rings.depths[..., None] * turn[:2, 2]
     moved = rigid * size + pose.shift[:2].astype(np.float32) - rings.sources
     expression = points[rings.rim, :2] - pose.place(rig.reading.vertices[rings.rim])[:, :2]
-    places = (
-        rings.sources
-        + moved * rings.weights[..., None]
-        + expression[None] * rings.expression_weights[..., None]
-    )
+    by_head = moved * rings.weights[..., None]
+    of_rim = (points[rings.rim, :2] - rig.sources[rings.rim] - by_head) * carried[:, None]
+    beside = expression[None] * (1 - carried[:, None]) + of_rim
+    places = rings.sources + by_head + beside * rings.expression_weights[..., None]
     places[0] = points[list(FACE_OVAL), :2]
     places, sources = _covering(rig, places)
     return places.reshape(-1, 2), sources.reshape(-1, 2)

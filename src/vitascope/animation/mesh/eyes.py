@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from vitascope.animation.canonical_mesh import EYES, TO_PICTURE, EyeLandmarks
 from vitascope.animation.face import FloatArray, RgbPicture
-from vitascope.animation.mesh.deform import Bent
+from vitascope.animation.mesh.deform import Bent, soft_limit
 from vitascope.animation.mesh.layers import (
     Patch,
     lay_under,
@@ -52,6 +53,15 @@ _LID_SHADE, _IN_SHADE = 0.25, 0.3
 _IN_LIGHT, _SHADE_FALLS, _SHADE_SOFT = 0.8, 0.06, 0.055
 """Share of a spot's surroundings that is open where lids take no light; how far down their shade falls, and its
 softness, in widths of the eye."""
+_LID_LINE, _LINE_PX = 0.05, 1.2
+"""Softness of the line in which a lid ends, in widths of the eye, and at least, pixels."""
+_UPPER_LINE, _LOWER_LINE = 0.45, 0.1
+"""Its cover: the upper lid's holds the roots of the lashes."""
+_ABOVE, _DARK_LINE = np.array([0.05, 0.08], np.float32), (0.1, 0.35)
+"""Heights above a lid's edge, in widths of the eye, at which its line is looked for; shares by which it is darker than
+the cheek from which on, and at which wholly, there is one."""
+_IRIS_STAYS = 0.55
+"""An iris' centre stays so many of its radii from the eye's corners."""
 _APART_RADII = 0.15
 """Below this share of the iris's way, the portrait as it is blends into the ball in layers."""
 LINE_COVER, FRINGE_COVER = 0.9, 0.6
@@ -141,8 +151,7 @@ class Eyeball:
         self._rest_pose = rig.pose
         # As dark as pupil and lashes: not as what lies beside a face that is turned away.
         seen = patch.of(rgb)[opening_mask(outline, patch, feather=0) > 0.5]
-        dark = seen if len(seen) else patch.of(rgb).reshape(-1, 3)
-        self.lash_colour: FloatArray = np.percentile(dark.astype(np.float32), 8, axis=0).astype(np.float32)
+        self.lash_colour: FloatArray = _darkest(seen if len(seen) else patch.of(rgb).reshape(-1, 3))
         """float32 [3], 0..255."""
 
     def _layers(
@@ -187,11 +196,38 @@ class Eyeball:
         gain = max(float(lit[whites].mean()) / max(float(painted[whites].mean()), 1.0), 1.0)
         lighter = np.minimum(at_rest * (1 + (gain - 1) * _WHITES_LIT * core), 255)
         lit = lit * self._lid_shade(texture, whites, known, from_iris)
+        lit = lit + (_darkest(texture[known > 0]) - lit) * self._lid_edges(rgb, places, outline, skin)
         white = lit + (lighter - lit) * _rising(from_iris, *_SOCKET_EDGE)
         at_rest, ball, white = (
             np.ascontiguousarray(np.rint(one), np.uint8) for one in (at_rest, ball, white)
         )
         return at_rest, ball, white
+
+    def _lid_edges(
+        self, rgb: RgbPicture, places: FloatArray, outline: FloatArray, skin: FloatArray
+    ) -> FloatArray:
+        """Cover of the lines in which lids end: float32 [h, w, 1]; none of lids that are not dark there.
+
+        Before an iris, nothing is seen of them but what lies on the lid.
+        """
+        curve = smooth_outline(outline)
+        last = (len(self._eye.upper) - 1) * len(curve) // len(outline)
+        upper, lower = curve[: last + 1], curve[last:]
+        over = upper[np.linalg.norm(upper - self.iris, axis=-1) < _SOCKET_EDGE[0] * self.radius]
+        if not len(over):
+            return np.zeros((*places.shape[:2], 1), np.float32)
+        rise = np.array([self._along[1], -self._along[0]], np.float32)
+        light = (
+            read_at(rgb, over[:, None] + _ABOVE[:, None] * rise).astype(np.float32).mean(axis=-1).min(axis=1)
+        )
+        darker = 1 - float(np.median(light)) / max(float(skin.mean()), 1.0)
+        depth = float(np.interp(darker, _DARK_LINE, (0, 1)))
+        softness = max(_LID_LINE * self._width, _LINE_PX)
+        cover = np.zeros(places.shape[:2], np.float32)
+        for line, dark in ((upper, _UPPER_LINE), (lower, _LOWER_LINE)):
+            away = np.linalg.norm(places[:, :, None] - line, axis=-1).min(axis=-1)
+            cover = np.maximum(cover, depth * dark * np.exp(-((away / softness) ** 2)))
+        return np.asarray(cover[..., None], np.float32)
 
     def _lid_shade(
         self,
@@ -285,7 +321,7 @@ class Eyeball:
         along = self._along
         down = np.array([-along[1], along[0]], np.float32)
         gaze_x, gaze_y = bent.gaze[self._index]
-        shift = (along * gaze_x + down * gaze_y).astype(np.float32)
+        shift = (along * self._within(float(gaze_x)) + down * gaze_y).astype(np.float32)
         length = float(np.linalg.norm(shift))
         shift *= min(1.0, 1.5 * self.radius / length) if length > 0.05 else 0.0
         apart = min(length / (_APART_RADII * self.radius), 1.0) if length > 0.05 else 0.0
@@ -299,6 +335,13 @@ class Eyeball:
             gaze_shift=shift,
             lashes=lashes,
         )
+
+    def _within(self, gaze_x: float) -> float:
+        """A glance to the side that leaves enough of the iris between the eye's corners, widths of the eye."""
+        rest = float((self.iris - self._middle) @ self._along) / self._width**2
+        side = math.copysign(1.0, gaze_x)
+        room = max(0.5 - _IRIS_STAYS * self.radius / self._width - rest * side, 1e-3)
+        return soft_limit(gaze_x, room)
 
     def _lashes(self, bent: Bent) -> LashPlacement | None:
         shown = float(bent.lid_retracted[self._index])
@@ -365,6 +408,11 @@ class Eyeball:
             layered = ball + (white - ball) * _rising(from_iris, *IRIS_EDGE)
             colours += (layered - colours) * np.float32(placed.apart)
         lay_under(out, patch, colours, mask)
+
+
+def _darkest(colours: NDArray[np.uint8]) -> FloatArray:
+    """As dark as the darkest twelfth of colours (uint8 [N, 3]): float32 [3]."""
+    return np.percentile(colours.astype(np.float32), 8, axis=0).astype(np.float32)
 
 
 def _spread(

@@ -93,6 +93,11 @@ class LipFit:
         self._lower = basis.lips_lower
         self._room = _MOST_RAISED * max(float(rest[_NOSE, 1] - rest[_UPPER_EDGE, 1].mean()), 0.0)
 
+    @property
+    def shows_apart(self) -> bool:
+        """True if the portrait's lips are surely parted."""
+        return shown_apart(self._rest) >= 1
+
     def fit(self, displacement: FloatArray, *, gap: float, wider: float, share: float = 1.0) -> FloatArray:
         """A displacement after which lips have some gap and width.
 

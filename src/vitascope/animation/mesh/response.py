@@ -32,6 +32,9 @@ ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
 _SKIN = ("jawOpen", "mouthSmileLeft", "mouthSmileRight")
 _JAW_IN_SMILE = "jawOpen in a smile"
 """The curve of a jaw that opens in a smile; read as ``jawOpen``."""
+_LIPS_MET = " with lips that meet"
+"""Added to the name of a smile: its curve with lips brought together, of a portrait that shows them apart, whose smile
+reads as less then."""
 _EYES = ("eyeBlinkRight", "eyeBlinkLeft")
 """In the order of ``FaceMotion.eye_closure``."""
 _BROWS = ("browInnerUp", "browDown")
@@ -44,7 +47,10 @@ _GAP, _WIDER, _WIDER_APART, _GAZE = (
 )
 """Curves of what is read from the landmarks: gap in centimetres, width as a share of that at rest, less 1, and how far
 the irises moved, in widths of the eye. Nearly all of a grin's width is read, 0.6 of a smile's with closed lips."""
-CHANNELS = frozenset((*_SKIN, _JAW_IN_SMILE, _PUCKER, *_EYES, *_BROWS, _GAP, _WIDER, _WIDER_APART, *_GAZE))
+CHANNELS = frozenset((
+    *_SKIN, *(f"{smile}{_LIPS_MET}" for smile in _SKIN[1:]), _JAW_IN_SMILE, _PUCKER, *_EYES, *_BROWS,
+    _GAP, _WIDER, _WIDER_APART, *_GAZE,
+))  # fmt: skip
 """Names of all curves."""
 _GAPS_CM = np.array([0.0, 0.2, 0.4, 0.9, 1.6, 2.6])
 _PUCKERS = np.array([0.0, 0.5, 0.9, 1.3])
@@ -179,6 +185,10 @@ class Response:
             smile = max(0.0, min(motion.expression("mouthSmileLeft"), motion.expression("mouthSmileRight")))
             wanted += (smiling.strength_for(reading) - wanted) * smile
             share += (_JAW_ADDED_IN_SMILE - 1) * smile
+        if (met := self.curves.get(f"{name}{_LIPS_MET}")) is not None and motion.vertices is not None:
+            gap = max(gap_cm(motion.vertices), 0.0)
+            together = met.strength_for(float(met.readings[0]) + change * (1 - float(met.readings[0])))
+            wanted += (together - wanted) * max(1 - gap / _PARTED_CM, 0.0)
         wanted = min(wanted, _MOST_ALTOGETHER.get(name, wanted))
         return weight * min(share * max(wanted - max(now, 0.0), 0.0), _MOST_MORE[name])
 
@@ -200,7 +210,7 @@ def _sides(name: str) -> list[str]:
 def measure_response(
     basis: ExpressionBasis, lips: LipFit, mesh: CanonicalMesh, read: ExpressionReader
 ) -> Response:
-    """Draw and read a portrait 50 times.
+    """Draw and read a portrait 51 times, or 58 times if it shows its lips apart.
 
     Args:
         basis: Displacements of expressions.
@@ -222,14 +232,12 @@ def measure_response(
         grins = drawn
         drawn = [read(FaceMotion(vertices=beside + field * np.float32(x))) for x in _SKIN_STRENGTHS]
         curves |= _curves(names, _SKIN_STRENGTHS, drawn)
-    # The far side of a turned head reads weakly, however much it smiles, and would be torn up to its eye.
-    smiles = [curves[name] for name in _SKIN[1:] if name in curves]
-    best = max(smiles, key=lambda curve: float(curve.readings[-1]), default=None)
-    for name in _SKIN[1:]:
-        if best is not None and (
-            name not in curves or curves[name].readings[-1] < _FAR_SIDE * best.readings[-1]
-        ):
-            curves[name] = best
+    _as_the_near_side(curves, _SKIN[1:])
+    if lips.shows_apart:
+        closed = [lips.fit(smile * np.float32(x), gap=0.0, wider=0.0) for x in _SKIN_STRENGTHS]
+        of_met = tuple(f"{name}{_LIPS_MET}" for name in _SKIN[1:])
+        curves |= _curves(of_met, _SKIN_STRENGTHS, [read(FaceMotion(vertices=one)) for one in closed])
+        _as_the_near_side(curves, of_met)
     pucker = basis.field(_PUCKER)
     puckered = [read(FaceMotion(vertices=pucker * np.float32(x))) for x in _PUCKERS]
     curves |= _curves((_PUCKER,), _PUCKERS, puckered)
@@ -277,6 +285,20 @@ def measure_response(
         least = _LEAST_READ if axis == 0 else _LEAST_READ_DOWN
         curves[name] = _line(glances, np.array(looks), least=least)
     return Response(basis, curves)
+
+
+def _as_the_near_side(curves: dict[str, Curve], names: Sequence[str]) -> None:
+    """Let the far side of a turned head smile as the near one does, in place.
+
+    It reads weakly, however much it smiles, and would be torn up to its eye.
+    """
+    smiles = [curves[name] for name in names if name in curves]
+    best = max(smiles, key=lambda curve: float(curve.readings[-1]), default=None)
+    for name in names:
+        if best is not None and (
+            name not in curves or curves[name].readings[-1] < _FAR_SIDE * best.readings[-1]
+        ):
+            curves[name] = best
 
 
 def _line(drawn: FloatArray, seen: FloatArray, *, least: float) -> Curve:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.animation.canonical_mesh import EYES, FACE_OVAL, NOSE_TIP, TO_PICTURE, CanonicalMesh, Pose
+from vitascope.animation.canonical_mesh import EYES, FACE_OVAL, TO_PICTURE, CanonicalMesh, Pose
 from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace
 from vitascope.animation.face_reading import FaceReading, read_face
 from vitascope.errors import InputError
 
-__all__ = ["GRAZING", "MIN_FACE_PIXELS", "SPOKES", "PortraitRig", "Rings", "build_rig", "with_person"]
+__all__ = ["MIN_FACE_PIXELS", "SPOKES", "PortraitRig", "Rings", "build_rig", "with_person"]
 
 SPOKES = len(FACE_OVAL)
 
@@ -38,10 +38,10 @@ _UPPER_SKIN, _LOWER_SKIN = 0.35, 0.3
 """Skin without lashes or rim begins so far from a lid's edge towards the row of points next to it."""
 _LONGEST_HAIR = 0.9
 """Hair that reaches farther beyond the mesh's border, in the rings' factors, is not only hair."""
-_SURELY, _STEPS_INWARD, _STEP_INWARD = 0.95, 8, 0.04
-"""Skin is where the matte is so sure; else a place moves towards the nose in such steps, each a share of the way."""
-GRAZING, _HIDDEN = 0.4, 0.08
+_GRAZING, _HIDDEN = 0.4, 0.08
 """Cosines between a vertex' normal and the line of sight below which a portrait shows little or nothing of it."""
+_MEMBRANE = 0.02
+"""Stiffness of a membrane beside that of a plate, with which what is hidden goes on."""
 MIN_FACE_PIXELS = 40
 """A smaller face has too few pixels for lids and lips."""
 
@@ -70,6 +70,21 @@ class Rings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Carried:
+    """What a portrait hardly shows goes with what it shows, when the head turns it towards the camera.
+
+    There is no picture of the cheek that such a turn uncovers: seen skin becomes wider instead.
+    """
+
+    shares: FloatArray
+    """float32 [468], 0..1: how far a vertex goes with those seen well."""
+    points: npt.NDArray[np.intp]
+    """[N]: the vertices that do so."""
+    weights: FloatArray
+    """float32 [N, 468]: of the others, whose motion they take; rows add up to 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PortraitRig:
     """A portrait's face, ready to be bent."""
 
@@ -82,8 +97,7 @@ class PortraitRig:
     """float32 [468 + K * S, 2]: what each point of the mesh, then of the rings, shows, pixels."""
     normals: FloatArray
     """float32 [468, 3]: unit normals in the portrait; negative z faces the camera."""
-    nearest_seen: FloatArray
-    """float32 [468, 2]: the place itself, or for vertices seen at a grazing angle the nearest that is seen well."""
+    carried: Carried
     lid_skin: FloatArray
     """float32 [468, 2]: the place itself, or for the edges of the lids the skin next to them, beyond lashes and rim."""
     skin_triangles: npt.NDArray[np.int32]
@@ -138,7 +152,7 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
         reading=reading,
         rings=rings,
         normals=normals,
-        nearest_seen=_nearest_seen(mesh, landmarks, normals),
+        carried=_carried(mesh, normals),
         sources=np.concatenate((landmarks[:, :2], rings.sources.reshape(-1, 2))).astype(np.float32),
         lid_skin=lid_skin,
         skin_triangles=mesh.triangles,
@@ -148,33 +162,13 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
 
 
 def with_person(rig: PortraitRig, matte: FloatArray) -> PortraitRig:
-    """A rig whose head goes as one, as far as the person reaches, and which shows no background on the skin.
+    """A rig whose head goes as one, as far as the person reaches.
 
     Args:
         rig: Of the portrait.
         matte: float32 [H, W], 0..1: the person.
     """
-    landmarks = rig.face.landmarks[:MESH_VERTEX_COUNT]
-    return replace(
-        rig,
-        rings=_rings(landmarks, rig.pose, matte),
-        nearest_seen=_within_person(rig, matte),
-    )
-
-
-def _within_person(rig: PortraitRig, matte: FloatArray) -> FloatArray:
-    """``nearest_seen`` with what lies beside the person moved inward: float32 [468, 2]."""
-    landmarks = rig.face.landmarks[:MESH_VERTEX_COUNT, :2]
-    centre = landmarks[NOSE_TIP]
-    shown = rig.nearest_seen.copy()
-    grazing = -rig.normals[:, 2] < GRAZING
-    height, width = matte.shape
-    for _ in range(_STEPS_INWARD):
-        x = np.clip(np.rint(shown[:, 0]).astype(int), 0, width - 1)
-        y = np.clip(np.rint(shown[:, 1]).astype(int), 0, height - 1)
-        beside = grazing & (matte[y, x] < _SURELY)
-        shown[beside] += (centre - shown[beside]) * _STEP_INWARD
-    return shown
+    return replace(rig, rings=_rings(rig.face.landmarks[:MESH_VERTEX_COUNT], rig.pose, matte))
 
 
 def _with_lashes(face: TrackedFace) -> TrackedFace:
@@ -214,27 +208,32 @@ def _normals(mesh: CanonicalMesh, landmarks: FloatArray) -> FloatArray:
     return np.asarray(normals * -np.sign(np.median(normals[:, 2])), np.float32)
 
 
-def _nearest_seen(mesh: CanonicalMesh, landmarks: FloatArray, normals: FloatArray) -> FloatArray:
-    """For vertices that a portrait hardly shows, a place near by that it shows well: float32 [468, 2].
-
-    Hidden ones take a smooth continuation of what is seen (harmonic over the mesh, so that no part of the face is shown
-    twice), and those at a grazing angle a place a little farther in, away from what lies behind the face.
-    """
+def _carried(mesh: CanonicalMesh, normals: FloatArray) -> Carried:
     facing = -normals[:, 2]
-    hidden = facing < _HIDDEN
-    shown = landmarks[:, :2].astype(np.float64)
-    if hidden.any() and not hidden.all():
-        joined = np.zeros((len(facing), len(facing)))
+    unseen = facing < _GRAZING
+    shares = np.clip((_GRAZING - facing) / (_GRAZING - _HIDDEN), 0, 1)
+    weights = _continuing(mesh, unseen)
+    return Carried(shares.astype(np.float32), np.flatnonzero(unseen), weights)
+
+
+def _continuing(mesh: CanonicalMesh, unknown: npt.NDArray[np.bool_]) -> FloatArray:
+    """Weights of the known vertices with which unknown ones continue them: [N, 468].
+
+    A plate that bends as little as it can goes on as what is beside it does; a membrane, of which it has a little,
+    stays as that is.
+    """
+    weights = np.zeros((int(unknown.sum()), len(unknown)))
+    if unknown.any() and not unknown.all():
+        joined = np.zeros((len(unknown), len(unknown)))
         for first, second in ((0, 1), (1, 2), (2, 0)):
             ends = mesh.triangles[:, [first, second]]
             joined[ends[:, 0], ends[:, 1]] = joined[ends[:, 1], ends[:, 0]] = 1
         laplacian = np.diag(joined.sum(axis=1)) - joined
-        shown[hidden] = np.linalg.solve(
-            laplacian[np.ix_(hidden, hidden)], joined[np.ix_(hidden, ~hidden)] @ shown[~hidden]
+        energy = laplacian @ laplacian + _MEMBRANE * laplacian
+        weights[:, ~unknown] = np.linalg.solve(
+            energy[np.ix_(unknown, unknown)], -energy[np.ix_(unknown, ~unknown)]
         )
-    inward = 0.07 * np.clip((GRAZING - facing) / (GRAZING - _HIDDEN), 0, 1)[:, None]
-    centre = landmarks[NOSE_TIP, :2]
-    return np.asarray(shown + (centre - shown) * inward, np.float32)
+    return np.asarray(weights, np.float32)
 
 
 def _rings(landmarks: FloatArray, pose: Pose, matte: FloatArray | None = None) -> Rings:
