@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from vitascope.models.network import FollowingState
-from vitascope.models.rvm.near_people import _WHOLE_EVERY, _WHOLE_FRAMES, NearPeople, _changed, _pooled
+from vitascope.models.rvm.near_people import (
+    _MIDDLE_WHOLE_FRAMES,
+    _WHOLE_EVERY,
+    _WHOLE_FRAMES,
+    NearPeople,
+    _changed,
+    _pooled,
+)
 from vitascope.models.rvm.rvm import RvmNetwork
 
 pytestmark = pytest.mark.fetched_model
@@ -86,6 +93,27 @@ def test_it_gives_what_all_of_it_gives_and_computes_less(networks, monkeypatch):
     newcomer = np.s_[:, HEIGHT - SIDE :, WIDTH - SIDE - 16 :]
     assert expected[SECOND_COMES][newcomer].mean() > 0.2
     assert abs(found[SECOND_COMES][newcomer].mean() - expected[SECOND_COMES][newcomer].mean()) < 0.02
+
+
+def test_the_level_at_an_eighth_is_computed_in_a_window_once_memory_is_sure(networks, monkeypatch):
+    _, near = networks
+    pictures = frames(_MIDDLE_WHOLE_FRAMES + 1)
+    pictures[SECOND_COMES:] = pictures[SECOND_COMES - 1]
+    state, sizes = near.new_state(), []
+    state.follow_people()
+    near.infer(pictures[:1], state)
+    run = near._near._middle.run
+
+    def watched(inputs):
+        sizes.append(inputs["r3i"].shape[2:])
+        return run(inputs)
+
+    monkeypatch.setattr(near._near._middle, "run", watched)
+    near.infer(pictures[1:], state)
+    whole = HEIGHT // 8, WIDTH // 8
+    assert sizes[:-1] == [whole] * (_MIDDLE_WHOLE_FRAMES - 1)
+    assert sizes[-1][0] * sizes[-1][1] < 0.9 * whole[0] * whole[1]
+    assert state.tensors[2].shape[2:] == whole
 
 
 def test_streams_that_do_not_let_it_are_computed_whole(networks):

@@ -196,3 +196,21 @@ def test_a_stream_brings_its_eyes_together_unless_told_otherwise(lens, monkeypat
         stream.settle(one)  # once is enough
     pictures = 4 if lens == Equirectangular(360, 180) else 2
     assert [shape[0] for shape in seen_by] == [pictures, pictures]
+
+
+def test_what_is_left_of_an_answer_is_done_once_by_who_draws():
+    frame = solid_frame(PIXEL_FORMATS["yuv420p"], (96, 192), (0.9, 0.9, 0.9))
+    stream = matting(Equirectangular(180, 180))
+    batch = stream.prepare([frame])
+    assert batch.shown.shape[:2] == (1, 2)
+    assert batch.nbytes == frame.nbytes + batch.images.nbytes + batch.shown.nbytes
+    (one,) = stream.infer([batch])
+    assert one.unfinished is not None
+    before = one.nbytes
+    settled = stream.settle(one)
+    assert one.unfinished is None
+    assert one.nbytes < before
+    assert stream.settle(one) is settled
+    plain = matting(None, layout=StereoLayout.MONO)
+    (other,) = plain.infer([plain.prepare([frame])])
+    assert other.unfinished is None or other.unfinished.nbytes == 0
