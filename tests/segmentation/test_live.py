@@ -537,7 +537,8 @@ def test_a_film_is_played_at_its_own_pace_and_ends(scripted, tmp_path) -> None:
     with Segmenter(profile="fast") as segmenter:
         report = segmenter.live(film, [sink])
     assert time.monotonic() - began >= 14 / 30
-    assert report.captured == 15 and 1 <= report.shown == len(sink.kept)
+    assert report.captured == 15
+    assert 1 <= report.shown == len(sink.kept) + report.sinks[0].dropped  # a busy machine's sink drops some
     assert set(sink.numbers) == {4}
     assert sink.made is not None and sink.made.frame_rate == 30
 

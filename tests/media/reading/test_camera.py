@@ -146,7 +146,9 @@ def test_opencv_opens_a_film_as_it_would_a_camera(tmp_path: object) -> None:
 
     assert isinstance(tmp_path, Path)
     path = tmp_path / "camera.avi"
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 30, (32, 16))
+    # Not by FFmpeg, which OpenCV would tell how much to print: who opens a camera tells it, once in a process.
+    own = cv2.CAP_OPENCV_MJPEG
+    writer = cv2.VideoWriter(str(path), own, cv2.VideoWriter.fourcc(*"MJPG"), 30, (32, 16))
     writer.write(np.full((16, 32, 3), (30, 60, 200), np.uint8))
     writer.release()
     capture = open_capture(str(path), size=(32, 16), frame_rate=30)
