@@ -202,7 +202,7 @@ class SpatialState(NetworkState, Protocol):
         ...
 
     def restore(self, arrays: Sequence[FloatArray]) -> None:
-        """Go on from what ``arrays`` gave, of the same network and pictures of the same size."""
+        """Go on from what ``arrays`` gave, of the same network; the next pictures have the size of those before."""
         ...
 
 

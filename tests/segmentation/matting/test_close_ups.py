@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lever_network import TrailNetwork
+from vitascope.errors import DeviceMemoryError
+from vitascope.gpu import AdaptiveBatchSizer
 from vitascope.models.network import NetworkInput
 from vitascope.segmentation.matting.close_ups import (
     CLOSE_UP_SIDE,
@@ -85,8 +87,48 @@ def test_who_comes_nearer_is_shown_smaller_and_who_goes_away_larger_again():
         for n, (a, b) in enumerate(zip(network.sizes(), network.sizes()[1:], strict=False), start=1)
         if a != b
     ]
-    # At 0.2 it stays as it was.
-    assert changes == [LOOK_EVERY_FRAMES, 3 * LOOK_EVERY_FRAMES]
+    assert changes == [LOOK_EVERY_FRAMES, 2 * LOOK_EVERY_FRAMES]
+
+
+def test_frames_that_are_left_out_hide_nobody():
+    network = Shown()
+    shots = shots_of(network)
+    for index in range(0, 100, 2):  # the last of each period is never seen
+        shots.run(picture(0.1 if index < 10 else 0.5), [index == 0], indices=[index])
+    assert network.sizes() == [USUAL.size] * 32 + [SMALL] * 18
+
+
+@pytest.mark.parametrize("begin", [10, 100, 127])
+def test_a_stretch_decides_as_the_whole(begin):
+    shares = [0.4] * 70 + [0.2] * 130
+    shown = {}
+    for first in (0, begin):
+        network = Shown()
+        shots = shots_of(network)
+        for index in range(first, len(shares)):
+            shots.run(picture(shares[index]), [index == 0], indices=[index])
+        shown[first] = network.sizes()
+    assert shown[0][128:] == shown[begin][128 - begin :] == [USUAL.size] * 72
+
+
+def test_a_call_that_is_made_again_for_want_of_memory_sees_the_same():
+    class Small(Shown):
+        """Takes two frames at most."""
+
+        def infer(self, images, state):
+            if len(images) > 2:
+                raise DeviceMemoryError(f"{len(images)} frames do not fit")
+            return super().infer(images, state)
+
+    images = np.concatenate([picture(share) for share in [0.1] * 10 + [0.5] * 60])
+    starts = [index in (0, 10) for index in range(70)]
+    wanted = shots_of(Shown()).run(images, starts)
+    sizer = AdaptiveBatchSizer(8, max_batch_size=8, min_batch_size=1, growing=False)
+    network = Small()
+    shots = ShotInference(network, warm_up_frames=1, sizer=sizer, close_ups=CloseUps(USUAL))
+    for one, other in zip(wanted, shots.run(images, starts), strict=True):
+        np.testing.assert_array_equal(one.offset, other.offset)
+    assert {*network.sizes()} == {USUAL.size, SMALL}
 
 
 @settings(max_examples=20, deadline=None)
@@ -112,7 +154,7 @@ def test_a_later_run_goes_on_with_the_size_of_the_earlier_one():
     network = Shown()
     later = shots_of(network)
     assert later.remember(shots.memory())
-    later.run(picture(0.2), [False], indices=[1])
+    later.run(picture(0.1), [False], indices=[1])
     assert network.sizes() == [SMALL]
 
 

@@ -225,7 +225,9 @@ class Eyeball:
         softness = max(_LID_LINE * self._width, _LINE_PX)
         cover = np.zeros(places.shape[:2], np.float32)
         for line, dark in ((upper, _UPPER_LINE), (lower, _LOWER_LINE)):
-            away = np.linalg.norm(places[:, :, None] - line, axis=-1).min(axis=-1)
+            away = np.full(places.shape[:2], np.inf, np.float32)
+            for point in line:  # all at once they would take a gigabyte of a large eye
+                np.minimum(away, np.linalg.norm(places - point, axis=-1), out=away)
             cover = np.maximum(cover, depth * dark * np.exp(-((away / softness) ** 2)))
         return np.asarray(cover[..., None], np.float32)
 

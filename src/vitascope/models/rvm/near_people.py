@@ -33,8 +33,8 @@ __all__ = ["NearPeople", "Parts", "cut_parts"]
 
 FloatArray = npt.NDArray[np.float32]
 
-_DEEP_STEP: Final = 8
-"""Samples of the picture to one of the deep part's."""
+_MIDDLE_STEP: Final = 8
+"""Samples of the picture to one of the middle part's."""
 _TILE: Final = 16
 _HALO, _MIDDLE_HALO = 1, 3
 """Tiles around what is kept of a window: at its border zeros stand for the neighbours. Of the stem and the fine part
@@ -201,8 +201,8 @@ class NearPeople:
             Gain and offset, float32 [E, 1, h, w], nobody else's, and r1 to r4.
         """
         names = self._names
-        pooled = _pooled(picture, _DEEP_STEP)
-        tiles = _pooled(pooled, _TILE // _DEEP_STEP)
+        pooled = _pooled(picture, _MIDDLE_STEP)
+        tiles = _pooled(pooled, _TILE // _MIDDLE_STEP)
         shown, kept = self._windows(tiles, known)
         part = np.ascontiguousarray(picture[shown.at(1)])
         features = self._stem.run({"small_rgb": part})
@@ -243,17 +243,17 @@ class NearPeople:
         names, tiles = self._names, (pooled.shape[2] // 2, pooled.shape[3] // 2)
         is_whole = known.frames < _MIDDLE_WHOLE_FRAMES or known.frames % _MIDDLE_WHOLE_EVERY == 0
         seen, moved = (kept.wider(max(tiles) if is_whole else more, tiles) for more in (_MIDDLE_HALO, _HALO))
-        small = pooled[seen.at(_DEEP_STEP)]
+        small = pooled[seen.at(_MIDDLE_STEP)]
         middle = self._middle.run(
             {
                 names.sixteenth: np.ascontiguousarray(deep[names.sixteenth][seen.at(_TILE)]),
-                names.skipped: np.ascontiguousarray(deep[names.skipped][seen.at(_DEEP_STEP)]),
+                names.skipped: np.ascontiguousarray(deep[names.skipped][seen.at(_MIDDLE_STEP)]),
                 names.pooled: np.concatenate([small, np.zeros_like(small[:, :1])], axis=1),
-                "r3i": np.ascontiguousarray(memory[2][seen.at(_DEEP_STEP)]),
+                "r3i": np.ascontiguousarray(memory[2][seen.at(_MIDDLE_STEP)]),
             }
         )
-        memory[2] = _put(memory[2], middle["r3o"], seen, moved, _DEEP_STEP)
-        return np.ascontiguousarray(middle[names.eighth][shown.within(seen).at(_DEEP_STEP)])
+        memory[2] = _put(memory[2], middle["r3o"], seen, moved, _MIDDLE_STEP)
+        return np.ascontiguousarray(middle[names.eighth][shown.within(seen).at(_MIDDLE_STEP)])
 
     def close(self) -> None:
         """Free the engines; idempotent."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vitascope.models.network import FloatArray, NetworkInput
 from vitascope.segmentation.matting.look_ahead import shrunk
 
-__all__ = ["CLOSE_UP_SIDE", "LOOK_EVERY_FRAMES", "CloseUps", "largest_share"]
+__all__ = ["CLOSE_UP_RULES", "CLOSE_UP_SIDE", "LOOK_EVERY_FRAMES", "CloseUps", "largest_share"]
 
 CLOSE_UP_SIDE: Final = 512
 """Longest side, in samples, of the pictures that are shown of close-ups; the authors' own for all videos.
@@ -23,9 +23,12 @@ table two thirds were gone within a second."""
 LOOK_EVERY_FRAMES: Final = 64
 """Between two looks, inside a shot, whether somebody fills the picture: each waits for the network's answer. A power
 of two, so that no batch is cut for it."""
-_CLOSE, _AWAY = 0.25, 0.18
-"""Shares of the picture from which on, and below which no longer, somebody fills it. Chosen on 26 clips with a truth:
-from .28 on 512 samples have 9 % less SAD than 768, the same Grad and flicker; below .25 they have more of all."""
+_CLOSE = 0.25
+"""The share of the picture from which on somebody fills it. On 7 clips with a truth and shares from .28 on, 512 samples
+have 9 % less SAD than 768, the same Grad and flicker; on those below .25 they have more of all. What was before does
+not count: a stretch that begins in the middle of a shot decides as the whole would."""
+CLOSE_UP_RULES: Final = (CLOSE_UP_SIDE, LOOK_EVERY_FRAMES, _CLOSE)
+"""What mattes of a network that knows close-ups depend on."""
 _PERSON = 0.5
 
 
@@ -57,15 +60,14 @@ class CloseUps:
         """Usual pictures [T, E, 3, h, w], NumPy or CuPy, as they are shown now."""
         return shrunk(pictures, CLOSE_UP_SIDE) if self.are_seen else pictures
 
-    def would_be_seen(self, alpha: FloatArray, *, begins: bool) -> bool:
+    @staticmethod
+    def would_be_seen(alpha: FloatArray) -> bool:
         """Whether smaller pictures are right from a frame on.
 
         Args:
             alpha: float32 [E, h, w], 0..1, of the frame, in the host's memory.
-            begins: A shot begins with it; else what was so before counts.
         """
-        share = max(largest_share(eye) for eye in alpha)
-        return share >= (_AWAY if self.are_seen and not begins else _CLOSE)
+        return max(largest_share(eye) for eye in alpha) >= _CLOSE
 
     def size_of(self, *, close: bool) -> tuple[int, int]:
         """(height, width) of the pictures."""
@@ -73,9 +75,8 @@ class CloseUps:
 
     def go_on_from(self, memory: Sequence[FloatArray]) -> None:
         """Take over from an earlier run: its pictures were twice as large as the first of what it remembers."""
-        width = 2 * memory[0].shape[-1]
-        small, usual = self._small.size[1], self._usual.size[1]
-        self.are_seen = abs(width - small) < abs(width - usual)
+        height, width = self._small.size
+        self.are_seen = memory[0].shape[-2:] == (-(-height // 2), -(-width // 2))
 
 
 def largest_share(alpha: npt.NDArray[np.float32]) -> float:

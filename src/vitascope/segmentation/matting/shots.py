@@ -186,7 +186,7 @@ class StreamNetwork:
             agreement: Brings together the answers about two eyes.
             looks_ahead: False where what is shown may begin again in the middle of a shot.
             follows_people: As ``ShotInference`` takes it.
-            is_main: True for whole pictures, all of them in their order: close-ups are told in these.
+            is_main: True for whole pictures in their order: close-ups are told in these.
         """
         fits = is_main and self.has_close_ups and fisheye is None and CloseUps.may_need(self.wanted)
         return ShotInference(
@@ -279,8 +279,8 @@ class ShotInference:
         self._state = network.new_state() if state is None else state
         self._is_cold = network.recurrent and state is None
         self._close_ups = close_ups
-        self._to_look_at: tuple[MatteEstimate, Any] | None = None
-        """The last answer and its picture, where it decides whether somebody fills the next ones."""
+        self._last_seen: tuple[int, MatteEstimate, Any] | None = None
+        """The shot's last frame: its number, the answer and the picture; None where nobody asks."""
 
     @property
     def state(self) -> NetworkState:
@@ -289,7 +289,6 @@ class ShotInference:
 
     def memory(self) -> list[FloatArray] | None:
         """What the network remembers of the stream, to go on from in another run; None if that cannot be told."""
-        self._look_for_close_ups()
         return self._state.arrays() if isinstance(self._state, SpatialState) else None
 
     def remember(self, memory: Sequence[FloatArray]) -> bool:
@@ -297,6 +296,7 @@ class ShotInference:
         if not isinstance(self._state, SpatialState) or not memory:
             return False
         self._state.restore(memory)
+        self._last_seen = None
         if self._close_ups is not None:
             self._close_ups.go_on_from(memory)
         self._is_cold = False  # the shot has begun
@@ -369,12 +369,12 @@ class ShotInference:
         def run_part(first: int, end: int) -> list[Answer]:
             if starts_shot[first]:
                 self._state.reset()
-                self._to_look_at = None
+                self._last_seen = None
                 self._is_cold = self._network.recurrent
             if self._is_cold:
                 self._begin(show(first, self._ahead(starts_shot, numbers, first)), most=end - first)
                 self._is_cold = False
-            self._look_for_close_ups()
+            self._look_for_close_ups(numbers[first])
             if self._follows_people and isinstance(self._state, FollowingState):
                 self._state.follow_people()
             usual = seen = show(first, end)
@@ -387,8 +387,8 @@ class ShotInference:
                 size = close_ups.size_of(close=False)
                 self._tally.samples -= (usual.size - seen.size) // 3
                 self._tally.close_up_frames += end - first
-            if close_ups is not None and _is_looked_at(numbers[end - 1]):
-                self._to_look_at = estimates[-1], seen[-1]
+            if close_ups is not None:
+                self._last_seen = numbers[end - 1], estimates[-1], seen[-1]
             kept = [None] * len(usual) if agreement is None else usual
             return [
                 Answer(estimate, pictures, views, agreement, size)
@@ -399,7 +399,8 @@ class ShotInference:
             end = next_part(starts_shot, first, most)
             if close_ups is None:
                 return end
-            return next((at + 1 for at in range(first, end) if _is_looked_at(numbers[at])), end)
+            period = _period(numbers[first])
+            return next((at for at in range(first + 1, end) if _period(numbers[at]) != period), end)
 
         return self._sizer_for(images).in_ranges(len(images), run_part, end_of=end_of)
 
@@ -424,6 +425,7 @@ class ShotInference:
     def _begin(self, pictures: Any, *, most: int) -> None:
         """Give a shot's memory its beginning, out of its first frames or the first alone."""
         alpha: FloatArray | None
+        self._state.reset()  # a try before may have run out of memory
         if len(pictures) > 1 and isinstance(self._state, SpatialState):
             self._state, alpha = look_ahead(self._network, pictures, calls=self._warm_up_frames, most=most)
         else:
@@ -431,16 +433,19 @@ class ShotInference:
             alpha = None if self._close_ups is None else settled_alpha(answers, pictures[:1])
         if self._close_ups is not None:
             self._close_ups.are_seen = False
-            self._show(close=alpha is not None and self._close_ups.would_be_seen(alpha, begins=True))
+            self._show(close=alpha is not None and self._close_ups.would_be_seen(alpha))
 
-    def _look_for_close_ups(self) -> None:
-        """Change the size of the pictures where the last answer asks for it."""
-        if self._to_look_at is None or self._close_ups is None:
+    def _look_for_close_ups(self, number: int) -> None:
+        """Change the size of the pictures where the last answer asks for it, before the first frame of a period."""
+        if self._last_seen is None or self._close_ups is None:
+            return
+        last, estimate, picture = self._last_seen
+        if _period(last) == _period(number):
             return
         with memory_errors():
-            alpha = to_numpy(small_alpha(*self._to_look_at, self._close_ups.shown))
-        self._show(close=self._close_ups.would_be_seen(alpha, begins=False))
-        self._to_look_at = None
+            alpha = to_numpy(small_alpha(estimate, picture, self._close_ups.shown))
+        self._show(close=self._close_ups.would_be_seen(alpha))
+        self._last_seen = None
 
     def _show(self, *, close: bool) -> None:
         """Show pictures of close-ups, or the usual ones, from now on."""
@@ -451,9 +456,12 @@ class ShotInference:
             self._close_ups.are_seen = close
 
 
-def _is_looked_at(number: int) -> bool:
-    """True for the frames after which a shot may become a close-up: by their numbers, so for all batches alike."""
-    return number % LOOK_EVERY_FRAMES == LOOK_EVERY_FRAMES - 1
+def _period(number: int) -> int:
+    """Which part of the video a frame lies in, at whose beginning it is asked who fills the picture.
+
+    It follows from the frame's number, so neither batches nor frames that are left out change it.
+    """
+    return number // LOOK_EVERY_FRAMES
 
 
 def next_part(starts_shot: Sequence[bool], first: int, most: int) -> int:

@@ -81,7 +81,9 @@ class StereoAgreement:
         return cls(lens if isinstance(lens, Equirectangular | Fisheye) else None, wanted, right_eye_first)
 
     def agree(self, estimate: MatteEstimate, images: Any) -> MatteEstimate:
-        """What both eyes say together, in the form of ``estimate``, without the foreground's planes.
+        """What both eyes say together, in the form of ``estimate``.
+
+        Of its planes alpha's alone, or all of them where nobody has an outline.
 
         Args:
             estimate: Estimate of one frame: the pictures of the first eye, then as many of the second.

@@ -50,7 +50,7 @@ class Bidirectional:
 
     The way back has a memory of its own, which begins a few frames beyond the window (``Batch.following``): it knows
     who will enter, who was hidden, and nothing of what the way there mistook for somebody. It is smaller. Place by
-    place, each direction counts as much as it is sure: the mean of ``|2 alpha - 1|`` over a cell, to the fourth; and
+    place, each direction counts as much as it is sure: the mean of ``|2 alpha - 1|`` over a cell, to the sixth; and
     far more where it sees somebody. So who leaves is taken from the one, who enters from the other, if that is sure.
 
     Then the window is seen larger, where the picture has the samples, from its last frame back and with what the way
