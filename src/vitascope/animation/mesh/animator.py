@@ -215,7 +215,7 @@ class MeshAnimator:
         )  # fmt: skip
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
-        """Measure how the portrait's expressions read, so that they read as the driver's do; 58 pictures.
+        """Measure how the portrait's expressions read, so that they read as the driver's do; 51 or 58 pictures.
 
         Args:
             find: A tracker for single pictures: the face in a picture, or None.
