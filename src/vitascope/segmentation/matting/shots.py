@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from vitascope.errors import DeviceMemoryError
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
@@ -425,7 +426,6 @@ class ShotInference:
     def _begin(self, pictures: Any, *, most: int) -> None:
         """Give a shot's memory its beginning, out of its first frames or the first alone."""
         alpha: FloatArray | None
-        self._state.reset()  # a try before may have run out of memory
         if len(pictures) > 1 and isinstance(self._state, SpatialState):
             self._state, alpha = look_ahead(self._network, pictures, calls=self._warm_up_frames, most=most)
         else:
@@ -433,7 +433,11 @@ class ShotInference:
             alpha = None if self._close_ups is None else settled_alpha(answers, pictures[:1])
         if self._close_ups is not None:
             self._close_ups.are_seen = False
-            self._show(close=alpha is not None and self._close_ups.would_be_seen(alpha))
+            try:
+                self._show(close=alpha is not None and self._close_ups.would_be_seen(alpha))
+            except DeviceMemoryError:
+                self._state.reset()  # else the next try would begin with this one's
+                raise
 
     def _look_for_close_ups(self, number: int) -> None:
         """Change the size of the pictures where the last answer asks for it, before the first frame of a period."""
