@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lever_network import TrailNetwork
+from lever_network import TrailNetwork, TrailState
 from vitascope.errors import DeviceMemoryError
 from vitascope.gpu import AdaptiveBatchSizer
 from vitascope.models.network import NetworkInput
@@ -129,6 +129,28 @@ def test_a_call_that_is_made_again_for_want_of_memory_sees_the_same():
     for one, other in zip(wanted, shots.run(images, starts), strict=True):
         np.testing.assert_array_equal(one.offset, other.offset)
     assert {*network.sizes()} == {USUAL.size, SMALL}
+
+
+def test_a_beginning_for_which_memory_runs_out_is_made_anew():
+    failures = iter([DeviceMemoryError("no room")])
+
+    class Tight(TrailState):
+        def stretch(self, size):
+            if size == SMALL:
+                for failure in failures:
+                    raise failure
+            super().stretch(size)
+
+    class Network(Shown):
+        def new_state(self):
+            return Tight()
+
+    wanted = shots_of(Shown()).run(picture(0.5), [False])
+    sizer = AdaptiveBatchSizer(2, max_batch_size=2, min_batch_size=1, growing=False)
+    shots = ShotInference(Network(), warm_up_frames=1, sizer=sizer, close_ups=CloseUps(USUAL))
+    images = np.concatenate([picture(0.5)] * 2)
+    first, _ = shots.run(images, [False, False])
+    np.testing.assert_array_equal(first.offset, wanted[0].offset)
 
 
 @settings(max_examples=20, deadline=None)
