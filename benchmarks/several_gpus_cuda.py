@@ -8,9 +8,11 @@ what joining costs (reading packets from a pipe and muxing them: one thread, som
 encoder is shared by all: key-colour video gains only while cores are left. Films of a queue are cut whole, each on one
 GPU, and neither warm-up nor joining is paid: N times, less what the last film waits for.
 
-Two rows show what a host gives at most: as many commands as GPUs, each with a film and a GPU of its own, which share
-nothing but the host, by turns with one alone, in two rounds; as they come, and with a part of the cores for each, those
-of its GPU's NUMA node where each GPU has one. Where these are not N times as fast as one alone, no way of sharing is.
+One more claim shows what a host gives at most: as many commands as GPUs, each with a film and a GPU of its own, which
+share nothing but the host. Where these are not N times as fast as one alone, no way of sharing is. A virtual machine's
+cores change from minute to minute, so all of this is measured by turns, in rounds, and ratios are of one round. Each
+row says how many cores were busy, and which share of the time the host withheld a core that had work (``steal`` of
+``/proc/stat``; a container's limit, ``cpu.stat``).
 
 With several GPUs a row also says when ``cluster_scale.py``, given what each piece of that run took, says that it ends.
 
@@ -26,11 +28,14 @@ import json
 import multiprocessing
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import av
@@ -55,7 +60,6 @@ QUEUE = 16
 """Films of a queue."""
 QUEUE_FRAMES = 600
 ROUNDS = 2
-"""What a host gives at most is measured so often: on a virtual machine it changes from minute to minute."""
 MASK = {"output.preset": "ultrafast", "output.mask_max_width": 2048}
 SETTINGS = {"model.name": "rvm", "model.input_size": 512, **MASK}
 
@@ -68,7 +72,7 @@ def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
             warm_processes = processes_of(segmenter.write(warm, [("mask", out)]).device)
             if warm_processes == len(ids.split(",")):
                 break
-        with timed_pieces(LocalProcesses) as pieces:
+        with timed_pieces(LocalProcesses) as pieces, host_shares() as shares:
             report = segmenter.write(film, [("mask", out)])
     written, expected = count_frames(out), count_frames(film)
     if not written == expected == report.frame_count:
@@ -77,7 +81,6 @@ def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
     if warm_processes < processes:
         raise SystemExit(f"{warm}: {warm_processes} processes were warmed, {processes} worked on {film}")
     return {
-        "gpus": len(ids.split(",")),
         "processes": processes,
         "fps": round(report.frames_per_second, 1),
         "wall_seconds": round(report.wall_seconds, 2),
@@ -86,6 +89,7 @@ def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
         "device": report.device,
         "decoder": report.decoder,
         "cores_busy": round(report.pipeline.cores_busy, 1),
+        **shares,
         "stage_load": {stage.name: round(stage.load, 3) for stage in report.pipeline.stages},
         **stage_costs([report.pipeline]),
         **on_paper(pieces, [written], processes, report.wall_seconds),
@@ -143,7 +147,7 @@ def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
             reports = []
             began = time.perf_counter()
             planned = plan_batch(queue, folder / "cut", segmenter.settings)
-            with timed_pieces(LocalProcesses) as pieces:
+            with timed_pieces(LocalProcesses) as pieces, host_shares() as shares:
                 for outcome in segment_all(segmenter, planned):
                     if outcome.error is not None or outcome.report is None:
                         raise SystemExit(f"{outcome.planned.video}: {outcome.error}")
@@ -153,10 +157,10 @@ def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
     if frames != QUEUE * count_frames(film):
         raise SystemExit(f"{frames} frames of {QUEUE} films of {count_frames(film)}")
     return {
-        "gpus": len(ids.split(",")),
         "fps": round(frames / wall, 1),
         "wall_seconds": round(wall, 2),
         "frames": frames,
+        **shares,
         "seconds_a_film": round(sum(report.wall_seconds for report in reports) / QUEUE, 3),
         "seconds_in_a_pipeline": round(sum(ran_seconds(report.pipeline) for report in reports) / QUEUE, 3),
         **stage_costs([report.pipeline for report in reports]),
@@ -170,36 +174,19 @@ def ran_seconds(pipeline: PipelineReport) -> float:
     return busiest.busy_seconds / (busiest.load * busiest.workers)
 
 
-def beside(gpu: int, gpus: int) -> set[int]:
-    """A part of this machine's cores for each GPU: those of its NUMA node where each GPU has one, else as they come."""
-    cores = sorted(os.sched_getaffinity(0))
-    near = []
-    for other in range(gpus):
-        device = cupy.cuda.runtime.deviceGetPCIBusId(other).lower()
-        told = Path("/sys/bus/pci/devices", device, "local_cpulist")
-        listed = told.read_text().strip() if told.exists() else ""
-        ends = [tuple(map(int, part.split("-"))) for part in listed.split(",") if part]
-        near.append({core for end in ends for core in range(end[0], end[-1] + 1)} & set(cores))
-    if all(near) and not set.intersection(*near):
-        return near[gpu]
-    share = len(cores) // gpus
-    return set(cores[gpu * share : (gpu + 1) * share])
-
-
 def alone_on_a_gpu(film: Path, warm: Path, out: Path, gpu: int, ready: Any, answers: Any) -> None:
     """What one of several commands does: a film of its own on a GPU of its own, once all are ready."""
     with Segmenter(settings=SETTINGS | {"gpu.device": "cuda", "gpu.device_id": gpu}) as segmenter:
         segmenter.write(warm, [("mask", out)])
         ready.wait()
         report = segmenter.write(film, [("mask", out)])
-    answers.put((report.frame_count / report.wall_seconds, report.pipeline))
+    answers.put(report)
 
 
-def run_commands(film: Path, warm: Path, folder: Path, gpus: int, *, parted: bool) -> dict[str, Any]:
+def run_commands(film: Path, warm: Path, folder: Path, gpus: int) -> dict[str, Any]:
     """Several commands at once, which share nothing but the host."""
     context = multiprocessing.get_context("spawn")
-    ready, answers = context.Barrier(gpus), context.Queue()
-    everything = os.sched_getaffinity(0)
+    ready, answers = context.Barrier(gpus + 1), context.Queue()
     commands = []
     for gpu in range(gpus):
         own = folder / f"own {gpu}.mp4"
@@ -207,21 +194,46 @@ def run_commands(film: Path, warm: Path, folder: Path, gpus: int, *, parted: boo
         own.hardlink_to(film)
         arguments = own, warm, folder / f"cut {gpu}.mp4", gpu, ready, answers
         commands.append(context.Process(target=alone_on_a_gpu, args=arguments, daemon=True))
-    for gpu, command in enumerate(commands):
-        os.sched_setaffinity(0, beside(gpu, gpus) if parted else everything)  # which it inherits
+    for command in commands:
         command.start()
-    os.sched_setaffinity(0, everything)
-    made = [answers.get(timeout=300) for _ in commands]
+    ready.wait()
+    with host_shares() as shares:
+        made = [answers.get(timeout=300) for _ in commands]
     for command in commands:
         command.join()
-    siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
+    frames = [report.frame_count for report in made]
+    each = [report.frame_count / report.wall_seconds for report in made]
     return {
-        "gpus": gpus,
-        "fps": round(sum(fps for fps, _ in made), 1),
-        "fps_of_each": [round(fps, 1) for fps, _ in made],
-        "cores_busy": round(sum(pipeline.cores_busy for _, pipeline in made), 1),
-        **stage_costs([pipeline for _, pipeline in made]),
-        "threads_of_a_core": siblings.read_text().strip() if siblings.exists() else "not known",
+        "fps": round(sum(each), 1),
+        "fps_of_each": [round(fps, 1) for fps in each],
+        "frames": sum(frames),
+        "wall_seconds": round(max(report.wall_seconds for report in made), 2),
+        **shares,
+        **stage_costs([report.pipeline for report in made]),
+    }
+
+
+@contextmanager
+def host_shares() -> Iterator[dict[str, float]]:
+    """Fill in, when it ends: cores busy, cores withheld by the host, and by the container's limit."""
+    shares: dict[str, float] = {}
+    began, before = time.perf_counter(), core_seconds()
+    yield shares
+    wall = time.perf_counter() - began
+    for name, seconds in core_seconds().items():
+        shares[name] = round((seconds - before[name]) / wall, 2)
+
+
+def core_seconds() -> dict[str, float]:
+    """Seconds of all cores since the machine started: busy, and not given although there was work."""
+    told = [int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in Path("/proc/stat").read_text().split()[1:9]]
+    user, nice, system, _, _, interrupt, soft_interrupt, steal = told
+    limit = Path("/sys/fs/cgroup/cpu.stat")
+    throttled = re.search(r"throttled_usec (\d+)", limit.read_text() if limit.exists() else "")
+    return {
+        "cores_busy_here": user + nice + system + interrupt + soft_interrupt,
+        "cores_withheld_by_host": steal,
+        "cores_withheld_by_limit": int(throttled[1]) / 1e6 if throttled else 0.0,
     }
 
 
@@ -245,56 +257,50 @@ def rows(folder: Path, names: list[str], share: float) -> Iterator[dict[str, Any
     """Each size on 1, 2, 4 ... GPUs, with a share of the frames."""
     count = cupy.cuda.runtime.getDeviceCount()
     counts = [n for n in (1, 2, 4, 8) if n <= count]
+    ids = {gpus: ",".join(map(str, range(gpus))) for gpus in counts}
+    check = make_film(folder, "check", (1280, 720), 900)
+    for gpus in counts:
+        run(check, check, folder / f"check_{gpus}.mkv", ids[gpus])
+        worst = compare(folder / "check_1.mkv", folder / f"check_{gpus}.mkv")
+        if worst > LARGEST_MEAN_DIFFERENCE:
+            raise SystemExit(f"{gpus} GPUs: a mask differs by {worst:.2f} of 255")
     for name in names:
-        film = make_film(folder, f"{name} shared", SIZES[name], round(FRAMES[name] * share))
-        check = make_film(folder, "check", (1280, 720), 900)
-        first: dict[str, Any] = {}
-        for gpus in counts:
-            ids = ",".join(map(str, range(gpus)))
-            run(check, check, folder / f"check_{gpus}.mkv", ids)
-            worst = compare(folder / "check_1.mkv", folder / f"check_{gpus}.mkv")
-            if worst > LARGEST_MEAN_DIFFERENCE:
-                raise SystemExit(f"{gpus} GPUs: a mask differs by {worst:.2f} of 255")
-            warm = make_film(folder, f"{name} warm {gpus}", SIZES[name], WARM_FRAMES * gpus)
-            row = run(film, warm, folder / "shared.mp4", ids)
-            first = first or row
-            yield {
-                "claim": f"file to mask {name}, {gpus} GPU{'s' if gpus > 1 else ''}",
-                **row,
-                "ratio_to_one": round(row["fps"] / first["fps"], 3),
-                "worst_mean_difference": round(worst, 3),
-                "cores": available_cores(),
-                "film_rate": RATE,
-            }
+        frames = round(FRAMES[name] * share)
+        film = make_film(folder, f"{name} shared", SIZES[name], frames)
         short = make_film(folder, f"{name} queued", SIZES[name], QUEUE_FRAMES)
-        alone: dict[str, Any] = {}
-        for gpus in counts:
-            row = run_queue(short, folder, ",".join(map(str, range(gpus))))
-            alone = alone or row
+        own = make_film(folder, f"{name} own", SIZES[name], frames // 2)
+        warm = {
+            gpus: make_film(folder, f"{name} warm {gpus}", SIZES[name], WARM_FRAMES * gpus) for gpus in counts
+        }
+        ways = {
+            (claim, gpus): way
+            for gpus in counts
+            for claim, way in {
+                f"file to mask {name}": partial(run, film, warm[gpus], folder / "shared.mp4", ids[gpus]),
+                f"{QUEUE} files to masks {name}": partial(run_queue, short, folder, ids[gpus]),
+                f"a file and a GPU of its own for each command, {name}": partial(
+                    run_commands, own, warm[1], folder, gpus
+                ),
+            }.items()
+        }
+        rounds: list[dict[tuple[str, int], dict[str, Any]]] = [{} for _ in range(ROUNDS)]
+        for made in rounds:
+            for key, way in ways.items():
+                made[key] = way()
+                print(*key, json.dumps(made[key]), file=sys.stderr, flush=True)
+        for claim, gpus in ways:
+            measured = [made[claim, gpus] for made in rounds]
             yield {
-                "claim": f"{QUEUE} files to masks {name}, {gpus} GPU{'s' if gpus > 1 else ''}",
-                **row,
-                "ratio_to_one": round(row["fps"] / alone["fps"], 3),
-                "cores": available_cores(),
-                "film_rate": RATE,
-            }
-        own = make_film(folder, f"{name} own", SIZES[name], round(FRAMES[name] * share))
-        warm = make_film(folder, f"{name} warm 1", SIZES[name], WARM_FRAMES)
-        ways = [(1, False), *((n, parted) for n in counts[1:] for parted in (False, True))]
-        rounds = [
-            [run_commands(own, warm, folder, gpus, parted=parted) for gpus, parted in ways]
-            for _ in range(ROUNDS)
-        ]
-        for number, (gpus, parted) in enumerate(ways):
-            how = ", a part of the cores each" if parted else ""
-            yield {
-                "claim": f"{gpus} command{'s' if gpus > 1 else ''} of a file and a GPU each, {name}{how}",
+                "claim": f"{claim}, {gpus} GPU{'s' if gpus > 1 else ''}",
                 "gpus": gpus,
-                "rounds": [measured[number] for measured in rounds],
+                "frames": measured[0]["frames"],
+                "fps": round(median(row["fps"] for row in measured), 1),
+                "wall_seconds": round(median(row["wall_seconds"] for row in measured), 2),
                 "ratio_to_one": [
-                    round(measured[number]["fps"] / measured[0]["fps"], 3) for measured in rounds
+                    round(made[claim, gpus]["fps"] / made[claim, 1]["fps"], 3) for made in rounds
                 ],
-                "frames": round(FRAMES[name] * share),
+                "rounds": measured,
+                "worst_mean_difference": round(worst, 3),
                 "cores": available_cores(),
                 "film_rate": RATE,
             }
