@@ -2,9 +2,10 @@
 
 The films that are named are scaled, and go forth and back through their first pictures until ``--frames`` are written;
 the pictures lie in memory as the GPU's do when they have come down, so nothing but the encoders works. For each size,
-preset, CRF and number of encoders: frames/s, busy cores (processor seconds by wall seconds), milliseconds of the
-processor's time a frame, kilobytes a frame, and SSIM of luma (Gaussian window of 1.5, Wang et al. 2004) against what
-went in, of every eighth picture. Each file is decoded and its pictures counted.
+preset, CRF and number of encoders: frames/s, busy cores (processor seconds by wall seconds), cores that a virtual
+machine's host withheld, milliseconds of the processor's time a frame, kilobytes a frame, and SSIM of luma (Gaussian
+window of 1.5, Wang et al. 2004) against what went in, of every eighth picture. Each file is decoded and its pictures
+counted.
 
 ``serial_share`` is of one encoder: the part of its work that the busiest thread does, which bounds the busy cores.
 
@@ -37,6 +38,7 @@ import av
 import cv2
 import numpy as np
 
+from host_cores import core_shares
 from row_stamp import commit, write_rows
 from vitascope.device import available_cores
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
@@ -103,7 +105,10 @@ def written(
     encoding = choose_encoding(path, source_format=FORMAT, size=size, **wishes)
     order = forth_and_back(len(source), count)
     began, used = time.perf_counter(), processor_seconds()
-    with VideoWriter(path, info=info, encoding=encoding, spherical=None, hdr=None) as writer:
+    with (
+        core_shares() as shares,
+        VideoWriter(path, info=info, encoding=encoding, spherical=None, hdr=None) as writer,
+    ):
         before = thread_seconds()
         for number, place in enumerate(order):
             writer.write(frame_of(source[place], number, size))
@@ -113,6 +118,7 @@ def written(
         "encoders": encoding.parallel_encoders,
         "fps": round(count / wall, 1),
         "cores_busy": round(used / wall, 2),
+        **shares,
         "cpu_ms": round(1000 * used / count, 1),
         "kilobytes_a_frame": round(path.stat().st_size / count / 1e3, 1),
     }

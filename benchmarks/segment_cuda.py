@@ -29,6 +29,7 @@ import cupy
 import numpy as np
 import torch
 
+from host_cores import core_shares
 from row_stamp import gpu_stamp, write_rows
 from vitascope.config import load_settings
 from vitascope.frames import Frame
@@ -136,7 +137,8 @@ def run_segment(
         if not warm.exists():
             trim(film, warm, warm_frames)
         segmenter.write(warm, [(kind, out)])
-        report = segmenter.write(film, [(kind, out)])
+        with core_shares() as shares:
+            report = segmenter.write(film, [(kind, out)])
     written, expected = count_frames(out), count_frames(film)
     if not written == expected == report.frame_count:
         raise SystemExit(f"{film}: {expected} frames in, {written} out")
@@ -145,6 +147,7 @@ def run_segment(
         "fps": round(report.frames_per_second, 1),
         "pipeline_fps": round(report.pipeline.items_per_second, 1),
         "frames": written,
+        **shares,
         "network_size": report.network_size,
         "engine": report.engine,
         "decoder": report.decoder,
@@ -263,6 +266,21 @@ def headset(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
         slowest = min(row["encoder_alone_fps"], row["decoder_alone_fps"])
         row["share_of_slowest_stage"] = round(row["fps"] / slowest, 3)
         yield {"claim": f"VR180 8192x4096 to packed alpha, {codec}", **row}
+
+
+def stereo(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
+    """VR180 of 3840x1920 at 60 frames/s to key colour, as ``balanced`` comes: must play while it is cut."""
+    del peer
+    film = make_film(folder, "VR180 4K", (3840, 1920), 3600)
+    settings = {
+        "output.kinds": ["key"],
+        "output.preset": "ultrafast",
+        "video.stereo": "sbs",
+        "video.projection": "equirect180",
+        "model.batch_size": None,
+    }
+    row = run_segment(film, folder / "stereo.mp4", settings)
+    yield {"claim": "VR180 3840x1920 to key", **row, "times_as_fast_as_it_plays": round(row["fps"] / RATE, 2)}
 
 
 def encoder_alone(film: Path, out: Path, frame_count: int, codec: CodecName | None = None) -> float:
@@ -475,6 +493,7 @@ RUNS: dict[str, Callable[[Path, Path | None], Iterator[dict[str, Any]]]] = {
     "keys": keys,
     "copies": copies,
     "headset": headset,
+    "stereo": stereo,
     "endurance": endurance,
 }
 

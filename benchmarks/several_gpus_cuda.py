@@ -26,13 +26,11 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -43,6 +41,7 @@ import cupy
 import numpy as np
 
 from cluster_scale import WARM_UP_FRAMES, fitted, predicted_seconds, timed_pieces
+from host_cores import core_shares
 from row_stamp import RESULTS, gpu_stamp, write_rows
 from segment_cuda import RATE, SIZES, count_frames, make_film
 from vitascope.device import available_cores
@@ -72,7 +71,7 @@ def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
             warm_processes = processes_of(segmenter.write(warm, [("mask", out)]).device)
             if warm_processes == len(ids.split(",")):
                 break
-        with timed_pieces(LocalProcesses) as pieces, host_shares() as shares:
+        with timed_pieces(LocalProcesses) as pieces, core_shares() as shares:
             report = segmenter.write(film, [("mask", out)])
     written, expected = count_frames(out), count_frames(film)
     if not written == expected == report.frame_count:
@@ -147,7 +146,7 @@ def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
             reports = []
             began = time.perf_counter()
             planned = plan_batch(queue, folder / "cut", segmenter.settings)
-            with timed_pieces(LocalProcesses) as pieces, host_shares() as shares:
+            with timed_pieces(LocalProcesses) as pieces, core_shares() as shares:
                 for outcome in segment_all(segmenter, planned):
                     if outcome.error is not None or outcome.report is None:
                         raise SystemExit(f"{outcome.planned.video}: {outcome.error}")
@@ -197,7 +196,7 @@ def run_commands(film: Path, warm: Path, folder: Path, gpus: int) -> dict[str, A
     for command in commands:
         command.start()
     ready.wait()
-    with host_shares() as shares:
+    with core_shares() as shares:
         made = [answers.get(timeout=300) for _ in commands]
     for command in commands:
         command.join()
@@ -210,30 +209,6 @@ def run_commands(film: Path, warm: Path, folder: Path, gpus: int) -> dict[str, A
         "wall_seconds": round(max(report.wall_seconds for report in made), 2),
         **shares,
         **stage_costs([report.pipeline for report in made]),
-    }
-
-
-@contextmanager
-def host_shares() -> Iterator[dict[str, float]]:
-    """Fill in, when it ends: cores busy, cores withheld by the host, and by the container's limit."""
-    shares: dict[str, float] = {}
-    began, before = time.perf_counter(), core_seconds()
-    yield shares
-    wall = time.perf_counter() - began
-    for name, seconds in core_seconds().items():
-        shares[name] = round((seconds - before[name]) / wall, 2)
-
-
-def core_seconds() -> dict[str, float]:
-    """Seconds of all cores since the machine started: busy, and not given although there was work."""
-    told = [int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in Path("/proc/stat").read_text().split()[1:9]]
-    user, nice, system, _, _, interrupt, soft_interrupt, steal = told
-    limit = Path("/sys/fs/cgroup/cpu.stat")
-    throttled = re.search(r"throttled_usec (\d+)", limit.read_text() if limit.exists() else "")
-    return {
-        "cores_busy_here": user + nice + system + interrupt + soft_interrupt,
-        "cores_withheld_by_host": steal,
-        "cores_withheld_by_limit": int(throttled[1]) / 1e6 if throttled else 0.0,
     }
 
 
