@@ -11,7 +11,7 @@ the 12 GB, and with the sessions that ``auto`` takes there no more than the limi
 ``--least`` halves the way between a limit that is enough and one that is not, until they are 0.2 GB apart: what
 ``segmentation/capacity.py`` takes a film to need, so that a cluster leaves smaller GPUs out. The rows are added.
 
-Usage: python benchmarks/vram_limit_cuda.py [--least] [--out ROWS.json]
+Usage: python benchmarks/vram_limit_cuda.py [--least [--size 8K]] [--out ROWS.json]
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--least", action="store_true")
+    parser.add_argument("--size", choices=list(FILMS), action="append", help="of --least; all when omitted")
     options = parser.parse_args()
     folder = Path(tempfile.gettempdir()) / "vitascope_films"
     folder.mkdir(exist_ok=True)
@@ -99,7 +100,7 @@ def main() -> None:
         kept = json.loads(options.out.read_text()) if options.out.exists() else []
         added = []
         for profile in ("fast", "balanced"):
-            for size in FILMS:
+            for size in options.size or FILMS:
                 added.append(least(folder, size, profile))
                 print(json.dumps(added[-1]), flush=True)
                 claims = {row["claim"] for row in added}
