@@ -51,6 +51,16 @@ def test_commands_in_the_image_parse_and_homes_agree(monkeypatch):
         app.parse_args(shlex.split(command)[1:], exit_on_error=False, print_error=False)
 
 
+def test_nobody_without_the_token_runs_programs_on_a_cluster():
+    options = " ".join(CLUSTER["docker"]["run_options"])
+    (path,) = re.findall(r"RAY_AUTH_TOKEN_PATH=(\S+)", options)
+    assert f"-v {path}:{path}:ro" in options
+    assert "RAY_AUTH_MODE=token" in options
+    assert JOB["spec"]["rayClusterSpec"]["authOptions"] == {"mode": "token"}
+    major, minor, _ = JOB["spec"]["rayClusterSpec"]["rayVersion"].split(".")
+    assert (int(major), int(minor)) >= (2, 52)  # the first that knows tokens
+
+
 def test_the_job_is_a_job_of_kuberay():
     assert (JOB["apiVersion"], JOB["kind"]) == ("ray.io/v1", "RayJob")
     app.parse_args(shlex.split(JOB["spec"]["entrypoint"])[1:], exit_on_error=False, print_error=False)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FloatArray, Rg
 from vitascope.errors import EngineError, MissingDependencyError, ModelError
 from vitascope.gpu.toolkit.temporal import change
 from vitascope.models.store.store import ModelStore
+from vitascope.observe.native_stderr import quiet_native_stderr
 
 __all__ = ["MODEL_NAME", "FaceModel", "FaceTracker", "Follow", "fetch_face_model", "require_mediapipe"]
 
@@ -129,7 +129,7 @@ class FaceTracker:
         self._model, self._min_confidence = model, min_confidence
         self._finder: FaceTracker | None = None
         try:
-            with _quiet_native_stderr():
+            with quiet_native_stderr():
                 self._landmarker = vision.FaceLandmarker.create_from_options(
                     vision.FaceLandmarkerOptions(
                         base_options=mediapipe.tasks.BaseOptions(model_asset_path=str(model)),
@@ -278,25 +278,6 @@ class FaceTracker:
         self._track += 1
         self._followed = replace(chosen, track=self._track, is_new=True)
         return self._followed
-
-
-@contextmanager
-def _quiet_native_stderr() -> Iterator[None]:
-    """Keep MediaPipe's C++ log off the terminal; no variable or flag of its Python package does."""
-    try:
-        descriptor = sys.__stderr__.fileno() if sys.__stderr__ is not None else -1
-        kept = os.dup(descriptor)
-    except (OSError, ValueError):  # no stderr, as in a service
-        yield
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, descriptor)
-        yield
-    finally:
-        os.dup2(kept, descriptor)
-        os.close(kept)
-        os.close(nowhere)
 
 
 def _faces(result: Any, size: tuple[int, int], pts_seconds: float) -> list[TrackedFace]:

@@ -35,6 +35,7 @@ from vitascope.errors import (
 )
 from vitascope.media.libav import wrap_output_error
 from vitascope.models.store.store import ModelStore
+from vitascope.observe.native_stderr import quiet_native_stderr
 from vitascope.segmentation.capacity import gpu_bytes_needed, gpu_room_bytes
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
@@ -106,7 +107,7 @@ def cluster_at(address: str) -> Iterator[Any]:
     Raises:
         MissingDependencyError: Ray is not installed.
         UsageError: It is no address.
-        WorkerError: No cluster is there, or it runs other versions.
+        WorkerError: No cluster is there, it runs other versions, or it wants a token that this machine lacks.
     """
     try:
         import ray
@@ -116,6 +117,8 @@ def cluster_at(address: str) -> Iterator[Any]:
         yield ray
         return
     _reach(address)
+    logging.getLogger("ray").setLevel(logging.CRITICAL)  # notes for those who start clusters
+    _show_token(ray, address)
     try:
         ray.init(
             address=address,
@@ -163,6 +166,33 @@ def _reach(address: str) -> None:
         raise WorkerError(
             f"no Ray cluster at {address}; is it up, and does this machine reach it?"
         ) from error
+
+
+def _show_token(ray: Any, address: str) -> None:
+    """Ask whether a cluster takes this machine's token; Ray would try for 20 s, and print every try.
+
+    Raises:
+        WorkerError: It wants a token, and this machine has another or none.
+    """
+    if address == "auto" or address.startswith("ray://"):
+        return  # a cluster of this machine has its token; Ray's client says it by itself
+    try:
+        from ray._private.authentication.authentication_token_setup import (
+            maybe_enable_token_auth_if_token_available,
+        )
+    except ImportError:  # Ray before 2.59 asks for no token unless told to
+        return
+    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    try:
+        with quiet_native_stderr():
+            ray._raylet.GcsClient(address=address)
+    except ray.exceptions.AuthenticationError as error:
+        raise WorkerError(
+            f"the cluster at {address} wants a token that this machine lacks; print it there with: ray get-auth-token, "
+            "and set it here: RAY_AUTH_MODE=token RAY_AUTH_TOKEN=..."
+        ) from error
+    except ray.exceptions.RayError:
+        return  # nothing about tokens: connecting will tell
 
 
 def nodes_of(ray: Any) -> list[ClusterNode]:

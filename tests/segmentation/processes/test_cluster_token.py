@@ -1,0 +1,74 @@
+"""A cluster that wants a token, and machines that have it, another one, or none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from free_ports import free_port
+from waiting import eventually
+
+pytest.importorskip(
+    "ray._private.authentication.authentication_token_setup", reason="needs Ray 2.59 or later: .[cluster]"
+)
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+TOKEN, ANOTHER = "0123456789abcdef" * 4, "fedcba9876543210" * 4
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """The address of a cluster of one node that wants TOKEN."""
+    folder, port = tmp_path_factory.mktemp("guarded"), free_port()
+    words = ["--head", "--port", str(port), "--num-cpus", "0", "--include-dashboard", "false"]
+    told = folder / "told"
+    with told.open("w") as out:
+        node = subprocess.Popen(
+            [Path(sys.executable).with_name("ray"), "start", *words, "--disable-usage-stats", "--block"],
+            env=os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        eventually(lambda: node.poll() is not None or "Ray runtime started" in told.read_text())
+        assert node.poll() is None, told.read_text()
+        yield f"127.0.0.1:{port}"
+    finally:
+        os.killpg(node.pid, signal.SIGTERM)
+        node.wait()
+
+
+def status(address, home, **environment):
+    """``vitascope cluster status`` of a machine that knows no token but the one that it is given."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    return subprocess.run(
+        [sys.executable, "-m", "vitascope", "cluster", "status", "--address", address],
+        env=known | {"HOME": str(home)} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("token", [ANOTHER, None])
+def test_a_machine_without_the_token_is_told_so_in_one_line(guarded, tmp_path, token):
+    if token is not None:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text(token)
+    done = status(guarded, tmp_path)
+    assert done.returncode != 0
+    assert f"the cluster at {guarded} wants a token that this machine lacks" in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert not done.stdout
+
+
+def test_a_machine_with_the_token_gets_in(guarded, tmp_path):
+    done = status(guarded, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN)
+    assert done.returncode == 0, done.stderr
+    assert "0 cores" in done.stdout
