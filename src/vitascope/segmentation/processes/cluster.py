@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -62,6 +63,9 @@ _log = logging.getLogger(__name__)
 
 CLUSTER_NAMESPACE: Final = "vitascope"
 """Where Ray keeps the names of those who make stretches."""
+_TOKEN: Final = (
+    "print it there with: ray get-auth-token, and set it here: RAY_AUTH_MODE=token RAY_AUTH_TOKEN=..."
+)
 _POLL_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
 _MOST_SECONDS_TO_A_GPU = 120.0
 """Until somebody has its GPU: a process starts within half a minute on a busy machine, and other runs may hold GPUs."""
@@ -120,15 +124,20 @@ def cluster_at(address: str) -> Iterator[Any]:
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # notes for those who start clusters
     _show_token(ray, address)
     try:
-        ray.init(
-            address=address,
-            namespace=CLUSTER_NAMESPACE,
-            log_to_driver=False,
-            configure_logging=False,
-            logging_level=logging.CRITICAL,
-        )
+        with warnings.catch_warnings(
+            action="ignore", category=UserWarning
+        ):  # of its client: the error says it
+            ray.init(
+                address=address,
+                namespace=CLUSTER_NAMESPACE,
+                log_to_driver=False,
+                configure_logging=False,
+                logging_level=logging.CRITICAL,
+            )
     except ConnectionError as error:
         how = "start one with: ray start --head" if address == "auto" else " ".join(str(error).split())[:200]
+        if address.startswith("ray://"):
+            how += f"; if it wants a token, {_TOKEN}"
         raise WorkerError(f"no Ray cluster at {address}; {how}") from error
     except ImportError as error:  # of what ray:// needs
         raise MissingDependencyError(
@@ -174,24 +183,24 @@ def _show_token(ray: Any, address: str) -> None:
     Raises:
         WorkerError: It wants a token, and this machine has another or none.
     """
-    if address == "auto" or address.startswith("ray://"):
-        return  # a cluster of this machine has its token; Ray's client says it by itself
     try:
         from ray._private.authentication.authentication_token_setup import (
             maybe_enable_token_auth_if_token_available,
         )
+        from ray._private.services import canonicalize_bootstrap_address
     except ImportError:  # Ray before 2.59 asks for no token unless told to
         return
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    if address.startswith("ray://"):
+        return  # Ray's client asks by itself
     try:
         with quiet_native_stderr():
-            ray._raylet.GcsClient(address=address)
+            ray._raylet.GcsClient(address=canonicalize_bootstrap_address(address))
     except ray.exceptions.AuthenticationError as error:
         raise WorkerError(
-            f"the cluster at {address} wants a token that this machine lacks; print it there with: ray get-auth-token, "
-            "and set it here: RAY_AUTH_MODE=token RAY_AUTH_TOKEN=..."
+            f"the cluster at {address} wants a token that this machine lacks; {_TOKEN}"
         ) from error
-    except ray.exceptions.RayError:
+    except (ConnectionError, ray.exceptions.RayError):
         return  # nothing about tokens: connecting will tell
 
 
