@@ -94,6 +94,8 @@ def main() -> None:
     parser.add_argument("--least", action="store_true")
     parser.add_argument("--size", choices=list(FILMS), action="append", help="of --least; all when omitted")
     options = parser.parse_args()
+    if options.size and not options.least:
+        parser.error("--size is of --least")
     folder = Path(tempfile.gettempdir()) / "vitascope_films"
     folder.mkdir(exist_ok=True)
     if options.least:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-import signal
+import shutil
 import subprocess
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from free_ports import free_port
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
-pytest.importorskip(
-    "ray._private.authentication.authentication_token_setup", reason="needs Ray 2.59 or later: .[cluster]"
-)
+pytest.importorskip("ray", reason="a cluster needs Ray: pip install 'vitascope[cluster]'")
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 TOKEN, ANOTHER = "0123456789abcdef" * 4, "fedcba9876543210" * 4
@@ -24,24 +25,28 @@ TOKEN, ANOTHER = "0123456789abcdef" * 4, "fedcba9876543210" * 4
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
     """The address of a cluster of one node that wants TOKEN."""
-    folder, port = tmp_path_factory.mktemp("guarded"), free_port()
-    words = ["--head", "--port", str(port), "--num-cpus", "0", "--include-dashboard", "false"]
-    told = folder / "told"
+    told, port = tmp_path_factory.mktemp("guarded") / "told", free_port()
+    # A folder of its own, lest a later `auto` finds this cluster; short, for paths of sockets are.
+    folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
+    words = ["--head", "--port", str(port), "--ray-client-server-port", str(free_port())]
+    words += ["--temp-dir", folder, "--num-cpus", "0", "--include-dashboard", "false"]
     with told.open("w") as out:
         node = subprocess.Popen(
             [Path(sys.executable).with_name("ray"), "start", *words, "--disable-usage-stats", "--block"],
             env=os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN},
             stdout=out,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
         )
     try:
         eventually(lambda: node.poll() is not None or "Ray runtime started" in told.read_text())
         assert node.poll() is None, told.read_text()
         yield f"127.0.0.1:{port}"
     finally:
-        os.killpg(node.pid, signal.SIGTERM)
-        node.wait()
+        with suppress(psutil.NoSuchProcess):  # asked to end, they take half a minute
+            for process in (*psutil.Process(node.pid).children(recursive=True), node):
+                process.kill()
+        node.wait(timeout=PATIENCE_SECONDS)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def status(address, home, **environment):
@@ -53,6 +58,7 @@ def status(address, home, **environment):
         capture_output=True,
         text=True,
         check=False,
+        timeout=2 * PATIENCE_SECONDS,
     )
 
 

@@ -120,10 +120,11 @@ def cluster_at(address: str) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    _reach(address)
-    logging.getLogger("ray").setLevel(logging.CRITICAL)  # notes for those who start clusters
-    _show_token(ray, address)
+    log = logging.getLogger("ray")
+    level = log.level
     try:
+        log.setLevel(logging.CRITICAL)  # its notes are for those who start clusters
+        _reach(ray, address)
         with warnings.catch_warnings(
             action="ignore", category=UserWarning
         ):  # of its client: the error says it
@@ -147,6 +148,8 @@ def cluster_at(address: str) -> Iterator[Any]:
         raise WorkerError(
             f"the cluster at {address} cannot be used: {' '.join(str(error).split())}"
         ) from error
+    finally:
+        log.setLevel(level)
     # Ray prints on stdout when a node is lost, which is for results; its only switch is the one of its debugger.
     worker = ray._private.worker
     prints, worker._worker_logs_enabled = worker._worker_logs_enabled, False
@@ -157,51 +160,48 @@ def cluster_at(address: str) -> Iterator[Any]:
         worker._worker_logs_enabled = prints
 
 
-def _reach(address: str) -> None:
-    """Look whether somebody listens at an address; Ray would try for minutes.
+def _reach(ray: Any, address: str) -> None:
+    """Ask whether a cluster answers, and takes this machine's token; Ray would try for minutes, and print every try.
 
     Raises:
+        ConnectionError: No cluster of this machine is known.
         UsageError: It is no address.
-        WorkerError: Nobody listens.
+        WorkerError: Nobody listens, no cluster, or one that wants a token, and this machine has another or none.
     """
+    is_client = address.startswith("ray://")
+    found = address.removeprefix("ray://")
     if address == "auto":
-        return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+        found = ray._private.services.canonicalize_bootstrap_address_or_die(address)
+    host, _, port = found.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
         raise UsageError(f"{address}: no address of a Ray cluster; name auto, HOST:PORT or ray://HOST:PORT")
+    nobody = f"no Ray cluster at {address}; is it up, and does this machine reach it?"
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise WorkerError(
-            f"no Ray cluster at {address}; is it up, and does this machine reach it?"
-        ) from error
-
-
-def _show_token(ray: Any, address: str) -> None:
-    """Ask whether a cluster takes this machine's token; Ray would try for 20 s, and print every try.
-
-    Raises:
-        WorkerError: It wants a token, and this machine has another or none.
-    """
-    try:
-        from ray._private.authentication.authentication_token_setup import (
-            maybe_enable_token_auth_if_token_available,
-        )
-        from ray._private.services import canonicalize_bootstrap_address
-    except ImportError:  # Ray before 2.59 asks for no token unless told to
-        return
-    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-    if address.startswith("ray://"):
-        return  # Ray's client asks by itself
+        raise WorkerError(nobody) from error
+    _show_token()
+    if is_client:
+        return  # it asks by itself
     try:
         with quiet_native_stderr():
-            ray._raylet.GcsClient(address=canonicalize_bootstrap_address(address))
+            ray._raylet.GcsClient(address=found)
     except ray.exceptions.AuthenticationError as error:
         raise WorkerError(
             f"the cluster at {address} wants a token that this machine lacks; {_TOKEN}"
         ) from error
-    except (ConnectionError, ray.exceptions.RayError):
-        return  # nothing about tokens: connecting will tell
+    except ray.exceptions.RayError as error:
+        raise WorkerError(nobody) from error
+
+
+def _show_token() -> None:
+    """Let Ray take the token of this machine, if there is one, as ``ray.init`` would when it has connected."""
+    with suppress(ImportError):  # it has another place in this Ray, whose own tries will tell
+        from ray._private.authentication.authentication_token_setup import (
+            maybe_enable_token_auth_if_token_available,
+        )
+
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 
 
 def nodes_of(ray: Any) -> list[ClusterNode]:
