@@ -5,7 +5,6 @@ from __future__ import annotations
 import av
 import numpy as np
 import pytest
-
 from makers_here import crew_here
 
 from clips import write_clip
