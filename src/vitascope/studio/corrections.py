@@ -162,7 +162,7 @@ def _told_of(error: ConfigError, path: Path) -> str:
 
 
 def _current(path: Path, revision: str) -> bytes | None:
-    """What the file holds, None where there is none; it must be of a revision."""
+    """Read the file, which must have the expected revision; None if it does not exist."""
     content = _content(path)
     if _revision(content) != revision:
         raise CorrectionsClashError(f"{path.name} was changed meanwhile, in another window or by hand")
@@ -181,7 +181,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    """What a file of hints holds; None where there is none."""
+    """Read a file of hints; None if it does not exist."""
     try:
         return hints_content(path)
     except ConfigError as error:

@@ -45,7 +45,7 @@ State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
 class QueueFullError(UsageError):
-    """As many jobs wait as may."""
+    """The queue is full: no further job may wait."""
 
 
 class NoSuchJobError(UsageError):
@@ -355,7 +355,7 @@ class Queue:
         job.said = report.notes
 
     def _planned(self, job: Job, settings: Settings) -> PlannedVideo:
-        """What a cut is called: it goes beside its video, under a name that is free."""
+        """Name a cut: it goes beside its video, under a name that is free."""
         film, kind = job.film, job.order.kind
 
         def plan(name: str, out: str | Path) -> PlannedVideo:

@@ -293,7 +293,7 @@ class VideoReader(Closing):
 
     @property
     def repeated_pts_count(self) -> int:
-        """Those of them that had the pts of the frame before, or were out of order."""
+        """Adjusted frames that repeated the pts of the frame before, or were out of order."""
         return self._clock.repeated_count
 
     @property

@@ -162,7 +162,7 @@ class SegmentDecoder:
 
 
 class _SegmentReading:
-    """Which packets a segment needs: its own, and the leading pictures behind the next keyframe."""
+    """The packets that a segment needs: its own, and the leading pictures behind the next keyframe."""
 
     def __init__(self, segment: Segment, owned: _OwnedPictures, stamp: Stamp) -> None:
         self._segment = segment
