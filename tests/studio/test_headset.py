@@ -18,7 +18,7 @@ from vitascope.studio import proxies
 from vitascope.vr.packing import pack_discs, tile_size
 
 SIDE = 512
-WIDTH, HEIGHT = 320, 240
+WIDTH, HEIGHT = 640, 480
 NAME = "dance_FISHEYE190_alpha.webm"
 
 

@@ -225,9 +225,8 @@ def test_the_whole_way(page, serving, films, video, monkeypatch, request):
     if video.is_vr:
         # It alone draws in three dimensions, which takes a CPU longer than all the rest.
         with StudioPage(request.getfixturevalue("browser_3d")) as headset:
-            small = {"width": 320, "height": 240}
-            headset.show(studio.opened.address.partition("&")[0], **small)
-            headset.show(page.value("document.querySelector('.job a[href^=\"/headset\"]').href"), **small)
+            headset.show(studio.opened.address.partition("&")[0], width=WIDTH)
+            headset.show(page.value("document.querySelector('.job a[href^=\"/headset\"]').href"), width=WIDTH)
             headset.until("document.querySelector('#video')?.readyState >= 2", seconds=90)
             assert headset.text("#name") == results[1].name
             assert [line for line in faults(headset) if "media" not in line] == []
