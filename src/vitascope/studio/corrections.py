@@ -74,7 +74,7 @@ def hints_path(video: Path) -> Path:
 def read_corrections(video: Path) -> Corrections:
     """Read the corrections of a video; empty if there are none.
 
-    A video that was given other hints by hand, or an error in them, is told with its line.
+    An error in them is returned with its line.
     """
     path = hints_path(video)
     try:
@@ -93,7 +93,7 @@ def write_corrections(video: Path, plain: object, *, revision: str) -> Correctio
         revision: Revision of the file that they were made from.
 
     Returns:
-        What was written, whoever wrote over it meanwhile.
+        What was written, even if it was overwritten meanwhile.
 
     Raises:
         CorrectionsClashError: The file is another one by now.
@@ -122,7 +122,7 @@ def change_corrections(video: Path, changes: object, *, revision: str) -> Correc
         revision: Revision of the file that they are made from.
 
     Returns:
-        What was written, whoever wrote over it meanwhile.
+        What was written, even if it was overwritten meanwhile.
 
     Raises:
         CorrectionsClashError: The file is another one by now.

@@ -278,7 +278,7 @@ def settings_of(
         values: More settings by dotted key.
 
     Raises:
-        ConfigError: The corrections have an error, which is told with its line; or a value is out of range.
+        ConfigError: The corrections have an error (the message names its line), or a value is out of range.
     """
     if corrections.hints is None:
         raise ConfigError(corrections.error or "the corrections cannot be read")

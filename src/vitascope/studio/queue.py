@@ -192,7 +192,7 @@ class Queue:
 
         Raises:
             OutputError: The queue cannot be kept.
-            QueueFullError: As many wait as may.
+            QueueFullError: No further job may wait.
         """
         job = Job(id=secrets.token_hex(8), film=film, order=order, added_at=time.time())
         with self._changed:

@@ -229,7 +229,7 @@ def _known_lens(vr: VrDescription, at: int) -> Equirectangular | Fisheye:
     lens = vr.lenses[at]
     if vr.trusted_lens is None or not isinstance(lens, Equirectangular | Fisheye):
         raise UsageError(
-            "nobody can look around in this video: its pictures are flat, or their lens is not known"
+            "this video has no view to look around in: its pictures are flat, or their lens is unknown"
         )
     return lens
 

@@ -387,7 +387,7 @@ _JOB = np.dtype(
 
 
 def _frames_job(count: int) -> np.dtype[Any]:
-    """The job of so many frames."""
+    """The job for a number of frames."""
     fields = [
         ("planes", _PLANE, (2, count)),
         ("maps", _MAPS),

@@ -174,7 +174,7 @@ class _SegmentReading:
         """The error that stopped the reading before its end."""
 
     def wanted(self, packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream] | None]:
-        """The packets to decode, and None if the decoder shall give out what it still holds."""
+        """The packets to decode, and None if the decoder is to flush what it still holds."""
         next_keyframe: Packet[VideoStream] | None = None
         is_in_leading = False
         while True:
