@@ -11,10 +11,10 @@ import av
 import cv2
 import numpy as np
 import pytest
-from makers_here import crew_here
 
 from brightness_file import brightness_settings
 from clips import write_clip
+from makers_here import crew_here
 from photographs import astronaut
 from vitascope.errors import (
     CorruptInputError,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import av
 import numpy as np
 import pytest
-from makers_here import crew_here
 
 from clips import write_clip
+from makers_here import crew_here
 from photographs import astronaut
 from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.segmenter import Segmenter

@@ -1,4 +1,4 @@
-"""A crew whose stretches are made in this process, where what matters is what becomes of them and not by whom.
+"""A crew whose stretches are made in this process: for tests in which it does not matter by whom they are made.
 
 A process costs more than a second to start. That processes make the same, each by itself, is proven in ``test_crew.py``
 by two of them that live from video to video.
