@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 FLAGS ?= --quick
+WORKERS ?= 2
 N ?= 1000
 BIN := $(VENV)/bin
 
@@ -17,8 +18,8 @@ demo: $(VENV)/installed ## Cut a stereo clip and a VR180 video, animate the port
 	$(BIN)/vitascope animate examples/astronaut.jpg --driver examples/talk.motion -o demo/portrait.mp4 -y
 	@echo "The results are demo/out.mp4 (demo/out.png shows it at a glance), demo/headset/ (demo/headset.png) and demo/portrait.mp4."
 
-test: $(VENV)/installed-dev check ## Run the checks and the whole test suite
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+test: $(VENV)/installed-dev check ## Run the checks and the whole test suite; in more processes: make test WORKERS=4
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: $(VENV)/installed-dev ## Style, types, import rule
 	$(BIN)/ruff check .

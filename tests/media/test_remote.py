@@ -11,6 +11,7 @@ import pytest
 
 from bucket import bucket
 from clips import write_clip
+from makers_here import crew_here
 from vitascope.errors import InputError, MissingDependencyError, OutputError, one_line
 from vitascope.media import remote
 from vitascope.media.reading.discovery import find_videos
@@ -261,7 +262,7 @@ def test_a_large_video_is_read_by_ranges(s3, tmp_path, monkeypatch):
 
 def test_a_bucket_that_is_not_there_is_one_line(s3, tmp_path):
     clip = write_clip(tmp_path / "in.mp4", frame_count=3)
-    with Segmenter(profile="fast", settings=TWO) as segmenter:
+    with crew_here(profile="fast", settings=TWO) as segmenter:
         for source, out, kind in (
             ("s3://nowhere/a.mp4", f"{s3}/o.mp4", InputError),
             (clip, "s3://nowhere/o.mp4", OutputError),

@@ -212,7 +212,7 @@ def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 
 
 
 def gain_of(one: Cell, other: Cell) -> tuple[float, float, float]:
-    """How many times as fast the second cell is, and the ends of its 95 % interval.
+    """The speed of the second cell as a multiple of the first's, and the ends of its 95 % interval.
 
     Args:
         one: Measured, in two rounds or more.

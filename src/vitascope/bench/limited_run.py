@@ -109,7 +109,7 @@ def _marked(device: Device) -> Iterator[None]:
 
 @contextmanager
 def stopping_after(seconds: float) -> Iterator[Callable[[Started], None]]:
-    """What a segmenter's ``on_start`` takes, so that the run ends in good order when its time is over.
+    """Make an ``on_start`` for a segmenter that ends the run in good order when its time is over.
 
     Args:
         seconds: From the first frame; a shorter video ends earlier.

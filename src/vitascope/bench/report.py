@@ -554,7 +554,7 @@ def text_report(analysis: Analysis) -> str:
 
 
 def markdown_report(analysis: Analysis, *, pictures: Mapping[str, str]) -> str:
-    """As Markdown.
+    """Render the report as Markdown.
 
     Args:
         analysis: The report.
@@ -588,7 +588,7 @@ def _markdown_item(sentence: str) -> str:
 
 
 def html_report(analysis: Analysis) -> str:
-    """As one page: no script, no network, readable on a phone, printable."""
+    """Render the report as one page: no script, no network, readable on a phone, printable."""
     return html_page(analysis.title, "\n".join(map(_html, analysis.sections)), style=_STYLE)
 
 

@@ -48,7 +48,7 @@ segmentation fault while they were loaded, below 600). Each further core brings 
 
 
 def _lacking_memory() -> str | None:
-    """What to say where the process may have fewer addresses (``ulimit -v``) than its libraries take; None otherwise.
+    """The message if the process may use fewer addresses (``ulimit -v``) than its libraries take; None otherwise.
 
     Not all of them look at what they are given: some would end in a segmentation fault.
     """

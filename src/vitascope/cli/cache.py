@@ -21,7 +21,7 @@ app = App(
 
 @app.command
 def info(*, json: Switch = False) -> None:
-    """Show everything that is kept: where, how much, and what for.
+    """Show everything that is kept: where, how much, and why.
 
     Args:
         json: Print as JSON.

@@ -375,7 +375,7 @@ def _split(inputs: tuple[str, ...], out: str | None, former: list[str] | None) -
 
 
 def _kinds(given: Sequence[str] | None, former: Sequence[str] | None) -> list[str] | None:
-    """What to write: ``--type mask,key``, or several of them."""
+    """The kinds to write: ``--type mask,key``, or the flag several times."""
     flag, words = ("--type", given) if given is not None else ("--output", former)
     if words is None:
         return None

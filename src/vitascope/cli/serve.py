@@ -64,7 +64,7 @@ def serve(
 
 
 def _token(path: Path) -> str:
-    """The secret in a file, which is made where there is none."""
+    """Read the secret from its file, which is made if it does not exist."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

@@ -239,7 +239,7 @@ def _fields_of(state: dict[str, Any]) -> dict[str, Any]:
 
 
 class Splice(Section):
-    """Some items of a section give way to others."""
+    """Replacement of some items of a section by others."""
 
     section: Literal["people", "marks", "never"]
     at: int = Field(ge=0)
@@ -251,7 +251,7 @@ class Splice(Section):
 
 
 class HintChanges(Section):
-    """What shall become of hints: splices, one after another, and other edges."""
+    """A change of hints: splices, one after another, and other edges."""
 
     splices: Annotated[tuple[Splice, ...], _AsTuple] = Field((), max_length=100)
     edges: dict[str, Any] | None = None
@@ -268,7 +268,7 @@ def read_hints(path: Path) -> Hints:
 
 
 def hints_content(path: Path) -> bytes:
-    """What a file of hints holds, for ``hints_in``.
+    """Read the content of a file of hints, for ``hints_in``.
 
     Raises:
         ConfigError: It cannot be read, or is too long.
@@ -286,7 +286,7 @@ def hints_in(content: bytes, path: Path) -> Hints:
 
 
 class _Found(NamedTuple):
-    """What a content holds."""
+    """The hints of a file, and where each stands in it."""
 
     hints: Hints
     rows: Mapping[str, list[str]] | None = None

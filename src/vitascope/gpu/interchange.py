@@ -23,7 +23,7 @@ _DLPACK_HOST = (1, 3)  # kDLCPU and kDLCUDAHost
 
 
 def kind_of(array: Any) -> ArrayKind:
-    """Which library an array belongs to; imports none of them.
+    """Tell which library an array belongs to, without importing any of them.
 
     Raises:
         TypeError: It is no array.

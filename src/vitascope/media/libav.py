@@ -7,7 +7,7 @@
 
 turns whatever FFmpeg says into ``InputError("clip.mp4: cannot open it: no such file")`` with the original as
 ``__cause__``. Our own errors pass through untouched, and so does everything that is neither FFmpeg's nor the
-operating system's: a ``TypeError`` in here is our bug and shall look like one.
+operating system's: a ``TypeError`` in here is our bug and must look like one.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class RunReport:
 
     @property
     def failure(self) -> str | None:
-        """Which sinks failed, and why, in one line; None when none did."""
+        """Name the sinks that failed, and why, in one line; None when none did."""
         return "; ".join(sink.failure for sink in self.sinks if sink.failure is not None) or None
 
     def to_dict(self) -> dict[str, Any]:

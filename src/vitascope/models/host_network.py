@@ -47,7 +47,7 @@ class HostNetwork:
 
     @property
     def recurrent(self) -> bool:
-        """As the network says."""
+        """See the network that is wrapped."""
         return self._network.recurrent
 
     @property
@@ -56,7 +56,7 @@ class HostNetwork:
         return side_multiple(self._network)
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
-        """As the network says."""
+        """See the network that is wrapped."""
         return self._network.input_for(region_size)
 
     def new_state(self) -> NetworkState:

@@ -1,4 +1,4 @@
-"""What stands out of a picture, by ISNet.
+"""Find what stands out of a picture, with ISNet.
 
 Qin, Dai, Hu, Fan, Shao and Van Gool, "Highly Accurate Dichotomous Image Segmentation", 2022.
 

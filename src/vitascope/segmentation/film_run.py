@@ -33,7 +33,6 @@ from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.encoding import Encoding
-from vitascope.models.isnet import SalientObjects
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
@@ -64,6 +63,7 @@ from vitascope.segmentation.writing import (
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
+    from vitascope.models.isnet import SalientObjects
     from vitascope.segmentation.gpu_job import PicturesOnGpu
 
 __all__ = ["FilmRun", "FilmRunner", "FrameAndAlpha", "Started"]
@@ -162,6 +162,8 @@ class FilmRunner:
             EngineError: The engine cannot load it.
         """
         if self._salient is None:
+            from vitascope.models.isnet import SalientObjects  # takes 0.15 s, and hardly any film needs it
+
             threads = self.settings.processing.num_threads
             self._salient = SalientObjects(self.store.pull("isnet"), threads=threads)
         return self._salient.find

@@ -74,7 +74,7 @@ def hints_path(video: Path) -> Path:
 def read_corrections(video: Path) -> Corrections:
     """Read the corrections of a video; empty if there are none.
 
-    A video that was given other hints by hand, or an error in them, is told with its line.
+    An error in them is returned with its line.
     """
     path = hints_path(video)
     try:
@@ -93,7 +93,7 @@ def write_corrections(video: Path, plain: object, *, revision: str) -> Correctio
         revision: Revision of the file that they were made from.
 
     Returns:
-        What was written, whoever wrote over it meanwhile.
+        What was written, even if it was overwritten meanwhile.
 
     Raises:
         CorrectionsClashError: The file is another one by now.
@@ -122,7 +122,7 @@ def change_corrections(video: Path, changes: object, *, revision: str) -> Correc
         revision: Revision of the file that they are made from.
 
     Returns:
-        What was written, whoever wrote over it meanwhile.
+        What was written, even if it was overwritten meanwhile.
 
     Raises:
         CorrectionsClashError: The file is another one by now.
@@ -162,7 +162,7 @@ def _told_of(error: ConfigError, path: Path) -> str:
 
 
 def _current(path: Path, revision: str) -> bytes | None:
-    """What the file holds, None where there is none; it must be of a revision."""
+    """Read the file, which must have the expected revision; None if it does not exist."""
     content = _content(path)
     if _revision(content) != revision:
         raise CorrectionsClashError(f"{path.name} was changed meanwhile, in another window or by hand")
@@ -181,7 +181,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    """What a file of hints holds; None where there is none."""
+    """Read a file of hints; None if it does not exist."""
     try:
         return hints_content(path)
     except ConfigError as error:

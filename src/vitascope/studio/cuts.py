@@ -31,7 +31,7 @@ _FRAMES_BETWEEN_NEWS = 48
 
 
 class Cuts:
-    """What is known of a video's cuts so far; written by one thread, read by others."""
+    """A video's cuts, as far as they are known; written by one thread, read by others."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []

@@ -26,7 +26,7 @@ class Entrance:
     """Gives cookies, and knows them again.
 
     Args:
-        key_file: Holds the key; made where there is none.
+        key_file: Holds the key; made if it does not exist.
         port: Where the server listens: cookies of one host are shared by all its ports.
 
     Raises:
@@ -66,7 +66,7 @@ class Entrance:
 
 
 def cookie_key(path: Path) -> bytes:
-    """The key in a file, which is made where there is none that can be used: others may know one that they could read.
+    """Read the key from its file, which is made anew unless it is usable: a key that others could read is not.
 
     Args:
         path: The file; its owner alone can read it.

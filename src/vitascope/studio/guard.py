@@ -1,4 +1,4 @@
-"""Who may use the studio: whoever opened the address that the terminal printed, from this page alone.
+"""Access to the studio: for the browser that opened the printed address, and from this page alone.
 
 Four checks stand before every answer, each against a known attack:
 
@@ -173,7 +173,7 @@ def _too_long(headers: Headers, scope: Scope) -> Response | None:
 
 
 def _most(scope: Scope) -> int:
-    """How many bytes a body may have."""
+    """The most bytes that a body may have."""
     is_hints = scope["type"] == "http" and scope["path"].endswith("/corrections")
     return MOST_HINTS_BODY_BYTES if is_hints else MOST_BODY_BYTES
 

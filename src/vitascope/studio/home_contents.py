@@ -75,7 +75,7 @@ PARTS: Final = (
 
 
 def contents_of(part: Part) -> CacheContents:
-    """What a part holds now; all zero where nothing ever was. Its folder is the first of its places.
+    """Measure a part: all zero if it never held anything. Its folder is the first of its places.
 
     Raises:
         ConfigError: The home folder is unknown.
@@ -86,7 +86,7 @@ def contents_of(part: Part) -> CacheContents:
 
 
 def rest_of_home() -> CacheContents:
-    """What lies in the home and belongs to no part: locks, and files of other versions or of the user."""
+    """Files in the home that belong to no part: locks, and files of other versions or of the user."""
     home = vitascope_home()
     known = [home / place for part in PARTS for place in part.places]
     return _counted(

@@ -154,5 +154,5 @@ def _below(root: Path, suffixes: frozenset[str]) -> Iterator[Path]:
 
 
 def film_id(path: Path) -> str:
-    """What the page calls a file, by its absolute path."""
+    """The id by which the page names a file, from its absolute path."""
     return hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()

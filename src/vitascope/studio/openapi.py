@@ -131,7 +131,7 @@ def openapi() -> dict[str, Any]:
 
 
 def _watching(base: str) -> dict[str, dict[str, Any]]:
-    """What is answered of any video that is played."""
+    """The answers for any video that is played."""
     return {
         f"{base}/playing": {
             "get": _operation("What it is to who plays it, and why no browser can, where none can", 404)

@@ -42,7 +42,7 @@ _AT_REST = FaceMotion()
 
 
 class Strength(NamedTuple):
-    """How strongly a portrait follows; 1 is the driver's own."""
+    """The strengths with which a portrait follows; 1 is the driver's own."""
 
     expression: float
     pose: float
@@ -109,7 +109,7 @@ class Portraits:
         self._drawing.shutdown(cancel_futures=True)
 
     def motion(self, driver: ListedFile) -> Motion:
-        """What a driver does; reading begins with the first call. On one thread."""
+        """A driver's motion; reading begins with the first call. On one thread."""
         key = driver.id, driver.version
         if key not in self._motions:
             while len(self._motions) >= _MOTIONS_REMEMBERED:

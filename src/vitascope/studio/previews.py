@@ -82,7 +82,7 @@ class Preview(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilmFacts:
-    """What the page must know of a video."""
+    """The facts about a video that the page needs."""
 
     info: VideoInfo
     vr: VrDescription
@@ -120,7 +120,7 @@ class Previews:
             executor.shutdown(cancel_futures=True)
 
     def facts(self, film: ListedFile) -> Future[FilmFacts]:
-        """What a video is; an ``InputError`` where it cannot be read. The network is opened meanwhile."""
+        """Describe a video; an ``InputError`` if it cannot be read. The network is opened meanwhile."""
         if not self._is_warm:
             self._is_warm = True
             self._matting.submit(self._warm)
@@ -278,7 +278,7 @@ def settings_of(
         values: More settings by dotted key.
 
     Raises:
-        ConfigError: The corrections have an error, which is told with its line; or a value is out of range.
+        ConfigError: The corrections have an error (the message names its line), or a value is out of range.
     """
     if corrections.hints is None:
         raise ConfigError(corrections.error or "the corrections cannot be read")
@@ -312,12 +312,12 @@ def _kind(view: View) -> OutputKind:
 
 
 def _key(wanted: Wanted) -> tuple[object, ...]:
-    """What pictures that are the same have in common."""
+    """The key that equal pictures share."""
     return (*_frame_key(wanted), wanted.eye, wanted.longest_side, wanted.look)
 
 
 def _frame_key(wanted: Wanted) -> tuple[object, ...]:
-    """What pictures of the same matted frame have in common."""
+    """The key that pictures of one matted frame share."""
     return (
         wanted.film.path,
         wanted.version,

@@ -72,7 +72,7 @@ class Copying(NamedTuple):
 
 
 def why_no_browser_plays(info: VideoInfo) -> str | None:
-    """What keeps every browser from playing a video; None if some do, though not each.
+    """Say what keeps every browser from playing a video; None if at least one plays it.
 
     Args:
         info: The video.
@@ -95,7 +95,7 @@ def why_no_browser_plays(info: VideoInfo) -> str | None:
 
 @dataclass
 class _Copy:
-    """One that is waited for, is being made, or failed."""
+    """A copy that is waited for, is being made, or failed."""
 
     video: Path
     state: State = "waiting"
@@ -170,7 +170,7 @@ class Proxies:
             return self._copies[name].so_far()
 
     def _name(self, video: Path) -> str:
-        """What tells this file's content from others; read once for each state of a file."""
+        """Fingerprint a file's content; read once for each state of the file."""
         try:
             status = video.stat()
         except OSError:

@@ -45,7 +45,7 @@ State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
 class QueueFullError(UsageError):
-    """As many jobs wait as may."""
+    """The queue is full: no further job may wait."""
 
 
 class NoSuchJobError(UsageError):
@@ -192,7 +192,7 @@ class Queue:
 
         Raises:
             OutputError: The queue cannot be kept.
-            QueueFullError: As many wait as may.
+            QueueFullError: No further job may wait.
         """
         job = Job(id=secrets.token_hex(8), film=film, order=order, added_at=time.time())
         with self._changed:
@@ -355,7 +355,7 @@ class Queue:
         job.said = report.notes
 
     def _planned(self, job: Job, settings: Settings) -> PlannedVideo:
-        """What a cut is called: it goes beside its video, under a name that is free."""
+        """Name a cut: it goes beside its video, under a name that is free."""
         film, kind = job.film, job.order.kind
 
         def plan(name: str, out: str | Path) -> PlannedVideo:

@@ -1,4 +1,4 @@
-"""Where other machines reach the studio, and with which certificate.
+"""The address at which other machines reach the studio, and its certificate.
 
 Browsers give WebXR to pages of secure contexts alone: of the machine itself, or over HTTPS
 (https://www.w3.org/TR/secure-contexts/).

@@ -376,7 +376,7 @@ class Studio:
         def look() -> int:
             table = self._table(film)
             if table is None:
-                raise UsageError("nobody looked yet who is in this video")
+                raise UsageError("no one has looked for people in this video yet")
             labels = table.labels_at(table.pts_at(seconds))
             if labels is None:
                 return 0
@@ -493,7 +493,7 @@ class Studio:
         return in_ranges(path, downloads="download" in request.query_params)
 
     def _made(self, request: Request) -> tuple[Job, Path]:
-        """A job, and the file of it that is asked for."""
+        """A job, and the requested file of it."""
         job, number = self.queue.find(request.path_params["job"]), request.path_params["number"]
         if not 0 <= number < len(job.made):
             raise InputError("the job made no such file")

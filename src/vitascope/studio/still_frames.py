@@ -37,6 +37,7 @@ EyeName = Literal["left", "right"]
 _FORWARD_SECONDS: Final = 1.5
 """So far ahead decoding on is quicker than going back to a keyframe."""
 _END_SECONDS = 2.0
+_MOST_OPEN_FILMS = 2
 _QUALITY = 85
 _ASPECT = 16 / 9
 _LOOKED_AT_SIDE = 1440
@@ -44,7 +45,7 @@ _LOOKED_AT_SIDE = 1440
 
 
 class Look(NamedTuple):
-    """Where somebody looks to in a VR video, in degrees."""
+    """A direction of view in a VR video, in degrees."""
 
     yaw: float
     pitch: float
@@ -124,11 +125,10 @@ class OpenFilms:
 
     Args:
         opened: Opens one.
-        most: How many stay open.
     """
 
-    def __init__(self, opened: Callable[[Path], VideoReader], *, most: int = 2) -> None:
-        self._opened, self._most = opened, most
+    def __init__(self, opened: Callable[[Path], VideoReader]) -> None:
+        self._opened = opened
         self._films: OrderedDict[tuple[Path, str], FilmFrames] = OrderedDict()
 
     def get(self, path: Path, version: str) -> FilmFrames:
@@ -145,7 +145,7 @@ class OpenFilms:
         for other in [one for one in self._films if one[0] == path and one != key]:
             self._films.pop(other).close()
         if key not in self._films:
-            while len(self._films) >= self._most:
+            while len(self._films) >= _MOST_OPEN_FILMS:
                 self._films.popitem(last=False)[1].close()
             self._films[key] = FilmFrames(self._opened(path))
         self._films.move_to_end(key)
@@ -199,7 +199,7 @@ def upright_eye(
 def places_in_eye(
     points: Sequence[tuple[float, float]], vr: VrDescription, *, eye: EyeName, look: Look
 ) -> list[tuple[float, float] | None]:
-    """Where points of a look lie in the eye's own picture.
+    """Map points of a look to the eye's own picture.
 
     Args:
         points: x and y as shares of the look's width and height.
@@ -221,7 +221,7 @@ def places_in_eye(
 
 
 def _number_of(vr: VrDescription, eye: EyeName) -> int:
-    """Which of a frame's regions an eye is."""
+    """The region of a frame that belongs to an eye."""
     return len(vr.lenses) - 1 if (eye == "right") != vr.right_eye_first else 0
 
 
@@ -229,7 +229,7 @@ def _known_lens(vr: VrDescription, at: int) -> Equirectangular | Fisheye:
     lens = vr.lenses[at]
     if vr.trusted_lens is None or not isinstance(lens, Equirectangular | Fisheye):
         raise UsageError(
-            "nobody can look around in this video: its pictures are flat, or their lens is not known"
+            "this video has no view to look around in: its pictures are flat, or their lens is unknown"
         )
     return lens
 

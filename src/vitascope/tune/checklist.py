@@ -124,7 +124,7 @@ class Checklist:
 
     @property
     def failed(self) -> tuple[ChecklistItem, ...]:
-        """Those that were answered with no."""
+        """The items that were answered with no."""
         return tuple(item for item in self.items if item.answer == "no")
 
     def count(self, answer: Answer) -> int:

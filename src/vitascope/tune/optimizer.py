@@ -408,7 +408,7 @@ class Tuned(TunedSettings):
         return f"{self.before.score:.1f} -> {self.after.score:.1f} fps ({self.gain:.2f}x); {self.trade_off()}"
 
     def unchanged_in_words(self) -> str:
-        """That nothing was better than the settings as they are, and what is in the way of more speed."""
+        """Say that nothing was better than the current settings, and what limits the speed."""
         if self.unreachable is not None:
             return NOTHING_BETTER
         if self.target.fps is not None and self.before.score >= self.target.fps:

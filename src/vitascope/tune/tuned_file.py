@@ -68,7 +68,7 @@ class TunedSettings(ABC):
         """The gain, and its cost."""
 
     def unchanged_in_words(self) -> str:
-        """That nothing was better than the settings as they are, and why, where that is known."""
+        """Say that nothing was better than the current settings, and why, if that is known."""
         return NOTHING_BETTER
 
     @abstractmethod

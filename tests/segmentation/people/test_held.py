@@ -14,6 +14,7 @@ from two_people import two_people
 from vitascope.config import load_settings
 from vitascope.errors import ModelUnavailableError
 from vitascope.media.reading.reader import open_video
+from vitascope.models import isnet
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation import film_run
@@ -211,7 +212,7 @@ def test_the_setting_acts_with_and_without_a_choice_of_people(film, monkeypatch)
 
     monkeypatch.setattr(ModelStore, "pull", pull)
     monkeypatch.setattr(
-        film_run, "SalientObjects", lambda *_, **__: SimpleNamespace(find=blue, close=lambda: None)
+        isnet, "SalientObjects", lambda *_, **__: SimpleNamespace(find=blue, close=lambda: None)
     )
 
     def mattes(**settings):
@@ -239,17 +240,17 @@ def test_its_network_is_opened_once_for_the_films_of_a_runner_and_closed_with_it
         opened.append((path, threads))
         return SimpleNamespace(find=blue, close=lambda: closed.append(path))
 
-    isnet = Path("isnet.onnx")
-    monkeypatch.setattr(ModelStore, "pull", lambda _, name: {"isnet": isnet}[name])
-    monkeypatch.setattr(film_run, "SalientObjects", open_it)
+    path = Path("isnet.onnx")
+    monkeypatch.setattr(ModelStore, "pull", lambda _, name: {"isnet": path}[name])
+    monkeypatch.setattr(isnet, "SalientObjects", open_it)
     loaded = load_settings(flags={"people.keep_held": True, "processing.num_threads": 1})
     with film_run.FilmRunner(loaded, store=ModelStore(home)) as runner:
         assert not opened
         for _ in range(2):
             with runner.open_video(film) as reader, film_run.FilmRun(runner, reader, []):
                 assert not closed
-        assert opened == [(isnet, 1)]
-    assert closed == [isnet]
+        assert opened == [(path, 1)]
+    assert closed == [path]
 
 
 def test_without_its_network_it_is_an_error(film):

@@ -105,10 +105,12 @@ def cluster_of_one(*, cores):
 
 
 @pytest.fixture(scope="module")
-def nodes():
-    """A cluster of three nodes on this machine, of a core each."""
+def cluster():
+    """Three nodes on this machine, of a core each; and those with GPUs that a test had and the next may have, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # else whoever tests beside them takes the cores
+        # Ray knows of a node that is gone after 5 questions; it asks each every 3 s, which tests would wait for.
+        patch.setenv("RAY_health_check_period_ms", "500")
         cluster = cluster_of_one(cores=1)
         try:
             for _ in range(2):
@@ -116,6 +118,52 @@ def nodes():
             yield cluster
         finally:
             cluster.shutdown()
+
+
+class GpuNodes:
+    """Nodes of a cluster that say they have GPUs. They stay from test to test: one takes seconds to start."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self._there = []
+        """How many GPUs each has, and its node."""
+
+    def have(self, *gpu_counts):
+        """Let there be these and no others; what Vitascope knows of each."""
+        left, self._there = self._there, []
+        for count in gpu_counts:
+            one = next((one for one in left if one[0] == count), None)
+            if one is None:
+                one = count, with_node(self._cluster, num_cpus=2, num_gpus=count)
+            else:
+                left.remove(one)
+            self._there.append(one)
+        for _, node in left:
+            self._cluster.remove_node(node)
+        if not gpu_counts:
+            return []
+        self._cluster.wait_for_nodes()
+        known = {node.node_id: node for node in cluster_module.nodes_of(ray)}
+        return [known[node.node_id] for _, node in self._there]
+
+
+@pytest.fixture(scope="module")
+def all_gpu_nodes(cluster):
+    return GpuNodes(cluster)
+
+
+@pytest.fixture
+def nodes(cluster, all_gpu_nodes):
+    """The three nodes, and no other."""
+    all_gpu_nodes.have()
+    return cluster
+
+
+@pytest.fixture
+def gpu_nodes(cluster, all_gpu_nodes):
+    """Adds nodes with GPUs of so many bytes to the three."""
+    with cluster_at(cluster.address):
+        yield lambda *memories: all_gpu_nodes.have(*map(len, memories))
 
 
 def shared(nodes, **flags):
@@ -126,8 +174,9 @@ class TestOneCrew:
     """Somebody on each of three nodes, from video to video."""
 
     @pytest.fixture(scope="class")
-    def three(self, nodes):
-        with shared(nodes) as segmenter:
+    def three(self, cluster, all_gpu_nodes):
+        all_gpu_nodes.have()
+        with shared(cluster) as segmenter:
             yield segmenter
         assert not ray.is_initialized()
 
@@ -332,7 +381,7 @@ from vitascope.segmentation.processes import cluster
 
 class Slow(cluster._Actor):
     def make(self, order):
-        time.sleep(1.0)
+        time.sleep(0.5)
         return super().make(order)
 
 cluster._Actor = Slow
@@ -457,42 +506,44 @@ def test_what_a_node_does_not_see_is_said_before_the_first_stretch(clip, nodes, 
             assert [int(seconds) for seconds, _ in told] == pytest.approx([3600, 7200], abs=PATIENCE_SECONDS)
 
 
-def versions_with(odd_id, changes):
-    """What tells a node's versions, others on one node; Ray sends it whole, too."""
+def versions_with(odd):
+    """What tells a node's versions, others on some nodes (by their ids); Ray sends it whole, too."""
     tell, driver = cluster_module._versions_of(), os.getpid()
 
     def versions_of(packages):
         told = tell(packages)
-        if os.getpid() == driver or ray.get_runtime_context().get_node_id() != odd_id:
-            return told
+        changes = None if os.getpid() == driver else odd.get(ray.get_runtime_context().get_node_id())
         if isinstance(changes, Exception):
             raise changes
-        return told | changes
+        return told | (changes or {})
 
     return versions_of
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes_and_words",
     [
-        ({"av": "1.0"}, "has av 1.0; this machine has "),
-        ({"vitascope": None}, "lacks vitascope; this machine has "),
-        (ImportError("no such thing"), "was lost: ImportError: no such thing"),
+        [
+            ({"av": "1.0"}, "has av 1.0; this machine has "),
+            ({"vitascope": None}, "lacks vitascope; this machine has "),
+        ],
+        [(ImportError("no such thing"), "was lost: ImportError: no such thing")],
     ],
-    ids=["other", "none", "broken"],
+    ids=["other and none", "broken"],
 )
-def test_a_node_of_other_versions_is_named_and_left_out(nodes, monkeypatch, changes, words):
+def test_nodes_of_other_versions_are_named_and_left_out(nodes, monkeypatch, changes_and_words):
     with cluster_at(nodes.address) as connected:
-        odd = cluster_module.nodes_of(connected)[0]
-    tell = versions_with(odd.node_id, changes)
+        there = cluster_module.nodes_of(connected)
+    odd = list(zip(there, changes_and_words, strict=False))
+    tell = versions_with({node.node_id: changes for node, (changes, _) in odd})
     monkeypatch.setattr(cluster_module, "_versions_of", lambda: tell)
     makers = ClusterMakers(load_settings(profile="fast", flags=FLAGS), address=nodes.address)
     try:
-        assert len(makers.open()) == 2
-        (note,) = makers.notes
-        assert note.startswith(f"{odd.label} was left out: it {words}")
-        assert "\n" not in note
-        assert "\x1b" not in note
+        assert len(makers.open()) == 3 - len(odd)
+        for (node, (_, words)), note in zip(odd, makers.notes, strict=True):
+            assert note.startswith(f"{node.label} was left out: it {words}")
+            assert "\n" not in note
+            assert "\x1b" not in note
     finally:
         makers.close()
 
@@ -584,24 +635,6 @@ GB = 10**9
 
 
 @pytest.fixture
-def gpu_nodes(nodes):
-    """Adds nodes that say they have GPUs of so many bytes, and removes them again."""
-    added = []
-
-    def add(memory):
-        before = {node.node_id for node in cluster_module.nodes_of(ray)}
-        added.append(with_node(nodes, num_cpus=2, num_gpus=len(memory)))
-        nodes.wait_for_nodes()
-        (node,) = (node for node in cluster_module.nodes_of(ray) if node.node_id not in before)
-        return node
-
-    with cluster_at(nodes.address):
-        yield add
-        for node in added:
-            nodes.remove_node(node)
-
-
-@pytest.fixture
 def placed(tmp_path, monkeypatch):
     """Told the memory of each node's GPUs; whoever is started there notes where, and works on the CPU."""
     log = tmp_path / "placed"
@@ -640,38 +673,14 @@ def gpu_of(seat):
     return number
 
 
-def test_a_run_goes_to_gpus_whose_memory_it_fits(clip, nodes, by_processes, gpu_nodes, placed, tmp_path):
-    """A node with a GPU that is too small, and one with such a GPU and another: also after a process was lost."""
-    small, mixed = gpu_nodes([GB]), gpu_nodes([GB, 8 * GB])
-    begun_at = placed({small.node_id: [GB], mixed.node_id: [GB, 8 * GB]})
-    out = tmp_path / "o"
-    out.mkdir()
-    with shared(nodes, **{"gpu.device": "cuda"}) as segmenter:
-        report = segmenter.write(clip, [("key", out / "o.mp4")])
-        (seat,) = segmenter._runner._makers._seats
-        assert (seat.node, gpu_of(seat)) == (mixed, "1")
-        process = ray.get(seat.actor.__ray_call__.remote(lambda _: os.getpid()))
-        os.kill(process, signal.SIGKILL)
-        segmenter.write(clip, [("key", out / "again.mp4")])
-        assert gpu_of(seat) == "1"
-    assert packets(out / "o.mp4") == packets(out / "again.mp4") == by_processes
-    assert "1 of 1 processes" in report.device
-    has = "GPU (Some GPU) has 0.8 GiB for a run, which needs about 1.1 GiB"
-    assert {note for note in report.notes if "left out" in note} == {
-        f"{small.label} was left out: its {has}",
-        f"1 of 2 processes of {mixed.label} were left out: a {has}",
-    }
-    assert small.node_id not in {node_id for node_id, _ in begun_at()}
-
-
 def test_gpus_are_shared_and_a_large_video_goes_to_large_ones(
-    clip, nodes, by_processes, gpu_nodes, placed, tmp_path, monkeypatch
+    clip, cluster, by_processes, gpu_nodes, placed, tmp_path, monkeypatch
 ):
-    large, middle = gpu_nodes([16 * GB]), gpu_nodes([4 * GB])
+    large, middle = gpu_nodes([16 * GB], [4 * GB])
     placed({large.node_id: [16 * GB], middle.node_id: [4 * GB]})
     out = tmp_path / "o"
     out.mkdir()
-    with shared(nodes, **{"gpu.device": "auto", "gpu.device_ids": "0,0"}) as segmenter:
+    with shared(cluster, **{"gpu.device": "auto", "gpu.device_ids": "0,0"}) as segmenter:
         seats = segmenter._runner._makers._seats
         assert [(seat.node.node_id, gpu_of(seat)) for seat in seats] == [
             (node.node_id, "0") for node in (large, large, middle, middle)
@@ -692,12 +701,44 @@ def test_gpus_are_shared_and_a_large_video_goes_to_large_ones(
     ]
 
 
-def test_who_share_a_gpu_get_the_large_one_and_another_the_small_one(nodes, gpu_nodes, placed):
+def test_no_gpu_that_is_large_enough_is_said(cluster, gpu_nodes, placed):
+    (small,) = gpu_nodes([GB])
+    begun_at = placed({small.node_id: [GB]})
+    with pytest.raises(DeviceError, match=r"no GPU of the cluster at .* is large enough: node .* 0\.8 GiB"):
+        shared(cluster, **{"gpu.device": "cuda"})
+    assert begun_at() == []
+
+
+def test_a_run_goes_to_gpus_whose_memory_it_fits(clip, cluster, by_processes, gpu_nodes, placed, tmp_path):
+    """A node with a GPU that is too small, and one with such a GPU and another: also after a process was lost."""
+    small, mixed = gpu_nodes([GB], [GB, 8 * GB])
+    begun_at = placed({small.node_id: [GB], mixed.node_id: [GB, 8 * GB]})
+    out = tmp_path / "o"
+    out.mkdir()
+    with shared(cluster, **{"gpu.device": "cuda"}) as segmenter:
+        report = segmenter.write(clip, [("key", out / "o.mp4")])
+        (seat,) = segmenter._runner._makers._seats
+        assert (seat.node, gpu_of(seat)) == (mixed, "1")
+        process = ray.get(seat.actor.__ray_call__.remote(lambda _: os.getpid()))
+        os.kill(process, signal.SIGKILL)
+        segmenter.write(clip, [("key", out / "again.mp4")])
+        assert gpu_of(seat) == "1"
+    assert packets(out / "o.mp4") == packets(out / "again.mp4") == by_processes
+    assert "1 of 1 processes" in report.device
+    has = "GPU (Some GPU) has 0.8 GiB for a run, which needs about 1.1 GiB"
+    assert {note for note in report.notes if "left out" in note} == {
+        f"{small.label} was left out: its {has}",
+        f"1 of 2 processes of {mixed.label} were left out: a {has}",
+    }
+    assert small.node_id not in {node_id for node_id, _ in begun_at()}
+
+
+def test_who_share_a_gpu_get_the_large_one_and_another_the_small_one(cluster, gpu_nodes, placed):
     """Ray gives the two halves of the first GPU to those who share, and it is too small for them."""
-    mixed = gpu_nodes([2 * GB, 8 * GB])
+    (mixed,) = gpu_nodes([2 * GB, 8 * GB])
     begun_at = placed({mixed.node_id: [2 * GB, 8 * GB]})
     flags = FLAGS | {"gpu.device": "cuda", "gpu.device_ids": "0,0,1"}
-    makers = ClusterMakers(load_settings(profile="fast", flags=flags), address=nodes.address)
+    makers = ClusterMakers(load_settings(profile="fast", flags=flags), address=cluster.address)
     try:
         assert len(makers.open()) == 3
         assert [gpu_of(seat) for seat in makers._seats] == ["1", "1", "0"]
@@ -705,14 +746,6 @@ def test_who_share_a_gpu_get_the_large_one_and_another_the_small_one(nodes, gpu_
         assert (mixed.node_id, "0") in begun_at()
     finally:
         makers.close()
-
-
-def test_no_gpu_that_is_large_enough_is_said(nodes, gpu_nodes, placed):
-    small = gpu_nodes([GB])
-    begun_at = placed({small.node_id: [GB]})
-    with pytest.raises(DeviceError, match=r"no GPU of the cluster at .* is large enough: node .* 0\.8 GiB"):
-        shared(nodes, **{"gpu.device": "cuda"})
-    assert begun_at() == []
 
 
 def test_a_cluster_that_cannot_be_had_is_said_in_one_line(nodes, tmp_path):

@@ -28,7 +28,7 @@ OF_NOBODY = PEOPLE.replace("exclude: 1", "exclude: 2")
 
 
 def painted(n):
-    picture = two_people(abs(n % 24 - 12))
+    picture = two_people(abs(n % 24 - 12) // 6)  # slowly: fast motion is looked at for cuts
     if 24 <= n < 48:
         picture[:, 48:] = picture[0, 0]
     return picture

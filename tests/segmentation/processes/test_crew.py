@@ -14,6 +14,7 @@ import pytest
 
 from brightness_file import brightness_settings
 from clips import write_clip
+from makers_here import crew_here
 from photographs import astronaut
 from vitascope.errors import (
     CorruptInputError,
@@ -143,9 +144,10 @@ def test_the_same_film_from_two(clip, one, two, tmp_path):
 @pytest.mark.parametrize("trim", [(0.4, None), (0.51, 2.0)])
 def test_a_part_of_a_film(clip, tmp_path, trim):
     flags = {"video.start_seconds": trim[0], "video.end_seconds": trim[1]} | LOSSLESS
-    for name, settings in (("one", ONE), ("two", TWO)):
-        with Segmenter(profile="fast", settings=settings | flags) as segmenter:
-            segmenter.write(clip, [("mask", tmp_path / f"{name}.mkv")])
+    with Segmenter(profile="fast", settings=ONE | flags) as segmenter:
+        segmenter.write(clip, [("mask", tmp_path / "one.mkv")])
+    with crew_here(profile="fast", settings=TWO | flags) as segmenter:
+        segmenter.write(clip, [("mask", tmp_path / "two.mkv")])
     assert_same(tmp_path / "two.mkv", tmp_path / "one.mkv")
     assert sound(tmp_path / "two.mkv") == sound(tmp_path / "one.mkv")
 
@@ -154,7 +156,7 @@ def test_a_part_of_a_film(clip, tmp_path, trim):
 def test_a_shot_that_begins_where_two_stretches_meet(clip, mask_of_one, tmp_path, overlap):
     """A keyframe is decoded at 10: the second one begins at frame 10 + 4 + overlap; the cut lies before frame 33."""
     settings = TWO | LOSSLESS | SMOOTH | {"processing.chunk_size": 33, "processing.overlap_frames": overlap}
-    with Segmenter(profile="fast", settings=settings) as segmenter:
+    with crew_here(profile="fast", settings=settings) as segmenter:
         report = segmenter.write(clip, [("mask", tmp_path / "two.mkv")])
     assert_same(tmp_path / "two.mkv", mask_of_one)
     assert report.scene_cut_count == 1
@@ -169,7 +171,7 @@ def test_variable_frame_rate_and_a_folder_of_pictures(one, two, tmp_path):
     for name, segmenter in (("one", one), ("two", two)):
         segmenter.write(clip, [("mask", tmp_path / f"{name}.mkv")])
     assert_same(tmp_path / "two.mkv", tmp_path / "one.mkv")
-    with Segmenter(profile="fast", settings=TWO) as segmenter:
+    with crew_here(profile="fast", settings=TWO) as segmenter:
         segmenter.write(clip, [("alpha", tmp_path / "shots")])
         names = sorted(path.name for path in (tmp_path / "shots").iterdir())
         assert names == [f"{n:06d}.png" for n in range(60)]
@@ -186,9 +188,10 @@ def test_a_moving_background_goes_on_across_seams(clip, tmp_path):
         paint=lambda n: np.full((64, 96, 3), 20 * n, np.uint8),
     )
     flags = {"output.background": str(behind)} | LOSSLESS
-    for name, settings in (("one", ONE), ("two", TWO)):
-        with Segmenter(profile="fast", settings=settings | flags) as segmenter:
-            segmenter.write(clip, [("replace", tmp_path / f"{name}.mkv")])
+    with Segmenter(profile="fast", settings=ONE | flags) as segmenter:
+        segmenter.write(clip, [("replace", tmp_path / "one.mkv")])
+    with crew_here(profile="fast", settings=TWO | flags) as segmenter:
+        segmenter.write(clip, [("replace", tmp_path / "two.mkv")])
     assert_same(tmp_path / "two.mkv", tmp_path / "one.mkv")
 
 
@@ -277,7 +280,7 @@ def test_damage_keeps_what_came_before_when_that_is_wanted(tmp_path):
     broken = truncated(tmp_path)
     settings = TWO | {"output.keep_partial": True}
     kept = pytest.raises(CorruptInputError, match=r"kept what was written: .*o\.mp4\.part")
-    with Segmenter(profile="fast", settings=settings) as segmenter, kept:
+    with crew_here(profile="fast", settings=settings) as segmenter, kept:
         segmenter.write(broken, [("key", tmp_path / "o.mp4")])
     assert 20 < len(pictures(tmp_path / "o.mp4.part")) < 60
     assert not (tmp_path / "o.mp4").exists()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from clips import write_clip
+from makers_here import crew_here
 from photographs import astronaut
 from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.segmenter import Segmenter
@@ -35,9 +36,10 @@ def clip(tmp_path_factory):
     )
 
 
-def mattes(clip, out, store, *, frames=FRAMES, **settings):
-    flags = {"gpu.device": "cpu", "output.codec": "ffv1"} | settings
-    with Segmenter(settings=flags, store=store) as segmenter:
+def mattes(clip, out, store, *, frames=FRAMES, shared=False, **settings):
+    """What a run makes in one piece, or in stretches that several make."""
+    flags = {"gpu.device": "cpu", "output.codec": "ffv1", "model.input_size": SIDE} | settings
+    with (crew_here if shared else Segmenter)(settings=flags, store=store) as segmenter:
         report = segmenter.write(clip, [("mask", out)])
     assert report.frame_count == frames
     with av.open(str(out)) as container:
@@ -52,7 +54,7 @@ def test_alpha_at_a_seam_is_that_of_one_process(clip, tmp_path, model, request):
     name = {"model.name": model, "edges.temporal_smoothing": 0.5}
     whole, _ = mattes(clip, tmp_path / "one.mkv", store, **name)
     shared = name | {
-        "processing.use_multiprocessing": True,
+        "shared": True,
         "processing.chunk_size": 16,
         "processing.overlap_frames": 24,
     }
@@ -85,7 +87,7 @@ def test_a_shot_that_begins_shortly_before_a_seam(tmp_path, model_store, rvm_mod
     whole, report = mattes(film, tmp_path / "one.mkv", model_store, frames=frames, **name)
     assert report.scene_cut_count == 1
     shared = name | {
-        "processing.use_multiprocessing": True,
+        "shared": True,
         "processing.chunk_size": 36,
         "processing.overlap_frames": 24,
     }

@@ -15,6 +15,7 @@ import pytest
 from swaying_clip import packets, swaying_clip
 
 from brightness_file import brightness_settings
+from makers_here import crew_here
 from vitascope.errors import OutputError
 from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.processes import plan as crew_plan
@@ -44,17 +45,18 @@ def clip(tmp_path_factory):
 
 
 @contextmanager
-def segmenter_of(processes):
+def segmenter_of(makers):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crew_plan, "available_cores", lambda: 4 * processes)
-        segmenter = Segmenter(profile="fast", settings=FLAGS | {"processing.num_threads": 4})
+        patch.setattr(crew_plan, "available_cores", lambda: 4 * makers)
+        segmenter = crew_here(profile="fast", settings=FLAGS | {"processing.num_threads": 4})
     with segmenter:
         yield segmenter
 
 
 @pytest.fixture(scope="module")
 def two():
-    with segmenter_of(2) as segmenter:
+    """Two processes."""
+    with Segmenter(profile="fast", settings=FLAGS | {"processing.num_threads": 4}) as segmenter:
         yield segmenter
 
 
@@ -156,7 +158,7 @@ def test_other_settings_begin_anew(clip, two, tmp_path, monkeypatch):
         patch.setattr(film_joiner, "finish_files", fail)
         two.write(clip, [("key", out)])
     flags = FLAGS | {"edges.feather_px": 1.0}
-    with Segmenter(profile="fast", settings=flags) as segmenter:
+    with crew_here(profile="fast", settings=flags) as segmenter:
         report = segmenter.write(clip, [("key", out)], resume=True)
     assert not any("earlier run" in note for note in report.notes)
 

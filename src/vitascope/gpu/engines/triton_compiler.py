@@ -130,7 +130,7 @@ def _compiled(kernel: TritonKernel, capability: int) -> CompiledKernel:
             f"Triton cannot compile {kernel.function.__name__} for compute capability {capability / 10:.1f}"
         ) from error
     if facts.global_scratch_size or getattr(facts, "profile_scratch_size", 0):
-        raise KernelCompileError(f"{facts.name}: Triton wants scratch memory, which nobody gives it here")
+        raise KernelCompileError(f"{facts.name}: Triton wants scratch memory, and none is provided here")
     return CompiledKernel(
         made.asm["cubin"], facts.name, facts.num_warps * _WARP, facts.shared, parameters - given
     )

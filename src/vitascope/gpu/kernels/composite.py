@@ -328,7 +328,7 @@ def _occupied(frame: Frame, alpha: Plane) -> Region | None:
 
 
 def _slots(frame: Frame) -> tuple[slice, ...]:
-    """Which of (Y, U, V) each plane holds."""
+    """The components (of Y, U, V) that each plane holds."""
     return (slice(0, 1), slice(1, 3)) if frame.format.semi_planar else (slice(0, 1), slice(1, 2), slice(2, 3))
 
 

@@ -248,7 +248,7 @@ def _resized(plane: Plane, window: Window, size: tuple[int, int], own: Region, r
 
 
 def _chroma_window(picture: Frame, crop: Region, like: Frame, region: Region) -> Window:
-    """What the chroma of a region averages, in chroma samples of the picture: each site what its luma does."""
+    """Ranges that a region's chroma averages, in chroma samples of the picture: each site covers what its luma does."""
     share = chroma_region(region, like.format)
     edges: list[float] = []
     for axis, (first, count) in enumerate(((share.x, share.width), (share.y, share.height))):

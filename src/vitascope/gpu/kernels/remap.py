@@ -34,7 +34,7 @@ _DTYPES = tuple(np.dtype(kind) for kind in (np.uint8, np.uint16, np.float16, np.
 
 @dataclass(frozen=True, slots=True)
 class MapRead:
-    """How one plane's samples are read.
+    """The way in which one plane's samples are read.
 
     Output sample o reads the maps at ``o * step + shift`` of each axis, and the plane at ``place * scale + offset``.
     """
@@ -50,7 +50,7 @@ class MapRead:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """What a plane's samples may be."""
+    """The range of a plane's samples."""
 
     peak: int
     """Largest code; 0 for floats, which are not clipped."""
@@ -254,7 +254,7 @@ def _make_readable(frame: Frame) -> None:
 
 
 def _codes(frame: Frame) -> list[Codes]:
-    """What each plane's samples may be, with black outside."""
+    """The range of each plane's samples, with black outside."""
     black = [round(code) for code in yuv_from_rgb(frame.color, frame.format)[1]]
     constants = (
         [(black[0],), (black[1], black[2])] if frame.format.semi_planar else [(code,) for code in black]
@@ -270,7 +270,7 @@ def _plane_reads(frame: Frame, luma: MapRead) -> list[tuple[MapRead, Codes]]:
 
 
 def _chroma_read(frame: Frame, luma: MapRead) -> MapRead:
-    """Where a chroma site's luma comes from is where its chroma does, in chroma samples."""
+    """Convert a luma map to chroma samples: a chroma site is read where its luma is."""
     fmt, location = frame.format, frame.color.chroma_location
     steps = (1 << fmt.chroma_shift_y, 1 << fmt.chroma_shift_x)
     # Luma samples from the first of a block to its site.
@@ -387,7 +387,7 @@ _JOB = np.dtype(
 
 
 def _frames_job(count: int) -> np.dtype[Any]:
-    """The job of so many frames."""
+    """The job for a number of frames."""
     fields = [
         ("planes", _PLANE, (2, count)),
         ("maps", _MAPS),

@@ -32,7 +32,7 @@ _NEGLIGIBLE_SHIFT = 1 / 2048
 
 
 def chroma_window(region: Region, fmt: YuvFormat, color: ColorSpec) -> Window:
-    """Where a luma region lies on the chroma plane.
+    """The region of the chroma plane that a luma region covers.
 
     A chroma sample that is cosited with an even luma column has its centre a quarter chroma sample left of the middle
     of its block (ITU-T H.264 annex E, chroma_sample_loc_type), so the window moves right by as much.

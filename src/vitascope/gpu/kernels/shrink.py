@@ -110,7 +110,7 @@ def shrink_frame(frame: Frame, *, regions: Sequence[Region], size: tuple[int, in
 
 
 def plane_windows(frame: Frame, region: Region, share: Region) -> tuple[PlaneWindow, PlaneWindow]:
-    """What an eye's luma and chroma planes average into its share of the smaller frame."""
+    """The windows that an eye's luma and chroma planes are averaged in, for its share of the smaller frame."""
     fmt = frame.format
     right, bottom = region.x + region.width, region.y + region.height
     cosited_x = fmt.chroma_shift_x and frame.color.chroma_location in ("left", "topleft")

@@ -107,7 +107,7 @@ def steady_growth(positions: Sequence[float], values: Sequence[float], *, least:
 
     The first quarter is left out: caches fill there, and pools take their size. What grows in one jump, or stops
     growing, is not a leak: each third of the rest must lie above the one before it by a fair part of the growth. The
-    thirds are told by their medians, so a single outlier decides nothing.
+    thirds are compared by their medians, so a single outlier decides nothing.
 
     Args:
         positions: Times or numbers of steps, ascending.

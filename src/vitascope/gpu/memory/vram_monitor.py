@@ -387,7 +387,7 @@ class VRAMMonitor:
         """Measure how fast memory grew, by the line through the history.
 
         Args:
-            last_s: Only so many seconds back; give it the time after the warm-up, in which growth is no leak.
+            last_s: Only this many seconds back; leave out the warm-up, in which growth is no leak.
             of: Which figure. ``allocated`` counts all processes; ``in_tensors`` shows what is kept by mistake even
                 while an allocator still has room.
 

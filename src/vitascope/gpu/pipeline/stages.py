@@ -75,7 +75,7 @@ class Stage:
         return None
 
     def _lapse(self) -> Iterable[Any]:
-        """What is to come because no item came in time."""
+        """Results to pass on because no item came in time."""
         return ()
 
 

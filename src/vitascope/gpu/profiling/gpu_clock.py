@@ -245,7 +245,7 @@ class EventPairs(Generic[T]):
             purpose: What the time is for; comes back with it.
 
         Returns:
-            True when so many pairs wait that it is time to ask for those that the GPU has passed.
+            True when enough pairs wait to ask for those that the GPU has passed.
         """
         self._pending.append((start, self.mark(), purpose))
         return len(self._pending) > _PAIRS_KEPT

@@ -236,7 +236,7 @@ class MemoryProfiler:
         return found
 
     def too_short(self) -> str | None:
-        """Why growth over time cannot be told, in words; None if it can, or was counted by step."""
+        """Why growth over time is unknown, in words; None if it can, or was counted by step."""
         samples = self.timeline()
         seconds = samples[-1].seconds if samples else 0.0
         if len(self._steps) >= _LEAST_STEPS or seconds >= self._least_seconds:

@@ -313,7 +313,7 @@ def _gpu_stats(nodes: list[SpanNode]) -> GpuStats | None:
 
 
 def _in_order(rows: list[SpanStats]) -> list[SpanStats]:
-    """As a tree is read: siblings by their time, the longest first."""
+    """Order spans as a tree is read: siblings by their time, the longest first."""
     by_parent: dict[tuple[str, ...], list[SpanStats]] = {}
     paths = {row.path for row in rows}
     for row in rows:

@@ -127,7 +127,7 @@ class StillnessGate:
     Args:
         skip_threshold: Mean absolute difference, in shares of the full scale, below which a picture counts as still; 0
             never reuses.
-        most_reuses: After so many reuses in a row the next picture is computed whatever it shows; None is no bound.
+        most_reuses: After this many reuses in a row the next picture is always computed; None is no limit.
         tiles: As for ``change``: the tile that changed most decides.
 
     Raises:

@@ -173,7 +173,7 @@ def scan_file(file: BinaryIO) -> list[FileBox]:
 
 
 def declared_boxes(file: BinaryIO) -> list[FileBox]:
-    """As ``scan_file``; the last box may end after the end of the file."""
+    """Do what ``scan_file`` does; the last box may end after the end of the file."""
     end = file.seek(0, os.SEEK_END)
     boxes: list[FileBox] = []
     offset = 0
@@ -425,7 +425,7 @@ def _first_shown(track: Box) -> int:
 
 
 def _values(table: Box | None, form: str) -> list[int]:
-    """What a table of counts and values says of the first samples."""
+    """Expand a table of counts and values for the first samples."""
     rows = struct.iter_unpack(">I" + form[1:], table.head[8 : 8 + 8 * _SAMPLES_LOOKED_AT]) if table else ()
     values = chain.from_iterable(repeat(value, min(count, _SAMPLES_LOOKED_AT)) for count, value in rows)
     return list(islice(values, _SAMPLES_LOOKED_AT))

@@ -131,7 +131,7 @@ _NOT_A_VIDEO = Disposition.attached_pic | Disposition.timed_thumbnails
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Where and how a stream is decoded."""
+    """The decoder of a stream: where it runs, and how."""
 
     threads: int = 0
     """Decoder threads on the CPU; 0 means one a core. The GPU's decoder is driven by one."""

@@ -53,7 +53,7 @@ _SIGNATURES = {
 
 
 def explain_unreadable(path: Path) -> str | None:
-    """One line on why a file does not open, without its name; None when there is nothing better than FFmpeg's own."""
+    """Explain in one line, without the file's name, why it does not open; None when FFmpeg's own line is as good."""
     if path.is_dir():
         return "it is a folder; name a video, or a folder of images"
     if not path.exists():

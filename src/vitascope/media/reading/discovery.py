@@ -171,7 +171,7 @@ def _sequences_of(pictures: Sequence[Path]) -> list[list[Path]]:
 
 
 def _beginning_with(names: Sequence[str], prefix: str) -> int:
-    """How many of some sorted names ``_pattern_of`` would find: those that go on with a digit."""
+    """Count the sorted names that ``_pattern_of`` would find: those that continue with a digit."""
     return bisect_left(names, f"{prefix}:") - bisect_left(names, f"{prefix}0")  # a colon follows 9
 
 

@@ -192,7 +192,7 @@ class VideoReader(Closing):
       average frame interval. A pts that is repeated becomes the previous one plus a tick; one that jumps back (joined
       recordings), or ahead by more than six hours, shifts itself and all that follows to go on where time was, but for
       some pictures that are merely out of order. ``adjusted_pts_count`` counts all of these.
-    - Frames are not rotated: ``info.rotation_degrees`` says what the player shall do.
+    - Frames are not rotated: ``info.rotation_degrees`` says how the player turns them.
     - Damaged pictures are skipped and counted, and so are those that the decoder drops without a word, and those of
       parts that cannot be read at all. At the end of the stream a file that is shorter than its header
       promises raises ``CorruptInputError``; the frames before it were given out, and the caller decides whether to
@@ -293,7 +293,7 @@ class VideoReader(Closing):
 
     @property
     def repeated_pts_count(self) -> int:
-        """Those of them that had the pts of the frame before, or were out of order."""
+        """Adjusted frames that repeated the pts of the frame before, or were out of order."""
         return self._clock.repeated_count
 
     @property

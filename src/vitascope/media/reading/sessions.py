@@ -162,7 +162,7 @@ class SegmentDecoder:
 
 
 class _SegmentReading:
-    """Which packets a segment needs: its own, and the leading pictures behind the next keyframe."""
+    """The packets that a segment needs: its own, and the leading pictures behind the next keyframe."""
 
     def __init__(self, segment: Segment, owned: _OwnedPictures, stamp: Stamp) -> None:
         self._segment = segment
@@ -174,7 +174,7 @@ class _SegmentReading:
         """The error that stopped the reading before its end."""
 
     def wanted(self, packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream] | None]:
-        """The packets to decode, and None if the decoder shall give out what it still holds."""
+        """The packets to decode, and None if the decoder is to flush what it still holds."""
         next_keyframe: Packet[VideoStream] | None = None
         is_in_leading = False
         while True:

@@ -1,4 +1,4 @@
-"""Where the structure of a file breaks: demuxers find their way back in silence, and what they pass over is lost.
+"""Find where the structure of a file breaks: demuxers resume in silence, and lose what they skip.
 
 Only headers are read, piece after piece: for an hour of video that takes a second or two. A file without a break may
 still hold damaged pictures, which decoders notice.
@@ -369,7 +369,7 @@ def _packets_break(content: npt.NDArray[np.uint8], pid: int, came: int | None) -
 
 
 def _walked_packets(content: npt.NDArray[np.uint8], pid: int) -> tuple[int | None, npt.NDArray[np.int64]]:
-    """Where the packets of the video break, and their times up to there; see ``_video_break``."""
+    """Find where the packets of the video break, and their times up to there; see ``_video_break``."""
     length, begin = _packet_grid(content)
     count = (len(content) - begin) // length
     packets = content[begin : begin + count * length].reshape(count, length)

@@ -216,7 +216,7 @@ class OutletReport:
 
     @property
     def failure(self) -> str | None:
-        """That it failed, and why, in one line; None when it did not."""
+        """Why it failed, in one line; None when it did not."""
         if self.state != "failed":
             return None
         reason = self.error or "failed"

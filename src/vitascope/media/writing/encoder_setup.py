@@ -144,7 +144,7 @@ class PictureSetup:
         Args:
             container: The output, or one that is never begun.
             path: The output's name, for messages.
-            hdr: HDR metadata that the bitstream shall carry.
+            hdr: HDR metadata for the bitstream.
 
         Raises:
             OutputError: The encoder refuses the picture or an option.

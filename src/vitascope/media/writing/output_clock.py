@@ -118,7 +118,7 @@ class OutputClock:
         return dts + self.offset
 
     def reach_end(self, packet: Packet[VideoStream], *, muxer: str) -> None:
-        """Let the last packet last until all of them sum up to the video's length, where that is how a format counts.
+        """Extend the last packet until all sum up to the video's length, in formats that count that way.
 
         ISO media files (14496-12, 8.6.1) count from decoding time to decoding time, which runs behind by some frames
         where an encoder reorders them: with a long pause at the end, by seconds.

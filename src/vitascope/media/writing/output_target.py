@@ -382,7 +382,7 @@ class PartialFolder:
 
 
 def _kept_earlier(target: Path) -> Path:
-    """What an interrupted run kept, which is in the whole one; shortened names may be another target's."""
+    """The file that an interrupted run kept, needless beside the whole one; shortened names may be another's."""
     return target.absolute().with_name(f"{target.absolute().name}.part")
 
 

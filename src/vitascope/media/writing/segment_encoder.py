@@ -54,7 +54,7 @@ class SegmentEncoder:
         path: The output's name, for messages.
         info: What the frames look like; its time base is that of the packets.
         encoding: As the output's writer has it.
-        hdr: HDR metadata that the bitstream shall carry.
+        hdr: HDR metadata for the bitstream.
 
     Raises:
         OutputError: The encoder refuses the picture.

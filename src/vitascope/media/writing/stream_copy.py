@@ -560,7 +560,7 @@ def _add_copy(source: Stream, container: OutputContainer) -> Stream:
     if isinstance(target, AudioStream) and re.search(r"^ambisonic| channels$", layout_name):
         # Written as it is, MP4's muxer fails at the very end. Boxes say that it is ambisonic.
         if (layout := _LAYOUTS.get(target.codec_context.layout.nb_channels)) is None:
-            raise ValueError("nobody knows which channel is where")
+            raise ValueError("the order of its channels is unknown")
         target.codec_context.layout = layout
     return target
 

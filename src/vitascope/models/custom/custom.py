@@ -252,7 +252,7 @@ class CustomNetwork:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which kept engines were built again, and why, one line each."""
+        """The kept engines that were built again, and why, one line each."""
         return engine_notes(self._engine)
 
     @property
@@ -361,7 +361,6 @@ def choose_custom_network(
     *,
     kind: NetworkKind,
     person_class: int | None = None,
-    normalisation: Normalisation | None = None,
     threads: int = 0,
     wanted: str = "auto",
     most_pictures: int,
@@ -376,7 +375,6 @@ def choose_custom_network(
         options: The wishes for the GPU.
         kind: What its outputs mean.
         person_class: See ``open_custom_network``.
-        normalisation: See ``open_custom_network``.
         threads: Threads of ONNX Runtime on the CPU; 0 uses every core.
         wanted: ``tensorrt``, ``onnxruntime`` (on the GPU), ``processor`` or ``auto``.
         most_pictures: Most pictures of one call.
@@ -440,7 +438,6 @@ def choose_custom_network(
         path,
         kind=kind,
         person_class=person_class,
-        normalisation=normalisation,
         open_engine=lambda _: chosen.engine,
     )
     if chosen.engine.spec.device == "cpu":

@@ -230,7 +230,7 @@ def _suppress_duplicates(boxes: FloatArray) -> list[int]:
 
 
 def _channels_come_last(output: npt.NDArray[Any], input_size: tuple[int, int]) -> bool:
-    """Which two axes of [N, a, b, c] have the aspect of the input: b and c, or (True) a and b."""
+    """True if axes a and b of [N, a, b, c] have the input's aspect; False if b and c do."""
     if output.ndim == 3:
         return False
     _, a, b, c = output.shape

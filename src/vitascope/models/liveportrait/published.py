@@ -185,7 +185,7 @@ class WarpingNetwork(nn.Module):
 
 
 class _DenseMotion(nn.Module):
-    """Which of the candidate motions each voxel follows, and what the bent volume does not cover."""
+    """The candidate motion that each voxel follows, and what the bent volume does not cover."""
 
     def __init__(self) -> None:
         super().__init__()

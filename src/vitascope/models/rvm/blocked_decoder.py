@@ -131,7 +131,7 @@ class _Layout:
         }  # a level's result is as many channels again beside its state
 
     def changed(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """What takes a node's place."""
+        """The nodes that replace a node."""
         for slot, name in enumerate(node.input):
             node.input[slot] = self._same.get(name, name)
         crops = node.op_type == "Slice" and self._made_by(node.input[0], "Resize") is not None

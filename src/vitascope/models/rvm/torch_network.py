@@ -522,7 +522,7 @@ class RvmTorchNetwork:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which packages were built, and why, one line each."""
+        """The packages that were built, and why, one line each."""
         return tuple(self._engine.notes)
 
     @property

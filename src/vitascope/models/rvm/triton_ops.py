@@ -329,8 +329,8 @@ class TritonOps:
         )  # fmt: skip
         frames = x.view(steps, eyes, height, width, 2 * channels)
         blocks = {"CHANNELS": channels, "COLUMNS": _columns(channels), "BLOCK_K": 32 if channels < 64 else 64}
-        gate_block = self._pixels_of(pixels * eyes, most=64)
-        candidate_block = self._pixels_of(pixels * eyes // 2, most=64)
+        gate_block = self._pixels_of(pixels * eyes)
+        candidate_block = self._pixels_of(pixels * eyes // 2)
         for step in range(steps):
             before = state if step == 0 else after
             joined = start if step == 0 else frames[step - 1]
@@ -468,9 +468,9 @@ class TritonOps:
                 return block_m, block_n
         return 32, min(16, widest)
 
-    def _pixels_of(self, pixels: int, *, most: int) -> int:
+    def _pixels_of(self, pixels: int) -> int:
         """Pixels of a GRU's tile."""
-        block = most
+        block = 64
         while block > 16 and pixels < block * self._multiprocessors:
             block //= 2
         return block

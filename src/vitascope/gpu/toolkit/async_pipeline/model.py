@@ -132,7 +132,7 @@ class RowsInTurn:
         return BatchRow(self._rows, number)
 
     def align(self, gathered: int) -> None:
-        """Say that a batch begins behind so many frames; any thread."""
+        """Note that a batch begins after this many frames; any thread."""
         self._phase = gathered % self._count
 
 

@@ -22,7 +22,7 @@ Library = Literal["numpy", "cupy", "torch"]
 
 
 def library_of(value: object) -> Library | None:
-    """Which library an array belongs to; None for what is no array of these. Numbers count as NumPy's."""
+    """Tell which library an array belongs to; None for anything else. Numbers count as NumPy's."""
     kind = type(value)
     if kind not in _LIBRARIES:
         _LIBRARIES[kind] = _library(value)

@@ -117,7 +117,7 @@ class BatchTally:
                 self._counts[name] += number
 
     def let_in(self) -> None:
-        """One more request was let in."""
+        """Count one more request that was let in."""
         with self._lock:
             self._counts["submitted"] += 1
 

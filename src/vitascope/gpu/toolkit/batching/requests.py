@@ -417,7 +417,7 @@ class WaitingRoom:
                 del self._streams[stream]
 
     def _size_to_send(self, ready: int) -> int:
-        """Number to send at once when so many are ready; 0 where they wait for others."""
+        """Number of ready requests to send at once; 0 if they wait for others."""
         if ready >= self._most:
             return self._most
         return next((size for size in self._preferred if size <= ready), 0)

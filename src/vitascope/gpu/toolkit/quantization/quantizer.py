@@ -48,14 +48,14 @@ def is_module(model: object) -> bool:
 
 @contextmanager
 def opened(model: Comparable, *, threads: int = 0) -> Iterator[tuple[Run, tuple[str, ...] | None]]:
-    """Something that runs, and its input names where it knows them.
+    """A network that can be run, and the names of its inputs, if known.
 
     Args:
         model: See ``Comparable``. ONNX networks open under ONNX Runtime on the CPU, and are closed again.
         threads: Threads of ONNX Runtime; 0 uses every core.
 
     Raises:
-        UsageError: It is nothing that runs.
+        UsageError: It cannot be run.
         EngineError: It is no ONNX network.
     """
     if is_module(model):
@@ -336,7 +336,7 @@ class ModelQuantizer:
             calibration: As for ``quantize_int8``; None scales activations by what they are at run time.
             method: How the range of an activation is chosen. FP8 keeps its precision over a wide range, so its largest
                 value is the natural end.
-            device_id: Number of the GPU that it shall run on.
+            device_id: Number of the GPU to run on.
             skip: Layers that stay as they are, by name.
 
         Raises:
