@@ -10,7 +10,7 @@ from faces import made_face
 
 from vitascope.animation.canonical_mesh import CanonicalMesh
 from vitascope.animation.expression import ExpressionBasis
-from vitascope.animation.face import FaceMotion, angles_of, rotation_from_degrees
+from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, angles_of, rotation_from_degrees
 from vitascope.animation.mesh.deform import Gains, bend, turns_too_far
 from vitascope.animation.mesh.lips import gap_cm
 from vitascope.animation.mesh.mouth import Mouth
@@ -105,3 +105,24 @@ def test_speech_hides_the_lower_teeth_that_a_grin_bares(mesh):
     )
     assert lower_edge(basis.field("jawOpen") * np.float32(0.35)) < 0
     assert lower_edge(np.asarray(grin, np.float32)) > 0.2
+
+
+def test_teeth_do_not_shrink_with_lips_that_a_portrait_draws_together(mesh):
+    basis = ExpressionBasis(mesh)
+    closed = basis.lips_apart * np.float32(-gap_cm(mesh.vertices) / gap_cm(basis.lips_apart))
+    face = made_face(mesh, scale=20, displacement=closed + basis.field("mouthPucker"))
+    weights = face.blendshapes.copy()
+    weights[BLENDSHAPE_INDEX["mouthPucker"]] = 0.95
+    rgb = np.full((*SIZE, 3), (200, 160, 140), np.uint8)
+
+    def tooth(face):
+        """Pixels of a centimetre of the upper row."""
+        rig = build_rig(mesh, face, size=SIZE)
+        opened = basis.field("jawOpen") * np.float32(0.5)
+        bent = bend(rig, mesh, FaceMotion(vertices=opened), displacement=opened, gains=Gains())
+        placed = Mouth(rgb, rig).placed(bent)
+        assert placed is not None and placed.upper_teeth is not None
+        return np.linalg.norm(placed.upper_teeth[:, 0])
+
+    narrow, drawn_together = tooth(face), tooth(replace(face, blendshapes=weights))
+    assert drawn_together > 1.3 * narrow
