@@ -1,4 +1,4 @@
-"""How far the skin at the brows goes up and down, by optical flow: what is seen to move, whatever a tracker makes of it.
+"""How far the skin at the brows goes up and down, by optical flow: what is seen to move, whatever a tracker reads.
 
 A tracker finds brows by their hair. On a painting that has none it sees hardly any of what was drawn.
 """
