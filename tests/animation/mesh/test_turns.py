@@ -68,6 +68,27 @@ def test_what_a_turned_portrait_hides_stays_behind_what_it_shows(mesh, yaw):
         )
 
 
+def test_the_outline_of_a_cheek_stays_where_the_seen_skin_beside_it_can_widen(mesh):
+    """A ball that turns keeps its outline; a face that is turned far shows no skin that could reach there."""
+    widened = {}
+    for own_yaw in (-16, -34):
+        rig = rig_of(mesh, own_yaw)
+        motion = FaceMotion(rotation=rotation_from_degrees(12, 0, 0), vertices=np.zeros((468, 3), np.float32))
+        places = []
+        for given in (
+            rig,
+            replace(rig, carried=replace(rig.carried, outline=np.zeros_like(rig.carried.outline))),
+        ):
+            bent = bend(given, mesh, motion, displacement=motion.vertices, gains=Gains())
+            places.append(bent.places[:468])
+        moved = places[0] - places[1]
+        assert np.abs(moved[[1, 4, 48, 278, 98, 327]]).max() < 0.01  # the nose has an outline of its own
+        assert np.abs(moved[:, 1]).max() < 0.1 * np.abs(moved[:, 0]).max() + 0.01
+        widened[own_yaw] = (places[1][:, 0].min() - places[0][:, 0].min()) / rig.pose.scale  # centimetres
+    assert 0.06 < widened[-16] < 0.3
+    assert widened[-34] == 0
+
+
 def test_a_turn_takes_no_part_of_the_outline_off(mesh):
     """What a vertex that bulges beyond a hidden border does, the rings beside it do as well."""
     rig = rig_of(mesh, -32)

@@ -14,6 +14,7 @@ from vitascope.animation.canonical_mesh import (
     FACE_OVAL,
     INNER_LOWER_LIP,
     INNER_UPPER_LIP,
+    TO_PICTURE,
     CanonicalMesh,
     Pose,
 )
@@ -145,14 +146,28 @@ def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray
         The face, and how far each vertex is carried, float32 [468], 0..1.
     """
     carried = rig.carried
-    moved = points - rig.face.landmarks[: len(points)]
+    rest = rig.face.landmarks[: len(points)]
+    moved = points - rest
     turn = (pose.rotation @ rig.pose.rotation.T).astype(np.float32)
     gained = rig.normals[:, 2] - rig.normals @ turn[2]  # cosines by which it faces the camera more
     shares = carried.shares * np.clip(gained / _CARRIED_FROM, 0, 1)
     taken = carried.weights @ moved - moved[carried.points]
+    if carried.outline.any():
+        by_turn = carried.weights @ (pose.place(rig.reading.vertices) - rest)
+        stays = _like_outline(rest[carried.points, :2], rig.pose, pose) - by_turn[:, :2]
+        sideways = (pose.rotation @ TO_PICTURE)[:2, 0]
+        sideways = (sideways / np.linalg.norm(sideways)).astype(np.float32)
+        taken[:, :2] += ((stays @ sideways) * carried.outline)[:, None] * sideways
     points = points.copy()
     points[carried.points] += shares[carried.points, None] * taken
     return points, np.asarray(shares, np.float32)
+
+
+def _like_outline(places: FloatArray, rest: Pose, pose: Pose) -> FloatArray:
+    """How far a head's outline at places [N, 2] moves, which a turn leaves where it is: float32 [N, 2], pixels."""
+    roll = rotation_from_degrees(0, 0, angles_of(pose.rotation @ rest.rotation.T)[2])[:2, :2]
+    moved = (places - rest.shift[:2]) @ roll.T * (pose.scale / rest.scale) + pose.shift[:2]
+    return np.asarray(moved - places, np.float32)
 
 
 def _carried_spokes(rig: PortraitRig, carried: FloatArray) -> FloatArray:
