@@ -153,7 +153,7 @@ def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray
     shares = carried.shares * np.clip(gained / _CARRIED_FROM, 0, 1)
     taken = carried.weights @ moved - moved[carried.points]
     if carried.outline.any():
-        by_turn = carried.weights @ (pose.place(rig.reading.vertices) - rest)
+        by_turn = pose.place(carried.continued) - rig.pose.place(carried.continued)
         stays = _like_outline(rest[carried.points, :2], rig.pose, pose) - by_turn[:, :2]
         sideways = (pose.rotation @ TO_PICTURE)[:2, 0]
         sideways = (sideways / np.linalg.norm(sideways)).astype(np.float32)

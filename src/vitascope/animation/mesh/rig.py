@@ -87,6 +87,8 @@ class Carried:
     """[N]: the vertices that do so."""
     weights: FloatArray
     """float32 [N, 468]: of the others, whose motion they take; rows add up to 1."""
+    continued: FloatArray
+    """float32 [N, 3]: where they lie at rest by those weights, canonical centimetres."""
     outline: FloatArray
     """float32 [N], 0..1: how far the face's outline stays beside that, sideways."""
 
@@ -159,7 +161,7 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
         reading=reading,
         rings=rings,
         normals=normals,
-        carried=_carried(mesh, normals, reading.pose),
+        carried=_carried(mesh, normals, reading),
         sources=np.concatenate((landmarks[:, :2], rings.sources.reshape(-1, 2))).astype(np.float32),
         lid_skin=lid_skin,
         skin_triangles=mesh.triangles,
@@ -215,16 +217,20 @@ def _normals(mesh: CanonicalMesh, landmarks: FloatArray) -> FloatArray:
     return np.asarray(normals * -np.sign(np.median(normals[:, 2])), np.float32)
 
 
-def _carried(mesh: CanonicalMesh, normals: FloatArray, pose: Pose) -> Carried:
+def _carried(mesh: CanonicalMesh, normals: FloatArray, reading: FaceReading) -> Carried:
     facing = -normals[:, 2]
     unseen = facing < _GRAZING
     shares = np.clip((_GRAZING - facing) / (_GRAZING - _HIDDEN), 0, 1)
     weights = _continuing(mesh, unseen)
-    own_yaw = abs(angles_of(pose.rotation)[0])
+    own_yaw = abs(angles_of(reading.pose.rotation)[0])
     stays = _OUTLINE_STAYS * float(np.interp(own_yaw, _FACES_US_DEGREES, (1, 0)))
     outline = stays * shares * np.interp(np.abs(mesh.vertices[:, 0]), _CHEEK_CM, (0, 1))
     return Carried(
-        shares.astype(np.float32), np.flatnonzero(unseen), weights, outline[unseen].astype(np.float32)
+        shares.astype(np.float32),
+        np.flatnonzero(unseen),
+        weights,
+        weights @ reading.vertices,
+        outline[unseen].astype(np.float32),
     )
 
 
