@@ -46,7 +46,7 @@ from readings import (
     squared_error,
     wrong_lips,
 )
-from skin_flow import brows_by_flow
+from skin_flow import BROWS_MOVE, brows_by_flow
 
 import vitascope
 from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mesh
@@ -287,7 +287,7 @@ def _section(rows: list[dict[str, Any]]) -> list[str]:
         for name in READINGS:
             lines.setdefault(name, []).append(_cell(row["readings"][name], MOVES[name]))
             if name == "brows":
-                lines.setdefault("brows, by flow", []).append(_cell(row.get("brows_by_flow"), MOVES[name]))
+                lines.setdefault("brows, by flow", []).append(_cell(row.get("brows_by_flow"), BROWS_MOVE))
         if row["psnr"]:
             for which in ("face", "mouth"):
                 result, still = (row["psnr"][f"{which} {of}"] for of in ("result", "still"))

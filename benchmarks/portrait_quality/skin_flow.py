@@ -14,8 +14,10 @@ import numpy.typing as npt
 from vitascope.animation.canonical_mesh import EYES, LEFT_BROW, RIGHT_BROW
 from vitascope.animation.face import RgbPicture, TrackedFace
 
-__all__ = ["brows_by_flow"]
+__all__ = ["BROWS_MOVE", "brows_by_flow"]
 
+BROWS_MOVE = 0.01
+"""A driver whose skin rises by less (standard deviation) does not move the brows: smiles and nods do 0.006."""
 _UNIT_PX = 128
 """Pictures are scaled until the eyes' outer corners lie so far apart: paintings are fine-grained, and small faces have
 too few pixels. Of motion that was drawn on three portraits 0.83 to 0.90 is measured so, with r = 1.00."""
