@@ -15,7 +15,8 @@ Self-reenactment: the film is the truth, frame by frame. Three kinds of rows:
 It runs ``vitascope animate`` into a lossless file, tracks film and result, and writes
 ``benchmarks/results/portrait_quality.json`` and ``benchmarks/portrait_quality/table.md``. Rows of other films and
 animators stay. The reader is MediaPipe, which the animator is driven and calibrated by: what both misread alike is
-not seen in r and slope, but in PSNR.
+not seen in r and slope, but in PSNR; and what it misreads of portraits alone, brows that are not painted, is measured
+a second time by optical flow of the skin.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ from readings import (
     squared_error,
     wrong_lips,
 )
+from skin_flow import BROWS_MOVE, brows_by_flow
 
 import vitascope
 from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mesh
 from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
 from vitascope.animation.motion_file import write_motion
-from vitascope.animation.neutral import NeutralSearch
+from vitascope.animation.neutral import NeutralFace, NeutralSearch
 from vitascope.animation.tracking import FaceTracker, fetch_face_model
 from vitascope.config import vitascope_home
 from vitascope.models.store.store import ModelStore
@@ -144,14 +146,42 @@ def calmest(
     frames: list[tuple[float, RgbPicture]], faces: list[TrackedFace | None], mesh: CanonicalMesh
 ) -> RgbPicture:
     """The frame in which a person rests most."""
+    found = _at_rest(frames, faces, mesh)
+    assert found.rgb is not None  # pictures were given
+    return found.rgb
+
+
+def _at_rest(
+    frames: list[tuple[float, RgbPicture]], faces: list[TrackedFace | None], mesh: CanonicalMesh
+) -> NeutralFace:
     search = NeutralSearch(mesh)
     for (_, rgb), face in zip(frames, faces, strict=True):
         if face is not None:
             search.add(face, rgb=rgb)
     found = search.best()
-    if found is None or found.rgb is None:
+    if found is None:
         raise SystemExit("a film without a face")
-    return found.rgb
+    return found
+
+
+def brows_moved(
+    truth: list[tuple[float, RgbPicture]],
+    driver: list[TrackedFace | None],
+    result: list[tuple[float, RgbPicture]],
+    read: list[TrackedFace | None],
+    mesh: CanonicalMesh,
+) -> dict[str, float] | None:
+    """How far the skin at the result's brows moves as the driver's does, by optical flow; None if its rest is lost."""
+    resting = _at_rest(truth, driver, mesh).face
+    rest = next(index for index, face in enumerate(driver) if face is resting)
+    of_driver, of_result = driver[rest], read[rest]
+    if of_driver is None or of_result is None:
+        return None
+    risen = [
+        brows_by_flow([rgb for _, rgb in frames], rest, face)
+        for frames, face in ((truth, of_driver), (result, of_result))
+    ]
+    return compared(*risen)
 
 
 def measured(
@@ -177,16 +207,17 @@ def measured(
         raise SystemExit(f"{film}: {len(truth)} frames became {len(result)}")
     height, width = result[0][1].shape[:2]  # even sides: a last odd row or column is gone
     pairs, errors = [], {(which, of): [] for which in ("face", "mouth") for of in ("result", "still")}
-    for (_, true), (_, drawn), face, read in zip(truth, result, driver, tracked(result, model), strict=True):
-        if face is None or read is None:
+    read = tracked(result, model)
+    for (_, true), (_, drawn), face, shown in zip(truth, result, driver, read, strict=True):
+        if face is None or shown is None:
             continue
-        pairs.append((readings_of(mesh, face), readings_of(mesh, read)))
+        pairs.append((readings_of(mesh, face), readings_of(mesh, shown)))
         if still is None:
             continue
         for which in ("face", "mouth"):
             region = region_of(face, which)[:height, :width]
-            for of, shown in (("result", drawn), ("still", still[:height, :width])):
-                errors[which, of].append(squared_error(true[:height, :width], shown, region))
+            for of, held in (("result", drawn), ("still", still[:height, :width])):
+                errors[which, of].append(squared_error(true[:height, :width], held, region))
     if sheet is not None:
         cv2.imwrite(str(sheet), sheet_of(truth, result)[..., ::-1])
     series = np.array(pairs).transpose(1, 2, 0)  # [driver or result, reading, frame]
@@ -197,6 +228,7 @@ def measured(
         "frames": len(truth),
         "face_lost": len(truth) - len(pairs),
         "readings": _readings(series),
+        "brows_by_flow": brows_moved(truth, driver, result, read, mesh),
         "psnr": {f"{which} {of}": psnr(squares) for (which, of), squares in errors.items() if squares},
         "wrong_lips": round(wrong_lips(series[0, 0], series[1, 0]), 3),
     }
@@ -235,7 +267,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         "",
         "Written by `measure.py`, whose head says what is measured. A pair is correlation r and slope of what is",
         "read from the result against the driver; – where the driver does not move it. PSNR is against the film, in",
-        "brackets that of the unmoved frame: a result below that moves, or paints, wrongly.",
+        "brackets that of the unmoved frame: a result below that moves, or paints, wrongly. Brows by flow: motion of",
+        "the skin there, beside the corners of the eyes.",
     ]
     for title, of_kind in kinds.items():
         if of_kind:
@@ -252,9 +285,9 @@ def _section(rows: list[dict[str, Any]]) -> list[str]:
         lines[""].append(" ".join(words))
         lines["frames, without a face"].append(f"{row['frames']}, {row['face_lost']}")
         for name in READINGS:
-            found = row["readings"][name]
-            moves = found["driver_std"] >= MOVES[name]
-            lines.setdefault(name, []).append(f"{found['r']:.2f}, {found['slope']:.2f}" if moves else "–")
+            lines.setdefault(name, []).append(_cell(row["readings"][name], MOVES[name]))
+            if name == "brows":
+                lines.setdefault("brows, by flow", []).append(_cell(row.get("brows_by_flow"), BROWS_MOVE))
         if row["psnr"]:
             for which in ("face", "mouth"):
                 result, still = (row["psnr"][f"{which} {of}"] for of in ("result", "still"))
@@ -262,6 +295,13 @@ def _section(rows: list[dict[str, Any]]) -> list[str]:
         lines.setdefault("wrong lips", []).append(f"{row['wrong_lips']:.1%}")
     cells = [f"| {name} | {' | '.join(values)} |" for name, values in lines.items()]
     return [cells[0], "|-" * (len(rows) + 1) + "|", *cells[1:]]
+
+
+def _cell(found: dict[str, float] | None, moves: float) -> str:
+    """A pair for people; – where nothing was measured, or the driver varies less than ``moves``."""
+    if found is None or found["driver_std"] < moves:
+        return "–"
+    return f"{found['r']:.2f}, {found['slope']:.2f}"
 
 
 def cases(

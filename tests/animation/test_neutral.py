@@ -126,6 +126,13 @@ def test_a_driver_who_always_grins_has_a_rest_without_the_grin(mesh, posed):
     assert rest.blendshapes[BLENDSHAPE_INDEX["mouthSmileLeft"]] == pytest.approx(0)
 
 
+def test_lips_drawn_together_for_once_are_no_rest_of_who_always_grins(mesh, posed):
+    grin = {"mouthSmileLeft": 0.9, "mouthSmileRight": 0.9, "jawOpen": 0.3}
+    faces = [posed(seconds=float(step), weights=True, **grin) for step in range(30)]
+    faces += [posed(seconds=99.0 + step, weights=True, mouthPucker=0.9) for step in range(2)]
+    assert found(mesh, faces).face.pts_seconds < 99
+
+
 def test_lips_that_never_meet_rest_closed_and_leave_the_chin(mesh, posed, shut):
     faces = [made_face(mesh, seconds=step / 25) for step in range(20)]  # half a centimetre apart
     rest = found(mesh, faces).reading.vertices

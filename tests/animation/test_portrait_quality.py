@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from faces import made_face
@@ -45,6 +46,22 @@ def test_each_reading_is_moved_by_its_own(read):
     raised = read("browInnerUp", "browOuterUpLeft", "browOuterUpRight")
     assert raised["brows"] - still["brows"] > 0.01
     assert abs(raised["lip gap"] - still["lip gap"]) < 0.01
+
+
+def test_flow_sees_brows_that_go_up_and_not_a_head_that_does(quality, mesh):
+    from skin_flow import brows_by_flow
+
+    face = made_face(mesh, scale=14)
+    noise = cv2.resize(np.random.default_rng(0).integers(0, 256, (120, 160), np.uint8), (640, 480))
+    picture = np.ascontiguousarray(np.repeat(noise[..., None], 3, axis=2))
+    eyes = face.landmarks[[eye.outer_corner for eye in EYES], :2]
+    unit = float(np.linalg.norm(eyes[1] - eyes[0]))
+    # Six pixels up: all of the picture, and only what lies above the eyes.
+    head = np.roll(picture, -6, axis=0)
+    brows = np.where(np.arange(480)[:, None, None] < eyes[:, 1].mean() - 0.12 * unit, head, picture)
+    risen = brows_by_flow([picture, head, brows], 0, face)
+    assert risen[:2] == pytest.approx([0, 0], abs=0.005)
+    assert risen[2] == pytest.approx(6 / unit, rel=0.15)
 
 
 def test_a_turn_changes_no_shape(read):

@@ -40,6 +40,9 @@ _MEASURES = 14
 _CLOSED_GAP = 0.03
 """Lips that are no farther apart, in distances of the eyes' outer corners, may be closed: trackers see closed ones at
 up to 0.02."""
+_ENOUGH_SHUT = 0.1
+"""Closed lips say how wide a mouth usually is if at least this share of the faces has them: somebody who smiles all the
+time and once draws the lips together rests in the smile."""
 _USUAL_LIDS = 0.9
 """Lids are open from this share of their widest usual opening on."""
 _AT_REST, _NOISE = 0.35, 0.08
@@ -188,7 +191,7 @@ class NeutralSearch:
         seen = np.stack(self._measures)
         closed = self._closed()
         shut = seen[seen[:, _GAP] <= closed + _CLOSED_GAP]
-        width = float(np.median((shut if len(shut) else seen)[:, _WIDTH]))
+        width = float(np.median((shut if len(shut) >= _ENOUGH_SHUT * len(seen) else seen)[:, _WIDTH]))
         lids = _USUAL_LIDS * float(np.percentile(seen[:, _OPENNESS], 80))
         looking = seen[seen[:, _OPENNESS] >= lids * _USUAL_LIDS]
         usual = np.median(seen, axis=0)

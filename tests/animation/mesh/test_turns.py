@@ -10,7 +10,7 @@ from faces import made_face
 
 from vitascope.animation.canonical_mesh import CanonicalMesh
 from vitascope.animation.expression import ExpressionBasis
-from vitascope.animation.face import FaceMotion, angles_of, rotation_from_degrees
+from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, angles_of, rotation_from_degrees
 from vitascope.animation.mesh.deform import Gains, bend, turns_too_far
 from vitascope.animation.mesh.lips import gap_cm
 from vitascope.animation.mesh.mouth import Mouth
@@ -68,6 +68,27 @@ def test_what_a_turned_portrait_hides_stays_behind_what_it_shows(mesh, yaw):
         )
 
 
+def test_the_outline_of_a_cheek_stays_where_the_seen_skin_beside_it_can_widen(mesh):
+    """A ball that turns keeps its outline; a face that is turned far shows no skin that could reach there."""
+    widened = {}
+    for own_yaw in (-16, -34):
+        rig = rig_of(mesh, own_yaw)
+        motion = FaceMotion(rotation=rotation_from_degrees(12, 0, 0), vertices=np.zeros((468, 3), np.float32))
+        places = []
+        for given in (
+            rig,
+            replace(rig, carried=replace(rig.carried, outline=np.zeros_like(rig.carried.outline))),
+        ):
+            bent = bend(given, mesh, motion, displacement=motion.vertices, gains=Gains())
+            places.append(bent.places[:468])
+        moved = places[0] - places[1]
+        assert np.abs(moved[[1, 4, 48, 278, 98, 327]]).max() < 0.01  # the nose has an outline of its own
+        assert np.abs(moved[:, 1]).max() < 0.1 * np.abs(moved[:, 0]).max() + 0.01
+        widened[own_yaw] = (places[1][:, 0].min() - places[0][:, 0].min()) / rig.pose.scale  # centimetres
+    assert 0.06 < widened[-16] < 0.3
+    assert widened[-34] == 0
+
+
 def test_a_turn_takes_no_part_of_the_outline_off(mesh):
     """What a vertex that bulges beyond a hidden border does, the rings beside it do as well."""
     rig = rig_of(mesh, -32)
@@ -105,3 +126,24 @@ def test_speech_hides_the_lower_teeth_that_a_grin_bares(mesh):
     )
     assert lower_edge(basis.field("jawOpen") * np.float32(0.35)) < 0
     assert lower_edge(np.asarray(grin, np.float32)) > 0.2
+
+
+def test_teeth_do_not_shrink_with_lips_that_a_portrait_draws_together(mesh):
+    basis = ExpressionBasis(mesh)
+    closed = basis.lips_apart * np.float32(-gap_cm(mesh.vertices) / gap_cm(basis.lips_apart))
+    face = made_face(mesh, scale=20, displacement=closed + basis.field("mouthPucker"))
+    weights = face.blendshapes.copy()
+    weights[BLENDSHAPE_INDEX["mouthPucker"]] = 0.95
+    rgb = np.full((*SIZE, 3), (200, 160, 140), np.uint8)
+
+    def tooth(face):
+        """Pixels of a centimetre of the upper row."""
+        rig = build_rig(mesh, face, size=SIZE)
+        opened = basis.field("jawOpen") * np.float32(0.5)
+        bent = bend(rig, mesh, FaceMotion(vertices=opened), displacement=opened, gains=Gains())
+        placed = Mouth(rgb, rig).placed(bent)
+        assert placed is not None and placed.upper_teeth is not None
+        return np.linalg.norm(placed.upper_teeth[:, 0])
+
+    narrow, drawn_together = tooth(face), tooth(replace(face, blendshapes=weights))
+    assert drawn_together > 1.3 * narrow

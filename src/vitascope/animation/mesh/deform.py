@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,9 @@ from vitascope.animation.canonical_mesh import (
     FACE_OVAL,
     INNER_LOWER_LIP,
     INNER_UPPER_LIP,
+    TO_PICTURE,
     CanonicalMesh,
+    EyeLandmarks,
     Pose,
 )
 from vitascope.animation.face import (
@@ -145,14 +148,30 @@ def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray
         The face, and how far each vertex is carried, float32 [468], 0..1.
     """
     carried = rig.carried
-    moved = points - rig.face.landmarks[: len(points)]
     turn = (pose.rotation @ rig.pose.rotation.T).astype(np.float32)
     gained = rig.normals[:, 2] - rig.normals @ turn[2]  # cosines by which it faces the camera more
-    shares = carried.shares * np.clip(gained / _CARRIED_FROM, 0, 1)
+    shares = np.asarray(carried.shares * np.clip(gained / _CARRIED_FROM, 0, 1), np.float32)
+    if not shares.any():
+        return points, shares
+    rest = rig.face.landmarks[: len(points)]
+    moved = points - rest
     taken = carried.weights @ moved - moved[carried.points]
+    if carried.outline.any():
+        by_turn = pose.place(carried.continued) - rig.pose.place(carried.continued)
+        stays = _like_outline(rest[carried.points, :2], rig.pose, pose) - by_turn[:, :2]
+        sideways = (pose.rotation @ TO_PICTURE)[:2, 0]
+        sideways = (sideways / np.linalg.norm(sideways)).astype(np.float32)
+        taken[:, :2] += ((stays @ sideways) * carried.outline)[:, None] * sideways
     points = points.copy()
     points[carried.points] += shares[carried.points, None] * taken
-    return points, np.asarray(shares, np.float32)
+    return points, shares
+
+
+def _like_outline(places: FloatArray, rest: Pose, pose: Pose) -> FloatArray:
+    """How far a head's outline at places [N, 2] moves, which a turn leaves where it is: float32 [N, 2], pixels."""
+    roll = rotation_from_degrees(0, 0, angles_of(pose.rotation @ rest.rotation.T)[2])[:2, :2]
+    moved = (places - rest.shift[:2]) @ roll.T * (pose.scale / rest.scale) + pose.shift[:2]
+    return np.asarray(moved - places, np.float32)
 
 
 def _carried_spokes(rig: PortraitRig, carried: FloatArray) -> FloatArray:
@@ -163,7 +182,8 @@ def _carried_spokes(rig: PortraitRig, carried: FloatArray) -> FloatArray:
     """
     shares = np.maximum(carried[rig.rings.rim], carried[list(FACE_OVAL)])
     for _ in range(2):
-        shares = np.maximum(shares, (np.roll(shares, 1) + 2 * shares + np.roll(shares, -1)) / 4)
+        round_trip = np.concatenate((shares[-1:], shares, shares[:1]))
+        shares = np.maximum(shares, (round_trip[:-2] + 2 * shares + round_trip[2:]) / 4)
     return np.asarray(shares, np.float32)
 
 
@@ -189,37 +209,57 @@ def _vertex_gains(mesh: CanonicalMesh, gains: Gains) -> FloatArray:
     return np.asarray((1 - calm) * region * gains.expression, np.float32)[:, None]
 
 
+class _Lids(NamedTuple):
+    """Places of one eye's points among the vertices: int [N] each; lists would be read anew at each look."""
+
+    upper: npt.NDArray[np.intp]
+    lower: npt.NDArray[np.intp]
+    corners: npt.NDArray[np.intp]
+    """The outer, the inner."""
+    line: npt.NDArray[np.intp]
+    """Along the lower lid, both corners included."""
+    upper_lid: npt.NDArray[np.intp]
+    crease: npt.NDArray[np.intp]
+    lower_lid: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, eye: EyeLandmarks) -> _Lids:
+        """Of an eye."""
+        corners = (eye.outer_corner, eye.inner_corner)
+        line = (eye.outer_corner, *eye.lower[1:-1], eye.inner_corner)
+        rows = eye.upper[1:-1], eye.lower[1:-1], corners, line, eye.upper_lid, eye.crease, eye.lower_lid
+        return cls(*(np.array(row, np.intp) for row in rows))
+
+
+_LIDS = tuple(_Lids.of(eye) for eye in EYES)
+
+
 def _bend_lids(vertices: FloatArray, rest: FloatArray, closure: npt.NDArray[np.float32]) -> None:
     """Close the eyes by their openness in the portrait, whatever the driver's measure."""
-    for eye, closed in zip(EYES, closure, strict=True):
-        upper, lower = list(eye.upper[1:-1]), list(eye.lower[1:-1])
-        gap = rest[upper] - rest[lower]
+    for eye, closed in zip(_LIDS, closure, strict=True):
+        rest_upper, rest_lower, rest_corners = rest[eye.upper], rest[eye.lower], rest[eye.corners]
+        gap = rest_upper - rest_lower
         if closed > 0:
             # Closed lids meet in a smooth line, whatever the landmarks' unevenness.
-            line = rest[[eye.outer_corner, *lower, eye.inner_corner]] + _MEETING * np.concatenate(
-                (np.zeros((1, 3)), gap, np.zeros((1, 3)))
-            )
+            line = rest[eye.line] + _MEETING * np.concatenate((np.zeros((1, 3)), gap, np.zeros((1, 3))))
             smooth = _smoothing(len(line)) @ line
             smooth[:, 1] += _CLOSED_RISE * np.linalg.norm(gap[2:-2], axis=1).mean()
             meeting = smooth[1:-1].astype(np.float32)
-            turned = (smooth[[0, -1]] - rest[[eye.outer_corner, eye.inner_corner]]) * closed
-            down, raised = (meeting - rest[upper]) * closed, (meeting - rest[lower]) * closed
+            turned = (smooth[[0, -1]] - rest_corners) * closed
+            down, raised = (meeting - rest_upper) * closed, (meeting - rest_lower) * closed
         else:
             # A wide eye lifts the upper lid, by at most a third of its opening, and hardly the lower.
             down, raised = gap * (-closed * 0.5), gap * (closed * 0.08)
             turned = np.zeros((2, 3), np.float32)
-        corners = (vertices[eye.outer_corner] - rest[eye.outer_corner]) * 0.5 + (
-            vertices[eye.inner_corner] - rest[eye.inner_corner]
-        ) * 0.5
-        vertices[upper] = rest[upper] + corners + down
-        vertices[lower] = rest[lower] + corners + raised
-        vertices[[eye.outer_corner, eye.inner_corner]] = (
-            rest[[eye.outer_corner, eye.inner_corner]] + corners + turned
-        )
-        lids, creases, below = list(eye.upper_lid), list(eye.crease), list(eye.lower_lid)
-        vertices[lids] += _LID_FOLLOWS * down + (rest[lids] + corners - vertices[lids]) * 0.7
-        vertices[creases] += _CREASE_FOLLOWS * down
-        vertices[below] += _LOWER_LID_FOLLOWS * raised
+        outer, inner = (vertices[eye.corners] - rest_corners) * 0.5
+        moved = outer + inner
+        vertices[eye.upper] = rest_upper + moved + down
+        vertices[eye.lower] = rest_lower + moved + raised
+        vertices[eye.corners] = rest_corners + moved + turned
+        lids = vertices[eye.upper_lid]
+        vertices[eye.upper_lid] = lids + (_LID_FOLLOWS * down + (rest[eye.upper_lid] + moved - lids) * 0.7)
+        vertices[eye.crease] += _CREASE_FOLLOWS * down
+        vertices[eye.lower_lid] += _LOWER_LID_FOLLOWS * raised
 
 
 @lru_cache(maxsize=2)

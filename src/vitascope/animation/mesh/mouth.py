@@ -139,6 +139,9 @@ def _fill_crown(
 _OUTLINE = INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]
 _CANONICAL_WIDTH_CM = 5.1
 """Between the corners of the canonical face's lips: teeth are as wide as a portrait's mouth is beside this."""
+_USUAL_WIDTH_CM, _DRAWN_TOGETHER = 4.5, (0.4, 0.9)
+"""The width of people's mouths at rest, 4.2 to 4.6; lips that a portrait draws together, weights of a pucker from the
+first on, do not tell it, and from the second on not at all."""
 _OPEN_CM = 0.16
 """A portrait whose lips are farther apart shows what is behind them."""
 _APPEARS_CM = (0.03, 0.14)
@@ -234,7 +237,9 @@ class Mouth:
         self._rest_pose = rig.pose
         self._rest_gap_cm = _gap(rest)
         corners = rest[[INNER_UPPER_LIP[0], INNER_UPPER_LIP[-1]]]
-        self._width_cm = max(float(np.linalg.norm(corners[1] - corners[0])), 2.0)
+        width = max(float(np.linalg.norm(corners[1] - corners[0])), 2.0)
+        together = _smooth(rig.face.blendshape("mouthPucker"), *_DRAWN_TOGETHER)
+        self._width_cm = width + max(_USUAL_WIDTH_CM - width, 0.0) * together
         self._scale = self._width_cm / _CANONICAL_WIDTH_CM
         middle = (rest[13] + rest[14]) / 2
         self._middle = middle + np.array([0, 0, -_DEPTH_CM], np.float32)

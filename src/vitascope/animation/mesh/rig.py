@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.animation.canonical_mesh import EYES, FACE_OVAL, TO_PICTURE, CanonicalMesh, Pose
-from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace
+from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace, angles_of
 from vitascope.animation.face_reading import FaceReading, read_face
 from vitascope.errors import InputError
 
@@ -40,6 +40,11 @@ _LONGEST_HAIR = 0.9
 """Hair that reaches farther beyond the mesh's border, in the rings' factors, is not only hair."""
 _GRAZING, _HIDDEN = 0.4, 0.08
 """Cosines between a vertex' normal and the line of sight below which a portrait shows little or nothing of it."""
+_OUTLINE_STAYS = 0.8
+"""A ball that turns keeps its outline; the seen skin of a cheek is widened to this share of the way there."""
+_CHEEK_CM, _FACES_US_DEGREES = (4.0, 6.0), (20.0, 32.0)
+"""That begins beside the eyes, from the middle of the canonical face, and holds for the whole cheek; a head turned by
+the first still shows enough skin there to widen, one turned by the second none."""
 _MEMBRANE = 0.02
 """Stiffness of a membrane beside that of a plate, with which what is hidden goes on."""
 MIN_FACE_PIXELS = 40
@@ -82,6 +87,10 @@ class Carried:
     """[N]: the vertices that do so."""
     weights: FloatArray
     """float32 [N, 468]: of the others, whose motion they take; rows add up to 1."""
+    continued: FloatArray
+    """float32 [N, 3]: where they lie at rest by those weights, canonical centimetres."""
+    outline: FloatArray
+    """float32 [N], 0..1: how far the face's outline stays beside that, sideways."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +161,7 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
         reading=reading,
         rings=rings,
         normals=normals,
-        carried=_carried(mesh, normals),
+        carried=_carried(mesh, normals, reading),
         sources=np.concatenate((landmarks[:, :2], rings.sources.reshape(-1, 2))).astype(np.float32),
         lid_skin=lid_skin,
         skin_triangles=mesh.triangles,
@@ -208,12 +217,21 @@ def _normals(mesh: CanonicalMesh, landmarks: FloatArray) -> FloatArray:
     return np.asarray(normals * -np.sign(np.median(normals[:, 2])), np.float32)
 
 
-def _carried(mesh: CanonicalMesh, normals: FloatArray) -> Carried:
+def _carried(mesh: CanonicalMesh, normals: FloatArray, reading: FaceReading) -> Carried:
     facing = -normals[:, 2]
     unseen = facing < _GRAZING
     shares = np.clip((_GRAZING - facing) / (_GRAZING - _HIDDEN), 0, 1)
     weights = _continuing(mesh, unseen)
-    return Carried(shares.astype(np.float32), np.flatnonzero(unseen), weights)
+    own_yaw = abs(angles_of(reading.pose.rotation)[0])
+    stays = _OUTLINE_STAYS * float(np.interp(own_yaw, _FACES_US_DEGREES, (1, 0)))
+    outline = stays * shares * np.interp(np.abs(mesh.vertices[:, 0]), _CHEEK_CM, (0, 1))
+    return Carried(
+        shares.astype(np.float32),
+        np.flatnonzero(unseen),
+        weights,
+        weights @ reading.vertices,
+        outline[unseen].astype(np.float32),
+    )
 
 
 def _continuing(mesh: CanonicalMesh, unknown: npt.NDArray[np.bool_]) -> FloatArray:
