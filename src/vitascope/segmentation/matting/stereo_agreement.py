@@ -240,11 +240,7 @@ class _Geometry:
 
     def part(self, box: _Box) -> _Geometry:
         """The same, for a part of the pictures."""
-        return _Geometry(
-            np.ascontiguousarray(self.curves[box]),
-            np.ascontiguousarray(self.shown[box]),
-            self.samples_per_disparity,
-        )
+        return _Geometry(self.curves[box], self.shown[box], self.samples_per_disparity)
 
 
 _Box = tuple["slice | EllipsisType", ...]
