@@ -82,6 +82,11 @@ def test_two_scenes_fit_badly():
     assert np.isfinite(found).all()
 
 
+def plain_pictures(size=SIZE):
+    """Nobody's: nothing differs."""
+    return np.zeros((2, 4, *size), np.float32)
+
+
 def test_what_both_eyes_show_gets_the_mean_and_what_one_shows_keeps_its_own():
     height, width = SIZE
     planes = np.stack([np.full((2, height, width), 0.25), np.full((2, height, width), 0.75)]).astype(
@@ -91,7 +96,7 @@ def test_what_both_eyes_show_gets_the_mean_and_what_one_shows_keeps_its_own():
     disparity[1, :, :20] = 9  # of something before it, in the right eye alone
     shown = np.ones((2, height, width), np.float32)
     shown[:, :5] = 0
-    blended = blend_eyes(planes, disparity, flat_curves(), shown, tolerance=1)
+    blended = blend_eyes(planes, plain_pictures(), disparity, flat_curves(), shown, tolerance=1)
     assert np.all(blended[:, :, 5:, 30:] == 0.5)
     assert np.all(blended[1, :, :, :18] == 0.75)
     assert np.all(blended[0, :, :, 6:22] == 0.25)
@@ -100,8 +105,43 @@ def test_what_both_eyes_show_gets_the_mean_and_what_one_shows_keeps_its_own():
     assert planes[0].max() == 0.25  # what was given stays
 
 
+def test_mattes_that_differ_are_brought_together_where_the_person_has_one_color_in_both_eyes():
+    left = person()
+    pictures = np.stack([left, shifted(left, 4)])
+    pictures[1, :3, 20:] += 0.06  # another one stands there
+    pictures[1, 3] = 0  # the right eye's matte has nobody
+    planes, disparity = pictures[:, 3:].copy(), np.full((2, *SIZE), 4, np.float32)
+    shown = np.ones((2, *SIZE), np.float32)
+    blended = blend_eyes(planes, pictures, disparity, flat_curves(), shown, tolerance=1)
+    np.testing.assert_allclose(blended[0, 0, 10:18, 32:52], 0.5, atol=1e-6)
+    np.testing.assert_allclose(blended[1, 0, 10:18, 28:48], 0.5, atol=1e-6)
+    np.testing.assert_array_equal(blended[:, :, 22:30], planes[:, :, 22:30])
+
+
+def test_the_other_eye_is_read_as_catmull_and_rom_have_it():
+    def weights(part):
+        distance = abs(part - np.arange(-1, 3))
+        near = (1.5 * distance - 2.5) * distance**2 + 1
+        far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
+        return np.where(distance <= 1, near, far)
+
+    random = np.random.default_rng(4)
+    planes = random.random((2, 1, *SIZE), np.float32)
+    curves = np.zeros((2, 6, *SIZE), np.float32)
+    curves[0, 0], curves[0, 3] = -2.25, -1.375  # across and down, in 32nds of a sample: OpenCV's own
+    disparity = np.ones((2, *SIZE), np.float32)
+    shown = np.full((2, *SIZE), 2, np.float32)  # all of the other eye's
+    blended = blend_eyes(planes, plain_pictures(), disparity, curves, shown, tolerance=1)
+    around = np.pad(planes[1, 0], 8, mode="edge")
+    for y, x in ((20, 30), (0, 0), (1, 2), (39, 71), (2, 1), (0, 71)):
+        # Read at x - 2.25 and y - 1.375.
+        square = around[y + 8 - 3 : y + 8 + 1, x + 8 - 4 : x + 8]
+        assert abs(blended[0, 0, y, x] - weights(0.625) @ square @ weights(0.75)) < 1e-5
+
+
 def test_planes_may_be_finer_than_disparities():
     planes = np.stack([person((80, 144))[3:], shifted(person((80, 144)), 8)[3:]])
     disparity = np.full((2, *SIZE), 4, np.float32)
-    blended = blend_eyes(planes, disparity, flat_curves(), np.ones((2, *SIZE), np.float32), tolerance=1)
+    shown = np.ones((2, *SIZE), np.float32)
+    blended = blend_eyes(planes, plain_pictures(), disparity, flat_curves(), shown, tolerance=1)
     assert np.abs(blended - planes).max() < 1e-5  # they agreed

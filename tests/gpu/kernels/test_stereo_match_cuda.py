@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 from test_stereo_match import SIZE, STEPS, flat_curves, noisy_step, person, shifted
@@ -61,12 +62,32 @@ def test_blending_follows_the_reference(size, scale):
     random = np.random.default_rng(3)
     full_size = (size[0] * scale, size[1] * scale)
     planes = np.stack([person(full_size), shifted(person(full_size), 4.3 * scale)])
+    pictures = np.stack([person(size), shifted(person(size), 4.3)])
+    pictures[1, :3] += 0.05 * random.random((3, *size), np.float32)  # all shares of trust
     disparity = np.full((2, *size), 4.3, np.float32)
     disparity[1, :, : size[1] // 3] = 9
     shown = (random.random((2, *size)) > 0.2).astype(np.float32)
-    expected = blend_eyes(planes, disparity, bent(size), shown, tolerance=1)
-    blended = blend_eyes(*map(cupy.asarray, (planes, disparity, bent(size), shown)), tolerance=1)
+    expected = blend_eyes(planes, pictures, disparity, bent(size), shown, tolerance=1)
+    blended = blend_eyes(*map(cupy.asarray, (planes, pictures, disparity, bent(size), shown)), tolerance=1)
     assert np.quantile(np.abs(blended.get() - expected), 0.999) < 0.03
+    assert np.abs(blended.get() - expected).mean() < 1e-3
+
+
+@pytest.mark.cuda
+def test_mattes_that_differ_are_blended_as_the_reference_does():
+    import cupy
+
+    random = np.random.default_rng(5)
+    smooth = [cv2.GaussianBlur(plane, (0, 0), 2) for plane in random.random((4, *SIZE), np.float32)]
+    planes = np.stack([smooth[:2], smooth[2:]])
+    pictures = np.stack([person(), shifted(person(), 4)])
+    pictures[1, :3] += 0.04 * random.random((3, *SIZE), np.float32)
+    disparity, shown = np.full((2, *SIZE), 4, np.float32), np.ones((2, *SIZE), np.float32)
+    given = planes, pictures, disparity, bent(SIZE), shown
+    expected, blended = blend_eyes(*given, tolerance=1), blend_eyes(*map(cupy.asarray, given), tolerance=1)
+    assert np.abs(expected - planes).mean() > 0.01
+    # Reading at 1/32 of a sample moves colors, and these how much is believed.
+    np.testing.assert_allclose(blended.get(), expected, atol=0.03)
     assert np.abs(blended.get() - expected).mean() < 1e-3
 
 

@@ -7,7 +7,16 @@
 #define MOST_COLOR 0.15f
 #endif
 #ifndef ALPHA_WEIGHT
-#define ALPHA_WEIGHT 0.1f
+#define ALPHA_WEIGHT 0.05f
+#endif
+#ifndef SAME_COLOR
+#define SAME_COLOR 0.02f
+#endif
+#ifndef OTHER_COLOR
+#define OTHER_COLOR 0.05f
+#endif
+#ifndef LEAST_PERSON
+#define LEAST_PERSON 0.1f
 #endif
 
 constexpr float LEAST_RISE = 1e-9f;
@@ -33,6 +42,7 @@ struct Smooth {
 struct Blend {
     const float* planes;     // [2, channels, full_height, full_width]
     float* blended;
+    const float* pictures;   // [2, 4, height, width]
     const float* disparity;  // [2, height, width]
     const float* curves;     // [2, 6, height, width]
     const float* shown;      // [2, height, width]
@@ -64,6 +74,49 @@ __device__ __forceinline__ float read(const float* plane, const Corners& corners
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) sum += plane[corners.at[i]] * corners.weight[i];
+    return sum;
+}
+
+// Catmull-Rom's weights of the sample before a place, the two around it and the one after.
+__device__ __forceinline__ void weights_of_four(float part, float* weights) {
+    const float rest = 1 - part;
+    weights[0] = -0.5f * part * rest * rest;
+    weights[1] = 1 + part * part * (1.5f * part - 2.5f);
+    weights[2] = 1 + rest * rest * (1.5f * rest - 2.5f);
+    weights[3] = -0.5f * rest * part * part;
+}
+
+// The 4x4 samples around a place, borders repeated, and how much each column and row counts.
+struct Square {
+    int columns[4], rows[4];  // of a row its first sample
+    float across[4], down[4];
+};
+
+__device__ __forceinline__ Square square_of(float x, float y, int height, int width) {
+    x = fminf(fmaxf(x, -1.f), static_cast<float>(width));
+    y = fminf(fmaxf(y, -1.f), static_cast<float>(height));
+    const float left = floorf(x), top = floorf(y);
+    Square square;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        square.columns[i] = inside(static_cast<int>(left) + i - 1, width);
+        square.rows[i] = inside(static_cast<int>(top) + i - 1, height) * width;
+    }
+    weights_of_four(x - left, square.across);
+    weights_of_four(y - top, square.down);
+    return square;
+}
+
+__device__ __forceinline__ float read(const float* plane, const Square& square) {
+    float sum = 0;
+#pragma unroll
+    for (int row = 0; row < 4; ++row) {
+        const float* line = plane + square.rows[row];
+        float part = 0;
+#pragma unroll
+        for (int column = 0; column < 4; ++column) part += line[square.columns[column]] * square.across[column];
+        sum += part * square.down[row];
+    }
     return sum;
 }
 
@@ -161,12 +214,21 @@ extern "C" __global__ void __launch_bounds__(256) moves_between_eyes(const __gri
     const float* curves = job.curves + static_cast<long long>(eye) * 6 * area;
     const float across = displacement(curves, at, area, disparity);
     const float down = displacement(curves + 3 * area, at, area, disparity);
-    const float back =
-        read(job.disparity + (1 - eye) * area, corners_of(x + across, y + down, job.height, job.width));
+    const Corners corners = corners_of(x + across, y + down, job.height, job.width);
+    const float back = read(job.disparity + (1 - eye) * area, corners);
+    const float* own = job.pictures + static_cast<long long>(eye) * 4 * area + at;
+    const float* other = job.pictures + static_cast<long long>(1 - eye) * 4 * area;
+    float color = 0;
+#pragma unroll
+    for (int channel = 0; channel < 3; ++channel)
+        color += fabsf(own[channel * area] - read(other + channel * area, corners));
+    const float person = fmaxf(own[3 * area], read(other + 3 * area, corners));
+    const float misfit = fminf(color / 3, MOST_COLOR) * person / (person + LEAST_PERSON);
+    const float alike = fminf(fmaxf((OTHER_COLOR - misfit) / (OTHER_COLOR - SAME_COLOR), 0.f), 1.f);
     float* moves = job.moves + static_cast<long long>(eye) * 3 * area + at;
     moves[0] = across * job.full_width / job.width;
     moves[area] = down * job.full_height / job.height;
-    moves[2 * area] = fabsf(back - disparity) <= job.tolerance ? job.shown[eye * area + at] / 2 : 0.f;
+    moves[2 * area] = fabsf(back - disparity) <= job.tolerance ? alike * job.shown[eye * area + at] / 2 : 0.f;
 }
 
 // grid: (full_width / 32, full_height / 8, eyes); block: (32, 8)
@@ -178,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(256) blend_eyes(const __grid_consta
                                     (y + 0.5f) * job.height / job.full_height - 0.5f, job.height, job.width);
     const float* moves = job.moves + static_cast<long long>(eye) * 3 * area;
     const float share = read(moves + 2 * area, here);
-    const Corners there = corners_of(x + read(moves, here), y + read(moves + area, here), job.full_height, job.full_width);
+    const Square there = square_of(x + read(moves, here), y + read(moves + area, here), job.full_height, job.full_width);
     const long long own = static_cast<long long>(eye) * job.channels * full_area;
     const long long other = static_cast<long long>(1 - eye) * job.channels * full_area;
     for (int channel = 0; channel < job.channels; ++channel) {
