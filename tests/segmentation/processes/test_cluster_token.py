@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from free_ports import free_port
@@ -36,15 +36,15 @@ def guarded(tmp_path_factory):
             env=os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN},
             stdout=out,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     try:
         eventually(lambda: node.poll() is not None or "Ray runtime started" in told.read_text())
         assert node.poll() is None, told.read_text()
         yield f"127.0.0.1:{port}"
     finally:
-        with suppress(psutil.NoSuchProcess):  # asked to end, they take half a minute
-            for process in (*psutil.Process(node.pid).children(recursive=True), node):
-                process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(node.pid, signal.SIGKILL)  # asked to end, they take half a minute
         node.wait(timeout=PATIENCE_SECONDS)
         shutil.rmtree(folder, ignore_errors=True)
 
