@@ -11,6 +11,7 @@ import pytest
 from skimage import data
 
 from left_threads import left_threads
+from lever_network import TrailNetwork
 from scripted import BrightnessNetwork
 from vitascope.errors import BatcherStoppedError
 from vitascope.models.network import MatteEstimate, StatelessState
@@ -140,6 +141,40 @@ def test_a_network_that_remembers_sees_each_picture_alone_and_repeatedly(opened)
     segmenter = opened(network, max_batch_size=4, timeout_ms=10_000)
     masks(segmenter, 4)
     assert network.calls == [(1, 1)] * 4 * (1 + segmenter.settings.model.warm_up_frames)
+
+
+class Plane(TrailNetwork):
+    """Sees people in pictures that are large enough for close-ups."""
+
+    def __init__(self):
+        super().__init__(size=(512, 768))
+
+
+def test_close_ups_are_shown_smaller_whatever_their_company(opened):
+    network = Plane()
+    segmenter = opened(network, max_batch_size=2, timeout_ms=10_000)
+    near, far = np.zeros((2, 64, 96, 3), np.uint8)
+    near[8:56, 8:88] = 255
+    far[24:40, 40:56] = 255
+    alone = []
+    for one, height in ((near, 341), (far, 512)):
+        alone.append(segmenter.mask(one))
+        assert network.calls[-1][1:] == (1, 3, height, height * 3 // 2 + height % 2)
+    with segmenter._batcher.client(), ThreadPoolExecutor(2) as clients:
+        together = list(clients.map(segmenter.mask, [near, far]))
+    assert {shape[1:4:2] for shape in network.calls[-2:]} == {(2, 341), (2, 512)}
+    for mask, expected, shown in zip(together, alone, (near, far), strict=True):
+        np.testing.assert_array_equal(mask, expected)
+        assert np.abs(mask.astype(int) - shown[..., 0]).mean() < 10
+
+
+@pytest.mark.parametrize("setting", [{"model.input_size": 768}, {"model.downsample_ratio": 0.9}])
+def test_a_still_of_a_size_that_was_asked_for_has_it(setting, monkeypatch):
+    network = Plane()
+    monkeypatch.setattr(stills_module, "open_network", lambda *_, **__: ChosenNetwork(network, "trail", None))
+    with StillSegmenter(profile="balanced", settings={"gpu.device": "cpu", **setting}) as segmenter:
+        segmenter.mask(np.full((64, 96, 3), 255, np.uint8))
+    assert network.calls[-1][3:] == (512, 768)
 
 
 def test_pictures_of_different_shapes_do_not_meet(opened):

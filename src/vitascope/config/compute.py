@@ -117,6 +117,11 @@ class ModelSettings(Section):
         """The bound that ``input_size`` sets on the longest side, in pixels; None without one."""
         return max(self.input_size) if isinstance(self.input_size, tuple) else self.input_size
 
+    @property
+    def suits_people(self) -> bool:
+        """True where no setting names the size of the network's picture: it may follow from the people in it."""
+        return self.downsample_ratio == "auto" and self.longest_side is None
+
 
 class ProcessingSettings(Section):
     """``processing``: threads and queues on the CPU."""

@@ -241,8 +241,7 @@ def _matting_options(settings: Settings, vr: VrDescription, *, shows_people: boo
         scene_cut_threshold=settings.video.scene_cut_threshold,
         warm_up_frames=settings.model.warm_up_frames,
         look_ahead_frames=settings.model.look_ahead_frames,
-        # Whoever asks for a size gets it.
-        has_close_ups=settings.model.downsample_ratio == "auto" and settings.model.longest_side is None,
+        has_close_ups=settings.model.suits_people,
         inference=_inference_options(settings, vr),
     )
 

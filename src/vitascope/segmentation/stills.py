@@ -2,13 +2,13 @@
 
 Each thread prepares its picture and refines its matte by itself; only the network is shared, behind a
 ``DynamicBatcher``. The pictures of one call lie where a stereo video's eyes lie, each with a memory of its own that
-begins empty, so a picture's matte does not depend on its company.
+begins empty, so a picture's matte does not depend on its company. Close-ups are shown smaller, as in videos.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from types import TracebackType
 from typing import Any, Final
@@ -28,10 +28,18 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.toolkit.batching.batcher import BatcherStats, DynamicBatcher
 from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest
 from vitascope.media.planes import RGB_COLOR, PlaneReader
-from vitascope.models.network import MatteEstimate, MattingNetwork, SpatialState, StatelessState
+from vitascope.models.network import (
+    MatteEstimate,
+    MattingNetwork,
+    NetworkInput,
+    SpatialState,
+    StatelessState,
+    side_multiple,
+)
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.matting.estimates import fit_plain_matte
-from vitascope.segmentation.matting.look_ahead import settle
+from vitascope.segmentation.matting.close_ups import CloseUps
+from vitascope.segmentation.matting.estimates import enlarged, fit_plain_matte
+from vitascope.segmentation.matting.look_ahead import settle, settled_alpha
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress, open_network
 
 __all__ = ["StillSegmenter"]
@@ -85,6 +93,9 @@ class StillSegmenter:
         )
         network = self.chosen.network
         self._together = isinstance(network.new_state(), StatelessState | SpatialState)
+        self._has_close_ups = (
+            self.settings.model.suits_people and network.recurrent and side_multiple(network) is not None
+        )
         edges, wanted = self.settings.edges, self.settings.batching.dynamic
         self._edges = EdgeOptions(
             threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px
@@ -173,10 +184,40 @@ class StillSegmenter:
     def _estimate(self, pictures: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float32]]:
         network = self.chosen.network
         state, eyes = network.new_state(), pictures[None]
+        answers: list[MatteEstimate] = []
         if network.recurrent:  # as at the first frame of a shot, see ShotInference
-            settle(network, eyes, state, calls=self.settings.model.warm_up_frames)
+            answers = settle(network, eyes, state, calls=self.settings.model.warm_up_frames)
+        size = int(eyes.shape[3]), int(eyes.shape[4])
+        if self._has_close_ups and CloseUps.may_need(NetworkInput(size, "NCHW")):
+            alpha = settled_alpha(answers, eyes)
+            are_close = [] if alpha is None else [CloseUps.would_be_seen(one[None]) for one in alpha]
+            if any(are_close) and isinstance(state, SpatialState):
+                return self._with_close_ups(eyes, state, are_close)
         (estimate,) = network.infer(eyes, state)
         return _arrays(estimate)
+
+    def _with_close_ups(
+        self, eyes: npt.NDArray[Any], state: SpatialState, are_close: Sequence[bool]
+    ) -> dict[str, npt.NDArray[np.float32]]:
+        """Answers about pictures [1, B, 3, h, w], of which some are close-ups; where not all are, all are shown twice.
+
+        So there are no more shapes for a GPU than whole batches have.
+        """
+        close_ups = CloseUps(NetworkInput((int(eyes.shape[3]), int(eyes.shape[4])), "NCHW"))
+        found: dict[bool, dict[str, npt.NDArray[np.float32]]] = {}
+        for close in dict.fromkeys(are_close):
+            close_ups.are_seen, memory = close, state.copy()
+            if close:
+                memory.stretch(close_ups.shown.size)
+            (estimate,) = self.chosen.network.infer(close_ups.shown_of(eyes), memory)
+            found[close] = {
+                name: enlarged(planes, close_ups.size_of(close=False))
+                for name, planes in _arrays(estimate).items()
+            }
+        return {
+            name: np.stack([found[close][name][at] for at, close in enumerate(are_close)])
+            for name in ("gain", "offset")
+        }
 
 
 def _arrays(estimate: MatteEstimate) -> dict[str, npt.NDArray[np.float32]]:

@@ -54,6 +54,28 @@ def test_a_shot_of_somebody_who_fills_the_picture_is_shown_smaller(share, size):
     assert np.abs(alpha - images[:, 0, 0]).mean() < 0.01
 
 
+def person(*blocks):
+    """Alpha of a picture of 96 x 128 in which these blocks (top, bottom, left, right) are people."""
+    alpha = np.zeros((1, 96, 128), np.float32)
+    for top, bottom, left, right in blocks:
+        alpha[:, top:bottom, left:right] = 1
+    return alpha
+
+
+def test_several_who_touch_are_no_close_up():
+    one, two = person((30, 90, 30, 86)), person((30, 86, 20, 50), (60, 68, 50, 56), (30, 86, 56, 86))
+    assert largest_share(two[0]) > largest_share(one[0]) > 0.25
+    assert CloseUps.would_be_seen(one)
+    assert not CloseUps.would_be_seen(two)
+    one[:, 50:70, 48:68] = 0  # what they hold
+    assert largest_share(one[0]) < 0.25  # too little of them, then
+    one[:, 20:30, 30:86] = 1
+    assert CloseUps.would_be_seen(one)
+    assert CloseUps.would_be_seen(np.concatenate([two, one]))  # either eye
+    assert CloseUps.would_be_seen(np.ones_like(one))
+    assert not CloseUps.would_be_seen(np.zeros_like(one))
+
+
 def test_each_shot_is_looked_at_by_itself():
     network = Shown()
     images = np.concatenate([picture(share) for share in (0.5, 0.5, 0.1, 0.1, 0.5)])

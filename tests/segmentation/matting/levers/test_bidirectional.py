@@ -89,19 +89,52 @@ def test_pictures_on_the_way_back_are_smaller_and_those_of_edges_larger():
 
 
 @pytest.mark.parametrize(
-    ("ahead", "back", "least", "most"),
+    ("ahead", "back", "edges", "least", "most"),
     [
-        (1.0, 1.0, 0.99, 1),
-        (0.0, 1.0, 0.98, 1),
-        (1.0, 0.0, 0.98, 1),
-        (1.0, 0.5, 0.98, 1),
-        (0.6, 0.0, 0, 0.1),
-        (0.5, 0.5, 0.49, 0.51),
+        (1.0, 1.0, 0.0, 0.99, 1),
+        (0.0, 1.0, 1.0, 0.98, 1),
+        (1.0, 0.0, 1.0, 0.98, 1),
+        (1.0, 0.0, 0.0, 0.96, 1),
+        (1.0, 0.5, 0.0, 0.98, 1),
+        (0.6, 0.0, 0.0, 0, 0.1),
+        (0.5, 0.5, 0.5, 0.49, 0.51),
     ],
 )
-def test_the_surer_direction_counts_and_somebody_more_than_nobody(ahead, back, least, most):
-    alphas, _ = mattes(walk(2), Opinion(ahead=ahead, back=back, edges=1 - round(ahead)))
+def test_the_surer_direction_counts_and_somebody_more_than_nobody(ahead, back, edges, least, most):
+    alphas, _ = mattes(walk(2), Opinion(ahead=ahead, back=back, edges=edges))
     assert least <= alphas.min() <= alphas.max() <= most
+
+
+def test_where_directions_differ_the_larger_pictures_have_a_word():
+    with_it, _ = mattes(walk(2), Opinion(ahead=0.8, back=0.0, edges=0.8))
+    against, _ = mattes(walk(2), Opinion(ahead=0.8, back=0.0, edges=0.0))
+    assert with_it.min() > against.max() + 0.1
+
+
+class Moments(Opinion):
+    """Sees somebody in larger pictures in some frames alone."""
+
+    def __init__(self, frames, *, sure=1.0):
+        super().__init__(ahead=0.0, back=0.0, edges=0.0)
+        self.frames, self.sure = frames, sure
+
+    def infer(self, images, state):
+        estimates = super().infer(images, state)
+        if images.shape[3:] == LARGE:  # from the last frame to the first, in one call
+            for frame, one in zip(range(len(images) - 1, -1, -1), estimates, strict=True):
+                one.offset[:] = self.sure if frame in self.frames else 0
+        return estimates
+
+
+@pytest.mark.parametrize(
+    ("frames", "sure", "least", "most"),
+    [(range(7), 1.0, 0.98, 1), ([3], 1.0, 0, 0.5), (range(7), 0.8, 0, 0.05)],
+)
+def test_somebody_whom_larger_pictures_alone_show_is_there_if_they_are_sure_and_last(
+    frames, sure, least, most
+):
+    alphas, _ = mattes(walk(7), Moments(frames, sure=sure))
+    assert least <= alphas[3].min() <= alphas[3].max() <= most
 
 
 def test_in_a_shots_first_frames_that_the_way_there_sees_nobody_counts_less():
