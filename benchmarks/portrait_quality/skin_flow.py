@@ -20,7 +20,7 @@ BROWS_MOVE = 0.01
 """A driver whose skin rises by less (standard deviation) does not move the brows: smiles and nods do 0.006."""
 _UNIT_PX = 128
 """Pictures are scaled until the eyes' outer corners lie so far apart: paintings are fine-grained, and small faces have
-too few pixels. Of motion that was drawn on three portraits 0.83 to 0.90 is measured so, with r = 1.00."""
+too few pixels."""
 _AROUND = 1.5
 """What is looked at goes so far beyond the middle between the eyes, in distances of their outer corners."""
 _AT_A_BROW = 0.04

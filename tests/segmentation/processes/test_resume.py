@@ -56,7 +56,10 @@ def segmenter_of(makers):
 @pytest.fixture(scope="module")
 def two():
     """Two processes."""
-    with Segmenter(profile="fast", settings=FLAGS | {"processing.num_threads": 4}) as segmenter:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crew_plan, "available_cores", lambda: 8)
+        segmenter = Segmenter(profile="fast", settings=FLAGS | {"processing.num_threads": 4})
+    with segmenter:
         yield segmenter
 
 

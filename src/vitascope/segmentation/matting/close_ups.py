@@ -28,9 +28,8 @@ _CLOSE = 0.25
 it, and worse in all below (``benchmarks/close_ups.py``). What was before does not count: a stretch that begins in the
 middle of a shot decides as the whole would."""
 _THICK = 0.195
-"""The radius of the largest circle that fits into them, as a share of the square root of the picture's area, from which
-on it is one person who fills it: 0.205 to 0.58 on clips and videos of one, 0.164 to 0.186 where several touch. Smaller
-pictures would lose whoever is small beside these."""
+"""The radius of the largest circle inside the people, as a share of the square root of the picture's area, from which
+on it is one person who fills it: several who touch are thinner, and smaller pictures would lose the smaller of them."""
 CLOSE_UP_RULES: Final = (CLOSE_UP_SIDE, LOOK_EVERY_FRAMES, _CLOSE, _THICK)
 """What mattes of a network that knows close-ups depend on."""
 _PERSON = 0.5
@@ -97,7 +96,8 @@ def largest_share(alpha: npt.NDArray[np.float32]) -> float:
 def _thickness(alpha: npt.NDArray[np.float32]) -> float:
     """The radius of the largest circle inside the people, as a share of the square root of the picture's area.
 
-    Holes in them count as people: the network loses parts of who fills the picture, and they hold things.
+    It may reach beyond the picture, where bodies go on. Holes in them count as people: the network loses parts of who
+    fills the picture, and they hold things.
     """
     people = (alpha > _PERSON).astype(np.uint8)
     outlines, _ = cv2.findContours(people, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)

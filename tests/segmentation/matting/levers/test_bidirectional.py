@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -120,21 +122,30 @@ class Moments(Opinion):
 
     def infer(self, images, state):
         estimates = super().infer(images, state)
-        if images.shape[3:] == LARGE:  # from the last frame to the first, in one call
-            for frame, one in zip(range(len(images) - 1, -1, -1), estimates, strict=True):
-                one.offset[:] = self.sure if frame in self.frames else 0
-        return estimates
+        if images.shape[3:] != LARGE:
+            return estimates
+        # From the last frame to the first, in one call.
+        return [
+            replace(one, offset=np.full_like(one.offset, self.sure if frame in self.frames else 0))
+            for frame, one in zip(range(len(images) - 1, -1, -1), estimates, strict=True)
+        ]
 
 
 @pytest.mark.parametrize(
     ("frames", "sure", "least", "most"),
-    [(range(7), 1.0, 0.98, 1), ([3], 1.0, 0, 0.5), (range(7), 0.8, 0, 0.05)],
+    [(range(7), 1.0, 0.98, 1), (None, 1.0, 0, 0.2), (range(7), 0.8, 0, 0.05)],
 )
+@pytest.mark.parametrize("at", [0, 3, 6])
 def test_somebody_whom_larger_pictures_alone_show_is_there_if_they_are_sure_and_last(
-    frames, sure, least, most
+    frames, sure, least, most, at
 ):
-    alphas, _ = mattes(walk(7), Moments(frames, sure=sure))
-    assert least <= alphas[3].min() <= alphas[3].max() <= most
+    alphas, _ = mattes(walk(7), Moments([at] if frames is None else frames, sure=sure))
+    assert least <= alphas[at].min() <= alphas[at].max() <= most
+
+
+def test_nobody_lasts_in_a_shot_of_one_frame():
+    alphas, _ = mattes(walk(1), Moments([0]))
+    assert alphas.max() <= 0.2
 
 
 def test_in_a_shots_first_frames_that_the_way_there_sees_nobody_counts_less():

@@ -228,6 +228,8 @@ def _together(
 def _lasting(known: Sequence[_Known]) -> list[Any]:
     """In what share of the frames around each frame somebody is seen in or beside each cell, to a power.
 
+    At a window's ends these are the nearest as many; frames that a shorter window lacks show nobody.
+
     Args:
         known: Answers of one side about consecutive frames.
 
@@ -235,11 +237,10 @@ def _lasting(known: Sequence[_Known]) -> list[Any]:
         float32 [E, 1, rows, columns] of each frame, 0..1, on their device.
     """
     seen = [(_greatest_around(mean) > _SEEN).astype("float32") for _, _, _, mean in known]
-    lasting = []
-    for at in range(len(seen)):
-        near = seen[max(at - _LASTING_FRAMES, 0) : at + _LASTING_FRAMES + 1]
-        lasting.append((sum(near) / len(near)) ** _LASTING)
-    return lasting
+    frames = 2 * _LASTING_FRAMES + 1
+    last_start = max(len(seen) - frames, 0)
+    starts = (min(max(at - _LASTING_FRAMES, 0), last_start) for at in range(len(seen)))
+    return [(sum(seen[start : start + frames]) / frames) ** _LASTING for start in starts]
 
 
 def _greatest_around(cells: Any) -> Any:
