@@ -224,7 +224,7 @@ class _Lids(NamedTuple):
 
     @classmethod
     def of(cls, eye: EyeLandmarks) -> _Lids:
-        """Of an eye."""
+        """Look up an eye's points."""
         corners = (eye.outer_corner, eye.inner_corner)
         line = (eye.outer_corner, *eye.lower[1:-1], eye.inner_corner)
         rows = eye.upper[1:-1], eye.lower[1:-1], corners, line, eye.upper_lid, eye.crease, eye.lower_lid
