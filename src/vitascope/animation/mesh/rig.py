@@ -44,7 +44,7 @@ _OUTLINE_STAYS = 0.8
 """A ball that turns keeps its outline; the seen skin of a cheek is widened to this share of the way there."""
 _CHEEK_CM, _FACES_US_DEGREES = (4.0, 6.0), (20.0, 32.0)
 """Distances from the middle of the canonical face at which the cheek begins to be widened, and from which on it is
-wholly; and the portrait's own turn up to which its far cheek shows enough skin for that, and from which it shows none."""
+wholly; the portrait's own turn up to which its far cheek shows enough skin for that, and from which it shows none."""
 _MEMBRANE = 0.02
 """Stiffness of a membrane beside that of a plate, with which what is hidden goes on."""
 MIN_FACE_PIXELS = 40
