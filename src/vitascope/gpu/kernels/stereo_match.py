@@ -84,10 +84,12 @@ def match_eyes(
         for step, cost in zip(steps, costs, strict=True):
             disparity: Any = np.float32(step) if start is None else start[eye] + np.float32(step)
             across, down = _displacement(curves[eye], disparity)
+            across += columns
+            down += rows
             other = cv2.remap(
                 eyes[1 - eye],
-                across + columns,
-                down + rows,
+                across,
+                down,
                 cv2.INTER_LINEAR,
                 borderMode=cv2.BORDER_REPLICATE,
             )
@@ -227,10 +229,12 @@ _SMOOTH_RADIUS, _SMOOTH_SIGMA = 5, 3.5
 
 def _displacement(curves: FloatArray, disparity: Any) -> tuple[FloatArray, FloatArray]:
     """Displacement of each sample in the other eye, to the right and downwards."""
-    across, down = (
-        disparity * (factors[0] + disparity * (factors[1] + disparity * factors[2]))
-        for factors in (curves[:3], curves[3:])
-    )
+    across, down = (disparity * factors[2] for factors in (curves[:3], curves[3:]))
+    for sum_, factors in ((across, curves[:3]), (down, curves[3:])):
+        sum_ += factors[1]
+        sum_ *= disparity
+        sum_ += factors[0]
+        sum_ *= disparity
     return across, down
 
 

@@ -99,7 +99,14 @@ def small_grey(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> An
         images: [E, ...] what the network saw of it.
         wanted: How that was prepared.
     """
-    grey = plain_rgb(images, wanted).mean(axis=-3, dtype="float32")
+    rgb = plain_rgb(images, wanted)
+    if is_on_gpu(rgb):
+        grey = rgb.mean(axis=-3, dtype="float32")
+    else:  # NumPy's mean of three planes takes eight times as long as their sum
+        red, green, blue = (rgb[:, channel] for channel in range(3))
+        grey = np.add(red, green, dtype=np.float32)
+        grey += blue
+        grey /= np.float32(3)
     if grey.shape[1:] != estimate.size:
         grey = resized(grey[:, None], estimate.size)[:, 0]
     if is_on_gpu(grey) and not is_on_gpu(estimate.gain):

@@ -307,7 +307,11 @@ def _pairs(estimate: MatteEstimate) -> list[slice]:
 def _alike_bright(pictures: Any) -> Any:
     """RGB and alpha [2, 4, h, w] with people as bright and as blue as those of both: cameras differ in exposure."""
     alpha = pictures[:, 3:]
-    means = (pictures[:, :3] * alpha).sum(axis=(2, 3)) / (alpha.sum(axis=(2, 3)) + 1e-6)
+    if is_on_gpu(pictures):
+        sums = (pictures[:, :3] * alpha).sum(axis=(2, 3))
+    else:
+        sums = np.stack([np.tensordot(picture[:3], picture[3], axes=2) for picture in pictures])
+    means = sums / (alpha.sum(axis=(2, 3)) + 1e-6)
     pictures = pictures.copy()
     pictures[:, :3] += (means.mean(axis=0) - means)[:, :, None, None]
     return pictures
