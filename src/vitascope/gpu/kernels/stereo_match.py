@@ -185,7 +185,7 @@ def blend_eyes(
         share = shown[eye] * (np.abs(apart[..., 4] - disparity[eye]) <= tolerance) / np.float32(2)
         person = np.maximum(pictures[eye, 3], apart[..., 3])
         apart -= eyes[eye]
-        color = np.abs(apart[..., :3]).mean(axis=2)
+        color = sum(np.abs(apart[..., channel]) for channel in range(3)) / np.float32(3)
         misfit = np.minimum(color, _MOST_COLOR) * person / (person + np.float32(_LEAST_PERSON))
         share *= ((_OTHER_COLOR - misfit) / (_OTHER_COLOR - _SAME_COLOR)).clip(0, 1)
         moves = across * np.float32(full_width / width), down * np.float32(full_height / height), share
