@@ -180,9 +180,10 @@ def _reach(ray: Any, address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise WorkerError(nobody) from error
-    _show_token()
     if is_client:
         return  # it asks by itself
+    if address == "auto":
+        _show_token()
     try:
         with quiet_native_stderr():
             ray._raylet.GcsClient(address=found)
@@ -195,7 +196,7 @@ def _reach(ray: Any, address: str) -> None:
 
 
 def _show_token() -> None:
-    """Let Ray take the token of this machine, if there is one, as ``ray.init`` would when it has connected."""
+    """Let Ray take the token of this machine, if there is one, as ``ray.init`` would; for ``auto`` alone, as there."""
     with suppress(ImportError):  # it has another place in this Ray, whose own tries will tell
         from ray._private.authentication.authentication_token_setup import (
             maybe_enable_token_auth_if_token_available,
