@@ -23,6 +23,7 @@ class Editor {
   constructor() {
     this.film = null; this.seconds = 0; this.frameSeconds = 0; this.cuts = []; this.pictures = [];
     this.view = memory.get("view", "key"); this.beside = ""; this.eye = "left"; this.look = null; this.tab = "people"; this.rate = 0;
+    this.ways = 0;
     this.unsaved = new Map(); // corrections by film, of films that were left before all was saved
     this.#leave();
     this.stage = new Stage(() => this.#asked(), { onpaint: (stroke) => this.brush.paint(stroke).catch((problem) => toast(problem.message)), onpick: (point) => this.people.pick(point).catch((problem) => toast(problem.message)), onlook: (look) => { this.look = look; this.stage.refresh(); }, onshown: (shown) => this.#shown(shown) });
@@ -50,6 +51,9 @@ class Editor {
 
   get hasUnsaved() { return [this.corrections, ...this.unsaved.values()].some((one) => one.isUnsaved); }
 
+  // Begins a way to another view; the function tells whether nobody has gone elsewhere meanwhile.
+  #wants() { const way = ++this.ways; return () => way === this.ways; }
+
   // What is not saved yet of the film that was open goes on being saved.
   #leave() {
     if (this.corrections?.isUnsaved) this.unsaved.set(this.corrections.film.id, this.corrections);
@@ -67,8 +71,10 @@ class Editor {
 
   async open(id) {
     this.pause();
+    const isWanted = this.#wants();
     let film;
-    try { film = await (await get(`/api/films/${id}`)).json(); } catch (problem) { toast(problem.message); return this.list(); }
+    try { film = await (await get(`/api/films/${id}`)).json(); } catch (problem) { if (!isWanted()) return; toast(problem.message); return this.list(); }
+    if (!isWanted()) return;
     film.seconds ||= 1 / film.frames_per_second; // a picture, or a video that does not say how long it is
     this.#leave();
     this.film = film; this.cuts = []; this.look = null; this.eye = "left"; this.seconds = this.frameSeconds = 0; this.people.hasLooked = null; this.people.people = [];
@@ -90,13 +96,16 @@ class Editor {
     this.readCuts().catch((problem) => toast(problem.message));
   }
 
-  async list() {
+  // Shows the library, or, as a refresh, what is new in it if it is still shown then.
+  async list({ isRefresh = false } = {}) {
     this.pause();
+    const isWanted = isRefresh ? () => !$("library").hidden : this.#wants();
     let all, named;
     try {
       const [listed, studio] = await Promise.all([get("/api/films"), get("/api/studio")]);
       all = await listed.json(); ({ named } = await studio.json());
-    } catch (problem) { toast(problem.message); return; }
+    } catch (problem) { if (isWanted()) toast(problem.message); return; }
+    if (!isWanted()) return;
     const { films, pictures } = all;
     this.#leave(); this.#faultsOfOthers();
     history.replaceState(null, "", "/");
@@ -122,6 +131,7 @@ class Editor {
 
   animate(listed) {
     this.pause();
+    this.#wants();
     this.#leave();
     document.title = "Animate · Vitascope Studio";
     $("library").hidden = $("editor").hidden = true; $("animate").hidden = false; document.body.classList.add("lists");
@@ -148,7 +158,7 @@ class Editor {
 
   // The server is there again, perhaps another one than before.
   async again() {
-    if (!$("library").hidden) return this.list();
+    if (!$("library").hidden) return this.list({ isRefresh: true });
     if (!this.film) return;
     if (await this.corrections.catchUp()) this.#clash();
     this.stage.shownKey = null; this.stage.refresh();
@@ -405,7 +415,7 @@ listen((message) => editor.news(message), (state) => {
   if (state === "there" && was !== "there") { toast("Connected again."); editor.again().catch((problem) => toast(problem.message)); }
 });
 addEventListener("beforeunload", (event) => { if (editor.hasUnsaved) event.preventDefault(); }); // the browser asks
-new Uploads((name) => { toast(`${name} is in your folder.`); if (!$("library").hidden) editor.list(); });
+new Uploads((name) => { toast(`${name} is in your folder.`); if (!$("library").hidden) editor.list({ isRefresh: true }); });
 const id = new URLSearchParams(location.search).get("film");
 get("/api/films").then((listed) => listed.json()).then((listed) => {
   const { films, pictures } = listed;
