@@ -230,11 +230,11 @@ _SMOOTH_RADIUS, _SMOOTH_SIGMA = 5, 3.5
 def _displacement(curves: FloatArray, disparity: Any) -> tuple[FloatArray, FloatArray]:
     """Displacement of each sample in the other eye, to the right and downwards."""
     across, down = (disparity * factors[2] for factors in (curves[:3], curves[3:]))
-    for sum_, factors in ((across, curves[:3]), (down, curves[3:])):
-        sum_ += factors[1]
-        sum_ *= disparity
-        sum_ += factors[0]
-        sum_ *= disparity
+    for way, factors in ((across, curves[:3]), (down, curves[3:])):  # in place: each is as large as a picture
+        way += factors[1]
+        way *= disparity
+        way += factors[0]
+        way *= disparity
     return across, down
 
 

@@ -125,9 +125,8 @@ def cluster_at(address: str) -> Iterator[Any]:
     try:
         log.setLevel(logging.CRITICAL)  # its notes are for those who start clusters
         _reach(ray, address)
-        with warnings.catch_warnings(
-            action="ignore", category=UserWarning
-        ):  # of its client: the error says it
+        # Its client warns of what the error says.
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
             ray.init(
                 address=address,
                 namespace=CLUSTER_NAMESPACE,
