@@ -26,7 +26,7 @@ from vitascope.media.reading.reader import open_video
 from vitascope.media.writing import encoder_setup, parallel_encoder
 from vitascope.media.writing import encoding as encoding_module
 from vitascope.media.writing.encoding import choose_encoding
-from vitascope.media.writing.parallel_encoder import chunk_length, encoders_for
+from vitascope.media.writing.parallel_encoder import chunk_length, encoders_for, threads_of_each
 from vitascope.media.writing.writer import VideoWriter
 
 FRAMES = 70
@@ -365,6 +365,23 @@ def test_encoders_follow_from_cores_size_and_memory(
     assert encoders == encoders_for(
         picture_bytes, threads=threads, lookahead_frames=lookahead, memory_bytes=memory
     )
+
+
+@pytest.mark.parametrize(
+    ("picture_bytes", "cores", "encoders", "threads"),
+    [
+        (1920 * 1080 * 3 // 2, 16, 4, 4),
+        (UHD, 16, 8, 4),
+        (UHD, 16, 4, 8),  # memory allows no more
+        (UHD2, 64, 6, 21),
+        (UHD, 4, 2, 4),
+        (1920 * 1080 * 3 // 2, 2, 8, 1),  # asked for by name
+    ],
+)
+def test_threads_of_large_pictures_are_twice_the_cores(
+    picture_bytes: int, cores: int, encoders: int, threads: int
+) -> None:
+    assert threads == threads_of_each(encoders, cores=cores, picture_bytes=picture_bytes)
 
 
 @given(

@@ -26,7 +26,12 @@ from vitascope.media.metadata.color_tags import HdrMetadata, hdr_encoder_paramet
 from vitascope.media.planes import FramePacker
 from vitascope.media.writing.encoding import X264_LOOKAHEAD_FRAMES, Encoding
 from vitascope.media.writing.nvenc import NvencFramePacker, NvencStreamEncoder
-from vitascope.media.writing.parallel_encoder import ParallelEncoder, PictureEncoder, StreamEncoder
+from vitascope.media.writing.parallel_encoder import (
+    ParallelEncoder,
+    PictureEncoder,
+    StreamEncoder,
+    threads_of_each,
+)
 from vitascope.media.writing.stream_copy import film_tags
 
 __all__ = ["BOX_MUXERS", "MATROSKA_MUXERS", "ColourTags", "PictureSetup", "muxer_options", "tamed_svt"]
@@ -170,7 +175,10 @@ class PictureSetup:
             stream.codec_context.open()
         if count == 1:
             return StreamEncoder(stream)
-        threads = max((self.encoding.threads or available_cores()) // count, 1)
+        threads = max(self.encoding.threads // count, 1)
+        if not self.encoding.threads:
+            picture_bytes = self.width * self.height * 3 // 2
+            threads = threads_of_each(count, cores=available_cores(), picture_bytes=picture_bytes)
         flags = stream.codec_context.flags & _GLOBAL_HEADER
 
         def open_one(chunk_frames: int) -> VideoCodecContext:

@@ -5,8 +5,9 @@ masks about twice as fast as one, and faster than more of fewer threads. x265 lo
 
 The busiest thread of an x264 of four threads does a fifth to a quarter of its work at 1920x1080, and a quarter to two
 fifths at 3840x2160, most with the fastest presets and with grainy pictures (on 2 cores): four such encoders keep 10 to
-16 cores busy there. So large pictures get an encoder for every two threads, of which neither waits long. That is
-computed; ``benchmarks/encode.py`` measures it on many cores.
+16 cores busy there. So large pictures get an encoder for every two cores, and each of these four threads: those of one
+picture wait for rows of the picture before, and with no more threads than cores a fifth to a third of the cores stood
+still (``benchmarks/encode.py``).
 
 Encoders that work in turn are at different places of their chunks. For all of them to have work, half a chunk for each
 must wait, not a whole one; with less, some wait for the writer. At the end those that are done wait for the last one:
@@ -41,7 +42,14 @@ from av.video.stream import VideoStream
 
 from vitascope.errors import OutputError
 
-__all__ = ["ParallelEncoder", "PictureEncoder", "StreamEncoder", "chunk_length", "encoders_for"]
+__all__ = [
+    "ParallelEncoder",
+    "PictureEncoder",
+    "StreamEncoder",
+    "chunk_length",
+    "encoders_for",
+    "threads_of_each",
+]
 
 _MAX_CHUNK_FRAMES = 60
 _MIN_CHUNK_FRAMES = 15
@@ -49,9 +57,12 @@ _MIN_CHUNK_FRAMES = 15
 _PENDING_BYTES = 2 << 30
 _LARGE_PICTURE_BYTES = 6_000_000
 """Bytes of a 4:2:0 picture in 8 bits between 1920x1080 and 3840x2160, where the gain was measured."""
+_THREADS_OF_LARGE = 2
+"""Threads for each core where pictures are large."""
 _PICTURES_HELD = 65
-"""The memory of one x264 of a few threads, in pictures; to which come two for each that it looks ahead. Measured at
-1920x1080 to 7680x4320: 42 to 51 with ``superfast``, 56 to 65 with ``veryfast``, 122 with ``medium``."""
+"""The memory of one x264 of a few threads, in pictures; to which come two for each that it looks ahead. Measured with
+four threads at 3840x2160 and 7680x4320, both together: 23 with ``ultrafast``, 70 to 73 with ``veryfast``, 119 with
+``medium``; of two threads 7 to 11 less."""
 _UNKNOWN_MEMORY_BYTES = 8 << 30
 
 
@@ -71,6 +82,18 @@ def encoders_for(picture_bytes: int, *, threads: int, lookahead_frames: int, mem
     fitting = (memory_bytes or _UNKNOWN_MEMORY_BYTES) // (picture_bytes * pictures)
     many = min(threads // 2, fitting // 4) if picture_bytes > _LARGE_PICTURE_BYTES else 0
     return max(many, min(threads // 4, fitting // 2), 1)
+
+
+def threads_of_each(encoders: int, *, cores: int, picture_bytes: int) -> int:
+    """The threads of one of several encoders.
+
+    Args:
+        encoders: The number that work at once.
+        cores: Cores of the machine.
+        picture_bytes: Bytes of a picture in the encoder's format.
+    """
+    of_core = _THREADS_OF_LARGE if picture_bytes > _LARGE_PICTURE_BYTES else 1
+    return max(of_core * cores // encoders, 1)
 
 
 def chunk_length(picture_bytes: int, *, encoders: int, pending_bytes: int, frame_count: int | None) -> int:
