@@ -32,6 +32,8 @@ _CLEAR = 0.5
 _DARK = 0.08
 """Mean brightness."""
 _BLOWN_OUT, _MOST_BLOWN_OUT = 0.93, 0.2
+_BLOWN_OUT_SHARE = 0.5
+"""Of the picture, from which all of it counts as blown out."""
 _LEAST_KNOWN, _WELL_KNOWN = 0.2, 0.5
 """Shares of the blocks that can be compared: below the first they tell nothing, up to the second in proportion."""
 _SUSPICIOUS = 0.06
@@ -115,8 +117,8 @@ class SceneCutDetector:
         self._number = 0
         self._quiet_until = LOOK_AHEAD_FRAMES
         self._seen_count = 0
-        self._lumas: Luma | None = None
-        """[frames, rows, columns]: the last ones."""
+        self._rows: npt.NDArray[np.float32] | None = None
+        """[frames, samples]: the last ones' luma."""
 
     def see(self, tiles: npt.NDArray[np.float32]) -> list[list[bool]]:
         """Look at the next frames.
@@ -142,29 +144,45 @@ class SceneCutDetector:
         return self._decisions(is_last=True)
 
     def _pictures(self, tiles: npt.NDArray[np.float32]) -> list[_Picture]:
-        """All at once: on a GPU each call into NumPy gives the interpreter to the threads of the other stages."""
-        red, green, blue = tiles[:, 0], tiles[:, 1], tiles[:, 2]
-        lumas: Luma = _LUMA[0] * red + _LUMA[1] * green + _LUMA[2] * blue
-        rows = lumas.reshape(len(lumas), -1)
-        spreads = rows.std(axis=1).tolist()
-        levels = rows.mean(axis=1).tolist()
-        blown_out = (rows > _BLOWN_OUT).mean(axis=1).tolist()
-        earlier = 0 if self._lumas is None else len(self._lumas)
-        both = lumas if self._lumas is None else np.concatenate([self._lumas, lumas])
-        apart: list[dict[int, float]] = [{} for _ in lumas]
-        for frames in _COMPARED_AS_A_RULE:
-            first = max(frames, earlier)
-            if first < len(both):
-                change = np.abs(both[first:] - both[first - frames : len(both) - frames])
-                means = change.reshape(len(change), -1).mean(axis=1).tolist()
-                for at, mean in enumerate(means, first - earlier):
-                    apart[at][frames] = mean
-        self._lumas = both[-max(_COMPARED_AS_A_RULE) :]
-        begin, self._seen_count = self._seen_count, self._seen_count + len(lumas)
+        """In as few calls as can be: in each, NumPy lets go of the interpreter, and waits for it again.
+
+        On a GPU the other stages want it, too, and a call takes less time than its turn.
+        """
+        count, _, *size = tiles.shape
+        rows: npt.NDArray[np.float32] = np.matmul(_LUMA, tiles.reshape(count, 3, -1))
+        samples = rows.shape[1]
+        means = np.add.reduce(rows, axis=1) / samples
+        off = rows - means[:, np.newaxis]
+        spreads = np.sqrt(np.matmul(off[:, np.newaxis], off[:, :, np.newaxis]).reshape(count) / samples)
+        blown_out = [False] * count
+        if (means > _BLOWN_OUT_SHARE * _BLOWN_OUT).any():
+            blown_out = (np.count_nonzero(rows > _BLOWN_OUT, axis=1) >= _BLOWN_OUT_SHARE * samples).tolist()
+        earlier = 0 if self._rows is None else len(self._rows)
+        both = rows if self._rows is None else np.concatenate([self._rows, rows])
+        pairs = [
+            (at, frames) for frames in _COMPARED_AS_A_RULE for at in range(max(frames - earlier, 0), count)
+        ]
+        apart: list[dict[int, float]] = [{} for _ in rows]
+        if pairs:
+            here = np.array([earlier + at for at, _ in pairs])
+            change = both[here]
+            change -= both[here - [frames for _, frames in pairs]]
+            np.abs(change, out=change)
+            sums = np.add.reduce(change, axis=1) / samples
+            for (at, frames), mean in zip(pairs, sums.tolist(), strict=True):
+                apart[at][frames] = mean
+        self._rows = both[-max(_COMPARED_AS_A_RULE) :]
+        begin, self._seen_count = self._seen_count, self._seen_count + count
         return [
-            _Picture(number, luma, level, spread, blown >= 0.5, differences)
+            _Picture(number, luma, level, spread, blown, differences)
             for number, luma, level, spread, blown, differences in zip(
-                range(begin, self._seen_count), lumas, levels, spreads, blown_out, apart, strict=True
+                range(begin, self._seen_count),
+                rows.reshape(count, *size),
+                means.tolist(),
+                spreads.tolist(),
+                blown_out,
+                apart,
+                strict=True,
             )
         ]
 
