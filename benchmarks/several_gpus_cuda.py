@@ -15,7 +15,7 @@ row says how many cores were busy, and how many had work and were withheld by th
 
 With several GPUs a row also says when ``cluster_scale.py``, given what each piece of that run took, says that it ends.
 
-Usage: python benchmarks/several_gpus_cuda.py [--only 4K] [--share 0.5] [--out ROWS.json]
+Usage: python benchmarks/several_gpus_cuda.py [--only 4K] [--share 0.5] [--rounds 2] [--out ROWS.json]
 
 Rows of other claims in the file stay.
 """
@@ -50,14 +50,14 @@ from vitascope.segmentation.processes.local import LocalProcesses
 from vitascope.segmentation.processes.stretches import stretch_count
 from vitascope.segmentation.segmenter import Segmenter
 
-FRAMES = {"1080p": 12_000, "4K": 12_000, "8K": 2400}
+FRAMES = {"1080p": 48_000, "4K": 48_000, "8K": 9600}
+OWN_FRAMES = {"1080p": 6000, "4K": 6000, "8K": 1200}
 WARM_FRAMES = 600  # for each GPU: a shorter film is not shared, and leaves networks cold
 MOST_WARMINGS = 10
 LARGEST_MEAN_DIFFERENCE = 2.0
 QUEUE = 16
 """Films of a queue."""
-QUEUE_FRAMES = 600
-ROUNDS = 2
+QUEUE_SECONDS = 30
 MASK = {"output.preset": "ultrafast", "output.mask_max_width": 2048}
 SETTINGS = {"model.name": "rvm", "model.input_size": 512, **MASK}
 
@@ -141,7 +141,7 @@ def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
         video.unlink(missing_ok=True)
         video.hardlink_to(film)
     with Segmenter(settings=settings) as segmenter:
-        for queue in (videos[: QUEUE // 2], videos):  # the first one warms
+        for queue in (videos[: QUEUE // 4], videos):  # the first one warms
             reports = []
             began = time.perf_counter()
             planned = plan_batch(queue, folder / "cut", segmenter.settings)
@@ -227,7 +227,7 @@ def compare(one: Path, several: Path) -> float:
     return worst
 
 
-def rows(folder: Path, names: list[str], share: float) -> Iterator[dict[str, Any]]:
+def rows(folder: Path, names: list[str], share: float, round_count: int) -> Iterator[dict[str, Any]]:
     """Each size on 1, 2, 4 ... GPUs, with a share of the frames."""
     count = cupy.cuda.runtime.getDeviceCount()
     counts = [n for n in (1, 2, 4, 8) if n <= count]
@@ -242,8 +242,8 @@ def rows(folder: Path, names: list[str], share: float) -> Iterator[dict[str, Any
     for name in names:
         frames = round(FRAMES[name] * share)
         film = make_film(folder, f"{name} shared", SIZES[name], frames)
-        short = make_film(folder, f"{name} queued", SIZES[name], QUEUE_FRAMES)
-        own = make_film(folder, f"{name} own", SIZES[name], frames // 2)
+        short = make_film(folder, f"{name} queued", SIZES[name], QUEUE_SECONDS * RATE)
+        own = make_film(folder, f"{name} own", SIZES[name], OWN_FRAMES[name])
         warm = {
             gpus: make_film(folder, f"{name} warm {gpus}", SIZES[name], WARM_FRAMES * gpus) for gpus in counts
         }
@@ -252,13 +252,15 @@ def rows(folder: Path, names: list[str], share: float) -> Iterator[dict[str, Any
             for gpus in counts
             for claim, way in {
                 f"file to mask {name}": partial(run, film, warm[gpus], folder / "shared.mp4", ids[gpus]),
-                f"{QUEUE} files to masks {name}": partial(run_queue, short, folder, ids[gpus]),
+                f"{QUEUE} files of {QUEUE_SECONDS} s to masks {name}": partial(
+                    run_queue, short, folder, ids[gpus]
+                ),
                 f"a file and a GPU of its own for each command, {name}": partial(
                     run_commands, own, warm[1], folder, gpus
                 ),
             }.items()
         }
-        rounds: list[dict[tuple[str, int], dict[str, Any]]] = [{} for _ in range(ROUNDS)]
+        rounds: list[dict[tuple[str, int], dict[str, Any]]] = [{} for _ in range(round_count)]
         for made in rounds:
             for key, way in ways.items():
                 made[key] = way()
@@ -286,12 +288,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", choices=list(SIZES))
     parser.add_argument("--share", type=float, default=1.0, help="of the frames: shorter films")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     folder = Path(tempfile.gettempdir()) / "vitascope_films"
     folder.mkdir(exist_ok=True)
     kept = json.loads(options.out.read_text()) if options.out is not None and options.out.exists() else []
-    for row in rows(folder, options.only or list(SIZES), options.share):
+    for row in rows(folder, options.only or list(SIZES), options.share, options.rounds):
         print(json.dumps(row), flush=True)
         kept = [other for other in kept if other["claim"] != row["claim"]] + [{**row, **gpu_stamp()}]
         if options.out is not None:

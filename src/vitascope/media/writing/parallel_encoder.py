@@ -5,9 +5,9 @@ masks about twice as fast as one, and faster than more of fewer threads. x265 lo
 
 The busiest thread of an x264 of four threads does a fifth to a quarter of its work at 1920x1080, and a quarter to two
 fifths at 3840x2160, most with the fastest presets and with grainy pictures (on 2 cores): four such encoders keep 10 to
-16 cores busy there. So large pictures get an encoder for every two cores, and each of these four threads: those of one
-picture wait for rows of the picture before, and with no more threads than cores a fifth to a third of the cores stood
-still (``benchmarks/encode.py``).
+16 cores busy there. So large pictures get an encoder for every two cores, and each of these four threads: threads wait
+for rows of the picture before theirs, and with no more of them than cores, many cores stood still
+(``benchmarks/encode.py``).
 
 Encoders that work in turn are at different places of their chunks. For all of them to have work, half a chunk for each
 must wait, not a whole one; with less, some wait for the writer. At the end those that are done wait for the last one:
