@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -42,6 +41,7 @@ from vitascope.segmentation.processes import film_queue
 from vitascope.segmentation.processes.stretches import stretch_count
 
 WARM_UP_FRAMES = 192
+OPENING_FRAMES = 300
 FRAMES_AFTER = 10
 GPUS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 SEEDS = 9
@@ -87,6 +87,13 @@ class Outcome:
     """Pieces that were made again."""
 
 
+def on_gpus(frames: int, queue_share: float) -> int:
+    """How many stretches GPUs cut a video into; the arguments are ``stretch_count``'s."""
+    return stretch_count(
+        frames, warm_up_frames=WARM_UP_FRAMES, opening_frames=OPENING_FRAMES, queue_share=queue_share
+    )
+
+
 @dataclass(slots=True, eq=False)
 class _Film:
     rank: int
@@ -100,7 +107,7 @@ def simulate(
     makers: int,
     costs: Costs,
     *,
-    stretches_of: Callable[[int], int],
+    stretches_of: Callable[[int, float], int],
     warm_up: int = WARM_UP_FRAMES,
     seed: int = 0,
 ) -> Outcome:
@@ -110,12 +117,15 @@ def simulate(
         films: Frames of each.
         makers: Who cut, one piece at a time.
         costs: Of everything.
-        stretches_of: How many stretches so many frames are.
+        stretches_of: How many stretches so many frames are, which are such a part of all frames.
         warm_up: Frames that a stretch but the first sees before its own.
         seed: Of what is drawn: the spread, and losses.
     """
     random, order = Random(seed), count()
-    queue = [_Film(rank, n, stretches_of(n)) for rank, n in enumerate(sorted(films, reverse=True))][::-1]
+    work = sum(films)
+    queue = [_Film(rank, n, stretches_of(n, n / work)) for rank, n in enumerate(sorted(films, reverse=True))][
+        ::-1
+    ]
     events: list[tuple[float, int, str, Any]] = []
     for _ in range(makers):
         heapq.heappush(events, (costs.start, next(order), "free", None))
@@ -221,7 +231,12 @@ def timed_pieces(makers: type) -> Iterator[list[tuple[int, float]]]:
 
 
 def predicted_seconds(
-    films: Sequence[int], makers: int, costs: Costs, *, stretches_of: Callable[[int], int], warm_up: int
+    films: Sequence[int],
+    makers: int,
+    costs: Costs,
+    *,
+    stretches_of: Callable[[int, float], int],
+    warm_up: int,
 ) -> float:
     """When a queue is done, on paper: the median of some runs with other draws."""
     return median(
@@ -306,9 +321,16 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
     finally:
         ray.shutdown()
         joiner.write, film_joiner._join = own, join_alone  # type: ignore[method-assign]
-    stretches_of = partial(
-        stretch_count, warm_up_frames=24, opening_frames=10, most_frames=settings["processing.chunk_size"]
-    )
+
+    def stretches_of(frames: int, queue_share: float) -> int:
+        return stretch_count(
+            frames,
+            warm_up_frames=24,
+            opening_frames=10,
+            most_frames=settings["processing.chunk_size"],
+            queue_share=queue_share,
+        )
+
     (queue,) = json.loads((RESULTS / "cluster_queue.json").read_text())
     driver = {
         "film": queue["driver_ms_a_video"] / 1000,
@@ -348,10 +370,9 @@ def curve(options: argparse.Namespace) -> list[dict[str, Any]]:
     one = next(row for row in several if row["claim"] == "file to mask 1080p, 1 GPU")
     here = [row for row in json.loads(options.out.read_text()) if "makers" in row]
     frame = one["wall_seconds"] / one["frames"]
-    opening = 300
     costs = Costs(
         start=here[0]["costs"]["start"],
-        open=opening * frame,
+        open=OPENING_FRAMES * frame,
         frame=frame,
         film=here[0]["costs"]["film"],
         begin=here[0]["costs"]["begin"],
@@ -362,7 +383,7 @@ def curve(options: argparse.Namespace) -> list[dict[str, Any]]:
         store_bytes_per_second=10e9,
     )
     films = [108_000] * 1000
-    stretches_of = partial(stretch_count, warm_up_frames=WARM_UP_FRAMES, opening_frames=opening)
+    stretches_of = on_gpus
     rows = []
     for gpus in GPUS:
         sides = {

@@ -15,7 +15,7 @@ row says how many cores were busy, and how many had work and were withheld by th
 
 With several GPUs a row also says when ``cluster_scale.py``, given what each piece of that run took, says that it ends.
 
-Usage: python benchmarks/several_gpus_cuda.py [--only 4K] [--share 0.5] [--rounds 2] [--out ROWS.json]
+Usage: python benchmarks/several_gpus_cuda.py [--only 4K] [--share 0.5] [--rounds 2] [--claims files] [--out ROWS.json]
 
 Rows of other claims in the file stay.
 """
@@ -39,7 +39,7 @@ import av
 import cupy
 import numpy as np
 
-from cluster_scale import WARM_UP_FRAMES, fitted, predicted_seconds, timed_pieces
+from cluster_scale import WARM_UP_FRAMES, fitted, on_gpus, predicted_seconds, timed_pieces
 from host_cores import core_shares
 from row_stamp import RESULTS, gpu_stamp, write_rows
 from segment_cuda import RATE, SIZES, count_frames, make_film
@@ -47,7 +47,6 @@ from vitascope.device import available_cores
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.segmentation.batch import plan_batch, segment_all
 from vitascope.segmentation.processes.local import LocalProcesses
-from vitascope.segmentation.processes.stretches import stretch_count
 from vitascope.segmentation.segmenter import Segmenter
 
 FRAMES = {"1080p": 48_000, "4K": 48_000, "8K": 9600}
@@ -120,8 +119,7 @@ def on_paper(
         return {}
     here = json.loads((RESULTS / "cluster_scale.json").read_text())[0]["costs"]
     costs = fitted(pieces, {name: here[name] for name in ("film", "begin", "join")})
-    stretches_of = partial(stretch_count, warm_up_frames=WARM_UP_FRAMES, opening_frames=300)
-    predicted = predicted_seconds(films, gpus, costs, stretches_of=stretches_of, warm_up=WARM_UP_FRAMES)
+    predicted = predicted_seconds(films, gpus, costs, stretches_of=on_gpus, warm_up=WARM_UP_FRAMES)
     return {
         "pieces": len(pieces),
         "seconds_a_piece": round(sum(seconds for _, seconds in pieces) / len(pieces), 3),
@@ -227,7 +225,9 @@ def compare(one: Path, several: Path) -> float:
     return worst
 
 
-def rows(folder: Path, names: list[str], share: float, round_count: int) -> Iterator[dict[str, Any]]:
+def rows(
+    folder: Path, names: list[str], share: float, round_count: int, claims: str
+) -> Iterator[dict[str, Any]]:
     """Each size on 1, 2, 4 ... GPUs, with a share of the frames."""
     count = cupy.cuda.runtime.getDeviceCount()
     counts = [n for n in (1, 2, 4, 8) if n <= count]
@@ -259,6 +259,7 @@ def rows(folder: Path, names: list[str], share: float, round_count: int) -> Iter
                     run_commands, own, warm[1], folder, gpus
                 ),
             }.items()
+            if claims in claim
         }
         rounds: list[dict[tuple[str, int], dict[str, Any]]] = [{} for _ in range(round_count)]
         for made in rounds:
@@ -289,12 +290,13 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(SIZES))
     parser.add_argument("--share", type=float, default=1.0, help="of the frames: shorter films")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--claims", default="", help="those alone with these words")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     folder = Path(tempfile.gettempdir()) / "vitascope_films"
     folder.mkdir(exist_ok=True)
     kept = json.loads(options.out.read_text()) if options.out is not None and options.out.exists() else []
-    for row in rows(folder, options.only or list(SIZES), options.share, options.rounds):
+    for row in rows(folder, options.only or list(SIZES), options.share, options.rounds, options.claims):
         print(json.dumps(row), flush=True)
         kept = [other for other in kept if other["claim"] != row["claim"]] + [{**row, **gpu_stamp()}]
         if options.out is not None:

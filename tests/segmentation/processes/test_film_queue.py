@@ -95,7 +95,13 @@ def planned(folder, names):
 
 
 def run(
-    makers, plans, *, shared=lambda count: 1, write=None, after=None, gpu_bytes=lambda size, sample_bytes: 0
+    makers,
+    plans,
+    *,
+    shared=lambda count, share: 1,
+    write=None,
+    after=None,
+    gpu_bytes=lambda size, sample_bytes: 0,
 ):
     """How each ended, and in what order they began."""
     began, ended = [], {}
@@ -128,6 +134,17 @@ def test_the_longest_comes_first_and_all_are_counted(videos):
     assert queue.counts() == {"videos": 5, "videos_done": 5, "videos_failed": 0, "videos_running": 0}
     assert (queue.places["x"].done, queue.places["x"].frames, queue.places["x"].busy) == (5, 20, 0)
     assert makers.rested[-1] == "x"
+
+
+def test_each_video_is_weighed_against_all(videos):
+    told = []
+
+    def shared(count, share):
+        told.append((count, share))
+        return 1
+
+    run(Scripted(["x"]), planned(videos, "abcde"), shared=shared)
+    assert told == [(count, pytest.approx(count / 74)) for count in (30, 20, 12, 8, 4)]
 
 
 def test_who_has_nothing_to_do_rests_once_until_it_has():
@@ -224,7 +241,7 @@ def test_long_ones_are_shared_and_short_ones_fill_the_gaps(videos):
 
     makers = Scripted(["x", "y"])
     _, ended, queue = run(
-        makers, planned(videos, "abcde"), shared=lambda count: 4 if count > 16 else 1, write=write
+        makers, planned(videos, "abcde"), shared=lambda count, share: 4 if count > 16 else 1, write=write
     )
     assert sorted(ended) == [*"abcde"]
     assert sorted(done) == ["d"] * 4 + ["e"] * 4
@@ -252,7 +269,7 @@ def test_a_caller_that_leaves_ends_it(videos):
         queue = FilmQueue(
             hands,
             planned(videos, "ab"),
-            stretch_count=lambda count: 1,
+            stretch_count=lambda *_: 1,
             write=None,
             trim=VideoSettings(),
             resume=False,
@@ -283,7 +300,7 @@ def test_a_video_that_is_being_opened_ends_with_the_others(videos):
         queue = FilmQueue(
             hands,
             planned(videos, "a"),
-            stretch_count=lambda count: 2,
+            stretch_count=lambda *_: 2,
             write=write,
             trim=VideoSettings(),
             resume=False,

@@ -89,6 +89,23 @@ def test_how_many_there_are(frames, warm_up, most, count):
     assert stretch_count(frames, warm_up_frames=warm_up, opening_frames=10, most_frames=most) == count
 
 
+@pytest.mark.parametrize(
+    ("frames", "share", "most", "count"),
+    [
+        (1800, 1 / 16, None, 1),
+        (1800, 1 / 8, None, 1),
+        (1800, 1 / 7, None, 2),  # the others would be done long before it
+        (5904, 0.01, None, 1),
+        (5905, 0.01, None, 4),  # a kill would lose more than a stretch of a long video
+        (1800, 0.01, 900, 2),  # asked for
+        (0, 0.0, None, 1),
+    ],
+)
+def test_short_videos_among_many_stay_whole(frames, share, most, count):
+    found = stretch_count(frames, warm_up_frames=192, opening_frames=300, most_frames=most, queue_share=share)
+    assert found == count
+
+
 @given(frames=st.integers(0, 10**6), warm_up=st.integers(0, 500), opening=st.integers(1, 300))
 def test_warm_ups_are_less_than_half_of_a_film(frames, warm_up, opening):
     count = stretch_count(frames, warm_up_frames=warm_up, opening_frames=opening)
