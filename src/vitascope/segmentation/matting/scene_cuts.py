@@ -33,7 +33,7 @@ _DARK = 0.08
 """Mean brightness."""
 _BLOWN_OUT, _MOST_BLOWN_OUT = 0.93, 0.2
 _BLOWN_OUT_SHARE = 0.5
-"""Of the picture, from which all of it counts as blown out."""
+"""The part of a picture from which all of it counts as blown out."""
 _LEAST_KNOWN, _WELL_KNOWN = 0.2, 0.5
 """Shares of the blocks that can be compared: below the first they tell nothing, up to the second in proportion."""
 _SUSPICIOUS = 0.06

@@ -108,7 +108,7 @@ class FilmQueue:
         for rank, film in enumerate(films):
             film.rank = rank
         self._work = sum(film.work for film in films)
-        """Of all videos, in pixels; without end where one does not say."""
+        """Pixels of all frames of all videos; without end where one does not say."""
         self._waiting = deque(films)
         self._waiting_needs = Counter(film.gpu_bytes for film in films)
         counts = [film.frame_count for film in films]
