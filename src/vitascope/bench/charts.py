@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = [
-    "frame_time_chart",
-    "latency_chart",
-    "scaling_chart",
-    "stage_chart",
-    "trade_off_chart",
-    "waterfall_chart",
-]
-
 _ROW_INCHES = 0.28
 _CURVES_INCHES = 3.8
 _SHARES = np.linspace(0, 100, 101)

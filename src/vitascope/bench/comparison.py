@@ -38,20 +38,6 @@ from vitascope.bench.results import (
 from vitascope.errors import InputError, UsageError
 from vitascope.gpu.profiling.document import write_file
 
-__all__ = [
-    "FEWEST_ROUNDS",
-    "METHOD",
-    "SCHEMA",
-    "CellChange",
-    "Comparison",
-    "baseline_for",
-    "compare",
-    "gain_of",
-    "load_baselines",
-    "store_baseline",
-    "why_no_baseline",
-]
-
 METHOD = "percentile bootstrap over rounds, with an allowance for drift between runs"
 _RESAMPLES = 20_000
 _ERROR_RATE = 0.05

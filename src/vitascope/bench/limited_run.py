@@ -24,9 +24,6 @@ from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import profile_paths
 from vitascope.segmentation.segmenter import Segmenter, Started
 
-__all__ = ["LimitedRun", "run_for", "stopping_after", "warm_up"]
-
-
 _KIND: OutputKind = "mask"
 
 

@@ -14,8 +14,6 @@ from vitascope.device import available_cores, physical_memory_bytes, probe_gpus
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.profiling.nvml import GpuLimits, NvmlGpu
 
-__all__ = ["GpuFacts", "Machine", "differences", "this_machine"]
-
 _PACKAGES = (
     "numpy",
     "av",

@@ -38,18 +38,6 @@ from vitascope.vr.stereo import eye_regions
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.cuda import CUDAProfiler
 
-__all__ = [
-    "TOP",
-    "NetworkProbe",
-    "ProbeEffort",
-    "ProbedNetwork",
-    "open_on_cpu",
-    "operations_of_calls",
-    "operations_of_kernels",
-    "trace_network",
-    "video_pictures",
-]
-
 TOP = 10
 """Operators of a table."""
 _WARM_UPS = 2

@@ -18,9 +18,6 @@ from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.reading.reader import probe
 from vitascope.observe.report_values import frames_in_words
 
-__all__ = ["PipelineOptions", "bench_pipeline"]
-
-
 _SIZE = (1920, 1080)
 _FRAMES, _GPU_FRAMES = 120, 480
 _SLICES = 11

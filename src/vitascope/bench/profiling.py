@@ -29,17 +29,6 @@ from vitascope.gpu.profiling.tables import milliseconds, text_table
 from vitascope.media.reading.reader import probe
 from vitascope.segmentation.report import SegmentReport
 
-__all__ = [
-    "Detected",
-    "Profiled",
-    "Tool",
-    "detect_bottlenecks",
-    "profile_video",
-    "profile_with_ncu",
-    "profile_with_nsys",
-]
-
-
 _EXTRA_SECONDS = 900  # opening networks, compiling kernels, writing reports
 _KERNELS_MEASURED = 200
 """ncu runs each kernel many times over, once for each group of counters; a run has thousands of like launches."""

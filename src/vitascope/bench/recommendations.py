@@ -19,16 +19,6 @@ from vitascope.bench.comparison import gain_of
 from vitascope.bench.results import BenchResults, Cell
 from vitascope.gpu.profiling.bottleneck import Finding
 
-__all__ = [
-    "FASTER_ENCODER",
-    "Recommendation",
-    "encoder_end",
-    "fastest_cells",
-    "limit_of",
-    "recommend",
-]
-
-
 FASTER_ENCODER = "output.speed=fast"
 _FEW_FRAMES = 300
 """Fewer may leave some of several encoders without work: each takes chunks of 15 to 60."""

@@ -26,18 +26,6 @@ from vitascope.gpu.profiling.document import write_file
 from vitascope.gpu.profiling.tables import html_page, text_table
 from vitascope.segmentation.run_profile import PARTS_OF_STAGES
 
-__all__ = [
-    "Analysis",
-    "Section",
-    "analyse",
-    "headline",
-    "html_report",
-    "machines_table",
-    "markdown_report",
-    "text_report",
-    "write_reports",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:

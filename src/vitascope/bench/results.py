@@ -22,27 +22,6 @@ from vitascope.gpu.profiling.bottleneck import Finding
 from vitascope.gpu.profiling.document import write_file
 from vitascope.gpu.profiling.utilisation import Utilisation
 
-__all__ = [
-    "RESULTS_NAME",
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "BenchResults",
-    "Cell",
-    "CellKey",
-    "Operation",
-    "Operations",
-    "ResultsFile",
-    "Row",
-    "document_of",
-    "load_results",
-    "now",
-    "read_document",
-    "results_from",
-    "what_is_lacking",
-    "what_is_wrong",
-]
-
-
 SCHEMA = "vitascope.bench"
 SCHEMA_VERSION = 3
 """Raised when a field is renamed, removed or changes its unit, or when reports need what earlier runs did not measure.

@@ -23,8 +23,6 @@ from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.observe.job_counts import JobCounts
 from vitascope.segmentation.segmenter import Segmenter, Started
 
-__all__ = ["Soak", "SoakLook", "Where", "check_soak_seconds", "soak"]
-
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 5.0, 30 * 86_400.0
 _LOOKS = 1000
 _SHORTEST_INTERVAL_SECONDS, _LONGEST_INTERVAL_SECONDS = 0.05, 60.0

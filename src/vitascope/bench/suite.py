@@ -37,24 +37,6 @@ from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.run_profile import PARTS_OF_STAGES
 
-__all__ = [
-    "FEWEST_FRAMES",
-    "Axis",
-    "Rounds",
-    "SuiteOptions",
-    "SuiteVideos",
-    "cell_assignments",
-    "cell_of_runs",
-    "explicit_settings",
-    "keep_earlier",
-    "measure_rounds",
-    "merged",
-    "plan_cells",
-    "run_suite",
-    "slice_rates",
-    "too_short",
-]
-
 FEWEST_FRAMES = 8
 """Fewer frames would measure little but opening the video and filling the queues."""
 _SAMPLE_SECONDS = 0.1

@@ -20,9 +20,6 @@ from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 
-__all__ = ["FRAME_RATE", "make_clip", "synthetic_or"]
-
-
 FRAME_RATE = Fraction(60)
 _FORMAT = PIXEL_FORMATS["yuv420p"]
 _PORTRAIT = Path("examples/astronaut.jpg")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from vitascope.bench.results import BenchResults, Cell
 
-__all__ = ["USER", "Target", "TargetResult", "check_targets"]
-
 USER = "yours"
 """The source of targets that the user set."""
 

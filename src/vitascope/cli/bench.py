@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from vitascope.bench.results import BenchResults, Cell
     from vitascope.tune.checklist import Checklist
 
-__all__ = ["app", "baseline", "checklist"]
-
-
 app = App(name="bench", help="Measure the speed of this machine.", help_format="plaintext")
 app.command(animate)
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from vitascope.tune.live_tuner import LiveTuned
     from vitascope.tune.search import GridSearch, Trial
 
-__all__ = ["animate"]
-
 _DEFAULT_FILE = Path("live.yaml")
 
 

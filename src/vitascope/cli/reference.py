@@ -23,18 +23,6 @@ from vitascope.config.settings import SettingField, setting_fields, value_of
 from vitascope.config.yaml_file import display
 from vitascope.errors import ConfigError
 
-__all__ = [
-    "BEGIN",
-    "COMMANDS",
-    "END",
-    "SECTIONS",
-    "commands_page",
-    "main",
-    "settings_table",
-    "template",
-    "with_settings",
-]
-
 COMMANDS = (
     ("segment",),
     ("people",),

@@ -17,8 +17,6 @@ from vitascope.observe.terminal import Screen
 if TYPE_CHECKING:
     from vitascope.studio.server import Opened
 
-__all__ = ["opened_studio", "studio"]
-
 
 def studio(
     *films: Path,

@@ -6,8 +6,6 @@ from typing import Literal
 
 from vitascope.config.values import BatchRange, FaceChoice, FilePath, Section, setting
 
-__all__ = ["AnimationSettings", "DebugSettings", "TrackingSettings", "VoiceSettings"]
-
 
 class AnimationSettings(Section):
     """``animation``: how the portrait follows, and the network that moves it."""

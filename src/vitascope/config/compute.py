@@ -18,8 +18,6 @@ from vitascope.config.values import (
     setting,
 )
 
-__all__ = ["GpuSettings", "InferenceSettings", "ModelSettings", "PerformanceSettings", "ProcessingSettings"]
-
 
 class GpuSettings(Section):
     """``gpu``: which device computes, how precisely, and how much of its memory may be used."""

@@ -9,8 +9,6 @@ from vitascope.config.settings import Settings, value_of
 from vitascope.device import select_device
 from vitascope.errors import UsageError
 
-__all__ = ["checked_gpus", "refuse_missing_gpus"]
-
 
 def checked_gpus(
     loaded: LoadedSettings, *, number: Literal["gpu.device_id", "animation.gpu_id"] = "gpu.device_id"

@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-__all__ = ["LinedSection", "is_item", "items_of", "taken_out"]
-
 _ITEM = re.compile(r"  - \{[^{}\"'#]+\}")
 _NAME = re.compile(r"([{ ])([a-z_]+): ")
 _VALUE = re.compile(r": (keep|remove|left|right|both)(?=[,}])")

@@ -49,24 +49,6 @@ from vitascope.config.values import Seconds, Section
 from vitascope.config.yaml_file import display, document_of, dump_yaml, read_content
 from vitascope.errors import ConfigError
 
-__all__ = [
-    "MAX_HINTS_BYTES",
-    "Eye",
-    "HintChanges",
-    "Hints",
-    "Mark",
-    "PeopleRule",
-    "Region",
-    "Splice",
-    "Timed",
-    "changed_hints",
-    "hints_content",
-    "hints_in",
-    "hints_yaml",
-    "read_hints",
-    "told",
-]
-
 MAX_HINTS_BYTES: Final = 32 << 20
 """Some 100,000 strokes of a dozen points."""
 _MAX_YAML_BYTES: Final = 8 << 20

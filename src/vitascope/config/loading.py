@@ -31,24 +31,6 @@ from vitascope.config.values import CONFLICT
 from vitascope.config.yaml_file import display, dump_yaml, parse_value, read_settings_file, unknown_setting
 from vitascope.errors import ConfigError
 
-__all__ = [
-    "DEFAULT_ORIGIN",
-    "DEFAULT_PROFILE",
-    "HOME_VARIABLE",
-    "FlagValue",
-    "LoadedSettings",
-    "Origin",
-    "OriginKind",
-    "SettingRow",
-    "SettingsSource",
-    "available_profiles",
-    "engine_cache",
-    "load_settings",
-    "profile_path",
-    "vitascope_home",
-]
-
-
 DEFAULT_PROFILE = "balanced"
 
 

@@ -8,8 +8,6 @@ from pydantic import BeforeValidator, model_validator
 
 from vitascope.config.values import Expected, FilePath, Section, conflict, setting, unique_list
 
-__all__ = ["People", "PeopleSettings", "PersonWord"]
-
 PersonWord = Literal["largest", "pov"]
 """``largest``: who covers most of the picture over time. ``pov``: the wearer's own body at the bottom."""
 

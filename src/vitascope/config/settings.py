@@ -27,8 +27,6 @@ from vitascope.config.result import EdgeSettings, OutputSettings, VideoSettings
 from vitascope.config.toolkit import BatchingSettings, DataloaderSettings, PipelineSettings, TensorrtSettings
 from vitascope.config.values import BatchRange, Expected, RgbColor, Section
 
-__all__ = ["SettingField", "Settings", "section_keys", "setting_fields", "suggestion", "value_of"]
-
 
 class Settings(Section):
     """Everything that can be set. ``Settings()`` holds the defaults, without any profile.

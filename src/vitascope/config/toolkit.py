@@ -16,8 +16,6 @@ from vitascope.config.values import (
     setting,
 )
 
-__all__ = ["BatchingSettings", "DataloaderSettings", "PipelineSettings", "TensorrtSettings"]
-
 
 class TensorrtPrecision(Section):
     """``tensorrt.precision``: the arithmetic that an engine may use beside fp32."""

@@ -18,31 +18,6 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from vitascope.frames import Projection, StereoLayout
 
-__all__ = [
-    "CONFLICT",
-    "MAX_BATCH_SIZE",
-    "MAX_NETWORK_SIDE",
-    "AlphaLevels",
-    "BatchRange",
-    "Expected",
-    "FaceChoice",
-    "FilePath",
-    "GpuNumbers",
-    "InputSize",
-    "PresetName",
-    "ProjectionChoice",
-    "RgbColor",
-    "Scales",
-    "Seconds",
-    "Section",
-    "StereoChoice",
-    "ThreadCount",
-    "conflict",
-    "parse_seconds",
-    "setting",
-    "unique_list",
-]
-
 CONFLICT = "setting_conflict"
 """Pydantic error type of ``conflict``; its context holds the keys that contradict each other."""
 

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["RECORDING", "on_cuda_stream", "recorded"]
-
 T = TypeVar("T")
 
 _MOST_TRIES = 8

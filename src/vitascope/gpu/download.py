@@ -15,8 +15,6 @@ from vitascope.gpu.memory.buffer_store import Pending
 if TYPE_CHECKING:
     from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
-__all__ = ["Copy", "Download"]
-
 _ALIGNMENT_BYTES = 256
 
 

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from vitascope.errors import DeviceError
 
-__all__ = ["ArrayKind", "kind_of", "lies_on_gpu", "to_cupy", "to_kind", "to_numpy"]
-
 ArrayKind = Literal["numpy", "cupy", "torch", "dlpack"]
 
 _DLPACK_CUDA = (2, 13)  # kDLCUDA and kDLCUDAManaged of dlpack.h

@@ -18,8 +18,6 @@ from vitascope.closing import Closing
 from vitascope.errors import ModelError
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 
-__all__ = ["CenterFace", "Face"]
-
 _STRIDE, _MULTIPLE = 4, 32
 _LEAST_SCORE = 0.5
 """From which a peak of the heat map is a face."""

@@ -20,8 +20,6 @@ from vitascope.closing import Closing
 from vitascope.errors import ModelError
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 
-__all__ = ["SalientObjects"]
-
 _OWN_SIDE: Final = 1024
 _SIDE: Final = 640
 """Rows and columns of the picture that is looked at. On two clips of held things 640 found what 1024 did, at a third

@@ -27,24 +27,6 @@ import numpy.typing as npt
 from vitascope.errors import ModelError
 from vitascope.gpu.kernels.region import Region
 
-__all__ = [
-    "FloatArray",
-    "FollowingState",
-    "InputLayout",
-    "MatteEstimate",
-    "MattingNetwork",
-    "NetworkInput",
-    "NetworkState",
-    "SpatialState",
-    "StatelessState",
-    "at_level",
-    "each_part",
-    "engine_notes",
-    "join_pictures",
-    "side_multiple",
-]
-
-
 FloatArray = npt.NDArray[np.float32]
 
 InputLayout = Literal["NCHW", "NHWC"]

@@ -25,8 +25,6 @@ from vitascope.observe.readings import (
     queue_readings,
 )
 
-__all__ = ["JobCounts", "JobStatus", "LiveRun"]
-
 JobStatus = Literal["done", "skipped", "failed", "stopped"]
 _Kind = Literal["job", "live", "queue"]
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from vitascope.gpu.profiling.profiler import Profiler
 
-__all__ = ["TimingLogger", "get_logger"]
-
 _loggers: dict[str, TimingLogger] = {}
 _lock = threading.Lock()
 

@@ -24,8 +24,6 @@ from vitascope.observe.readings import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
-__all__ = ["LOOPBACK", "Metrics", "MetricsServer", "live_metrics"]
-
 
 class Metrics(JobCounts):
     """Serves the figures of ``JobCounts`` to Prometheus. A context manager.

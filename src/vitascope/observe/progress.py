@@ -16,8 +16,6 @@ from rich.table import Column
 from vitascope.gpu.pipeline.report import Measured, PipelineReport
 from vitascope.observe.terminal import escaped
 
-__all__ = ["JobProgress"]
-
 _REFRESH_SECONDS = 0.25
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_TOLD = 1.0

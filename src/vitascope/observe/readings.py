@@ -16,22 +16,6 @@ import numpy.typing as npt
 from vitascope.gpu.pipeline.report import Latency, PipelineReport
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
 
-__all__ = [
-    "BUCKET_BOUNDS_SECONDS",
-    "FAMILIES",
-    "Family",
-    "LiveFigures",
-    "PlaceFigures",
-    "QueueFigures",
-    "Readings",
-    "Series",
-    "SinkFigures",
-    "gpu_readings",
-    "live_readings",
-    "pipeline_readings",
-    "queue_readings",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Family:

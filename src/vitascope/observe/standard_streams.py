@@ -9,8 +9,6 @@ from typing import Any
 
 from vitascope.errors import OutputError
 
-__all__ = ["outlive_readers"]
-
 
 def outlive_readers() -> None:
     """Make a program of this process independent of who takes what it prints.

@@ -28,9 +28,6 @@ from vitascope.errors import OutputError
 from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.observe.readings import Readings
 
-__all__ = ["EventFile", "ScalarRecorder", "crc32c", "run_folder", "scalars_of"]
-
-
 _INTERVAL_SECONDS = 1.0
 _PREFIX = "vitascope_"
 _FRAMES = "vitascope_frames_total"

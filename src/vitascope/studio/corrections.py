@@ -26,15 +26,6 @@ from vitascope.errors import ConfigError, UsageError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.writing.output_target import PartialFile
 
-__all__ = [
-    "Corrections",
-    "CorrectionsClashError",
-    "change_corrections",
-    "hints_path",
-    "read_corrections",
-    "write_corrections",
-]
-
 _NO_FILE, _UNREADABLE = "none", "unreadable"
 _writing = threading.Lock()
 _WHAT_IS_SET: Final[Any] = {"by_alias": True, "exclude_unset": True, "exclude_none": True}

@@ -23,8 +23,6 @@ from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.studio.library import ListedFile
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["CutFinder", "Cuts"]
-
 _LOOKED_AT_SIDE: Final = 192
 """Longest side of what is looked at; the detector averages it further."""
 _FRAMES_BETWEEN_NEWS = 48

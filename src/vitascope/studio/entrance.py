@@ -16,8 +16,6 @@ from typing import Final
 
 from vitascope.errors import OutputError
 
-__all__ = ["COOKIE_SECONDS", "Entrance", "cookie_key"]
-
 COOKIE_SECONDS: Final = 7 * 24 * 3600
 _KEY_BYTES: Final = 32
 

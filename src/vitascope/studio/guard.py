@@ -30,8 +30,6 @@ from vitascope.config.hints import MAX_HINTS_BYTES
 from vitascope.http_server import is_own_name
 from vitascope.studio.entrance import COOKIE_SECONDS, Entrance
 
-__all__ = ["MOST_BODY_BYTES", "UPLOAD", "Guard"]
-
 MOST_BODY_BYTES = 1 << 20
 MOST_HINTS_BODY_BYTES = 2 * MAX_HINTS_BYTES
 """As JSON hints are somewhat longer than in their file."""

@@ -19,8 +19,6 @@ from vitascope.file_lock import exclusive_lock
 from vitascope.media.libav import wrap_output_error
 from vitascope.segmentation.matting.cached_film import CacheContents, cache_contents, clear_cache
 
-__all__ = ["PARTS", "Part", "clear_parts", "contents_of", "rest_of_home"]
-
 _ABANDONED_SECONDS: Final = 3600.0
 """A hidden file is one that is being written; one that nobody wrote to for so long was left by a crash."""
 

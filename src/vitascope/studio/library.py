@@ -15,8 +15,6 @@ from vitascope.errors import InputError, UsageError
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES
 from vitascope.media.reading.images import IMAGE_SUFFIXES, natural_key
 
-__all__ = ["LISTED_SUFFIXES", "Library", "ListedFile", "film_id"]
-
 _MOST_FILES = 2000
 """Beyond that a page that lists them is of no use, and a folder was named by mistake."""
 

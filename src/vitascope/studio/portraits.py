@@ -33,8 +33,6 @@ from vitascope.models.store.store import ModelStore
 from vitascope.studio.library import ListedFile
 from vitascope.studio.still_frames import jpeg
 
-__all__ = ["Motion", "Portraits", "Strength"]
-
 _MOST_SECONDS: Final = 60.0
 """So much of a driver is read for previews; a recording has all of it."""
 _MOTIONS_REMEMBERED, _PORTRAITS_OPEN = 4, 2

@@ -31,8 +31,6 @@ from vitascope.studio.library import ListedFile
 from vitascope.studio.still_frames import EyeName, FilmFrames, Look, OpenFilms, jpeg, upright_eye
 from vitascope.vr.detection import VrDescription
 
-__all__ = ["BusyError", "FilmFacts", "Preview", "Previews", "View", "Wanted", "settings_of"]
-
 T = TypeVar("T")
 View = str
 """``source``, or what a cut can write: ``mask``, ``key``, ``blur``, ``replace``, ``overlay``, ``cutout``."""

@@ -28,8 +28,6 @@ from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.writing import FramesUntilDamage
 from vitascope.studio.previews import BusyError
 
-__all__ = ["Copying", "Proxies", "why_no_browser_plays"]
-
 _SUFFIX: Final = ".proxy.mp4"
 _FORMAT: Final = "2"
 """Which kind of copy is made here; part of the names."""

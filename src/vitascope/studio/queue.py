@@ -34,8 +34,6 @@ from vitascope.studio.corrections import read_corrections
 from vitascope.studio.previews import settings_of
 from vitascope.vr.file_names import without_vr_words
 
-__all__ = ["Job", "NoSuchJobError", "Order", "Queue", "QueueFullError"]
-
 _MOST_JOBS = 200
 """Finished ones beyond that are forgotten, the oldest first."""
 _SUFFIXES: Final[dict[str, str]] = {"alpha": ".mov"}

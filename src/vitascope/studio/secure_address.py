@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 from vitascope.errors import ConfigError
 
-__all__ = ["TlsFiles", "is_loopback", "reached_at"]
-
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 """Addresses of nobody (RFC 5737, RFC 3849); nothing is sent to them."""
 

@@ -55,8 +55,6 @@ from vitascope.studio.still_frames import Look, Pointed, places_in_eye
 from vitascope.studio.uploads import plain_name, receive
 from vitascope.studio.watching import Watched, Watching, in_ranges
 
-__all__ = ["Opened", "Studio", "open_studio"]
-
 T = TypeVar("T")
 _NEWS_SECONDS = 0.5
 _MOST_LISTENERS = 100

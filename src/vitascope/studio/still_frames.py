@@ -30,8 +30,6 @@ from vitascope.vr.projection import (
 )
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["EyeName", "FilmFrames", "Look", "OpenFilms", "Pointed", "jpeg", "places_in_eye", "upright_eye"]
-
 EyeName = Literal["left", "right"]
 
 _FORWARD_SECONDS: Final = 1.5

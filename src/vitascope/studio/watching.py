@@ -22,8 +22,6 @@ from vitascope.segmentation.layout import vr_of
 from vitascope.studio.proxies import Copying, Proxies, why_no_browser_plays
 from vitascope.vr.projection import Equirectangular, Fisheye, Lens, Rectilinear
 
-__all__ = ["Watched", "Watching"]
-
 Asked = Callable[[Request], Awaitable[Response]]
 
 

@@ -28,19 +28,6 @@ from vitascope.tune.knobs import batch_key
 from vitascope.tune.system_checks import SystemCheck, check_system, processor_throttle_count
 from vitascope.tune.tuned_file import read_history
 
-__all__ = [
-    "Answer",
-    "Checklist",
-    "ChecklistItem",
-    "ChecklistOptions",
-    "Measurements",
-    "answered",
-    "checklist_of",
-    "measure_for_checklist",
-    "production_items",
-    "trouble_items",
-]
-
 Answer = Literal["yes", "no", "not applicable"]
 
 

@@ -21,18 +21,6 @@ from vitascope.gpu.engines.onnx_runtime import Provider, missing_provider
 from vitascope.media.writing.nvenc import why_nvenc_fails
 from vitascope.tune.search import Cell, Knob
 
-__all__ = [
-    "QUALITY_KEYS",
-    "SIZES",
-    "batch_key",
-    "cell_of",
-    "knobs_for",
-    "preset_for",
-    "preset_names",
-    "preset_values",
-]
-
-
 QUALITY_KEYS = ("gpu.precision", "performance.mode", "model.backend", "model.input_size")
 """Settings that change the matte; all others change only how fast it comes."""
 

@@ -22,9 +22,6 @@ from vitascope.tune.knobs import cell_of
 from vitascope.tune.search import Effect, GridSearch, Knob, Measured, Trial, in_turns, middle
 from vitascope.tune.tuned_file import TunedSettings
 
-__all__ = ["LiveTarget", "LiveTuned", "LiveTuner", "kept_quality", "live_knobs"]
-
-
 _SIDE, _REFINE = "animation.max_side", "tracking.refine_landmarks"
 _SKIP, _SIMILARITY = "performance.frame_skip_enabled", "performance.frame_skip_threshold"
 _ANIMATOR, _BATCH = "animation.animator", "animation.batch_size"

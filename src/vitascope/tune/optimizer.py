@@ -32,20 +32,6 @@ from vitascope.tune.knobs import QUALITY_KEYS, batch_key, cell_of, knobs_for, pr
 from vitascope.tune.search import Cell, GridSearch, Limit, Measured, SearchResult, Trial, in_turns, middle
 from vitascope.tune.tuned_file import NOTHING_BETTER, TunedSettings
 
-__all__ = [
-    "LEAST_FRAMES",
-    "MOST_TRIALS",
-    "AutoTuned",
-    "ClipTrials",
-    "SearchTime",
-    "Shown",
-    "Target",
-    "Tuned",
-    "Tuner",
-    "auto_tune",
-    "turns",
-]
-
 WARM_UP_FRAMES = 16
 """The first frames of a run, in which caches fill, graphs are recorded and threads start."""
 LEAST_FRAMES = 48

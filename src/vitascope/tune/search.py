@@ -28,21 +28,6 @@ import numpy.typing as npt
 
 from vitascope.errors import OutputError, UsageError
 
-__all__ = [
-    "Cell",
-    "Effect",
-    "GridSearch",
-    "Knob",
-    "Limit",
-    "Measured",
-    "SearchResult",
-    "Trial",
-    "in_turns",
-    "load_trials",
-    "middle",
-    "save_trials",
-]
-
 _Floats = npt.NDArray[np.float64]
 
 _LENGTHS = (0.2, 0.5, 1.2, 3.0)

@@ -16,9 +16,6 @@ from pathlib import Path
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.profiling.nvml import GpuSettings, NvmlGpu
 
-__all__ = ["SystemCheck", "check_system", "processor_throttle_count"]
-
-
 _GIB = 2**30
 _LEAST_FREE_BYTES = 10 * _GIB
 """An hour of 8K HEVC at 20 Mbit/s is 9 GB."""

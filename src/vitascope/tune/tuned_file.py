@@ -20,18 +20,6 @@ from vitascope.errors import OutputError
 from vitascope.file_lock import write_atomically
 from vitascope.tune.search import Effect, Measured, SearchResult
 
-__all__ = [
-    "NOTHING_BETTER",
-    "TunedSettings",
-    "append_history",
-    "history_path",
-    "read_history",
-    "reason",
-    "tuned_text",
-    "write_tuned",
-]
-
-
 NOTHING_BETTER = "nothing was better than the settings as they are"
 
 

@@ -12,15 +12,6 @@ from vitascope.gpu.engines.engine import EngineSpec, Tensor
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.memory.shortage import speaks_of_memory
 
-__all__ = [
-    "external_stream",
-    "failure",
-    "import_cupy",
-    "on_stream",
-    "require_gpu_inputs",
-    "wanted_outputs",
-]
-
 
 def import_cupy() -> Any:
     """The module ``cupy``.

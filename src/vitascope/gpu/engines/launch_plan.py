@@ -15,17 +15,6 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "ALIGNMENT_BYTES",
-    "Argument",
-    "Array",
-    "ArrayPlace",
-    "Launch",
-    "LaunchPlan",
-    "PlanRecorder",
-    "WeightBlock",
-]
-
 ALIGNMENT_BYTES: Final = 256
 """Each array begins at a multiple of it, as ``cudaMalloc`` gives memory."""
 

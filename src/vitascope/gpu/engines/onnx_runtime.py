@@ -40,17 +40,6 @@ from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_network import Calibration, with_precision
 from vitascope.gpu.engines.operator_trace import traces_wanted
 
-__all__ = [
-    "PROVIDER_LABELS",
-    "BoundSession",
-    "OnnxRuntimeEngine",
-    "Provider",
-    "SessionRequest",
-    "missing_provider",
-    "open_session",
-]
-
-
 Provider = Literal["cpu", "cuda", "tensorrt", "tensorrt-rtx"]
 
 PROVIDER_LABELS: Mapping[Provider, str] = {

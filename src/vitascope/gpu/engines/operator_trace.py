@@ -17,8 +17,6 @@ from typing import Any
 
 from vitascope.gpu.engines.onnx_library import ort
 
-__all__ = ["OperatorCall", "OperatorTraces", "operator_traces", "traces_wanted"]
-
 _SUFFIX = "_kernel_time"
 """Ending of the names of events that time an operator's computation."""
 

@@ -30,8 +30,6 @@ from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
 from vitascope.gpu.engines.launch_plan import Argument, ArrayPlace, LaunchPlan
 from vitascope.gpu.engines.triton_compiler import CompiledKernel, TritonKernel, compile_kernels
 
-__all__ = ["PlanEngine", "PlanStore", "Recorded", "StoredPlan"]
-
 _FORMAT: Final = "vitascope-launch-plan-1"
 
 

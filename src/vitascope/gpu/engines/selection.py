@@ -16,17 +16,6 @@ from vitascope.gpu.engines.onnx_runtime import PROVIDER_LABELS, OnnxRuntimeEngin
 from vitascope.gpu.engines.self_check import Arrays, Machine, Runner, SelfCheck, Subject
 from vitascope.gpu.engines.trt_plan import load_tensorrt
 
-__all__ = [
-    "Candidate",
-    "Chosen",
-    "GpuOptions",
-    "InstalledEngine",
-    "Opener",
-    "choose_engine",
-    "engine_inventory",
-    "gpu_openers",
-]
-
 
 class Closable(Protocol):
     """An opened engine, or a network on its engine."""

@@ -24,19 +24,6 @@ from vitascope.file_lock import write_atomically
 from vitascope.gpu.engines.engine import Engine, Precision
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 
-__all__ = [
-    "TOLERANCES",
-    "Arrays",
-    "Machine",
-    "Runner",
-    "SelfCheck",
-    "Subject",
-    "Tolerance",
-    "Verdict",
-    "host_runner",
-    "kept_verdict",
-]
-
 Arrays = Mapping[str, npt.NDArray[Any]]
 """NumPy arrays by name."""
 

@@ -47,18 +47,6 @@ from vitascope.gpu.current_stream import RECORDING, recorded
 from vitascope.gpu.engines.engine import EngineSpec, TensorSpec
 from vitascope.gpu.engines.gpu_arrays import failure, import_cupy, require_gpu_inputs, wanted_outputs
 
-__all__ = [
-    "BuiltFor",
-    "CapturedCall",
-    "CompileEffort",
-    "PackageCache",
-    "TorchEngine",
-    "TorchMode",
-    "same_dtypes",
-    "this_machine",
-    "torch_flags",
-]
-
 Call = Callable[..., Any]
 
 

@@ -22,15 +22,6 @@ from torch import Tensor, nn
 from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines.engine import ShapeRange, TensorSpec
 
-__all__ = [
-    "HalfPrecision",
-    "TracedModule",
-    "program_fingerprint",
-    "run_on_cpu",
-    "trace_module",
-    "weights_dtype",
-]
-
 
 class HalfPrecision(nn.Module):
     """A copy of a module with FP16 weights and activations; pictures lie channels-last inside.

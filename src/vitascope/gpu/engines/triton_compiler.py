@@ -14,8 +14,6 @@ from vitascope.device import available_cores
 from vitascope.errors import KernelCompileError, MissingDependencyError
 from vitascope.gpu.engines.launch_plan import Array
 
-__all__ = ["CompiledKernel", "TritonKernel", "compile_kernels", "triton_version"]
-
 _POINTERS: Final = {np.dtype(np.float16): "*fp16", np.dtype(np.float32): "*fp32"}
 _WARP: Final = 32
 

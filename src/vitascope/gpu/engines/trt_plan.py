@@ -64,8 +64,6 @@ from vitascope.gpu.engines.gpu_arrays import (
 )
 from vitascope.gpu.engines.onnx_network import Calibration, with_precision
 
-__all__ = ["TrtCache", "TrtPlan", "load_tensorrt", "new_error_log"]
-
 _FORMAT = "vitascope-tensorrt-engine-1"
 
 

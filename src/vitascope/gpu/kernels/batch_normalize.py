@@ -12,17 +12,6 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range
 
-__all__ = [
-    "INPUT_DTYPES",
-    "MAX_CHANNELS",
-    "BatchLayout",
-    "batch_normalize",
-    "channel_affine",
-    "channels_of",
-    "check_out",
-]
-
-
 BatchLayout = Literal["NCHW", "NHWC"]
 
 INPUT_DTYPES = ("uint8", "uint16", "float16", "float32")

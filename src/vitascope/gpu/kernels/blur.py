@@ -17,9 +17,6 @@ import numpy as np
 from vitascope.frames import Plane
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range, row_pitch
 
-__all__ = ["LEAST_SHARE", "BlurPlan", "blur_without", "plan_blur"]
-
-
 # A window of more samples than this is not worth a smaller picture, and would not fit a GPU block's row sums.
 _LARGEST_FACTOR = 480
 

@@ -41,17 +41,6 @@ from vitascope.gpu.kernels.morphology import dilate_box
 from vitascope.gpu.kernels.region import Region, cut, each_eye, is_whole_blocks, whole_frame
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
-__all__ = [
-    "blur_background",
-    "clear_transparent",
-    "matte_frame",
-    "over_color",
-    "over_frame",
-    "render",
-    "render_alpha",
-    "tint",
-]
-
 
 def render(
     frame: Frame,

@@ -36,30 +36,6 @@ from vitascope.gpu.kernels.cuda_module import (
 )
 from vitascope.gpu.kernels.region import Region, chroma_region, is_whole_blocks, whole_frame
 
-__all__ = [
-    "JOB",
-    "MAX_EYES",
-    "Coefficients",
-    "JobArrays",
-    "Launch",
-    "LaunchPlans",
-    "MatteOnly",
-    "OnColor",
-    "OnFrame",
-    "Paint",
-    "Tint",
-    "array_layout",
-    "chroma_weights_on_gpu",
-    "color_parameters",
-    "describe_cells",
-    "describe_eyes",
-    "empty_planes",
-    "foreground_on_gpu",
-    "paint_on_gpu",
-    "refine_on_gpu",
-    "set_behind",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class OnColor:

@@ -15,20 +15,6 @@ import numpy.typing as npt
 from vitascope.errors import KernelCompileError, MissingDependencyError
 from vitascope.frames import Frame
 
-__all__ = [
-    "SOURCES",
-    "by_value",
-    "cuda_kernel",
-    "current_device",
-    "has_whole_vectors",
-    "is_on_gpu",
-    "kernel_source",
-    "multiprocessors",
-    "nvtx_range",
-    "row_pitch",
-    "wait_until_ready",
-]
-
 SOURCES = Path(__file__).parent
 """Where the ``.cu`` files lie."""
 

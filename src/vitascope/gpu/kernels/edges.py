@@ -26,8 +26,6 @@ from vitascope.gpu.kernels.morphology import (
 )
 from vitascope.gpu.kernels.region import Region
 
-__all__ = ["EdgeOptions", "adjust_edges", "feather_weights", "map_levels"]
-
 
 @dataclass(frozen=True, slots=True)
 class EdgeOptions:

@@ -18,8 +18,6 @@ from vitascope.gpu.kernels.resample import resample_window
 from vitascope.gpu.kernels.rgb import planes_from_rgb, rgb_to_nv12
 from vitascope.gpu.kernels.semi_planar import to_semi_planar, upload
 
-__all__ = ["fit_frame"]
-
 Window = tuple[float, float, float, float]
 """(left, top, right, bottom) in a plane's own sample-edge coordinates."""
 

@@ -30,8 +30,6 @@ from vitascope.gpu.kernels.guided import upright_to_coded
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
-__all__ = ["decontaminate", "local_colors"]
-
 FloatPlane = npt.NDArray[Any]
 """float32; OpenCV's stubs do not say which dtype they return."""
 

@@ -22,8 +22,6 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region, cut, is_whole_blocks, whole_frame
 from vitascope.gpu.kernels.resample import lerp, upsample_to_luma
 
-__all__ = ["grey_plane", "guided_coefficients", "refine_alpha", "upright_to_coded"]
-
 # Rows handled together: a band's float planes stay in a core's cache, and are too small for the allocator to give back
 # to the system after every frame, which can cost more in page faults than the arithmetic does.
 _BAND_ROWS = 128

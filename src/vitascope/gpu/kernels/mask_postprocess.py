@@ -14,17 +14,6 @@ import numpy.typing as npt
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.morphology import MAX_RADIUS_PX, dilate_disc, erode_disc, launch_morphology
 
-__all__ = [
-    "MAX_CLASSES",
-    "MAX_SIGMA",
-    "WEIGHT_BITS",
-    "MaskKind",
-    "MaskSteps",
-    "postprocess_mask",
-    "vote_weights",
-]
-
-
 MaskKind = Literal["argmax", "threshold"]
 
 MAX_CLASSES = 256

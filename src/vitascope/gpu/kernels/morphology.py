@@ -16,22 +16,6 @@ import numpy as np
 from vitascope.frames import Plane
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
 
-__all__ = [
-    "MAX_RADIUS_PX",
-    "PLANE_VIEW",
-    "SAMPLE_NAMES",
-    "Shape",
-    "dilate_box",
-    "dilate_disc",
-    "erode_box",
-    "erode_disc",
-    "has_aligned_rows",
-    "launch_morphology",
-    "plane_view",
-    "structuring_element",
-]
-
-
 MAX_RADIUS_PX = 256
 """Largest radius of a window; the GPU keeps a block's rows with their neighbours in shared memory."""
 

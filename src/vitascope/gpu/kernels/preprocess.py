@@ -30,9 +30,6 @@ from vitascope.gpu.kernels.cuda_module import (
 from vitascope.gpu.kernels.region import Region, chroma_region
 from vitascope.gpu.kernels.resample import chroma_window, clamped_span, resample_window
 
-__all__ = ["preprocess"]
-
-
 Triple = tuple[float, float, float]
 
 

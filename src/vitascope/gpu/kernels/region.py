@@ -12,8 +12,6 @@ import numpy as np
 
 from vitascope.frames import Frame, Plane, YuvFormat
 
-__all__ = ["Region", "chroma_region", "cut", "each_eye", "is_whole_blocks", "whole_frame"]
-
 
 @dataclass(frozen=True, slots=True)
 class Region:

@@ -21,9 +21,6 @@ from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.resample import read_bilinear
 
-__all__ = ["Border", "Codes", "Interpolation", "MapRead", "map_shape", "remap", "remap_eyes", "remap_stack"]
-
-
 Interpolation = Literal["nearest", "linear", "cubic"]
 Border = Literal["replicate", "constant"]
 

@@ -12,16 +12,6 @@ import numpy.typing as npt
 from vitascope.frames import ColorSpec, Plane, YuvFormat
 from vitascope.gpu.kernels.region import Region
 
-__all__ = [
-    "chroma_window",
-    "clamped_span",
-    "downsample_to_chroma",
-    "lerp",
-    "read_bilinear",
-    "resample_window",
-    "upsample_to_luma",
-]
-
 Window = tuple[float, float, float, float]
 """(left, top, right, bottom) in a plane's own sample-edge coordinates."""
 FloatPlane = npt.NDArray[Any]

@@ -25,8 +25,6 @@ from vitascope.gpu.kernels.batch_normalize import (
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.resample import resample_window
 
-__all__ = ["resize_normalize"]
-
 
 def resize_normalize(
     images: npt.NDArray[Any],

@@ -26,9 +26,6 @@ from vitascope.gpu.kernels.cuda_module import (
 )
 from vitascope.gpu.kernels.resample import downsample_to_chroma, upsample_to_luma
 
-__all__ = ["RgbDtype", "RgbLayout", "nv12_to_rgb", "planes_from_rgb", "rgb_to_nv12"]
-
-
 RgbLayout = Literal["NHWC", "NCHW"]
 RgbDtype = Literal["uint8", "float16", "float32"]
 _DTYPES = (np.dtype(np.uint8), np.dtype(np.float16), np.dtype(np.float32))

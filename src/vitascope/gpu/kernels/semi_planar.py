@@ -29,9 +29,6 @@ from vitascope.gpu.kernels.cuda_module import (
 )
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
 
-__all__ = ["to_planar", "to_semi_planar", "upload", "upload_planes"]
-
-
 _SEMI_PLANAR = {"yuv420p": PIXEL_FORMATS["nv12"], "yuv420p10le": PIXEL_FORMATS["p010le"]}
 _PLANAR = {"nv12": PIXEL_FORMATS["yuv420p"], "p010le": PIXEL_FORMATS["yuv420p10le"]}
 

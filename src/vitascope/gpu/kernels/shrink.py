@@ -29,9 +29,6 @@ from vitascope.gpu.kernels.cuda_module import (
 )
 from vitascope.gpu.kernels.region import Region, chroma_region
 
-__all__ = ["PlaneWindow", "plane_windows", "shrink_frame", "shrunk_regions"]
-
-
 PlaneWindow = tuple[Region, tuple[float, float, float, float], Region]
 """The samples of a plane that may be read; (left, top, right, bottom) of what is averaged, in the plane's own
 sample-edge coordinates; and the samples of the result's plane."""

@@ -13,9 +13,6 @@ from vitascope.gpu.kernels.color import alpha_dtype
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range, row_pitch, wait_until_ready
 from vitascope.gpu.kernels.morphology import SAMPLE_NAMES, has_aligned_rows
 
-__all__ = ["AlphaSmoother", "GpuSmoothing"]
-
-
 # Luma change, as a share of full scale, at which the previous matte has lost 63 % of its say. Sensor noise stays
 # below 0.01 after the 5x5 mean, a moving edge is well above 0.05.
 _MOTION_SCALE = 0.03

@@ -17,8 +17,6 @@ from typing import Any, Protocol
 from vitascope.errors import VitascopeError
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 
-__all__ = ["Buffer", "BufferStats", "BufferStore", "Pending", "size_in_words"]
-
 
 class Pending(Protocol):
     """Something that still reads or writes a buffer: a CUDA event."""

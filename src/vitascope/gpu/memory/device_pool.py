@@ -15,9 +15,6 @@ from vitascope.errors import DeviceMemoryError, MissingDependencyError
 from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, size_in_words
 from vitascope.gpu.memory.shortage import memory_errors
 
-__all__ = ["DeviceLease", "Framework", "MemoryPool"]
-
-
 Framework = Literal["auto", "numpy", "cupy", "torch"]
 
 

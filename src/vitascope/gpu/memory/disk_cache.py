@@ -35,17 +35,6 @@ from vitascope.closing import Closing
 from vitascope.errors import OutputError
 from vitascope.file_lock import exclusive_lock
 
-__all__ = [
-    "ArrayFolder",
-    "CacheManager",
-    "CacheStats",
-    "DamagedEntryError",
-    "Totals",
-    "pack_array",
-    "unpack_array",
-]
-
-
 _MAGIC = b"VSARRAY1"
 _DIGEST_BYTES = 16
 _HEAD = struct.Struct("<IIQB7x")

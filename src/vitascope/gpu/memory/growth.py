@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist, fmean, median
 
-__all__ = ["Growth", "LeakSlope", "leak_slope", "steady_growth"]
-
-
 _FEWEST = 3
 
 

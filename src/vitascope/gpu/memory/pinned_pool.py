@@ -28,9 +28,6 @@ from vitascope.gpu.download import Download
 from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, Pending, size_in_words
 from vitascope.gpu.memory.shortage import memory_errors
 
-__all__ = ["CopyStreams", "PendingArray", "PinnedLease", "PinnedMemoryPool", "shared_pool", "size_class"]
-
-
 # Up to here a copy is over before two streams have been put in order for it.
 _SMALL_BYTES = 2 << 20
 

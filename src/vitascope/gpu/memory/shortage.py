@@ -9,8 +9,6 @@ from types import TracebackType
 
 from vitascope.errors import DeviceMemoryError
 
-__all__ = ["is_out_of_memory", "memory_errors", "release_idle_memory", "speaks_of_memory"]
-
 
 class memory_errors:  # noqa: N801 - used as a function; a class because a generator costs more than the copies inside
     """Turn CuPy's report of a GPU without memory into ours, which says how much is left.

@@ -9,8 +9,6 @@ from typing import Any
 from vitascope.device import Device
 from vitascope.gpu.memory.shortage import memory_errors
 
-__all__ = ["VramBudget"]
-
 # cudaMalloc hands out pages of 2 MiB, whose addresses need not be neighbours: blocks of any size make room for others.
 _RESERVED_BLOCK_BYTES = 64 << 20
 _CUPY_ALIGNMENT_BYTES = 512

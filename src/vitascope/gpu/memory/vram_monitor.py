@@ -23,17 +23,6 @@ from vitascope.gpu.memory.host_memory import host_memory
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.nvml import NvmlGpu
 
-__all__ = [
-    "MeasuredBlock",
-    "MemoryFigures",
-    "Series",
-    "Threshold",
-    "VRAMMonitor",
-    "VRAMStats",
-    "VramFigures",
-]
-
-
 _GB = 1e9
 
 

@@ -15,17 +15,6 @@ from enum import Enum
 from time import perf_counter
 from typing import Any, Generic, Literal, TypeVar
 
-__all__ = [
-    "INTERRUPT_CHECK_SECONDS",
-    "BoundedQueue",
-    "Mark",
-    "Overflow",
-    "QueueLimits",
-    "QueueReport",
-    "Turnstile",
-    "nbytes_of",
-]
-
 T = TypeVar("T")
 
 Overflow = Literal["wait", "drop_oldest"]

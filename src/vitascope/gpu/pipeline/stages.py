@@ -10,20 +10,6 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from vitascope.gpu.pipeline.queues import QueueLimits
 
-__all__ = [
-    "CONSUMER",
-    "Batched",
-    "Group",
-    "Grouper",
-    "Map",
-    "Sink",
-    "Source",
-    "Stage",
-    "TimedGrouper",
-    "Together",
-    "check_stages",
-]
-
 T = TypeVar("T")
 U = TypeVar("U")
 T_contra = TypeVar("T_contra", contravariant=True)

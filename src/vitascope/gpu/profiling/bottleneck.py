@@ -12,18 +12,6 @@ from vitascope.gpu.pipeline.report import Latency, PipelineReport, StageReport
 from vitascope.gpu.profiling.pace import StagePace, find_bottleneck, stage_paces, tight_queues
 from vitascope.gpu.profiling.utilisation import Utilisation
 
-__all__ = [
-    "BottleneckDetector",
-    "Confidence",
-    "Finding",
-    "Kind",
-    "Role",
-    "Verdict",
-    "risk_findings",
-    "role_of",
-]
-
-
 Kind = Literal[
     "cpu_bound",
     "gpu_bound",

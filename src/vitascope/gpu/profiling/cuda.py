@@ -22,8 +22,6 @@ from vitascope.gpu.current_stream import RECORDING
 from vitascope.gpu.profiling.document import write_document
 from vitascope.gpu.profiling.tables import megabytes, milliseconds, text_table
 
-__all__ = ["CUDAProfiler", "CopyRow", "GpuTimeline", "KernelRow", "OperatorRow"]
-
 _SYNCHRONISING = (
     "cudaDeviceSynchronize",
     "cudaStreamSynchronize",

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.profiling.utilisation import UtilisationSample
 
-__all__ = [
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "chrome_trace",
-    "load_profile",
-    "profile_document",
-    "profile_page",
-    "write_chrome_trace",
-    "write_document",
-    "write_file",
-]
-
-
 SCHEMA = "vitascope.profile"
 SCHEMA_VERSION = 1
 """Raised when a field is renamed, removed or changes its unit; new fields do not raise it."""

@@ -18,19 +18,6 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from vitascope.errors import DeviceError
 
-__all__ = [
-    "CudaEvents",
-    "CupyEvents",
-    "EventPairs",
-    "GpuClock",
-    "GpuMark",
-    "GpuTime",
-    "StreamTimes",
-    "TorchEvents",
-    "cupy_events",
-    "torch_events",
-]
-
 
 class CudaEvents(Protocol):
     """The port of a library's events.

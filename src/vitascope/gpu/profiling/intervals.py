@@ -7,8 +7,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-__all__ = ["AtIntervals"]
-
 
 class AtIntervals:
     """Calls a function at intervals on a thread of its own, until it is ended or the function fails.

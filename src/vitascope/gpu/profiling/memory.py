@@ -25,8 +25,6 @@ from vitascope.gpu.profiling.utilisation import resident_bytes
 if TYPE_CHECKING:
     from vitascope.gpu.memory.vram_monitor import VRAMMonitor, VRAMStats
 
-__all__ = ["AllocationRow", "Leak", "MemoryPeak", "MemoryProfiler", "MemorySample"]
-
 _LEAST_GROWTH_BYTES = 4 << 20
 """Growth over a run that is ignored: the interpreter itself drifts by this much."""
 _LEAST_STEPS = 12

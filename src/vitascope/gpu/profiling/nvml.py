@@ -14,8 +14,6 @@ from typing import Any
 from vitascope.closing import Closing
 from vitascope.errors import DeviceError, MissingDependencyError
 
-__all__ = ["GpuFigures", "GpuLimits", "GpuMemory", "GpuSettings", "NvmlGpu", "pcie_bytes_per_second"]
-
 _THROTTLING = {
     0x04: "power cap",
     0x08: "hardware slowdown",

@@ -16,8 +16,6 @@ from vitascope.device import available_cores
 from vitascope.gpu.pipeline.queues import QueueReport
 from vitascope.gpu.pipeline.report import Bottleneck, StageReport
 
-__all__ = ["StagePace", "find_bottleneck", "stage_paces", "tight_queues"]
-
 _SHARPNESS = 24
 """Exponent of the mean that stands for "the busiest"; finite, because costs vary and the next one is felt, too."""
 _TIGHT = 0.12

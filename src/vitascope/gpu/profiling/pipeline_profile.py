@@ -15,9 +15,6 @@ from vitascope.gpu.pipeline.stages import Group, Grouper, Map, Sink, Source, Sta
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
 
-__all__ = ["PipelineProfile", "paths_beside", "profiled_stages"]
-
-
 _NO_PARTS: Mapping[str, str] = {}
 
 

@@ -29,18 +29,6 @@ from vitascope.gpu.profiling.tables import milliseconds, text_table
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.utilisation import UtilisationSample
 
-__all__ = [
-    "GPU_INTERVAL_NS",
-    "OTHERS",
-    "GpuStats",
-    "Profiler",
-    "Span",
-    "SpanNode",
-    "SpanStats",
-    "ThreadLog",
-    "merge_stats",
-]
-
 OTHERS = "(other names)"
 """Where spans are counted once a thread has used ``_MOST_NODES`` places."""
 _MOST_NODES = 1000

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-__all__ = ["html_page", "megabytes", "milliseconds", "text_table"]
-
 
 def milliseconds(seconds: float | None) -> str:
     """A duration in ms for a table; a dash for None."""

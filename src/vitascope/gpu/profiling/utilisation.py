@@ -17,8 +17,6 @@ from vitascope.gpu.memory.host_memory import host_memory
 from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits, NvmlGpu
 
-__all__ = ["Utilisation", "UtilisationSample", "UtilisationSampler", "resident_bytes", "summarise_samples"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilisationSample:

@@ -70,20 +70,6 @@ if TYPE_CHECKING:
 
     from vitascope.gpu.engines.torch_engine import CompileEffort, Module, TorchEngine, TorchMode
 
-__all__ = [
-    "Backend",
-    "BenchmarkReport",
-    "DeviceWord",
-    "InductorEngine",
-    "LatencyReport",
-    "OnnxEngine",
-    "TensorRTEngine",
-    "ToolkitEngine",
-    "measure_calls",
-    "open_engine",
-    "usual_shape",
-]
-
 DeviceWord = Literal["auto", "cuda", "cpu"]
 
 

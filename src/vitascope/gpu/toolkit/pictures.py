@@ -21,17 +21,6 @@ from vitascope.gpu.kernels.region import whole_frame
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.kernels.semi_planar import to_semi_planar, upload
 
-__all__ = [
-    "FLOAT_DTYPES",
-    "Picture",
-    "check_affine",
-    "check_word",
-    "element_type",
-    "frame_from_nv12",
-    "full_scale",
-    "height_and_width",
-]
-
 
 def full_scale(dtype: Any) -> float:
     """The factor that brings values of a type to 0..1: integers count to their largest, floating-point numbers stay."""

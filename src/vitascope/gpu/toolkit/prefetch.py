@@ -19,8 +19,6 @@ from vitascope.gpu.pipeline.stages import Source
 from vitascope.gpu.toolkit.batching.batch_arrays import map_leaves
 from vitascope.gpu.toolkit.worker_streams import StreamPool
 
-__all__ = ["PrefetchDataLoader"]
-
 Batch = TypeVar("Batch")
 
 

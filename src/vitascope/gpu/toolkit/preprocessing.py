@@ -14,8 +14,6 @@ from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Map, Source
 from vitascope.gpu.toolkit.processor import CUDAKernelProcessor
 
-__all__ = ["PreprocessingPipeline"]
-
 Prepared = TypeVar("Prepared")
 
 

@@ -39,8 +39,6 @@ from vitascope.gpu.toolkit.pictures import (
 )
 from vitascope.gpu.toolkit.worker_streams import WorkerStream, open_streams, origin_of, wait_for
 
-__all__ = ["CUDAKernelProcessor", "KernelRunner", "OnStream", "OnThread", "PendingResult", "callers_stream"]
-
 
 def callers_stream(arrays: tuple[Any, ...], *, device_id: int) -> int | None:
     """Handle of torch's current stream when any of the arrays is a tensor on a GPU; None for CuPy's current one."""

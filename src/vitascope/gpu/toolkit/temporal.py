@@ -22,8 +22,6 @@ from vitascope.gpu.kernels.region import whole_frame
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.toolkit.pictures import full_scale
 
-__all__ = ["StillnessGate", "TemporalOptimizer", "change", "thumbnail"]
-
 Result = TypeVar("Result")
 
 THUMBNAIL_PX = 128

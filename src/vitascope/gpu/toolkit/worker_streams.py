@@ -17,11 +17,6 @@ from vitascope.gpu.current_stream import RECORDING, on_cuda_stream
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.toolkit.batching.batch_arrays import leaves, library_of
 
-__all__ = [
-    "Origin", "StreamPool", "WorkerStream", "finish", "open_streams", "origin_of", "origin_on", "wait_for",
-]  # fmt: skip
-
-
 _PER_THREAD_STREAM = 2  # cudaStreamPerThread: another stream in each thread that names it
 
 

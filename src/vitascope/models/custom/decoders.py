@@ -29,8 +29,6 @@ import numpy.typing as npt
 from vitascope.errors import ModelError
 from vitascope.models.network import FloatArray
 
-__all__ = ["EXPECTED_OUTPUTS", "PERSON_CLASSES", "Decoder", "NetworkKind", "Outputs", "choose_decoder"]
-
 NetworkKind = Literal["matte", "binary", "semantic", "yolo-seg"]
 
 Outputs = Mapping[str, npt.NDArray[Any]]

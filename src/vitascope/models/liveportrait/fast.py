@@ -34,17 +34,6 @@ from vitascope.models.liveportrait.published import (
     warp_volume,
 )
 
-__all__ = [
-    "COLUMNS",
-    "FastGenerator",
-    "FastWarping",
-    "TorchWarpOps",
-    "fold",
-    "padded_channels",
-    "with_channels",
-]
-
-
 _Convolution = nn.Conv2d | nn.Conv3d
 _Norm = nn.BatchNorm2d | nn.BatchNorm3d
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from vitascope.errors import ModelError
 
-__all__ = ["CHECKPOINTS", "default_folder", "require_checkpoints", "require_folder"]
-
 CHECKPOINTS = {
     "appearance": "base_models/appearance_feature_extractor.pth",
     "motion": "base_models/motion_extractor.pth",

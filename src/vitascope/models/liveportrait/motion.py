@@ -14,17 +14,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
 from torch import Tensor, nn
 
-__all__ = [
-    "KEYPOINTS",
-    "MotionExtractor",
-    "MotionGains",
-    "RawMotion",
-    "driven_motion",
-    "placed_keypoints",
-    "rotation_of",
-]
-
-
 KEYPOINTS = 21
 _DEPTHS = (3, 3, 9, 3)
 _WIDTHS = (96, 192, 384, 768)

@@ -17,8 +17,6 @@ from vitascope.models.liveportrait.fast import FastGenerator, FastWarping, Torch
 from vitascope.models.liveportrait.motion import KEYPOINTS, MotionExtractor, RawMotion
 from vitascope.models.liveportrait.published import PublishedNetworks
 
-__all__ = ["CROP_SIDE", "PAINTED_SIDE", "LivePortraitNetworks"]
-
 CROP_SIDE = 256
 """Side of the square that the networks see, pixels."""
 PAINTED_SIDE = 512

@@ -25,8 +25,6 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState
 from vitascope.models.rvm.state import RvmInput, RvmState, frame_chunks
 
-__all__ = ["FusedPrecision", "RvmFusedNetwork"]
-
 FusedPrecision = Literal["fp16", "mixed"]
 
 _STATES: Final = ("r1", "r2", "r3", "r4")

@@ -50,20 +50,6 @@ from vitascope.models.rvm.graph_parts import ancestors, sub_network
 from vitascope.models.rvm.near_people import NearPeople, cut_parts
 from vitascope.models.rvm.state import RvmInput, RvmState, state_sizes
 
-__all__ = [
-    "GAIN",
-    "OFFSET",
-    "SMALL_RGB",
-    "STATES_IN",
-    "STATES_OUT",
-    "RvmEngines",
-    "RvmNetwork",
-    "cut_official_graph",
-    "engine_profiles",
-    "rvm_candidates",
-    "state_channels",
-]
-
 SMALL_RGB: Final = "small_rgb"
 GAIN: Final = "gain"
 OFFSET: Final = "offset"

@@ -31,15 +31,6 @@ from vitascope.models.rvm.weights import (
     convolutions,
 )
 
-__all__ = [
-    "SOURCE_CHANNELS",
-    "Activation",
-    "Parts",
-    "encoder_and_decoder",
-    "layer_tensors",
-    "state_shapes",
-]
-
 Activation = Literal["relu", "hard_swish"] | None
 
 SOURCE_CHANNELS: Final = 8

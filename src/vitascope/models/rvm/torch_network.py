@@ -46,18 +46,6 @@ from vitascope.models.rvm.structure import (
 )
 from vitascope.models.rvm.weights import RvmWeights, convolutions, load_rvm_weights
 
-__all__ = [
-    "FoldedConvolution",
-    "GruWeights",
-    "HeadWeights",
-    "Precision",
-    "RvmCoarseNetwork",
-    "RvmTorchNetwork",
-    "RvmTorchState",
-    "TorchOps",
-    "TorchPrecision",
-]
-
 _Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 

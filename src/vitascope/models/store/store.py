@@ -34,9 +34,6 @@ from vitascope.models.store.catalogue import (
 )
 from vitascope.models.store.fetch_error import STALL_SECONDS, FetchError, Progress
 
-__all__ = ["Fingerprint", "ModelState", "ModelStore", "StoreEntry", "Verdict", "Verification"]
-
-
 _MAX_STAMP_BYTES = 4096
 
 

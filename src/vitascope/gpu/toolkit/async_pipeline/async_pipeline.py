@@ -53,22 +53,6 @@ from vitascope.gpu.toolkit.worker_streams import Origin, StreamPool, origin_of, 
 if TYPE_CHECKING:
     from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
-__all__ = [
-    "AsyncConfig",
-    "AsyncPipeline",
-    "AsyncResult",
-    "AsyncStats",
-    "Call",
-    "HostCall",
-    "HostStream",
-    "Job",
-    "StageWork",
-    "decode_picture",
-    "names_of",
-    "settle_on_gpu",
-    "settle_on_host",
-]
-
 
 @dataclass(slots=True, eq=False)
 class Job:

@@ -21,17 +21,6 @@ from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
 from vitascope.gpu.toolkit.batching.batch_arrays import split, stack
 from vitascope.gpu.toolkit.batching.requests import BatchConfig
 
-__all__ = [
-    "BatchModel",
-    "BatchRow",
-    "BatchRows",
-    "RowsInTurn",
-    "as_one_batch",
-    "is_segmentation_network",
-    "open_model",
-]
-
-
 _MOST_BYTES = 256 << 20
 """The most bytes of one array: its first frame takes all of it, and the others may never come."""
 

@@ -16,8 +16,6 @@ from vitascope.gpu.engines.engine import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
 from vitascope.gpu.interchange import to_kind
 
-__all__ = ["ModuleNetwork"]
-
 # Batch sizes 1 to 4096 by powers of two, and one other; with pictures of one size.
 _MOST_GRAPHS = 14
 _MOST_SHAPES = 256

@@ -15,8 +15,6 @@ from typing import Any, Literal, Protocol, TypeVar
 from vitascope.gpu.memory.shortage import is_out_of_memory, release_idle_memory
 from vitascope.gpu.toolkit.batching.batch_arrays import split
 
-__all__ = ["AdaptiveBatchSizer", "MemoryMonitor"]
-
 T = TypeVar("T")
 
 _DEFAULT_INITIAL = 4

@@ -15,9 +15,6 @@ import numpy as np
 from vitascope.errors import EngineError
 from vitascope.gpu.interchange import kind_of as array_kind
 
-__all__ = ["Kind", "Kinds", "kind_of", "leaves", "library_of", "map_leaves", "split", "stack"]
-
-
 Library = Literal["numpy", "cupy", "torch"]
 
 

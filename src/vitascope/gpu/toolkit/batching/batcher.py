@@ -43,19 +43,6 @@ from vitascope.gpu.toolkit.worker_streams import (
     wait_for,
 )
 
-__all__ = [
-    "Answers",
-    "BatchTally",
-    "Batcher",
-    "BatcherStats",
-    "ComputedPart",
-    "DynamicBatcher",
-    "InferenceFn",
-    "PriorityBatcher",
-    "StreamBatcher",
-    "names_of",
-]
-
 _MOST_KEPT = 256
 
 

@@ -23,20 +23,6 @@ from threading import Lock
 from time import perf_counter
 from typing import Any, Literal, TypeAlias
 
-__all__ = [
-    "BatchConfig",
-    "Clock",
-    "InferenceRequest",
-    "InferenceResponse",
-    "OnDeadline",
-    "OnFull",
-    "PriorityLevel",
-    "Promise",
-    "Reply",
-    "Waiting",
-    "WaitingRoom",
-]
-
 
 class Clock:
     """Tells the time by ``time.perf_counter``, and waits; a test hands in another one."""

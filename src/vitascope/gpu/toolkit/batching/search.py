@@ -21,14 +21,6 @@ from vitascope.gpu.toolkit.batching.adaptive import MemoryMonitor
 from vitascope.gpu.toolkit.batching.batch_arrays import kind_of, stack
 from vitascope.gpu.toolkit.worker_streams import finish, open_streams
 
-__all__ = [
-    "BatchMeasurement",
-    "BatchSearchResult",
-    "BatchSizeOptimizer",
-    "Verdict",
-    "find_optimal_batch_size",
-]
-
 Verdict = Literal["fits", "out of memory", "above the memory limit", "above the latency limit"]
 
 # One sample lasts at least this long, so that the clock's and the scheduler's grain is a small part of it.

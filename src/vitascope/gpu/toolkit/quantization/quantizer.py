@@ -20,19 +20,6 @@ from vitascope.errors import DeviceError, UsageError
 from vitascope.gpu.toolkit.quantization import onnx_networks
 from vitascope.gpu.toolkit.quantization.calibration import CalibrationMethod, FloatArray, named_frames
 
-__all__ = [
-    "Comparable",
-    "Comparison",
-    "GateVerdict",
-    "Gated",
-    "ModelQuantizer",
-    "QuantizationLimits",
-    "Run",
-    "is_module",
-    "opened",
-]
-
-
 Comparable: TypeAlias = Any
 """A PyTorch module, an ONNX network (path or bytes), an engine (``run(dict) -> dict``), or a callable from one NumPy
 array to one."""

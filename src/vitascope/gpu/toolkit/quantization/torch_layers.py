@@ -22,19 +22,6 @@ from torch.nn import functional
 from vitascope.errors import EngineError, UsageError
 from vitascope.gpu.toolkit.quantization.calibration import CalibrationMethod, FloatArray, MagnitudeHistogram
 
-__all__ = [
-    "LARGEST",
-    "Convolution",
-    "EightBitConv2d",
-    "EightBitLinear",
-    "Number",
-    "half_module",
-    "is_convolution",
-    "is_matrix_product",
-    "quantized_module",
-]
-
-
 Number = Literal["int8", "fp8"]
 
 _DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
