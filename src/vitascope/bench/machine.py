@@ -87,7 +87,6 @@ def differences(one: Machine, other: Machine) -> tuple[str, ...]:
     """List what makes figures of two machines incomparable, one sentence each; software is not compared.
 
     Args:
-        one: The earlier one.
         other: The later one.
     """
     found = []

@@ -68,11 +68,7 @@ class ProbedNetwork:
 
 
 class NetworkProbe:
-    """Looks at the networks of a suite.
-
-    Args:
-        effort: How long.
-    """
+    """Looks at the networks of a suite."""
 
     def __init__(self, effort: ProbeEffort) -> None:
         self._effort = effort
@@ -83,7 +79,6 @@ class NetworkProbe:
         Args:
             segmenter: Open, and idle.
             video: Whose first frames the network is shown.
-            batch: Frames of a call.
 
         Raises:
             VitascopeError: The video cannot be read, or the network failed.
@@ -189,9 +184,7 @@ def video_pictures(video: Path, *, network: MattingNetwork, loaded: LoadedSettin
 
     Args:
         video: Decoded on the CPU.
-        network: What they are for.
         loaded: Settings of the run: where the video begins, and how it lies in the frame.
-        count: Frames.
 
     Returns:
         [T, E, ...] of the network's dtype, C-contiguous.
@@ -280,14 +273,7 @@ def trace_network(
 def operations_of_calls(
     sessions: Sequence[Sequence[OperatorCall]], *, source: str, calls: int, frames: int
 ) -> Operations:
-    """Tables of what ``trace_network`` saw.
-
-    Args:
-        sessions: Operators of all calls.
-        source: Who computed, for the report.
-        calls: Calls of the network.
-        frames: Frames of one call.
-    """
+    """Tables of what ``trace_network`` saw."""
     places: dict[tuple[int, str, str], list[OperatorCall]] = defaultdict(list)
     kinds: dict[str, float] = defaultdict(float)
     for number, session in enumerate(sessions):  # networks of one family name their operators alike
@@ -322,13 +308,7 @@ def operations_of_calls(
 
 
 def operations_of_kernels(profiler: CUDAProfiler, *, calls: int, frames: int) -> Operations:
-    """The kernels that PyTorch's profiler saw on a GPU; it does not report the bytes they move.
-
-    Args:
-        profiler: Whose block has ended.
-        calls: Calls of the network.
-        frames: Frames of one call.
-    """
+    """The kernels that PyTorch's profiler saw on a GPU; it does not report the bytes they move."""
     kernels = profiler.kernels()
     rows = tuple(
         Operation(

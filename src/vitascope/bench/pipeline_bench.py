@@ -54,9 +54,6 @@ class PipelineOptions(SettingsSource):
 def bench_pipeline(options: PipelineOptions) -> BenchResults:
     """Run the whole pipeline over a video, once; on a GPU the network is warm.
 
-    Args:
-        options: What to run.
-
     Returns:
         Results with one cell; the samples of its ``throughput`` are consecutive parts of the run, without the first.
 

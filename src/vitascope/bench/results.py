@@ -238,7 +238,6 @@ def results_from(document: Any, path: Path) -> BenchResults:
 
     Args:
         document: What ``document_of`` made.
-        path: Where it lay, for messages.
 
     Raises:
         InputError: It is something else, or of another version.
@@ -280,7 +279,6 @@ class ResultsFile:
 
     Args:
         path: Written at once, and after every cell.
-        results: What is there already.
 
     Raises:
         OutputError: The file cannot be written.
@@ -337,11 +335,7 @@ _ALWAYS, _TO_EXPLAIN = ("throughput",), ("throughput", "frame_time", "latency")
 
 
 def what_is_wrong(results: BenchResults) -> str | None:
-    """The first thing that cannot be, with its place; None if there is nothing.
-
-    Args:
-        results: Results of one machine, as read.
-    """
+    """The first thing that cannot be, with its place; None if there is nothing."""
     for number, cell in enumerate(results.cells):
         if fault := _fault(cell.rows):
             return f"cells.{number}.{fault}"
@@ -349,11 +343,7 @@ def what_is_wrong(results: BenchResults) -> str | None:
 
 
 def what_is_lacking(results: BenchResults) -> str | None:
-    """The first row that a report needs, and that is not there; None if all are.
-
-    Args:
-        results: Results of one machine, as read.
-    """
+    """The first row that a report needs, and that is not there; None if all are."""
     return _lacking(results, _TO_EXPLAIN)
 
 

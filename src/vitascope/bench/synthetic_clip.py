@@ -41,7 +41,6 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
         path: Ends in ``.mp4``.
         width: Luma samples a row; even.
         height: Luma rows; even.
-        frame_count: Pictures.
         stereo: Two eyes side by side, each half as wide; the second sees everything a little shifted.
 
     Raises:

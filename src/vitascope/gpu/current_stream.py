@@ -30,9 +30,6 @@ def on_cuda_stream(stream: Any) -> Iterator[Any]:
     CuPy's own ``with stream`` goes back to the stream entered last: a thread that chose its stream by ``stream.use()``
     would be on the default stream then, ahead of what it has to wait for.
 
-    Args:
-        stream: One of the current GPU.
-
     Yields:
         The stream.
     """

@@ -138,7 +138,6 @@ class JobCounts(Closing):
         """Note that the followed job ended, or failed before it could be followed.
 
         Args:
-            status: How.
             error: Why, when it failed; its class becomes a label when it is one of ``vitascope.errors``.
             damaged_frames: What could not be decoded.
         """

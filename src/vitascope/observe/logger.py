@@ -17,9 +17,6 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
     """A standard logger with timers; ``logging`` decides where its messages go.
 
     Timers are spans of a ``Profiler``: they nest, work in any thread, and time the GPU, too, where one is in use.
-
-    Args:
-        logger: The standard logger behind it.
     """
 
     def __init__(self, logger: logging.Logger) -> None:

@@ -28,11 +28,7 @@ def escaped(text: str) -> str:
 
 
 class _PlainConsole(Console):
-    """Prints what it is given, letter by letter: no markup, no signs for words between colons, no controls.
-
-    Args:
-        **options: Of rich's console.
-    """
+    """Prints what it is given, letter by letter: no markup, no signs for words between colons, no controls."""
 
     def __init__(self, **options: Any) -> None:
         plain = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}

@@ -65,12 +65,7 @@ class CutFinder:
         self._thread.join()
 
     def of(self, film: ListedFile, version: str) -> Cuts:
-        """The cuts of a video as far as they are known; it is looked at next.
-
-        Args:
-            film: The video.
-            version: Version of its file.
-        """
+        """The cuts of a video as far as they are known; it is looked at next."""
         with self._changed:
             if (film.id, version) not in self._found:
                 self._found[film.id, version] = Cuts()

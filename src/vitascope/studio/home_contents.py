@@ -96,9 +96,6 @@ def rest_of_home() -> CacheContents:
 def clear_parts(names: Sequence[str]) -> list[tuple[Part, CacheContents]]:
     """Delete parts of the home; what is being written stays.
 
-    Args:
-        names: Names of parts.
-
     Returns:
         Each with what it held.
 

@@ -79,8 +79,6 @@ class Portraits:
     """Draws portraits and reads drivers, for any number of threads.
 
     Args:
-        source: Settings of the studio.
-        store: Where networks lie.
         fetch_progress: Called with the progress of a network's download.
     """
 

@@ -70,11 +70,7 @@ class Copying(NamedTuple):
 
 
 def why_no_browser_plays(info: VideoInfo) -> str | None:
-    """Say what keeps every browser from playing a video; None if at least one plays it.
-
-    Args:
-        info: The video.
-    """
+    """Say what keeps every browser from playing a video; None if at least one plays it."""
     names = set(info.container.split(","))
     if not names & _CONTAINERS:
         return f"browsers read no {info.container.split(',')[0]} files"

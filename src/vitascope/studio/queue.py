@@ -116,8 +116,6 @@ class Queue:
 
     Args:
         path: Where the queue is kept.
-        source: Settings of the studio.
-        store: Where networks lie.
         may_use: True for a video that lies in a named folder; jobs for others wait.
         on_news: Called when anything changed, from any thread.
 

@@ -91,9 +91,7 @@ class Studio:
 
     Args:
         library: The videos that may be opened.
-        source: Settings of previews and jobs.
         home: Where the queue and what is found of videos is kept.
-        store: Where networks lie.
     """
 
     def __init__(self, library: Library, source: SettingsSource, *, home: Path, store: ModelStore) -> None:
@@ -119,8 +117,6 @@ class Studio:
         """The application, guarded.
 
         Args:
-            token: The secret of the address.
-            port: Where it is served.
             names: Host names that it is called by.
             with_page: False for programs alone.
         """
@@ -682,9 +678,6 @@ def open_studio(
 
     Args:
         named: Folders and videos that may be opened.
-        source: Settings of previews and jobs.
-        home: The folder of everything that Vitascope keeps.
-        host: Where to listen.
         port: Where to listen; 0 takes a free one.
         token: The secret that opens it; a new one when omitted.
         with_page: False for programs alone.

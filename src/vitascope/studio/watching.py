@@ -39,7 +39,6 @@ class Watching:
     """Answers requests about videos that are played.
 
     Args:
-        proxies: Who makes copies.
         wanted: What is known of videos' stereo layout and projection.
         find: The file that a request is about; raises where it is not there.
     """
@@ -50,11 +49,7 @@ class Watching:
         self._proxies, self._wanted, self._find = proxies, wanted, find
 
     def answers(self, base: str) -> list[tuple[str, str, Asked]]:
-        """Methods, paths, and who answers.
-
-        Args:
-            base: The path of a file.
-        """
+        """Methods, paths, and who answers."""
         return [
             ("GET", f"{base}/playing", self._playing),
             ("GET", f"{base}/proxy", self._proxy),
@@ -106,7 +101,6 @@ def in_ranges(path: Path, *, downloads: bool = False) -> FileResponse:
     """A file, whole or in ranges (RFC 9110, 14).
 
     Args:
-        path: The file.
         downloads: Have the browser put it among its downloads.
     """
     return FileResponse(

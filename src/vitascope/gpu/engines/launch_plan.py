@@ -76,7 +76,6 @@ class WeightBlock:
         """The constant of a name.
 
         Args:
-            name: Tells it from others.
             make: Called without arguments when the name is new; returns its NumPy array.
         """
         known = self._arrays.get(name)
@@ -201,8 +200,6 @@ class PlanRecorder(Generic[KernelT]):
         """Note a launch.
 
         Args:
-            kernel: Equal ones are one.
-            grid: One to three numbers of blocks.
             arguments: Arrays and int32 numbers, in the kernel's order.
         """
         at = len(self._launches)

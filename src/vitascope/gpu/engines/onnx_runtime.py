@@ -296,7 +296,6 @@ class BoundSession:
     Args:
         session: Opened with ``stream`` as its compute stream.
         stream: ``cupy.cuda.Stream`` that the session computes on; not the default stream.
-        device_id: Number of the GPU.
         cuda_graph: Replay a captured graph from the third call with the same shapes on. Inputs and outputs then pass
             through buffers that stay in place, at the price of one copy each.
     """
@@ -440,7 +439,6 @@ class OnnxRuntimeEngine(Closing):
         provider: Where it runs. What the provider cannot compute runs on CUDA, then the CPU; a provider that would
             compute nothing is an error.
         threads: Threads inside one operator on the CPU; 0 uses every core this process may run on.
-        device_id: Number of the GPU.
         stream: CUDA stream handle that the GPU works on, for example the job's; a stream of the engine's own when
             omitted. It must outlive the engine and may not be the default stream.
         precision: Arithmetic. For ``mixed``, ``fp16`` and ``int8`` the network is converted (see ``with_precision``);

@@ -42,12 +42,7 @@ class OperatorCall:
 
 
 class OperatorTraces:
-    """Sessions that are profiled; made by ``operator_traces``.
-
-    Args:
-        folder: Where their files go.
-        optimised: See there.
-    """
+    """Sessions that are profiled; made by ``operator_traces``."""
 
     def __init__(self, folder: Path, *, optimised: bool) -> None:
         self._folder = folder

@@ -73,9 +73,7 @@ def choose_engine(
         candidates: The fastest first.
         wanted: A name: one of the candidates that bear it has to work; or ``auto``.
         reference: The network under ONNX Runtime on the CPU.
-        make_inputs: Random inputs for the check.
         model: The network's sha256.
-        machine: What verdicts hold on.
         cache_dir: Where verdicts are kept; None checks again each time.
 
     Returns:

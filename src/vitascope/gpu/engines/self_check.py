@@ -106,7 +106,6 @@ class SelfCheck:
 
     Args:
         reference: The network under ONNX Runtime on the CPU; run once, and only when a verdict is not yet known.
-        make_inputs: Random inputs.
         cache_dir: Where verdicts are kept; None keeps none.
     """
 

@@ -105,7 +105,6 @@ class PackageCache:
             key: Whatever changes the compiled code; the first is a label for the file's name.
             built_for: See ``this_machine``.
             build: Writes a package to the path it is given.
-            device: Where the package runs.
 
         Raises:
             OSError: The directory cannot be written.
@@ -300,10 +299,7 @@ class TorchEngine(Closing):
         module: Takes the inputs by position and gives the outputs as a tensor or a tuple. Moved to ``device``. An
             exported program runs in the shapes that it was exported for.
         inputs: Names, dtypes and shapes in order.
-        outputs: The same for what it gives.
         device: ``cpu`` or ``cuda:N``.
-        label: What messages and package files call the network.
-        mode: See above.
         effort: ``max-autotune`` lets the compiler time its choices, for minutes; without meaning in ``eager``.
         cuda_graph: Record each plan as a CUDA graph; without meaning on a CPU.
         most_plans: How many shapes are kept.

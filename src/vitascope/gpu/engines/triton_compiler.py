@@ -38,8 +38,6 @@ class TritonKernel:
 
         Args:
             function: Under ``@triton.jit``; no integer of it is specialised.
-            arguments: Its leading parameters.
-            constants: The others, and Triton's options.
         """
         types = tuple(
             _POINTERS[argument.dtype] if isinstance(argument, Array) else None if argument is None else "i32"
@@ -86,7 +84,6 @@ def compile_kernels(kernels: Sequence[TritonKernel], *, capability: int) -> list
     """Compile kernels on several cores, which takes about half of the time.
 
     Args:
-        kernels: All different.
         capability: Compute capability of the GPU: 90 for 9.0.
 
     Raises:

@@ -46,7 +46,6 @@ def batch_normalize(
         scale: What brings code values to the range that mean and std are given in.
         layout_in: Order of the axes of ``images``.
         layout_out: Order of the axes of the result.
-        dtype: Element type of the result.
         out: Where to write: C-contiguous, on the images' device; a new array when omitted.
 
     Returns:

@@ -51,7 +51,6 @@ def adjust_edges(alpha: Plane, options: EdgeOptions, *, regions: Sequence[Region
 
     Args:
         alpha: uint8 or uint16 [H, W], full scale 255 or 65535.
-        options: What to do.
         regions: Where each eye lies; together they cover the frame.
 
     Returns:

@@ -161,7 +161,6 @@ def decontaminate(
     current CuPy stream.
 
     Args:
-        frame: The picture.
         alpha: uint8 or uint16 [H, W], before edge options: says which samples the camera mixed.
         regions: Where each eye lies; together they cover the frame. Nothing is read across a seam; one that cuts a
             chroma block is moved to the block's end.
@@ -243,7 +242,6 @@ def _read_converted(
     Args:
         colors: Two, [3, h, w] each, R, G and B.
         rows: float32 [N], fractional indices.
-        columns: As rows.
         affine: float32 [C, 4], from R, G, B and 1 to the channels wanted.
 
     Returns:

@@ -58,7 +58,6 @@ def preprocess(
         std: Divides what is left.
         layout: Order of the axes of the result.
         rotation_degrees: Clockwise turn that makes the picture upright.
-        dtype: Element type of the result.
         out: Where to write: C-contiguous, on the frame's device; a new array when omitted.
 
     Returns:

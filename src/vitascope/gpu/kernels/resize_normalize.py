@@ -54,7 +54,6 @@ def resize_normalize(
         layout_in: Order of the axes of ``images``.
         layout_out: Order of the axes of the result.
         reverse_channels: The last channel becomes the first: BGR to RGB.
-        dtype: Element type of the result.
         out: Where to write: C-contiguous, on the images' device; a new array when omitted.
 
     Returns:

@@ -44,7 +44,6 @@ def nv12_to_rgb(
     on the current stream, behind ``frame.ready``.
 
     Args:
-        frame: The picture.
         layout: Order of the result's axes; N is 1.
         dtype: uint8 is 0..255, rounded; floats are 0..1.
         out: Where to write, C-contiguous, on the frame's device; a new array when omitted.
@@ -100,7 +99,6 @@ def rgb_to_nv12(
             [1, 3, H, W] (NCHW).
         color: Matrix, range and chroma site of the result.
         like: Gives the moment.
-        format: Format of the result.
         layout: Order of the picture's axes.
 
     Returns:
@@ -132,7 +130,6 @@ def planes_from_rgb(rgb: npt.NDArray[np.float32], *, fmt: YuvFormat, color: Colo
 
     Args:
         rgb: float32 [3, H, W], gamma-encoded, 0..1.
-        fmt: Layout of the planes.
         color: Matrix, range and chroma site.
     """
     matrix, offset = yuv_from_rgb(color, fmt)

@@ -106,7 +106,6 @@ class GpuSmoothing:
 
     Args:
         frame: The first frame.
-        alpha: Its alpha.
 
     Raises:
         ValueError: The frame has more than 10 bits.

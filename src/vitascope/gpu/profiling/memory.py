@@ -94,7 +94,6 @@ class MemoryProfiler:
 
     Args:
         device: ``auto`` looks at a GPU where one can be used; ``cuda`` insists on it; ``cpu`` looks at none.
-        device_id: Number of the GPU.
         interval_seconds: Time between two looks, 0.005 or more.
         trace_python: Also record which lines of Python allocate (``tracemalloc``); several times slower.
         keep_samples: The newest samples that are kept.

@@ -29,7 +29,6 @@ class PipelineProfile:
     Args:
         name: What the profile is called.
         target: A file or folder that the run writes; the profile lies beside it.
-        wanted: Profile the run.
         device_id: Number of the GPU whose load is looked at.
         parts_of_stages: Spans on the GPU that are not called like the stage that they belong to, and that stage.
     """
@@ -118,7 +117,6 @@ def profiled_stages(stages: Sequence[Stage], profiler: Profiler) -> list[Stage]:
 
     Args:
         stages: The stages of a ``Pipeline`` that is about to be made.
-        profiler: Takes the spans.
     """
     return [_profiled(stage, profiler) for stage in stages]
 

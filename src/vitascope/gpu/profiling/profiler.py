@@ -168,7 +168,6 @@ class SpanNode:
         """Count one time of the GPU; the clock calls this from one thread at a time.
 
         Args:
-            seconds: What it took.
             weight: As of ``gpu_weight``.
         """
         if self.gpu_histogram is None:
@@ -483,7 +482,6 @@ class Profiler:
     in each thread.
 
     Args:
-        name: What is profiled, for titles.
         device: ``auto`` times the GPU where one is in use already, and imports no library; ``cuda`` insists on one;
             ``cpu`` times the host alone.
         keep_spans: Single spans that are kept for traces and timelines, each about 300 bytes; 0 keeps only sums.

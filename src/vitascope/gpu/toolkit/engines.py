@@ -102,7 +102,6 @@ def usual_shape(tensor: TensorSpec, known: ShapeRange | None, batch_size: int | 
     """The size that an input is measured with.
 
     Args:
-        tensor: The input.
         known: The sizes that its engine was built for, where they are known.
         batch_size: First dimension; the usual one when omitted, 1 where that is not known.
 
@@ -136,9 +135,7 @@ def measure_calls(
     """Time a call.
 
     Args:
-        call: What is timed.
         wait: Returns when everything that was launched has finished; does nothing on a CPU.
-        batch_size: Pictures of one call.
         num_iterations: Calls of each of the two measurements.
         warmup: Calls before, which are not counted: compilers, caches and clocks settle in them.
     """
@@ -301,8 +298,6 @@ class ToolkitEngine(Closing):
         Args:
             onnx_path: The ``.onnx`` file, or its serialised bytes.
             input_shapes: As above; may be left out where the network's sizes are fixed.
-            output_path: As above.
-            calibration: As above.
 
         Returns:
             The file, or None.

@@ -122,7 +122,6 @@ class Picture:
         """The frame, where the kernels run.
 
         Args:
-            place: Brings an array there.
             on_gpu: Whether that is a GPU, where frames are NV12 or P010.
 
         Raises:
@@ -259,7 +258,6 @@ def check_affine(
     Args:
         mean: Mean of each channel.
         std: Standard deviation of each channel.
-        scale: One factor for all.
         channels: How many there must be; None for any number.
 
     Raises:

@@ -83,11 +83,7 @@ class PendingResult(ABC):
 
 
 class OnThread(PendingResult):
-    """A result that a worker thread computes.
-
-    Args:
-        future: The computation.
-    """
+    """A result that a worker thread computes."""
 
     def __init__(self, future: Future[Any]) -> None:
         self._future = future
@@ -111,7 +107,6 @@ class OnStream(PendingResult):
 
     Args:
         event: ``cupy.cuda.Event`` behind the work.
-        device_id: Number of the GPU.
         collect: Gives the result once the event has passed, or, for an array on the GPU, at any time.
         on_gpu: True when the result stays on the GPU.
     """
@@ -156,7 +151,6 @@ class KernelRunner:
     """Runs computations on one device and hands results back in the kind of their first input. Thread-safe.
 
     Args:
-        device: Where.
         stream_count: Streams, or threads on a CPU, for asynchronous computations.
     """
 
@@ -545,7 +539,6 @@ class CUDAKernelProcessor(Closing):
 
         Args:
             scores: float16 or float32 [N, C, h, w], or [C, h, w] for one picture.
-            kind: How scores become decisions.
             class_index: The class to show; the class map when omitted.
             threshold: Least score of a shown pixel, for ``threshold``.
             smoothing_sigma: Sigma of the Gaussian, in pixels of the scores; 0 is none.

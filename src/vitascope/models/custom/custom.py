@@ -163,7 +163,6 @@ def open_custom_network(
 
     Args:
         path: The ``.onnx`` file.
-        kind: What its outputs mean.
         person_class: Index of the person's class; by ``PERSON_CLASSES`` for channels, 0 for yolo-seg when omitted.
         normalisation: Mean and standard deviation it was trained with; the kind's default when omitted.
         threads: Threads inside one operator on the CPU when no ``open_engine`` is given; 0 uses every core.
@@ -207,9 +206,7 @@ class CustomNetwork:
     NumPy arrays always.
 
     Args:
-        path: The file that the engine runs.
         engine: The opened engine; closed with this network.
-        kind: What the outputs mean.
         person_class: As in ``open_custom_network``.
         normalisation: As in ``open_custom_network``.
 
@@ -372,14 +369,11 @@ def choose_custom_network(
 
     Args:
         path: The ``.onnx`` file.
-        options: The wishes for the GPU.
-        kind: What its outputs mean.
         person_class: See ``open_custom_network``.
         threads: Threads of ONNX Runtime on the CPU; 0 uses every core.
         wanted: ``tensorrt``, ``onnxruntime`` (on the GPU), ``processor`` or ``auto``.
         most_pictures: Most pictures of one call.
         model: The file's sha256.
-        machine: The machine that verdicts hold on.
         cache_dir: Where verdicts are kept; None checks again each time.
 
     Returns:

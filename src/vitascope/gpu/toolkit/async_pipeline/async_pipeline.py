@@ -223,7 +223,6 @@ def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
 
     Args:
         jobs: Any part of a call, each with its own answer.
-        as_mask: Make masks of scores.
 
     Raises:
         EngineError: The scores are none.
@@ -241,8 +240,6 @@ def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryP
     through.
 
     Args:
-        call: What the network gave for the frames.
-        as_mask: Make masks of scores.
         stream: The ``cupy.cuda.Stream`` of this thread; nothing else may be current.
         pool: Lends the page-locked memory that results come down to.
 
@@ -360,12 +357,10 @@ class StageWork:
     """The callbacks of the stages. Each stage's pool lends its threads CUDA streams.
 
     Args:
-        model: The network.
         target_size: (height, width) of its input; a picture's own when None.
         mean: Subtracted from RGB in 0..1.
         std: Divides what is left.
         decode: Takes the place of the built-in decoding of bytes and paths.
-        preprocess: Takes the place of the fused preprocessing.
         postprocess: ``mask``, ``auto`` (a mask of what can be scores), a function of the answer and the frame, or None.
         encode: A function of the result and the frame's name, or None.
         streams: Pools of the stages ``preprocess``, ``gather`` and ``postprocess``.

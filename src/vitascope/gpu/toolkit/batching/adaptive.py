@@ -134,10 +134,6 @@ class AdaptiveBatchSizer:
     def shrink(self, error: Exception, size: int) -> int:
         """Note that a call of ``size`` frames ran out of memory.
 
-        Args:
-            error: What said so.
-            size: Frames of that call.
-
         Returns:
             The new ``batch_size``, below ``size``.
         """
@@ -162,7 +158,6 @@ class AdaptiveBatchSizer:
         """Call a function for consecutive ranges of 0 to ``count``, again and smaller where memory runs out.
 
         Args:
-            count: How many.
             call: Takes the range's first index and the one after its last; gives results. Must leave nothing behind
                 when it fails for want of memory.
             end_of: Takes a first index and the most that a range may have, and gives where it ends, before that where

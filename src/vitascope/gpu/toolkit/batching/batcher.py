@@ -155,7 +155,6 @@ class Answers:
 
     Args:
         tally: Counts each.
-        clock: The batcher's.
     """
 
     def __init__(self, tally: BatchTally, clock: Clock) -> None:
@@ -166,9 +165,7 @@ class Answers:
         """Give each request of a call its result.
 
         Args:
-            part: The call.
             began: When its batch was begun, in the clock's seconds.
-            ended: When its results were there.
         """
         inference_ms = (ended - began) * 1e3
         given: list[tuple[Promise, InferenceResponse]] = []
@@ -239,12 +236,10 @@ class Batcher:
     """Gathers requests of many threads into calls of ``inference_fn``; the base of the three batchers.
 
     Args:
-        config: Sizes and times.
         inference_fns: One for each worker.
         levels: Priorities, the most urgent first; one, by the rules of ``config``, when omitted.
         starvation_seconds: See ``PriorityBatcher``.
         device: Where the workers' current device and stream are.
-        device_id: Number of the GPU.
         sizer: Cuts batches, and makes them smaller where the GPU's memory does not suffice.
         clock: What deadlines are measured by. A request's ``timestamp`` is of the same clock.
 
@@ -611,7 +606,6 @@ class DynamicBatcher(Batcher):
     one), so the function needs no lock. Batches are formed in order of arrival.
 
     Args:
-        config: Sizes and times.
         inference_fn: Takes the stacked batch [rows, ...] in the requests' library, gives its results in fresh memory,
             rows first.
         device: ``cuda``, ``cpu``, or ``auto``: the GPU where there is one. It decides what is current in the worker
@@ -653,12 +647,10 @@ class StreamBatcher(Batcher):
     order in which batches were formed, whichever stream is faster, so streams of requests keep their order.
 
     Args:
-        config: Sizes and times.
         inference_fn: As ``DynamicBatcher``'s, but called by several threads at a time; or one function for each
             stream, which need not be thread-safe. An engine is not: its CUDA graph has one set of buffers.
         num_streams: Batches in flight; as many as functions when these are given one by one.
         device: See ``DynamicBatcher``.
-        device_id: Number of the GPU.
         sizer: See ``DynamicBatcher``; shared by the workers.
         clock: See ``DynamicBatcher``.
 
@@ -710,7 +702,6 @@ class PriorityBatcher(Batcher):
         levels: The most urgent first; ``InferenceRequest.priority`` counts from 0.
         starvation_ms: None: the less urgent wait as long as urgent ones come.
         device: See ``DynamicBatcher``.
-        device_id: Number of the GPU.
         sizer: See ``DynamicBatcher``.
         clock: See ``DynamicBatcher``.
 

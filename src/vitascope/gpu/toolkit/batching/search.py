@@ -71,7 +71,6 @@ class BatchSizeOptimizer:
     Args:
         inference_fn: Takes a batch; see ``DynamicBatcher``.
         example: One request's data, without a batch axis; batches are copies of it.
-        max_batch_size: Largest size to try.
         latency_limit_ms: Longest median time of a call; None: any.
         max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
         monitor: Asked for memory in use; when omitted, ``VRAMMonitor`` on a GPU, and nobody on a CPU, whose memory
@@ -81,7 +80,6 @@ class BatchSizeOptimizer:
         tolerance: See above; a share of the throughput.
         device: Where ``inference_fn`` computes.
         device_id: Number of the GPU; without meaning on a CPU.
-        timer: Seconds, for tests.
 
     Raises:
         DeviceError: ``device="cuda"`` cannot be had.
@@ -273,7 +271,6 @@ def find_optimal_batch_size(
             that takes a batch, NumPy on a CPU and CuPy on a GPU.
         input_shape: Shape of one input, without the batch axis, such as (3, 512, 512).
         max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
-        max_batch_size: Largest size to try.
         latency_limit_ms: Longest median time of a call; None: any.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
         device_id: Number of the GPU; ignored on a CPU.

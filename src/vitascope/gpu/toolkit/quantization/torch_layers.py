@@ -130,7 +130,6 @@ class EightBitLinear(_EightBitWeights):
     """A linear layer in 8 bits.
 
     Args:
-        layer: What it takes the place of.
         number: ``int8`` or ``fp8`` (e4m3).
         input_scale: From calibration; None scales each input by its own largest value.
         per_channel: One weight scale for each output, instead of one for all.
@@ -160,7 +159,6 @@ class EightBitConv2d(_EightBitWeights):
     """A convolution in 8 bits; one of 1x1, not strided, without groups and padding, is a matrix product.
 
     Args:
-        layer: What it takes the place of.
         number: ``int8`` or ``fp8`` (e4m3).
         input_scale: From calibration; None scales each input by its own largest value.
         per_channel: One weight scale for each output channel, instead of one for all.
