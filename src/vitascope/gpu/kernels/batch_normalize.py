@@ -42,10 +42,7 @@ def batch_normalize(
         images: uint8, uint16, float16 or float32, [N, H, W, C] or [N, C, H, W] with 1 to 4 channels. Anything but
             C-contiguous memory costs a copy.
         mean: Mean of each channel, after ``scale``.
-        std: Standard deviation of each channel, not 0.
         scale: What brings code values to the range that mean and std are given in.
-        layout_in: Order of the axes of ``images``.
-        layout_out: Order of the axes of the result.
         out: Where to write: C-contiguous, on the images' device; a new array when omitted.
 
     Returns:

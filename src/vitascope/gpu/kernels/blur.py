@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from vitascope.frames import Plane
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range, row_pitch
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, fields, is_on_gpu, nvtx_range, row_pitch
 
 # A window of more samples than this is not worth a smaller picture, and would not fit a GPU block's row sums.
 _LARGEST_FACTOR = 480
@@ -113,17 +113,14 @@ _TILE_WIDTH, _TILE_HEIGHT, _SHRUNK_TILE_HEIGHT, _TILE_THREADS = 32, 64, 16, 256
 
 _PICTURE = np.dtype(
     [
-        ("plane", "u8"),
-        ("weight", "u8"),
-        ("pitch", "i8"),
-        ("weight_pitch", "i8"),
-        ("height", "i4"),
-        ("width", "i4"),
+        *fields("u8", "plane", "weight"),
+        *fields("i8", "pitch", "weight_pitch"),
+        *fields("i4", "height", "width"),
     ]
 )
 _TAPS = ("f4", 2 * _MAX_RADIUS + 1)
 _GAUSSIAN = np.dtype(
-    [("radius_y", "i4"), ("radius_x", "i4"), ("least_share", "f4"), ("column", *_TAPS), ("row", *_TAPS)]
+    [*fields("i4", "radius_y", "radius_x"), ("least_share", "f4"), ("column", *_TAPS), ("row", *_TAPS)]
 )
 _NAMES = {1: "unsigned char", 2: "unsigned short"}
 

@@ -80,6 +80,11 @@ def has_whole_vectors(
     return misalignment == 0 and strides[0] % 16 == 0 and strides[0] >= -(-row_bytes // 16) * 16
 
 
+def fields(kind: str, *names: str) -> list[tuple[str, str]]:
+    """Fields of one type for the ``np.dtype`` of a struct, as C declares them: ``*fields("i4", "height", "width")``."""
+    return [(name, kind) for name in names]
+
+
 def by_value(struct: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A structure [1] as a kernel's parameter.
 

@@ -21,6 +21,7 @@ from vitascope.gpu.kernels.color import rgb_from_yuv
 from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
+    fields,
     has_whole_vectors,
     is_on_gpu,
     nvtx_range,
@@ -56,7 +57,6 @@ def preprocess(
         size: (height, width) of the network's input, upright.
         mean: Subtracted from RGB in 0..1.
         std: Divides what is left.
-        layout: Order of the axes of the result.
         rotation_degrees: Clockwise turn that makes the picture upright.
         out: Where to write: C-contiguous, on the frame's device; a new array when omitted.
 
@@ -117,7 +117,7 @@ _THREADS = 128
 _SPAN = 2048  # samples of a row that a block sums, as in preprocess.cu
 _MAX_EYES = 2
 
-_AXIS = np.dtype([("start", "f4"), ("step", "f4"), ("first", "i4"), ("last", "i4")])
+_AXIS = np.dtype([*fields("f4", "start", "step"), *fields("i4", "first", "last")])
 _PICTURE = np.dtype([("data", "u8"), ("pitch", "i8"), ("x", _AXIS), ("y", _AXIS)])
 _PICTURES = np.dtype([("picture", _PICTURE, 2 * _MAX_EYES)])
 _COLOR = np.dtype([("matrix", "f4", 9), ("offset", "f4", 3), ("mean", "f4", 3), ("scale", "f4", 3)])

@@ -19,6 +19,7 @@ from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
+    fields,
     is_on_gpu,
     nvtx_range,
     row_pitch,
@@ -44,7 +45,6 @@ def nv12_to_rgb(
     on the current stream, behind ``frame.ready``.
 
     Args:
-        layout: Order of the result's axes; N is 1.
         dtype: uint8 is 0..255, rounded; floats are 0..1.
         out: Where to write, C-contiguous, on the frame's device; a new array when omitted.
 
@@ -99,7 +99,6 @@ def rgb_to_nv12(
             [1, 3, H, W] (NCHW).
         color: Matrix, range and chroma site of the result.
         like: Gives the moment.
-        layout: Order of the picture's axes.
 
     Returns:
         A frame where ``rgb`` is, codes clipped to what the bit depth holds; the GPU's within one code of the CPU's.
@@ -163,12 +162,9 @@ _COLUMNS = 8
 
 _PLANES = np.dtype(
     [
-        ("luma", "u8"),
-        ("chroma", "u8"),
-        ("luma_pitch", "i8"),
-        ("chroma_pitch", "i8"),
-        ("height", "i4"),
-        ("width", "i4"),
+        *fields("u8", "luma", "chroma"),
+        *fields("i8", "luma_pitch", "chroma_pitch"),
+        *fields("i4", "height", "width"),
     ]
 )
 _AFFINE = np.dtype([("matrix", "f4", 9), ("offset", "f4", 3)])

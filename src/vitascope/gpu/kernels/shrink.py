@@ -21,6 +21,7 @@ from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
     current_device,
+    fields,
     has_whole_vectors,
     is_on_gpu,
     nvtx_range,
@@ -177,19 +178,14 @@ _MAX_EYES = 2
 # Rows of a window that one thread has under way at once: more cost registers and bring no more of the bandwidth.
 _MOST_TAPS = 6
 
-_AXIS = np.dtype(
-    [("start", "f4"), ("step", "f4"), ("first", "i4"), ("last", "i4"), ("origin", "i4"), ("count", "i4")]
-)
+_AXIS = np.dtype([*fields("f4", "start", "step"), *fields("i4", "first", "last", "origin", "count")])
 _PLANE = np.dtype(
     [
-        ("data", "u8"),
-        ("out", "u8"),
-        ("pitch", "i8"),
-        ("out_pitch", "i8"),
+        *fields("u8", "data", "out"),
+        *fields("i8", "pitch", "out_pitch"),
         ("x", _AXIS),
         ("y", _AXIS),
-        ("run", "i4"),
-        ("channels", "i4"),
+        *fields("i4", "run", "channels"),
     ]
 )
 _PLANES = np.dtype([("plane", _PLANE, 2 * _MAX_EYES)])
