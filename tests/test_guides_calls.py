@@ -21,7 +21,7 @@ from vitascope import gpu
 from vitascope.cli.app import app
 from vitascope.cli.reference import COMMANDS
 from vitascope.config import load_settings
-from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncPipeline
+from vitascope.gpu.toolkit.async_pipeline import AsyncPipeline
 from vitascope.observe import logger as logger_module
 
 ROOT = Path(__file__).parents[1]

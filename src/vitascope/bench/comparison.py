@@ -134,7 +134,6 @@ def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 
     A change counts when the estimate is beyond the tolerance, and all of the interval beyond half of it.
 
     Args:
-        latest: The later one.
         tolerance: Share of the time for a frame that may come and go.
 
     Raises:
@@ -373,9 +372,6 @@ def baseline_for(path: Path, latest: BenchResults) -> BenchResults:
 
 def why_no_baseline(path: Path, latest: BenchResults) -> str | None:
     """Say why a file of baselines has none for this run; None if ``baseline_for`` finds one.
-
-    Args:
-        latest: The later run.
 
     Raises:
         InputError: The file cannot be read.

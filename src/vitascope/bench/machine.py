@@ -12,7 +12,7 @@ from pathlib import Path
 from vitascope import __version__
 from vitascope.device import available_cores, physical_memory_bytes, probe_gpus
 from vitascope.errors import DeviceError, MissingDependencyError
-from vitascope.gpu.profiling.nvml import GpuLimits, NvmlGpu
+from vitascope.gpu.profiling.utilisation import GpuLimits, NvmlGpu
 
 _PACKAGES = (
     "numpy",
@@ -84,11 +84,7 @@ def this_machine() -> Machine:
 
 
 def differences(one: Machine, other: Machine) -> tuple[str, ...]:
-    """List what makes figures of two machines incomparable, one sentence each; software is not compared.
-
-    Args:
-        other: The later one.
-    """
+    """List what makes figures of two machines incomparable, one sentence each; software is not compared."""
     found = []
     gpus, others = [gpu.name for gpu in one.gpus], [gpu.name for gpu in other.gpus]
     if gpus != others:

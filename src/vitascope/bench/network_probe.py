@@ -22,7 +22,7 @@ from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
 from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.engines.gpu_arrays import import_cupy
-from vitascope.gpu.engines.operator_trace import OperatorCall, operator_traces
+from vitascope.gpu.engines.onnx_runtime import OperatorCall, operator_traces
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.media.reading.reader import open_video
@@ -247,7 +247,6 @@ def trace_network(
         pictures: float32 [T, E, ...] as the network takes them, one call's.
         calls: Calls that are kept.
         warm_ups: Calls before them, of one stream with them, which are left out.
-        optimised: As ``operator_traces``.
 
     Returns:
         For each of its sessions the operators of the calls that are kept.

@@ -25,11 +25,7 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
         """Holds the timers; ``print_summary`` prints them all."""
 
     def timer(self, name: str) -> AbstractContextManager[object]:
-        """Time a block.
-
-        Args:
-            name: Name of the timer; its durations are added up.
-        """
+        """Time a block."""
         return self.profiler.profile(name)
 
     def get_stats(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -61,11 +57,7 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 def get_logger(name: str = "vitascope") -> TimingLogger:
-    """The logger of a name: the same object each time.
-
-    Args:
-        name: As of ``logging.getLogger``.
-    """
+    """The logger of a name: the same object each time."""
     with _lock:
         if name not in _loggers:
             _loggers[name] = TimingLogger(logging.getLogger(name))

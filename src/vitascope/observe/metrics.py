@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
-from vitascope.gpu.profiling.nvml import NvmlGpu
+from vitascope.gpu.profiling.utilisation import NvmlGpu
 from vitascope.http_server import GuardedHandler, GuardedServer
-from vitascope.observe.job_counts import JobCounts, LiveRun
-from vitascope.observe.readings import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, Readings
+from vitascope.observe.job_counts import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, JobCounts, LiveRun, Readings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric

@@ -26,7 +26,7 @@ from typing import BinaryIO, Self
 from vitascope.closing import Closing
 from vitascope.errors import OutputError
 from vitascope.gpu.profiling.intervals import AtIntervals
-from vitascope.observe.readings import Readings
+from vitascope.observe.job_counts import Readings
 
 _INTERVAL_SECONDS = 1.0
 _PREFIX = "vitascope_"

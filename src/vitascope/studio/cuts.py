@@ -43,7 +43,6 @@ class CutFinder:
     """Looks for the cuts of one video at a time, on a thread of its own.
 
     Args:
-        folder: Where what was found is kept.
         wanted: How videos are read; its threshold is the run's.
         on_news: Called with a video's id when more is known of it, from that thread.
     """

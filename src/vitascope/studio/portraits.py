@@ -76,11 +76,7 @@ class Motion:
 
 
 class Portraits:
-    """Draws portraits and reads drivers, for any number of threads.
-
-    Args:
-        fetch_progress: Called with the progress of a network's download.
-    """
+    """Draws portraits and reads drivers, for any number of threads."""
 
     def __init__(
         self, source: SettingsSource, *, store: ModelStore, fetch_progress: Callable[[str, int, int], None]

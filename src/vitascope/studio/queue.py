@@ -115,7 +115,6 @@ class Queue:
     """Jobs in the order in which they were added.
 
     Args:
-        path: Where the queue is kept.
         may_use: True for a video that lies in a named folder; jobs for others wait.
         on_news: Called when anything changed, from any thread.
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from vitascope.bench.comparison import FEWEST_ROUNDS, gain_of
 from vitascope.bench.machine import Machine, differences, this_machine
-from vitascope.bench.pipeline_bench import PipelineOptions, bench_pipeline
 from vitascope.bench.recommendations import limit_of
 from vitascope.bench.results import RESULTS_NAME, BenchResults, Cell, load_results
 from vitascope.bench.soak import Soak, Where, check_soak_seconds, soak
+from vitascope.bench.suite import PipelineOptions, bench_pipeline
 from vitascope.bench.synthetic_clip import synthetic_or
 from vitascope.config import LoadedSettings, SettingsSource, load_settings
 from vitascope.config.settings import value_of

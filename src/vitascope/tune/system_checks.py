@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitascope.errors import DeviceError, MissingDependencyError
-from vitascope.gpu.profiling.nvml import GpuSettings, NvmlGpu
+from vitascope.gpu.profiling.utilisation import GpuSettings, NvmlGpu
 
 _GIB = 2**30
 _LEAST_FREE_BYTES = 10 * _GIB

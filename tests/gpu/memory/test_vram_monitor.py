@@ -129,7 +129,7 @@ class FakeNvml:
     def __init__(self, device_id: int) -> None:
         import os
 
-        from vitascope.gpu.profiling.nvml import GpuMemory
+        from vitascope.gpu.profiling.utilisation import GpuMemory
 
         self.closed = False
         self.answer = GpuMemory(
@@ -160,9 +160,9 @@ def gpu(monkeypatch):
 
 
 def test_nvml_and_the_allocators(gpu, monkeypatch) -> None:
-    from vitascope.gpu.profiling import nvml
+    from vitascope.gpu.profiling import utilisation
 
-    monkeypatch.setattr(nvml, "NvmlGpu", FakeNvml)
+    monkeypatch.setattr(utilisation, "NvmlGpu", FakeNvml)
     monitor = VRAMMonitor(device=gpu)
     stats = monitor.get_stats()
     assert (stats.total_vram_gb, stats.allocated_vram_gb, stats.free_vram_gb) == (80, 20, 60)

@@ -27,8 +27,14 @@ from vitascope.errors import EngineError, VitascopeError
 from vitascope.file_lock import write_atomically
 from vitascope.gpu.current_stream import RECORDING, on_cuda_stream, recorded
 from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
-from vitascope.gpu.engines.launch_plan import Argument, ArrayPlace, LaunchPlan
-from vitascope.gpu.engines.triton_compiler import CompiledKernel, TritonKernel, compile_kernels
+from vitascope.gpu.engines.launch_plan import (
+    Argument,
+    ArrayPlace,
+    CompiledKernel,
+    LaunchPlan,
+    TritonKernel,
+    compile_kernels,
+)
 
 _FORMAT: Final = "vitascope-launch-plan-1"
 

@@ -103,7 +103,6 @@ class PackageCache:
 
         Args:
             key: Whatever changes the compiled code; the first is a label for the file's name.
-            built_for: See ``this_machine``.
             build: Writes a package to the path it is given.
 
         Raises:
@@ -266,7 +265,6 @@ def torch_flags(*, allow_tf32: bool, cudnn_benchmark: bool, cudnn_deterministic:
     Args:
         allow_tf32: FP32 convolutions and matrix products may round their inputs to TF32's 10 bits of mantissa.
         cudnn_benchmark: cuDNN times its algorithms when it first meets a shape, and takes the fastest.
-        cudnn_deterministic: cuDNN uses only algorithms that give the same bits every time.
     """
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
@@ -302,7 +300,6 @@ class TorchEngine(Closing):
         device: ``cpu`` or ``cuda:N``.
         effort: ``max-autotune`` lets the compiler time its choices, for minutes; without meaning in ``eager``.
         cuda_graph: Record each plan as a CUDA graph; without meaning on a CPU.
-        most_plans: How many shapes are kept.
         cache_dir: Where ``aot`` keeps its packages; required there.
         fingerprint: What tells this network's weights and code from others', for ``aot``; required there.
         allow_tf32: FP32 products may round their inputs to TF32.

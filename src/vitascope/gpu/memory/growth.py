@@ -37,9 +37,6 @@ class LeakSlope:
 def leak_slope(seconds: Sequence[float], sizes_bytes: Sequence[float]) -> LeakSlope:
     """The slope of sizes over time.
 
-    Args:
-        seconds: When each was measured.
-
     Returns:
         A slope of 0 with a confidence of 0.5, which says nothing, for fewer than three measurements or no time between
         them.

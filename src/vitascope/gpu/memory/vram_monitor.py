@@ -21,7 +21,7 @@ from vitascope.gpu.memory.growth import LeakSlope, leak_slope
 from vitascope.gpu.memory.host_memory import host_memory
 
 if TYPE_CHECKING:
-    from vitascope.gpu.profiling.nvml import NvmlGpu
+    from vitascope.gpu.profiling.utilisation import NvmlGpu
 
 _GB = 1e9
 
@@ -125,7 +125,7 @@ class VramFigures(MemoryFigures):
         self._nvml: NvmlGpu | None = None
         try:
             # Imported here: of no use without a GPU.
-            from vitascope.gpu.profiling.nvml import NvmlGpu
+            from vitascope.gpu.profiling.utilisation import NvmlGpu
 
             self._nvml = NvmlGpu(device_id)
         except (MissingDependencyError, DeviceError) as error:
@@ -240,7 +240,6 @@ class VRAMMonitor:
     Args:
         device_id: Number of the GPU, from 0; ignored on a CPU.
         device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
-        interval_s: Between two looks of the thread.
         history_length: Looks that are kept, the latest ones.
 
     Raises:

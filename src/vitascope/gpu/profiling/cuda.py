@@ -232,11 +232,7 @@ class CUDAProfiler:
         )
 
     def summary(self, *, top: int = 15) -> str:
-        """Tables as text: on a GPU kernels, copies and idle time, else operators.
-
-        Args:
-            top: Rows of each table.
-        """
+        """Tables as text: on a GPU kernels, copies and idle time, else operators."""
         if not self.on_gpu:
             heads = ["operator", "count", "cpu ms", "memory MB"]
             rows = [
@@ -271,12 +267,7 @@ class CUDAProfiler:
         )
 
     def print_summary(self, file: TextIO | None = None, *, top: int = 15) -> None:
-        """Print the tables.
-
-        Args:
-            file: Where to; standard output when omitted.
-            top: Rows of each table.
-        """
+        """Print the tables."""
         (file or sys.stdout).write(self.summary(top=top) + "\n")
 
     def to_dict(self) -> dict[str, Any]:

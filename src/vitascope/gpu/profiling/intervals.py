@@ -16,7 +16,6 @@ class AtIntervals:
     Args:
         call: Called first when an interval has passed, not at the start.
         interval_seconds: Between the end of a call and the next.
-        name: Name of the thread.
     """
 
     def __init__(self, call: Callable[[], object], interval_seconds: float, *, name: str) -> None:

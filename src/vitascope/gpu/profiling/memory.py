@@ -284,11 +284,7 @@ class MemoryProfiler:
         return "\n".join(lines)
 
     def print_summary(self, file: TextIO | None = None) -> None:
-        """Print the summary.
-
-        Args:
-            file: Where to; standard output when omitted.
-        """
+        """Print the summary."""
         (file or sys.stdout).write(self.summary() + "\n")
 
     def to_dict(self) -> dict[str, Any]:

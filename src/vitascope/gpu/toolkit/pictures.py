@@ -207,7 +207,6 @@ def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES)
     Args:
         dtype: What was requested; None for nothing.
         out: Where the result goes; None for a new array.
-        words: What there may be.
 
     Raises:
         ValueError: It has another form.
@@ -256,8 +255,6 @@ def check_affine(
     """Refuse a mean, a deviation or a scale that makes no number of a picture.
 
     Args:
-        mean: Mean of each channel.
-        std: Standard deviation of each channel.
         channels: How many there must be; None for any number.
 
     Raises:

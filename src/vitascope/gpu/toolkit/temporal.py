@@ -182,11 +182,10 @@ class TemporalOptimizer(Generic[Result]):
     Each stream (a camera, a video, an eye) has a state of its own. Not thread-safe: one thread, or one optimizer for
     each.
 
+    Other arguments are ``StillnessGate``'s.
+
     Args:
-        skip_threshold: As for ``StillnessGate``.
         model: What computes a result from a picture; may be set later, as ``model``.
-        most_reuses: As for ``StillnessGate``.
-        tiles: As for ``StillnessGate``.
 
     Raises:
         ValueError: A number is out of range.

@@ -405,8 +405,6 @@ def rvm_candidates(
 
     Args:
         open_network: Opens the network on the engines it is given, or on the CPU for None.
-        most_frames: Most frames of one call.
-        most_eyes: Most pictures of one frame.
     """
     height, width = _USUAL_SIZE
     usual = most_frames * most_eyes

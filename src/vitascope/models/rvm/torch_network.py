@@ -428,7 +428,6 @@ class RvmTorchNetwork:
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
         longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
         mode: ``eager``, ``compile`` or ``aot``; ``gpu.engines.torch_engine`` says why ``eager`` is the default.
-        cuda_graph: Record calls as CUDA graphs.
         most_frames: Frames in one batch; longer calls are cut. Memory grows with it.
         most_plans: The most combinations of frames, eyes and sizes that are kept ready.
         cache_dir: The folder of the packages of ``aot``.

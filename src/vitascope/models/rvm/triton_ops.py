@@ -13,8 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.engines.launch_plan import Array, LaunchPlan, PlanRecorder, WeightBlock
-from vitascope.gpu.engines.triton_compiler import TritonKernel
+from vitascope.gpu.engines.launch_plan import Array, LaunchPlan, PlanRecorder, TritonKernel, WeightBlock
 from vitascope.models.rvm import triton_kernels as kernels
 from vitascope.models.rvm.structure import (
     SOURCE_CHANNELS,

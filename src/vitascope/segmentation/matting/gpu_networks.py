@@ -10,8 +10,7 @@ from vitascope.config.loading import engine_cache
 from vitascope.device import Device
 from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines import Precision
-from vitascope.gpu.engines.selection import Candidate, Chosen, GpuOptions, choose_engine
-from vitascope.gpu.engines.self_check import Arrays, Machine
+from vitascope.gpu.engines.selection import Arrays, Candidate, Chosen, GpuOptions, Machine, choose_engine
 from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork, engine_notes

@@ -22,8 +22,8 @@ from vitascope.device import select_device
 from vitascope.errors import BatcherStoppedError, EngineError, RequestRejectedError
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS, Turnstile
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
-from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.gpu.toolkit.batching.batch_arrays import Kinds, split, stack
+from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.gpu.toolkit.batching.requests import (
     BatchConfig,
     Clock,
@@ -151,11 +151,7 @@ class ComputedPart:
 
 
 class Answers:
-    """Ends requests.
-
-    Args:
-        tally: Counts each.
-    """
+    """Ends requests."""
 
     def __init__(self, tally: BatchTally, clock: Clock) -> None:
         self._tally = tally
@@ -236,9 +232,7 @@ class Batcher:
     """Gathers requests of many threads into calls of ``inference_fn``; the base of the three batchers.
 
     Args:
-        inference_fns: One for each worker.
         levels: Priorities, the most urgent first; one, by the rules of ``config``, when omitted.
-        starvation_seconds: See ``PriorityBatcher``.
         device: Where the workers' current device and stream are.
         sizer: Cuts batches, and makes them smaller where the GPU's memory does not suffice.
         clock: What deadlines are measured by. A request's ``timestamp`` is of the same clock.
@@ -646,13 +640,13 @@ class StreamBatcher(Batcher):
     It pays where one batch does not fill the GPU, or where the host's part of a call is long. Responses come in the
     order in which batches were formed, whichever stream is faster, so streams of requests keep their order.
 
+    Other arguments are ``DynamicBatcher``'s.
+
     Args:
         inference_fn: As ``DynamicBatcher``'s, but called by several threads at a time; or one function for each
             stream, which need not be thread-safe. An engine is not: its CUDA graph has one set of buffers.
         num_streams: Batches in flight; as many as functions when these are given one by one.
-        device: See ``DynamicBatcher``.
         sizer: See ``DynamicBatcher``; shared by the workers.
-        clock: See ``DynamicBatcher``.
 
     Raises:
         ValueError: Fewer than one stream, or another number than functions.
@@ -696,14 +690,12 @@ class PriorityBatcher(Batcher):
     that starved before it are done, however many urgent ones keep coming. A request takes the earlier ones of its
     stream along: priority never reorders a stream.
 
+    Other arguments are ``DynamicBatcher``'s.
+
     Args:
         config: Sizes, and the timeout of levels that name none. The queue's bounds are the levels'.
-        inference_fn: See ``DynamicBatcher``.
         levels: The most urgent first; ``InferenceRequest.priority`` counts from 0.
         starvation_ms: None: the less urgent wait as long as urgent ones come.
-        device: See ``DynamicBatcher``.
-        sizer: See ``DynamicBatcher``.
-        clock: See ``DynamicBatcher``.
 
     Raises:
         ValueError: No level, or a starvation bound that is no time.

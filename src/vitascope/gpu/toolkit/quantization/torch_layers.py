@@ -251,9 +251,7 @@ def quantized_module(
         model: Not changed.
         frames: Calibration data for each input, in order; None scales activations as they come (dynamic).
         number: ``int8`` or ``fp8``.
-        method: See ``calibration``.
         percentile: For that method: share of magnitudes that are kept, in per cent.
-        per_channel: One weight scale for each output channel.
         only_products: Leave alone what 8-bit matrix products cannot compute.
         skip: Names of layers to leave alone, as ``named_modules`` gives them.
 

@@ -239,7 +239,6 @@ def open_model(
             callable.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
         device_id: Number of the GPU; an engine of the toolkit has its own.
-        batch_size: Most pictures of a call.
         cuda_graphs: Record a module as CUDA graphs; without meaning for others, and on a CPU.
 
     Raises:
@@ -273,7 +272,7 @@ def is_segmentation_network(model: Any) -> bool:
 
 def _module(model: Any, device: Device, batch_size: int, *, cuda_graphs: bool) -> BatchModel:
     # Imported here: it needs torch.
-    from vitascope.gpu.toolkit.async_pipeline.torch_module import ModuleNetwork
+    from vitascope.gpu.toolkit.torch_module import ModuleNetwork
 
     network = ModuleNetwork(model, device, cuda_graphs=cuda_graphs)
     rows_for: Callable[[int], int] = int

@@ -39,7 +39,7 @@ from vitascope.gpu.pipeline.queues import (
 )
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram, PipelineReport, StageReport
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
-from vitascope.gpu.toolkit.async_pipeline.model import (
+from vitascope.gpu.toolkit.async_model import (
     BatchModel,
     BatchRow,
     RowsInTurn,
@@ -241,7 +241,6 @@ def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryP
 
     Args:
         stream: The ``cupy.cuda.Stream`` of this thread; nothing else may be current.
-        pool: Lends the page-locked memory that results come down to.
 
     Raises:
         EngineError: The scores are none.
@@ -363,7 +362,6 @@ class StageWork:
         decode: Takes the place of the built-in decoding of bytes and paths.
         postprocess: ``mask``, ``auto`` (a mask of what can be scores), a function of the answer and the frame, or None.
         encode: A function of the result and the frame's name, or None.
-        streams: Pools of the stages ``preprocess``, ``gather`` and ``postprocess``.
         rows: Where frames get their places in a call's batch; None on a CPU.
     """
 
@@ -675,7 +673,6 @@ class AsyncPipeline:
         model: A ``torch.nn.Module`` (it is moved to the device, and recorded as CUDA graphs on a GPU), an engine, or a
             callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and gives an array with N
             rows, or a tuple or dict of them, in fresh memory.
-        config: ``AsyncConfig``, or a mapping of its keys.
         device_id: Number of the GPU; ignored on a CPU, and for an engine of the toolkit, which has its own.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
         target_size: (height, width) of the network's input. When omitted, what an engine insists on, else the
