@@ -248,9 +248,6 @@ def trace_network(
         calls: Calls that are kept.
         warm_ups: Calls before them, of one stream with them, which are left out.
 
-    Returns:
-        For each of its sessions the operators of the calls that are kept.
-
     Raises:
         VitascopeError: The network cannot be opened, or failed.
     """

@@ -77,11 +77,7 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
 
 
 def synthetic_or(video: Path | None, folder: Path) -> tuple[Path, str]:
-    """The clip that is named, else one that is made in a folder.
-
-    Returns:
-        The clip, and how to speak of it.
-    """
+    """The clip that is named, else one that is made in a folder."""
     if video is not None:
         return video, str(video.absolute())
     width, height = _USUAL_SIZE

@@ -29,9 +29,6 @@ def on_cuda_stream(stream: Any) -> Iterator[Any]:
 
     CuPy's own ``with stream`` goes back to the stream entered last: a thread that chose its stream by ``stream.use()``
     would be on the default stream then, ahead of what it has to wait for.
-
-    Yields:
-        The stream.
     """
     import cupy
 
@@ -51,9 +48,6 @@ def recorded(record: Callable[[], T]) -> T:
     Args:
         record: Records on a stream that it makes, and gives the graph. It raises what CuPy or PyTorch raise, and leaves
             nothing that is still being recorded.
-
-    Returns:
-        What ``record`` gives.
 
     Raises:
         Exception: ``record`` failed by itself, or its recording was broken every time.

@@ -155,9 +155,6 @@ def append_history(tuned: TunedSettings, *, subject: str, when: datetime, file: 
         when: Now, with its time zone.
         file: The settings file that was written; None without one.
 
-    Returns:
-        The history's path.
-
     Raises:
         OutputError: It cannot be written.
     """

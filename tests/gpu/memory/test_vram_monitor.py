@@ -271,7 +271,7 @@ def test_what_a_callback_raises_in_the_thread_is_raised_where_it_is_joined(monit
 
     monitor.on_usage_above(0.05, fail)
     monitor.start()
-    while monitor._thread.is_alive():
+    while monitor._watch.failure is None:
         time.sleep(0.001)
     with pytest.raises(RuntimeError, match="full"):
         monitor.stop()
@@ -288,7 +288,7 @@ def test_a_callback_may_ask_the_monitor(monitor, memory) -> None:
 def test_an_error_of_the_block_is_not_hidden_by_one_of_the_thread(monitor, memory) -> None:
     monitor.on_usage_above(0.05, lambda _: 1 / 0)
     with pytest.raises(KeyError), monitor:
-        while monitor._thread.is_alive():
+        while monitor._watch.failure is None:
             time.sleep(0.001)
         raise KeyError
 

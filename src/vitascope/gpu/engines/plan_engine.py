@@ -216,9 +216,6 @@ class PlanEngine:
             sizes: What ``record`` takes.
             inputs: Every input by name: C-contiguous CuPy arrays of the plan's shapes and dtypes.
 
-        Returns:
-            The outputs by name, in fresh memory.
-
         Raises:
             DeviceMemoryError: The GPU has too little memory; how much was wanted and is free.
             EngineError: The engine was closed, or the network failed.

@@ -220,9 +220,6 @@ class CapturedCall:
 
         Args:
             inputs: Shapes and dtypes as the examples'.
-
-        Returns:
-            The results in fresh memory.
         """
         assert self._graph is not None  # a closed one is never called
         _copy(self._inputs, inputs, self._taken)
@@ -421,9 +418,6 @@ class TorchEngine(Closing):
         Args:
             inputs: Contiguous, of the dtypes that ``spec`` names.
             stream: CUDA stream handle; torch's current stream when omitted.
-
-        Returns:
-            Fresh tensors, in order.
 
         Raises:
             DeviceMemoryError: The GPU has too little memory; how much was wanted and free.

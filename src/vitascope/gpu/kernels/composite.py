@@ -110,9 +110,6 @@ def render_alpha(
         frame: The picture, or its foreground.
         alpha: uint8 or uint16 [H, W], on the frame's device; of ``alpha_dtype(frame)`` on the GPU.
 
-    Returns:
-        As ``render``.
-
     Raises:
         ValueError: As ``render``.
         KernelCompileError: The CUDA source could not be built for this GPU.

@@ -107,9 +107,6 @@ def launch_morphology(planes: Any, radius_px: int, *, shape: Shape, erode: bool,
         erode: True for the smallest sample, False for the largest.
         out: Where to write, of the same dtype and shape, not the input itself; a new array when omitted.
 
-    Returns:
-        ``out``.
-
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
     """

@@ -14,26 +14,29 @@ class AtIntervals:
     A context manager, or ``start`` and ``end``.
 
     Args:
-        call: Called first when an interval has passed, not at the start.
+        call: Called first when an interval has passed, or at the start, too.
         interval_seconds: Between the end of a call and the next.
     """
 
-    def __init__(self, call: Callable[[], object], interval_seconds: float, *, name: str) -> None:
-        self.failure: Exception | None = None
+    def __init__(
+        self, call: Callable[[], object], interval_seconds: float, *, name: str, at_start: bool = False
+    ) -> None:
+        self.failure: BaseException | None = None
         """The exception that ended the calls; the owner decides what to do with it."""
         self._interval_seconds = interval_seconds
         self._done = threading.Event()
         # A thread forgets its arguments when it ends; as an attribute, a method would hold its owner for ever.
-        self._thread = threading.Thread(target=self._run, args=(call,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(call, at_start), name=name, daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
     def end(self) -> None:
-        """Call no more, and wait for a call that goes on."""
+        """Call no more, and wait for a call that goes on, unless this is it."""
         self._done.set()
-        self._thread.join()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -52,9 +55,11 @@ class AtIntervals:
         if error is None and self.failure is not None:
             raise self.failure
 
-    def _run(self, call: Callable[[], object]) -> None:
+    def _run(self, call: Callable[[], object], at_start: bool) -> None:
         try:
+            if at_start:
+                call()
             while not self._done.wait(self._interval_seconds):
                 call()
-        except Exception as error:
+        except BaseException as error:
             self.failure = error

@@ -771,9 +771,6 @@ class AsyncPipeline:
     def start(self) -> Self:
         """Start the threads.
 
-        Returns:
-            The pipeline.
-
         Raises:
             RuntimeError: It was started before.
         """
@@ -795,9 +792,6 @@ class AsyncPipeline:
                 before its result is there.
             frame_id: Comes back with the result; a running number when omitted.
             timeout_s: Longest wait for room; None has no end.
-
-        Returns:
-            The frame's id.
 
         Raises:
             TimeoutError: There was no room in that time: a stage hangs, or results are not taken.

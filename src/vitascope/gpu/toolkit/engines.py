@@ -270,9 +270,6 @@ class ToolkitEngine(Closing):
             calibration: For ``int8_mode``: for each input, arrays of typical use along the first axis, such as
                 pictures from real frames.
 
-        Returns:
-            The file, or None.
-
         Raises:
             EngineError: The module cannot be exported, or the engine cannot be built or written.
             MissingDependencyError: A package is missing; the message names it.
@@ -295,9 +292,6 @@ class ToolkitEngine(Closing):
 
         Args:
             input_shapes: As above; may be left out where the network's sizes are fixed.
-
-        Returns:
-            The file, or None.
 
         Raises:
             EngineError: The network cannot be read, or the engine cannot be built or written.

@@ -133,9 +133,6 @@ def engine_profiles(
         encoder: As ``cut_official_graph`` gives it.
         pictures: Sizes [T * E, 3, h, w] that the encoder shall take.
         most_eyes: Pictures of one time step, which is what the decoder takes at once; at least 1.
-
-    Returns:
-        Profiles of the encoder's inputs, and of the decoder's.
     """
     channels = state_channels(decoder)
     per_limit: list[Mapping[str, tuple[int, ...]]] = []

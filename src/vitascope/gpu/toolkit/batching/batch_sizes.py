@@ -119,9 +119,6 @@ class AdaptiveBatchSizer:
         Args:
             latency_ms: How long the call took, until its result was there.
 
-        Returns:
-            The new ``batch_size``.
-
         Raises:
             DeviceError: The device's memory cannot be asked for.
         """
@@ -172,9 +169,6 @@ class AdaptiveBatchSizer:
             end_of: Takes a first index and the most that a range may have, and gives where it ends, before that where
                 something forbids to go on.
 
-        Returns:
-            All results, in order.
-
         Raises:
             DeviceMemoryError: Or the library's own error: ``min_batch_size`` does not fit.
         """
@@ -190,9 +184,6 @@ class AdaptiveBatchSizer:
             fn: Takes a list of frames, gives as many results: a list, an array with rows, a tuple or dict of arrays. On
                 a GPU it should return when they are there, or its latency is not what is measured.
             pad: Give it full batches only, the last filled up with copies of its last frame.
-
-        Returns:
-            One result for each frame, in order.
 
         Raises:
             DeviceMemoryError: Or the library's own error: a single frame does not fit.
@@ -393,9 +384,6 @@ class BatchSizeOptimizer:
 
     def search(self) -> BatchSearchResult:
         """Try, measure, choose.
-
-        Returns:
-            The choice and its grounds.
 
         Raises:
             DeviceMemoryError: Not even one request fits into memory, or below its limit.

@@ -281,9 +281,6 @@ class Batcher:
     def start(self) -> Self:
         """Start the workers.
 
-        Returns:
-            The batcher.
-
         Raises:
             RuntimeError: It was started before.
         """
