@@ -29,8 +29,6 @@ from vitascope.segmentation.segmenter import Segmenter
 from vitascope.vr.detection import VrDescription, refuse_packed_input
 from vitascope.vr.packing import refuse_unpackable
 
-__all__ = ["Estimate", "Explanation", "Refusal", "explain", "explain_all", "total_in_words"]
-
 _TRIAL_FRAMES = 36
 
 

@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from vitascope.models.isnet import SalientObjects
     from vitascope.segmentation.gpu_job import PicturesOnGpu
 
-__all__ = ["FilmRun", "FilmRunner", "FrameAndAlpha", "Started"]
-
 
 class FrameAndAlpha(NamedTuple):
     """One step of a stream."""

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.streams import JobStreams
 
-__all__ = ["can_stay_on_gpu", "mask_size", "open_job", "picture_size", "queue_limits"]
-
 _LATENCY_QUEUE = 2
 
 

@@ -18,8 +18,6 @@ from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.models.store.store import Fingerprint
 from vitascope.segmentation.matting.opened_network import OpenedNetwork, rvm_size
 
-__all__ = ["MOST_FRAMES", "on_processor", "open_custom_on_gpu", "open_rvm_on_gpu"]
-
 MOST_FRAMES = 16
 """Frames of one call for which engines are built, where they are built for sizes."""
 

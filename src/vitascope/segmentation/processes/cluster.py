@@ -57,8 +57,6 @@ from vitascope.segmentation.processes.port import (
 from vitascope.segmentation.processes.work_folder import finished_stretches
 from vitascope.segmentation.report import SegmentReport
 
-__all__ = ["CLUSTER_NAMESPACE", "ClusterMakers", "ClusterNode", "cluster_at", "nodes_of"]
-
 _log = logging.getLogger(__name__)
 
 CLUSTER_NAMESPACE: Final = "vitascope"
