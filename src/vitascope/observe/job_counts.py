@@ -28,7 +28,6 @@ class Family:
     kind: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
     help: str
-    """One sentence."""
 
 
 FAMILIES = (

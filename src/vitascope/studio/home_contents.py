@@ -69,7 +69,6 @@ PARTS: Final = (
         refusal="these files were put there by hand; delete the folder by hand",
     ),
 )
-"""Everything that has a place of its own."""
 
 
 def contents_of(part: Part) -> CacheContents:

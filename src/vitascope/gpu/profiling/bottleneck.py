@@ -49,7 +49,6 @@ class Finding:
     stage: str | None
     """The stage that it is about; None for the whole machine."""
     title: str
-    """The finding, in one sentence."""
     evidence: tuple[str, ...]
     """Measurements, a sentence each."""
     advice: str

@@ -39,7 +39,6 @@ class MemorySample:
     resident_bytes: int | None
     """Main memory of the process; None if the system does not report it."""
     gpu: VRAMStats | None
-    """None without a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
