@@ -43,7 +43,7 @@ _COUNTERS = {
     "µs": "gpu__time_duration.sum",
 }
 _SYNC = "%Synchronize%"
-_NO_KERNEL = ("no kernel ran: the work was done on the CPU",), "no kernels"
+_NO_KERNEL: tuple[tuple[str, ...], str] = ("no kernel ran: the work was done on the CPU",), "no kernels"
 
 
 def _tool(name: str, product: str) -> str:
@@ -90,8 +90,8 @@ def _call(command: Sequence[str], *, timeout_seconds: float) -> str:
     return answer.stdout
 
 
-def profile_with_nsys(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], str]:
-    """The system's timeline; the three things that matter, and a table.
+def _nsight_systems(run: LimitedRun, folder: Path) -> Profiled:
+    """The system's timeline.
 
     Raises:
         MissingDependencyError: ``nsys`` is not installed.
@@ -118,7 +118,9 @@ def profile_with_nsys(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], s
         timeout_seconds=limit,
     )
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as rows:
-        return _read_nsys(rows)
+        findings, table = _read_nsys(rows)
+    files = _written(folder, report.name, database.name, "stages.json")
+    return Profiled(tool="nsight-systems", findings=findings, table=table, files=files)
 
 
 def _read_nsys(rows: sqlite3.Connection) -> tuple[tuple[str, ...], str]:
@@ -194,8 +196,8 @@ def _copies(rows: sqlite3.Connection, tables: set[str]) -> str:
     return "\n" + "\n".join(lines)
 
 
-def profile_with_ncu(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], str]:
-    """Counters of single kernels; the three things that matter, and a table.
+def _nsight_compute(run: LimitedRun, folder: Path) -> Profiled:
+    """Counters of single kernels.
 
     Raises:
         MissingDependencyError: ``ncu`` is not installed.
@@ -211,12 +213,16 @@ def profile_with_ncu(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], st
     limit = run.seconds + _EXTRA_SECONDS
     report.unlink(missing_ok=True)
     _call([ncu, *options, *_child(run)], timeout_seconds=limit)
-    if not report.exists():
-        return _NO_KERNEL
-    page = _call(
-        [ncu, f"--import={report}", "--csv", "--page=raw", "--print-units=base"], timeout_seconds=limit
-    )
-    return _read_ncu(page)
+    findings, table = _NO_KERNEL
+    if report.exists():
+        findings, table = _read_ncu(
+            _call(
+                [ncu, f"--import={report}", "--csv", "--page=raw", "--print-units=base"],
+                timeout_seconds=limit,
+            )
+        )
+    files = _written(folder, report.name)
+    return Profiled(tool="nsight-compute", findings=findings, table=table, files=files)
 
 
 def _read_ncu(page: str) -> tuple[tuple[str, ...], str]:
@@ -417,18 +423,6 @@ def _memory(run: LimitedRun, folder: Path) -> Profiled:
         table=memory.summary(),
         files=_written(folder, "memory.html", "memory.json", "memory.png"),
     )
-
-
-def _nsight_systems(run: LimitedRun, folder: Path) -> Profiled:
-    findings, table = profile_with_nsys(run, folder)
-    files = _written(folder, "nsight-systems.nsys-rep", "nsight-systems.sqlite", "stages.json")
-    return Profiled(tool="nsight-systems", findings=findings, table=table, files=files)
-
-
-def _nsight_compute(run: LimitedRun, folder: Path) -> Profiled:
-    findings, table = profile_with_ncu(run, folder)
-    files = _written(folder, "nsight-compute.ncu-rep")
-    return Profiled(tool="nsight-compute", findings=findings, table=table, files=files)
 
 
 def _speed(frames: int, per_second: float) -> str:

@@ -27,20 +27,14 @@ class GpuSettings(Section):
     device: Literal["auto", "cuda", "cpu"] = setting(
         "auto", "Device that computes; auto takes the best that works."
     )
-    device_id: int = setting(
-        0,
-        "Number of the GPU, from 0.",
-        ge=0,
-        le=255,
-    )
+    device_id: int = setting(0, "Number of the GPU, from 0.", ge=0, le=255)
     device_ids: GpuNumbers | None = setting(
         None,
         "GPUs that share each video, of each node of a cluster; a repeated GPU gets several processes; "
         "null is device_id alone, of a cluster all.",
     )
     precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
-        "fp16",
-        "Arithmetic on a GPU; mixed keeps what is sensitive in fp32; int8 is for rvm on the CPU.",
+        "fp16", "Arithmetic on a GPU; mixed keeps what is sensitive in fp32; int8 is for rvm on the CPU."
     )
     decoder_sessions: Literal["auto"] | Annotated[int, Ge(1), Le(16)] = setting(
         "auto", "Hardware decoders that share one video; auto takes up to 4 if memory allows."

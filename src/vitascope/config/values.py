@@ -365,8 +365,7 @@ def _typed(parse: Callable[[object], object], expected: str) -> tuple[BeforeVali
 InputSize = Annotated[
     int | tuple[int, int],
     *_typed(
-        _parse_input_size,
-        f"a side or [width, height] in whole pixels, each from 32 to {MAX_NETWORK_SIDE}",
+        _parse_input_size, f"a side or [width, height] in whole pixels, each from 32 to {MAX_NETWORK_SIDE}"
     ),
 ]
 """Size of a network's input in pixels: one side, or (width, height)."""

@@ -153,11 +153,7 @@ def _launch_batch_normalize(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """``images * gain + offset`` on the current CuPy stream; arguments and result as in ``batch_normalize``.
-
-    Raises:
-        KernelCompileError: The CUDA source could not be built for this GPU.
-    """
+    """``images * gain + offset`` on the current CuPy stream; arguments and result as in ``batch_normalize``."""
     import cupy
 
     result = cupy.empty(shape, dtype) if out is None else out

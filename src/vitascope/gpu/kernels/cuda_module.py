@@ -80,6 +80,17 @@ def has_whole_vectors(
     return misalignment == 0 and strides[0] % 16 == 0 and strides[0] >= -(-row_bytes // 16) * 16
 
 
+def takes_vectors(plane: Any, *, is_written: bool) -> bool:
+    """True when every row of a CuPy plane begins on 16 bytes and may be read, or written, 16 bytes at a time.
+
+    A row that ends inside a vector is not written whole: what stands behind it may belong to somebody else.
+    """
+    row_bytes = math.prod(plane.shape[1:]) * plane.dtype.itemsize
+    return (not is_written or row_bytes % 16 == 0) and has_whole_vectors(
+        plane.shape, plane.strides, plane.data.ptr % 16, itemsize=plane.dtype.itemsize
+    )
+
+
 def fields(kind: str, *names: str) -> list[tuple[str, str]]:
     """Fields of one type for the ``np.dtype`` of a struct, as C declares them: ``*fields("i4", "height", "width")``."""
     return [(name, kind) for name in names]

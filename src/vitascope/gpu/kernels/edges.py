@@ -127,11 +127,7 @@ _Step = Callable[[Any, Any], None]
 
 
 def _launch_edges(alpha: Any, options: EdgeOptions, regions: Sequence[Region]) -> Any:
-    """Run the kernels on the current CuPy stream; arguments and result as in ``adjust_edges``.
-
-    Raises:
-        KernelCompileError: A CUDA source could not be built for this GPU.
-    """
+    """Run the kernels on the current CuPy stream; arguments and result as in ``adjust_edges``."""
     import cupy
 
     adjusted = cupy.empty(alpha.shape, alpha.dtype)

@@ -284,11 +284,7 @@ _BLOCK = 32, 8
 
 
 def _launch_local_colors(rgb: Any, gain: Any, offset: Any) -> tuple[Any, Any]:
-    """Run the kernels on the current CuPy stream; arguments and results as of ``local_colors``.
-
-    Raises:
-        KernelCompileError: The CUDA source could not be built for this GPU.
-    """
+    """Run the kernels on the current CuPy stream; arguments and results as of ``local_colors``."""
     import cupy
 
     eyes, _, height, width = rgb.shape

@@ -221,11 +221,7 @@ _GAUSSIAN = np.dtype([("radius", "i4"), ("weight", "u2", 2 * _MAX_RADIUS + 1), (
 
 
 def _launch_postprocess_mask(scores: Any, steps: MaskSteps, *, previous: Any, out: Any) -> Any:
-    """Run the kernels on the current CuPy stream; arguments and result as in ``postprocess_mask``.
-
-    Raises:
-        KernelCompileError: A CUDA source could not be built for this GPU.
-    """
+    """Run the kernels on the current CuPy stream; arguments and result as in ``postprocess_mask``."""
     import cupy
 
     with nvtx_range("mask_postprocess"):

@@ -136,13 +136,7 @@ def _launch_preprocess(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``preprocess``.
-
-    Raises:
-        ValueError: The frame is not semi-planar, there are more than two regions, or the result is more than 2000
-            times narrower than a region.
-        KernelCompileError: The CUDA source could not be built for this GPU.
-    """
+    """Run the kernel on the current CuPy stream; arguments and result as in ``preprocess``."""
     import cupy
 
     if not frame.format.semi_planar:

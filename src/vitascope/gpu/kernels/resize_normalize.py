@@ -132,12 +132,7 @@ def _launch_resize_normalize(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``resize_normalize``.
-
-    Raises:
-        ValueError: A row is to shrink more than 1000 times.
-        KernelCompileError: The CUDA source could not be built for this GPU.
-    """
+    """Run the kernel on the current CuPy stream; arguments and result as in ``resize_normalize``."""
     import cupy
 
     result = cupy.empty(shape, dtype) if out is None else out

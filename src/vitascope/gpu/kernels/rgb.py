@@ -23,6 +23,7 @@ from vitascope.gpu.kernels.cuda_module import (
     is_on_gpu,
     nvtx_range,
     row_pitch,
+    takes_vectors,
     wait_until_ready,
 )
 from vitascope.gpu.kernels.resample import downsample_to_chroma, upsample_to_luma
@@ -174,12 +175,7 @@ _RGB_NAMES = {"uint8": "unsigned char", "float16": "__half", "float32": "float"}
 def _launch_to_rgb(
     frame: Frame, *, layout: str, dtype: np.dtype[Any], shape: tuple[int, ...], out: Any
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``nv12_to_rgb``.
-
-    Raises:
-        ValueError: The frame is not semi-planar.
-        KernelCompileError: The CUDA source could not be built for this GPU.
-    """
+    """Run the kernel on the current CuPy stream; arguments and result as in ``nv12_to_rgb``."""
     import cupy
 
     if not frame.format.semi_planar:
@@ -228,7 +224,7 @@ def _defines(
         "CHANNELS_LAST": int(layout == "NHWC"),
         "COSITED_X": int(color.chroma_location in ("left", "topleft")),
         "COSITED_Y": int(color.chroma_location == "topleft"),
-        "VECTORS": int(all(_has_whole_vectors(plane, is_written=writes_planes) for plane in planes)),
+        "VECTORS": int(all(takes_vectors(plane, is_written=writes_planes) for plane in planes)),
         "RGB_VECTORS": int(rgb.data.ptr % 16 == 0 and row_bytes % 16 == 0 and whole_pixels),
     }
 
@@ -266,17 +262,3 @@ def _affine_from_rgb(color: ColorSpec, fmt: YuvFormat, dtype: str) -> Any:
     affine["matrix"] = (matrix / step / (255 if dtype == "uint8" else 1)).ravel()
     affine["offset"] = offset / step
     return affine
-
-
-def _has_whole_vectors(plane: Any, *, is_written: bool) -> bool:
-    """True when every row begins on 16 bytes and may be read to a multiple of 16 bytes.
-
-    A row that ends inside a vector is not written whole: what stands behind it may belong to somebody else.
-    """
-    row_bytes = math.prod(plane.shape[1:]) * plane.dtype.itemsize
-    whole_bytes = -(-row_bytes // 16) * 16
-    return bool(
-        plane.data.ptr % 16 == 0
-        and plane.strides[0] % 16 == 0
-        and (row_bytes == whole_bytes if is_written else plane.strides[0] >= whole_bytes)
-    )

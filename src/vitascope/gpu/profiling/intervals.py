@@ -8,6 +8,20 @@ from types import TracebackType
 from typing import Self
 
 
+def check_sampling(interval_seconds: float, *, least: float, keep_samples: int, device: str) -> None:
+    """Check what samplers are asked for.
+
+    Raises:
+        ValueError: The interval is below the least or above an hour, fewer than two samples, or no such device.
+    """
+    if not least <= interval_seconds <= 3600:
+        raise ValueError(f"interval_seconds lies between {least} and 3600, not {interval_seconds}")
+    if keep_samples < 2:
+        raise ValueError(f"keep_samples is at least 2, not {keep_samples}")
+    if device not in ("auto", "cuda", "cpu"):
+        raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
+
+
 class AtIntervals:
     """Calls a function at intervals on a thread of its own, until it is ended or the function fails.
 

@@ -18,7 +18,7 @@ from vitascope.device import select_device
 from vitascope.gpu.memory.growth import steady_growth
 from vitascope.gpu.profiling.charts import Chart, curve_chart
 from vitascope.gpu.profiling.document import write_document, write_file
-from vitascope.gpu.profiling.intervals import AtIntervals
+from vitascope.gpu.profiling.intervals import AtIntervals, check_sampling
 from vitascope.gpu.profiling.tables import html_page, megabytes, text_table
 from vitascope.gpu.profiling.utilisation import resident_bytes
 
@@ -114,12 +114,7 @@ class MemoryProfiler:
         keep_samples: int = 100_000,
         least_seconds: float = 0.0,
     ) -> None:
-        if not 0.005 <= interval_seconds <= 3600:
-            raise ValueError(f"interval_seconds lies between 0.005 and 3600, not {interval_seconds}")
-        if keep_samples < 2:
-            raise ValueError(f"keep_samples is at least 2, not {keep_samples}")
-        if device not in ("auto", "cuda", "cpu"):
-            raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
+        check_sampling(interval_seconds, least=0.005, keep_samples=keep_samples, device=device)
         self._least_seconds = least_seconds
         self._monitor = _open_monitor(device, device_id)
         self._samples: deque[MemorySample] = deque(maxlen=keep_samples)

@@ -20,7 +20,7 @@ from vitascope.closing import Closing
 from vitascope.device import available_cores
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.memory.host_memory import host_memory
-from vitascope.gpu.profiling.intervals import AtIntervals
+from vitascope.gpu.profiling.intervals import AtIntervals, check_sampling
 
 _THROTTLING = {
     0x04: "power cap",
@@ -406,12 +406,7 @@ class UtilisationSampler:
         device_id: int = 0,
         keep_samples: int = 100_000,
     ) -> None:
-        if not 0.02 <= interval_seconds <= 3600:
-            raise ValueError(f"interval_seconds lies between 0.02 and 3600, not {interval_seconds}")
-        if keep_samples < 2:
-            raise ValueError(f"keep_samples is at least 2, not {keep_samples}")
-        if device not in ("auto", "cuda", "cpu"):
-            raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
+        check_sampling(interval_seconds, least=0.02, keep_samples=keep_samples, device=device)
         self.note: str | None = None
         """Why there are no figures of a GPU."""
         self._gpu = self._open_gpu(device, device_id)

