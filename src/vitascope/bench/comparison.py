@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.bench.machine import differences
 from vitascope.bench.results import (
     BASELINES_SCHEMA,
     BenchResults,
     Cell,
     CellKey,
+    differences,
     document_of,
     read_document,
     results_from,

@@ -91,12 +91,7 @@ def _call(command: Sequence[str], *, timeout_seconds: float) -> str:
 
 
 def _nsight_systems(run: LimitedRun, folder: Path) -> Profiled:
-    """The system's timeline.
-
-    Raises:
-        MissingDependencyError: ``nsys`` is not installed.
-        VitascopeError: It failed.
-    """
+    """The system's timeline."""
     nsys = _tool("nsys", "Nsight Systems")
     folder.mkdir(parents=True, exist_ok=True)
     report, database = folder / "nsight-systems.nsys-rep", folder / "nsight-systems.sqlite"
@@ -197,13 +192,7 @@ def _copies(rows: sqlite3.Connection, tables: set[str]) -> str:
 
 
 def _nsight_compute(run: LimitedRun, folder: Path) -> Profiled:
-    """Counters of single kernels.
-
-    Raises:
-        MissingDependencyError: ``ncu`` is not installed.
-        DeviceError: This user may not read counters.
-        VitascopeError: It failed.
-    """
+    """Counters of single kernels."""
     ncu = _tool("ncu", "Nsight Compute")
     folder.mkdir(parents=True, exist_ok=True)
     report = folder / "nsight-compute.ncu-rep"

@@ -16,9 +16,8 @@ from vitascope.bench.charts import (
     trade_off_chart,
     waterfall_chart,
 )
-from vitascope.bench.machine import Machine
 from vitascope.bench.recommendations import Recommendation, fastest_cells, limit_of, recommend
-from vitascope.bench.results import BenchResults, Cell, Operation, what_is_lacking
+from vitascope.bench.results import BenchResults, Cell, Machine, Operation, what_is_lacking
 from vitascope.bench.targets import USER, TargetResult, check_targets
 from vitascope.errors import InputError
 from vitascope.gpu.profiling.charts import Chart, require_matplotlib

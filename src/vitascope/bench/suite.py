@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.bench.limited_run import stopping_after, warm_up
-from vitascope.bench.machine import differences, this_machine
 from vitascope.bench.measured_run import OF_ONE_PROCESS, MeasuredRun, MeasuredSegmenter
 from vitascope.bench.network_probe import NetworkProbe, ProbeEffort
 from vitascope.bench.results import (
@@ -27,8 +26,10 @@ from vitascope.bench.results import (
     CellKey,
     ResultsFile,
     Row,
+    differences,
     load_results,
     now,
+    this_machine,
 )
 from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import FlagValue, LoadedSettings, OutputKind, SettingsSource, load_settings

@@ -190,9 +190,8 @@ def analyze(
     }
     analysis = analyse([load_results(path) for path in results], performance=wanted)
     page = Page()
-    written = write_reports(
-        analysis, output_dir or results[0].parent
-    )  # also for those who read but the first lines
+    # Also for those who read but the first lines.
+    written = write_reports(analysis, output_dir or results[0].parent)
     page.print(text_report(analysis))
     page.print()
     for path in written:

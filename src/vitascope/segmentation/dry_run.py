@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vitascope.config import LoadedSettings, Settings, vitascope_home
-from vitascope.config.gpus import refuse_missing_gpus
+from vitascope.config.loading import refuse_missing_gpus
 from vitascope.device import select_device
 from vitascope.errors import VitascopeError, one_line
 from vitascope.frames import Projection, StereoLayout, VideoInfo

@@ -42,14 +42,13 @@ from vitascope.studio.corrections import (
     write_corrections,
 )
 from vitascope.studio.cuts import CutFinder
-from vitascope.studio.guard import UPLOAD, Entrance, Guard
+from vitascope.studio.guard import UPLOAD, Entrance, Guard, TlsFiles, is_loopback, reached_at
 from vitascope.studio.library import Library, ListedFile, film_id, plain_name, receive
 from vitascope.studio.openapi import openapi
 from vitascope.studio.portraits import Portraits, Strength
 from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
 from vitascope.studio.proxies import Proxies, Watched, Watching, in_ranges
 from vitascope.studio.queue import Job, NoSuchJobError, Order, Queue, QueueFullError
-from vitascope.studio.secure_address import TlsFiles, is_loopback, reached_at
 from vitascope.studio.still_frames import Look, Pointed, places_in_eye
 
 T = TypeVar("T")

@@ -11,9 +11,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitascope.bench.comparison import FEWEST_ROUNDS, gain_of
-from vitascope.bench.machine import Machine, differences, this_machine
 from vitascope.bench.recommendations import limit_of
-from vitascope.bench.results import RESULTS_NAME, BenchResults, Cell, load_results
+from vitascope.bench.results import (
+    RESULTS_NAME,
+    BenchResults,
+    Cell,
+    Machine,
+    differences,
+    load_results,
+    this_machine,
+)
 from vitascope.bench.soak import Soak, Where, check_soak_seconds, soak
 from vitascope.bench.suite import PipelineOptions, bench_pipeline
 from vitascope.bench.synthetic_clip import synthetic_or

@@ -151,9 +151,8 @@ class ClipTrials:
         release_idle_memory()  # what an earlier trial's allocators keep is not this one's
         with MeasuredSegmenter(loaded=loaded) as segmenter:
             if segmenter.device.kind == "cuda":
-                segmenter.measure(
-                    self.clip, kind=kind
-                )  # kernels are built and graphs recorded in the first run
+                # Kernels are built and graphs recorded in the first run.
+                segmenter.measure(self.clip, kind=kind)
             run = segmenter.measure(self.clip, kind=kind)
             figures = {"latency_ms": _latency_ms(run)}
             if run.gpu is not None:
@@ -218,9 +217,8 @@ class ClipTrials:
 
     def _stream(self, segmenter: Segmenter) -> tuple[_Mattes, float]:
         """The first mattes, and the seconds of one; the first waits for a GPU's kernels, and is not counted."""
-        step = -(
-            -self.info.width // _MOST_COMPARED_WIDTH
-        )  # every so manieth sample: 8K mattes would fill memory
+        # Every so manieth sample: 8K mattes would fill memory.
+        step = -(-self.info.width // _MOST_COMPARED_WIDTH)
         mattes: _Mattes = []
         with closing(segmenter.stream(self.clip)) as steps:
             for one in islice(steps, _COMPARED_FRAMES):
@@ -573,9 +571,8 @@ class Tuner:
             best = self._most_exact(search, self._target.fps) or best
         values = _changed(search, best, now)
         before, after, is_faster = self._in_turns(values)
-        if best != found.best and after.score < (
-            self._target.fps or 0.0
-        ):  # luck reached it, so speed comes first
+        # Luck reached it, so speed comes first.
+        if best != found.best and after.score < (self._target.fps or 0.0):
             values = _changed(search, found.best, now)
             before, after, is_faster = self._in_turns(values)
         as_they_are = search.keeps_limits(before)

@@ -112,9 +112,8 @@ class TracedModule:
             raise MissingDependencyError(
                 "PyTorch writes ONNX networks with onnxscript: pip install 'vitascope[torch]'"
             ) from error
-        exported = (
-            self.exported()
-        )  # given a module, PyTorch would fix a size that it cannot keep free, and say nothing
+        # Given a module, PyTorch would fix a size that it cannot keep free, and say nothing.
+        exported = self.exported()
         with _quiet():
             try:
                 program = torch.onnx.export(

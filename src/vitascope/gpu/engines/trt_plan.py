@@ -130,9 +130,8 @@ class TrtCache:
     def discard(self, path: Path, why: str) -> None:
         """Remove an engine that cannot be used."""
         self.notes.append(f"{path}: the kept engine {why}; removed and built anew")
-        with contextlib.suppress(
-            OSError
-        ):  # what cannot be removed cannot be replaced either; that is noted then
+        # What cannot be removed cannot be replaced either; that is noted then.
+        with contextlib.suppress(OSError):
             path.unlink()
 
     def load_timings(self) -> bytes:

@@ -95,9 +95,8 @@ def stage_paces(
         gpu_seconds=gpu_seconds or {},
     )
     before = model.pace(halved=None)
-    used = min(
-        max(model.loads_of(halved=None), default=0.0), 1.0
-    )  # the rest of the time nothing was the limit
+    # The rest of the time nothing was the limit.
+    used = min(max(model.loads_of(halved=None), default=0.0), 1.0)
     return [
         StagePace(
             stage=stage.name,

@@ -411,6 +411,7 @@ class ToolkitEngine(Closing):
             require_in_range(tensor.name, shape, self._ranges, label=type(self).__name__)
             arrays[tensor.name] = random.random(shape, np.float32).astype(tensor.dtype)
         batch = next(iter(arrays.values())).shape[0]
+        measure = partial(measure_calls, batch_size=batch, num_iterations=num_iterations, warmup=warmup)
         if self._on_gpu:
             cupy = import_cupy()
             with (
@@ -418,21 +419,9 @@ class ToolkitEngine(Closing):
                 on_cuda_stream(cupy.cuda.Stream(non_blocking=True)) as stream,
             ):
                 placed = {name: cupy.asarray(array) for name, array in arrays.items()}
-                report = measure_calls(
-                    lambda: engine.run(placed),
-                    wait=stream.synchronize,
-                    batch_size=batch,
-                    num_iterations=num_iterations,
-                    warmup=warmup,
-                )
+                report = measure(lambda: engine.run(placed), wait=stream.synchronize)
         else:
-            report = measure_calls(
-                lambda: engine.run(arrays),
-                wait=lambda: None,
-                batch_size=batch,
-                num_iterations=num_iterations,
-                warmup=warmup,
-            )
+            report = measure(lambda: engine.run(arrays), wait=lambda: None)
         return BenchmarkReport(
             **report,
             engine=self.name,

@@ -400,9 +400,8 @@ class BatchSizeOptimizer:
             batches = {size: self._batch(size) for size in fitting}
             order, shuffled = list(batches), random.Random(0)
             for _ in range(self._rounds):
-                shuffled.shuffle(
-                    order
-                )  # what disturbs the machine at intervals must not meet the same size each time
+                # What disturbs the machine at intervals must not meet the same size each time.
+                shuffled.shuffle(order)
                 for size in order:
                     samples_ms[size].append(self._sample_ms(batches[size]))
         for size, samples in samples_ms.items():

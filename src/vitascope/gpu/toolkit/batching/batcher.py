@@ -618,14 +618,7 @@ class DynamicBatcher(Batcher):
         sizer: AdaptiveBatchSizer | None = None,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(
-            config,
-            [inference_fn],
-            device=device,
-            device_id=device_id,
-            sizer=sizer,
-            clock=clock,
-        )
+        super().__init__(config, [inference_fn], device=device, device_id=device_id, sizer=sizer, clock=clock)
 
 
 class StreamBatcher(Batcher):
@@ -667,14 +660,7 @@ class StreamBatcher(Batcher):
             raise ValueError(
                 f"{num_streams} streams for {len(functions)} functions: there must be one for each"
             )
-        super().__init__(
-            config,
-            functions,
-            device=device,
-            device_id=device_id,
-            sizer=sizer,
-            clock=clock,
-        )
+        super().__init__(config, functions, device=device, device_id=device_id, sizer=sizer, clock=clock)
 
 
 class PriorityBatcher(Batcher):
