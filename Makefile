@@ -28,7 +28,7 @@ check: $(VENV)/installed-dev ## Style, types, import rule
 	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/installed-dev ## Write the generated pages anew
-	$(BIN)/python -m vitascope.cli.reference
+	$(BIN)/python docs/write_reference.py
 	$(BIN)/python benchmarks/readme_figures.py
 	$(BIN)/python benchmarks/toolkit_tables.py
 	$(BIN)/python benchmarks/levers_figures.py

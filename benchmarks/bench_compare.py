@@ -20,11 +20,9 @@ from unittest.mock import patch
 
 from row_stamp import commit, write_rows
 from vitascope.bench.comparison import Comparison, compare
-from vitascope.bench.machine import Machine, this_machine
 from vitascope.bench.measured_run import MeasuredRun, MeasuredSegmenter
-from vitascope.bench.pipeline_bench import PipelineOptions
-from vitascope.bench.results import BenchResults, CellKey, now
-from vitascope.bench.suite import cell_of_runs
+from vitascope.bench.results import BenchResults, CellKey, Machine, now, this_machine
+from vitascope.bench.suite import PipelineOptions, cell_of_runs
 from vitascope.bench.synthetic_clip import make_clip
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.profiling.pipeline_profile import profiled_stages

@@ -46,7 +46,7 @@ from vitascope.bench.network_probe import (
 from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import load_settings
 from vitascope.device import available_cores
-from vitascope.gpu.engines.operator_trace import OperatorCall
+from vitascope.gpu.engines.onnx_runtime import OperatorCall
 from vitascope.gpu.profiling.charts import GREY, Chart
 from vitascope.gpu.profiling.tables import text_table
 from vitascope.models.selfie.selfie import SelfieState

@@ -13,7 +13,7 @@ from typing import Literal
 from small_network import HAS_TORCH, make_model
 from vitascope import open_video
 from vitascope.gpu import AsyncPipeline, OnnxEngine
-from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncResult, AsyncStats
+from vitascope.gpu.toolkit.async_pipeline import AsyncResult, AsyncStats
 
 VIDEO = Path(__file__).parent / "astronaut_sbs.mp4"
 

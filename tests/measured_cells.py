@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from vitascope.bench.machine import GpuFacts, Machine
 from vitascope.bench.network_probe import ProbeEffort
 from vitascope.bench.results import (
     BenchResults,
     Cell,
     CellKey,
+    GpuFacts,
+    Machine,
     Operation,
     Operations,
     Row,

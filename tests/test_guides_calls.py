@@ -19,10 +19,10 @@ import pytest
 from test_guides import PAGE, ROWS, parses
 from vitascope import gpu
 from vitascope.cli.app import app
-from vitascope.cli.reference import COMMANDS
 from vitascope.config import load_settings
-from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncPipeline
+from vitascope.gpu.toolkit.async_pipeline import AsyncPipeline
 from vitascope.observe import logger as logger_module
+from write_reference import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 TEXT = PAGE.read_text(encoding="utf-8")

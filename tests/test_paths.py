@@ -47,7 +47,7 @@ def test_segmentation(path, clip, tmp_path):
 def test_pictures_of_the_pipeline(path, tmp_path):
     import cv2
 
-    from vitascope.gpu.toolkit.async_pipeline.async_pipeline import decode_picture
+    from vitascope.gpu.toolkit.async_pipeline import decode_picture
 
     cv2.imwrite(str(tmp_path / "a.png"), data.astronaut()[..., ::-1])
     assert (decode_picture(path(tmp_path / "a.png")) == data.astronaut()).all()

@@ -16,18 +16,6 @@ import numpy as np
 
 from vitascope.errors import DeviceError
 
-__all__ = [
-    "Device",
-    "Gpu",
-    "ask_driver",
-    "available_cores",
-    "peak_memory_bytes",
-    "physical_memory_bytes",
-    "probe_gpus",
-    "select_device",
-    "simd_features",
-]
-
 _OLDEST_COMPUTE_CAPABILITY = (7, 5)
 _KINDS: tuple[str, ...] = ("auto", "cpu", "cuda")
 

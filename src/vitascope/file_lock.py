@@ -15,9 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-__all__ = ["exclusive_lock", "write_atomically"]
-
-
 if sys.platform == "win32":
     import msvcrt
 else:

@@ -17,20 +17,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "PIXEL_FORMATS",
-    "ChromaLocation",
-    "ColorSpec",
-    "DeviceEvent",
-    "Frame",
-    "Plane",
-    "Projection",
-    "Rotation",
-    "StereoLayout",
-    "VideoInfo",
-    "YuvFormat",
-]
-
 Plane = npt.NDArray[Any]
 """One plane of samples: uint8 or uint16 ``[H, W]``, or ``[H, W, 2]`` for the interleaved chroma of NV12 and P010.
 

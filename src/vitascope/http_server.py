@@ -21,8 +21,6 @@ from collections.abc import Container
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["GuardedHandler", "GuardedServer", "is_own_name"]
-
 MOST_CONNECTIONS = 32
 PATIENCE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.2

@@ -228,7 +228,7 @@ def two_gpus(monkeypatch):
         return Device("cuda", f"GPU {index}", index)
 
     monkeypatch.setattr("vitascope.animation.animator.select_device", select)
-    monkeypatch.setattr("vitascope.config.gpus.select_device", select)
+    monkeypatch.setattr("vitascope.config.loading.select_device", select)
 
 
 SEVERAL = [FaceMotion(rotation=rotation_from_degrees(3 * step, 0, 0)) for step in range(5)]

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from measured_cells import H200, LAPTOP
-from vitascope.bench import machine as machine_module
-from vitascope.bench.machine import differences, this_machine
+from vitascope.bench import results as machine_module
+from vitascope.bench.results import differences, this_machine
 
 
 def test_this_machine_says_what_results_depend_on():

@@ -14,7 +14,7 @@ from vitascope.bench.network_probe import (
     operations_of_kernels,
     trace_network,
 )
-from vitascope.gpu.engines.operator_trace import OperatorCall
+from vitascope.gpu.engines.onnx_runtime import OperatorCall
 from vitascope.gpu.profiling.cuda import KernelRow
 from vitascope.models.selfie.selfie import SelfieNetwork
 

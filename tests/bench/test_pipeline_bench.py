@@ -9,11 +9,10 @@ import pytest
 
 from clips import write_clip
 from left_threads import left_threads
-from vitascope.bench import pipeline_bench
+from vitascope.bench import suite
 from vitascope.bench.measured_run import MeasuredSegmenter
-from vitascope.bench.pipeline_bench import FEWEST_FRAMES, PipelineOptions, bench_pipeline
 from vitascope.bench.results import ResultsFile, load_results
-from vitascope.bench.suite import slice_rates
+from vitascope.bench.suite import FEWEST_FRAMES, PipelineOptions, bench_pipeline, slice_rates
 from vitascope.config import load_settings
 from vitascope.errors import InputError, UsageError
 from vitascope.gpu.pipeline.pipeline import Pipeline
@@ -75,8 +74,8 @@ def test_without_one(film):
 
 
 def test_a_film_of_its_own(monkeypatch):
-    monkeypatch.setattr(pipeline_bench, "_SIZE", (256, 128))
-    monkeypatch.setattr(pipeline_bench, "_FRAMES", 12)
+    monkeypatch.setattr(suite, "_SIZE", (256, 128))
+    monkeypatch.setattr(suite, "_CLIP_FRAMES", 12)
     (cell,) = bench_pipeline(replace(FAST, discard=True, stereo=True)).cells
     assert cell.key.clip == "synthetic"
     assert cell.key.stereo == "side-by-side"
@@ -138,7 +137,7 @@ def test_damage_that_was_skipped_is_counted(tmp_path):
 @pytest.mark.parametrize("discard", [True, False])
 def test_a_time_that_is_over_before_the_first_frame(film, discard, monkeypatch):
     at_once = nullcontext(lambda started: started.pipeline.stop())
-    monkeypatch.setattr(pipeline_bench, "stopping_after", lambda _: at_once)
+    monkeypatch.setattr(suite, "stopping_after", lambda _: at_once)
     hurried = replace(FAST, video=film, discard=discard, advice_when_slow="be patient")
     with pytest.raises(InputError, match=r"only 0 frames came out in .* at least 8: be patient$"):
         bench_pipeline(hurried)

@@ -16,7 +16,7 @@ from vitascope.bench.report import analyse, html_report, markdown_report, text_r
 from vitascope.bench.results import Cell, Operations, Row
 from vitascope.bench.targets import check_targets
 from vitascope.errors import InputError, OutputError
-from vitascope.gpu.profiling.nvml import GpuLimits
+from vitascope.gpu.profiling.utilisation import GpuLimits
 
 
 def around(fps, n=7):

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from vitascope.bench.network_probe import trace_network
-from vitascope.gpu.engines.operator_trace import OperatorCall
+from vitascope.gpu.engines.onnx_runtime import OperatorCall
 from vitascope.models.selfie.selfie import SelfieNetwork
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from vitascope.bench import suite
-from vitascope.bench.pipeline_bench import PipelineOptions, bench_pipeline
-from vitascope.bench.suite import Rounds, SuiteOptions, run_suite
+from vitascope.bench.suite import PipelineOptions, Rounds, SuiteOptions, bench_pipeline, run_suite
 
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from clips import write_clip
-from vitascope.bench import pipeline_bench
+from vitascope.bench import suite
 from vitascope.cli import main
 from vitascope.config import vitascope_home
 from vitascope.tune import checklist
@@ -106,7 +106,7 @@ def test_a_doubled_batch_that_is_too_slow_to_tell_is_no_answer(tmp_path, capsys,
     def slow_when_doubled(options):
         if "model.batch_size=2" in options.assignments:
             at_once = nullcontext(lambda started: started.pipeline.stop())
-            monkeypatch.setattr(pipeline_bench, "stopping_after", lambda _: at_once)
+            monkeypatch.setattr(suite, "stopping_after", lambda _: at_once)
         return measure(options)
 
     monkeypatch.setattr(checklist, "bench_pipeline", slow_when_doubled)

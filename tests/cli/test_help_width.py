@@ -8,7 +8,7 @@ import re
 import pytest
 
 from vitascope.cli.app import app
-from vitascope.cli.reference import COMMANDS
+from write_reference import COMMANDS
 
 _LONGEST_BOX = 20
 """Flags; more are told apart by what they are about."""

@@ -10,7 +10,10 @@ import pytest
 import yaml
 
 from vitascope.cli.app import app
-from vitascope.cli.reference import (
+from vitascope.config import load_settings
+from vitascope.config.settings import setting_fields
+from vitascope.errors import ConfigError
+from write_reference import (
     BEGIN,
     COMMANDS,
     END,
@@ -22,9 +25,6 @@ from vitascope.cli.reference import (
     template,
     with_settings,
 )
-from vitascope.config import load_settings
-from vitascope.config.settings import setting_fields
-from vitascope.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "configs" / "gpu_config.yaml"

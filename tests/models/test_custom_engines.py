@@ -15,8 +15,7 @@ from fake_onnx_runtime import fake_onnx_runtime
 from fake_tensorrt import fake_tensorrt
 from vitascope.errors import MissingDependencyError, ModelError
 from vitascope.gpu.engines import onnx_runtime
-from vitascope.gpu.engines.selection import GpuOptions
-from vitascope.gpu.engines.self_check import Machine
+from vitascope.gpu.engines.selection import GpuOptions, Machine
 from vitascope.models.custom.custom import CustomNetwork, choose_custom_network
 from vitascope.models.host_network import HostNetwork
 

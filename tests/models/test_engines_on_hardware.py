@@ -12,8 +12,7 @@ import pytest
 
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.gpu.engines import ShapeRange
-from vitascope.gpu.engines.selection import GpuOptions, gpu_openers
-from vitascope.gpu.engines.self_check import TOLERANCES, compare
+from vitascope.gpu.engines.selection import TOLERANCES, GpuOptions, compare, gpu_openers
 from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.models.rvm.rvm import RvmNetwork, engine_profiles
 

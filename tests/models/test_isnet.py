@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from vitascope.errors import ModelError
-from vitascope.models.isnet import SalientObjects
+from vitascope.models.finders import SalientObjects
 
 
 def network() -> onnx.ModelProto:

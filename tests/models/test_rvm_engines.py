@@ -11,8 +11,7 @@ from fake_onnx_runtime import fake_onnx_runtime
 from fake_tensorrt import fake_tensorrt
 from vitascope.errors import MissingDependencyError
 from vitascope.gpu.engines import onnx_runtime
-from vitascope.gpu.engines.selection import Candidate, GpuOptions, choose_engine
-from vitascope.gpu.engines.self_check import TOLERANCES, Machine, compare
+from vitascope.gpu.engines.selection import TOLERANCES, Candidate, GpuOptions, Machine, choose_engine, compare
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import engine_notes
 from vitascope.models.network_check import network_runner, random_pictures

@@ -8,7 +8,7 @@ from rvm_torch_cases import random_weights
 
 pytest.importorskip("triton")
 
-from vitascope.gpu.engines.triton_compiler import compile_kernels
+from vitascope.gpu.engines.launch_plan import compile_kernels
 from vitascope.models.rvm.structure import state_shapes
 from vitascope.models.rvm.triton_ops import record_network
 

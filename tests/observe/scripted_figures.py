@@ -8,7 +8,7 @@ from vitascope.animation.live.report import LiveReport
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Latency
 from vitascope.gpu.pipeline.stages import Map, Sink, Source
-from vitascope.gpu.profiling.nvml import GpuFigures, GpuLimits
+from vitascope.gpu.profiling.utilisation import GpuFigures, GpuLimits
 from vitascope.media.sinks.outlet import OutletReport
 from vitascope.segmentation.processes.hands import PlaceCounts
 

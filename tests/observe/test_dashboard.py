@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from scripted_figures import ScriptedGpu, ScriptedLiveRun, ScriptedQueue
 
 from clips import write_clip
+from vitascope.observe.job_counts import FAMILIES
 from vitascope.observe.metrics import Metrics, live_metrics
-from vitascope.observe.readings import FAMILIES
 from vitascope.segmentation.segmenter import Segmenter
 
 BOARD = json.loads((Path(__file__).parents[2] / "deploy" / "grafana" / "dashboard.json").read_text("utf-8"))

@@ -16,8 +16,8 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.observe import job_counts
+from vitascope.observe.job_counts import BUCKET_BOUNDS_SECONDS, FAMILIES, Readings
 from vitascope.observe.metrics import Metrics, live_metrics
-from vitascope.observe.readings import BUCKET_BOUNDS_SECONDS, FAMILIES, Readings
 
 
 def samples_of(metrics):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vitascope.gpu.profiling.nvml import NvmlGpu
-from vitascope.observe.readings import gpu_readings
+from vitascope.gpu.profiling.utilisation import NvmlGpu
+from vitascope.observe.job_counts import gpu_readings
 from vitascope.tune.system_checks import check_system
 
 pytestmark = pytest.mark.cuda

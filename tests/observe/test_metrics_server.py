@@ -10,8 +10,8 @@ from scripted_figures import finished_pipeline
 
 from left_threads import left_threads
 from vitascope.errors import OutputError, UsageError
+from vitascope.observe.job_counts import FAMILIES
 from vitascope.observe.metrics import Metrics, MetricsServer
-from vitascope.observe.readings import FAMILIES
 
 
 def fetch(url, **headers):

@@ -11,8 +11,7 @@ from tensorboard_reader import curves_of
 
 from left_threads import left_threads
 from vitascope.errors import OutputError
-from vitascope.observe.job_counts import JobCounts
-from vitascope.observe.readings import Readings
+from vitascope.observe.job_counts import JobCounts, Readings
 from vitascope.observe.tensorboard import ScalarRecorder, scalars_of
 
 

@@ -26,7 +26,7 @@ from vitascope.gpu.memory import pinned_pool
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.profiling.gpu_clock import StreamTimes
 from vitascope.gpu.streams import JobStreams
-from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
+from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation import gpu_job

@@ -17,9 +17,8 @@ from websockets.sync.client import connect
 
 import vitascope
 from clips import write_clip
-from vitascope.studio import guard, uploads
-from vitascope.studio.entrance import COOKIE_SECONDS, Entrance, cookie_key
-from vitascope.studio.guard import MOST_BODY_BYTES
+from vitascope.studio import guard, library
+from vitascope.studio.guard import COOKIE_SECONDS, MOST_BODY_BYTES, Entrance, cookie_key
 
 PAGE = Path(vitascope.__file__).parent / "studio" / "page"
 
@@ -68,7 +67,7 @@ def test_a_cookie_ends_after_a_week(studio, monkeypatch):
     now = time.time()
     for seconds, status in ((COOKIE_SECONDS - 60, 200), (COOKIE_SECONDS + 60, 401), (-60, 401)):
         with monkeypatch.context() as patch:
-            patch.setattr("vitascope.studio.entrance.time.time", lambda at=now + seconds: at)
+            patch.setattr("vitascope.studio.guard.time.time", lambda at=now + seconds: at)
             assert studio.get("/api/studio").status == status, seconds
 
 
@@ -374,11 +373,11 @@ def test_an_upload_that_is_too_long_breaks_off_or_comes_from_elsewhere_leaves_no
     assert studio.ask("POST", "/api/films?name=x.mp4", b"x", without=["Cookie"]).status == 401
     # Without a length, as chunks.
     assert studio.ask("POST", "/api/films?name=x.mp4", Transfer_Encoding="chunked").status == 411
-    monkeypatch.setattr(uploads, "MOST_UPLOAD_BYTES", 1000)
+    monkeypatch.setattr(library, "MOST_UPLOAD_BYTES", 1000)
     assert studio.ask("POST", "/api/films?name=x.mp4", bytes(1001)).status == 422
     assert studio.ask("POST", "/api/films?name=x.mp4", bytes(1000)).status == 201
     (films / "x.mp4").unlink()
-    monkeypatch.setattr(uploads.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
+    monkeypatch.setattr(library.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
     assert studio.ask("POST", "/api/films?name=x.mp4", b"x").status == 500
     monkeypatch.undo()
     # The connection ends in the middle.

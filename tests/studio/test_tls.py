@@ -13,7 +13,7 @@ from driven_page import StudioPage
 
 from vitascope.cli.studio import opened_studio
 from vitascope.errors import ConfigError, UsageError
-from vitascope.studio.secure_address import TlsFiles, is_loopback, reached_at
+from vitascope.studio.guard import TlsFiles, is_loopback, reached_at
 
 
 def made(folder, password=None, names=(), days=1):

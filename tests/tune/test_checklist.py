@@ -9,8 +9,7 @@ import pytest
 from measured_cells import H200, LAPTOP, VERDICT, cell_of, key_of, results_of
 from scripted_soaks import MB, soak_of
 from vitascope.bench.results import Cell
-from vitascope.gpu.profiling.nvml import GpuLimits
-from vitascope.gpu.profiling.utilisation import Utilisation
+from vitascope.gpu.profiling.utilisation import GpuLimits, Utilisation
 from vitascope.tune.checklist import Measurements, checklist_of
 from vitascope.tune.system_checks import SystemCheck
 

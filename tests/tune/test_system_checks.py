@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from vitascope.errors import DeviceError
-from vitascope.gpu.profiling.nvml import GpuSettings
+from vitascope.gpu.profiling.utilisation import GpuSettings
 from vitascope.tune import system_checks
 from vitascope.tune.system_checks import check_system, processor_throttle_count
 

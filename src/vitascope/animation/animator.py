@@ -26,7 +26,7 @@ from vitascope.animation.portrait import Portrait, load_portrait, require_rgb
 from vitascope.animation.several_gpus import open_on_several
 from vitascope.animation.tracking import FaceModel, FaceTracker, fetch_face_model
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
-from vitascope.config.gpus import checked_gpus
+from vitascope.config.loading import checked_gpus
 from vitascope.device import Device, select_device
 from vitascope.errors import (
     DeviceError,

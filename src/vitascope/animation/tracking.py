@@ -22,7 +22,7 @@ from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FloatArray, Rg
 from vitascope.errors import EngineError, MissingDependencyError, ModelError
 from vitascope.gpu.toolkit.temporal import change
 from vitascope.models.store.store import ModelStore
-from vitascope.observe.native_stderr import quiet_native_stderr
+from vitascope.observe.standard_streams import quiet_native_stderr
 
 __all__ = ["MODEL_NAME", "FaceModel", "FaceTracker", "Follow", "fetch_face_model", "require_mediapipe"]
 

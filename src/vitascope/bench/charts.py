@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = [
-    "frame_time_chart",
-    "latency_chart",
-    "scaling_chart",
-    "stage_chart",
-    "trade_off_chart",
-    "waterfall_chart",
-]
-
 _ROW_INCHES = 0.28
 _CURVES_INCHES = 3.8
 _SHARES = np.linspace(0, 100, 101)
@@ -37,7 +28,6 @@ def scaling_chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]])
     """Frames a second over the batch, on logarithmic axes, where twice as fast is one step at any speed.
 
     Args:
-        title: Stands above.
         curves: (batch, frames a second) by name; at least one point in all.
     """
     batches = sorted({batch for curve in curves.values() for batch, _ in curve})
@@ -62,12 +52,7 @@ def scaling_chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]])
 
 
 def stage_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """Work for a frame in each stage; stages overlap, so the longest one alone bounds the speed.
-
-    Args:
-        title: Stands above.
-        cells: Measured ones.
-    """
+    """Work for a frame in each stage; stages overlap, so the longest one alone bounds the speed."""
     ways = [_stages(cell) for cell in cells]
     names = list(dict.fromkeys(name for way in ways for name in way))
 
@@ -93,7 +78,6 @@ def waterfall_chart(title: str, cells: Sequence[Cell]) -> Chart:
     Stages of a pipeline work on different frames at a time; this is how long one frame takes without its neighbours.
 
     Args:
-        title: Stands above.
         cells: Measured ones, not many.
     """
     ways = [_stages(cell) for cell in cells]
@@ -118,12 +102,7 @@ def waterfall_chart(title: str, cells: Sequence[Cell]) -> Chart:
 
 
 def frame_time_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """From the 5th to the 99th percentile of the time for a frame, darker up to the 95th, a mark at the median.
-
-    Args:
-        title: Stands above.
-        cells: Measured ones.
-    """
+    """From the 5th to the 99th percentile of the time for a frame, darker up to the 95th, a mark at the median."""
     rows = [(cell.key.label(), row) for cell in cells if (row := cell.row("frame_time")) is not None]
 
     def draw(axes: Axes) -> None:
@@ -141,12 +120,7 @@ def frame_time_chart(title: str, cells: Sequence[Cell]) -> Chart:
 
 
 def latency_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """Share of the frames that are through within a time, from decoder to encoder.
-
-    Args:
-        title: Stands above.
-        cells: Measured ones.
-    """
+    """Share of the frames that are through within a time, from decoder to encoder."""
     rows = [(cell.key.label(), row) for cell in cells if (row := cell.row("latency")) is not None]
 
     def draw(axes: Axes) -> None:
@@ -171,7 +145,6 @@ def trade_off_chart(title: str, curves: Mapping[str, Sequence[Cell]]) -> Chart:
     """Frames a second over latency, a mark for each batch: up is faster, left answers sooner.
 
     Args:
-        title: Stands above.
         curves: Measured cells by name, each of one resolution and precision.
     """
     points = {

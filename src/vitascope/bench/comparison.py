@@ -25,32 +25,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.bench.machine import differences
 from vitascope.bench.results import (
     BASELINES_SCHEMA,
     BenchResults,
     Cell,
     CellKey,
+    differences,
     document_of,
     read_document,
     results_from,
 )
 from vitascope.errors import InputError, UsageError
 from vitascope.gpu.profiling.document import write_file
-
-__all__ = [
-    "FEWEST_ROUNDS",
-    "METHOD",
-    "SCHEMA",
-    "CellChange",
-    "Comparison",
-    "baseline_for",
-    "compare",
-    "gain_of",
-    "load_baselines",
-    "store_baseline",
-    "why_no_baseline",
-]
 
 METHOD = "percentile bootstrap over rounds, with an allowance for drift between runs"
 _RESAMPLES = 20_000
@@ -80,7 +66,6 @@ class CellChange:
     slowdown: float
     """Time for a frame, the latest over the baseline: 1.1 is a tenth slower."""
     low: float
-    """The interval's ends."""
     high: float
     verdict: str
     """``slower``, ``faster``, ``same``; or ``unsure``: beyond the tolerance, but the interval is too wide to tell."""
@@ -102,7 +87,6 @@ class Comparison:
     """Notes on what was not compared and what else differs."""
     tolerance: float
     confidence: float
-    """The confidence of each interval."""
 
     @property
     def regressed(self) -> tuple[CellChange, ...]:
@@ -148,8 +132,6 @@ def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 
     A change counts when the estimate is beyond the tolerance, and all of the interval beyond half of it.
 
     Args:
-        baseline: The earlier run.
-        latest: The later one.
         tolerance: Share of the time for a frame that may come and go.
 
     Raises:
@@ -216,7 +198,6 @@ def gain_of(one: Cell, other: Cell) -> tuple[float, float, float]:
 
     Args:
         one: Measured, in two rounds or more.
-        other: Likewise.
     """
     estimate, samples = _log_ratios(_times(other), _times(one), np.random.default_rng(_SEED))
     low, high = (float(np.exp(end)) for end in np.quantile(samples, (_ERROR_RATE / 2, 1 - _ERROR_RATE / 2)))
@@ -241,8 +222,6 @@ def _log_ratios(
 
     Args:
         one: Seconds for a frame, of each round.
-        other: Likewise.
-        draws: Random numbers.
         drift: float64 [2, resamples], standard normal: of the two runs. None if both are parts of one.
     """
 
@@ -373,7 +352,6 @@ def baseline_for(path: Path, latest: BenchResults) -> BenchResults:
     """The run that a later one is compared with.
 
     Args:
-        path: Results of one run, or a file of baselines.
         latest: The later run; of baselines that of its class and its workload is taken.
 
     Raises:
@@ -392,10 +370,6 @@ def baseline_for(path: Path, latest: BenchResults) -> BenchResults:
 
 def why_no_baseline(path: Path, latest: BenchResults) -> str | None:
     """Say why a file of baselines has none for this run; None if ``baseline_for`` finds one.
-
-    Args:
-        path: Results of one run, or a file of baselines.
-        latest: The later run.
 
     Raises:
         InputError: The file cannot be read.
@@ -424,7 +398,6 @@ def store_baseline(path: Path, results: BenchResults) -> bool:
 
     Args:
         path: The file of baselines; made where it is missing.
-        results: A finished run.
 
     Returns:
         True when it took the place of an earlier one.

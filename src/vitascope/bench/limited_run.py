@@ -24,9 +24,6 @@ from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import profile_paths
 from vitascope.segmentation.segmenter import Segmenter, Started
 
-__all__ = ["LimitedRun", "run_for", "stopping_after", "warm_up"]
-
-
 _KIND: OutputKind = "mask"
 
 
@@ -143,7 +140,6 @@ def warm_up(segmenter: Segmenter, video: Path, *, kind: OutputKind) -> None:
     Args:
         segmenter: Open, in this process; it keeps what was built.
         video: The video that will be measured, since graphs are recorded for sizes.
-        kind: Picture that will be made.
 
     Raises:
         InputError: The video cannot be read.

@@ -27,9 +27,6 @@ from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.segmenter import Segmenter, Started
 from vitascope.segmentation.writing import FramesUntilDamage, OutputSet, finish_files
 
-__all__ = ["ALONE", "OF_ONE_PROCESS", "MeasuredRun", "MeasuredSegmenter", "alpha_shares"]
-
-
 ALONE: Mapping[str, Any] = {
     "processing.use_multiprocessing": False,
     "processing.cluster": None,
@@ -121,8 +118,6 @@ class MeasuredSegmenter(Segmenter):
         """Segment a video once; what is written goes away with its folder.
 
         Args:
-            video: The input.
-            kind: Picture that is made.
             discard: Make every picture, and encode none.
             on_start: Called once everything is open, from this thread.
 

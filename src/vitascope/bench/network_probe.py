@@ -22,7 +22,7 @@ from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
 from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.engines.gpu_arrays import import_cupy
-from vitascope.gpu.engines.operator_trace import OperatorCall, operator_traces
+from vitascope.gpu.engines.onnx_runtime import OperatorCall, operator_traces
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.media.reading.reader import open_video
@@ -37,18 +37,6 @@ from vitascope.vr.stereo import eye_regions
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.cuda import CUDAProfiler
-
-__all__ = [
-    "TOP",
-    "NetworkProbe",
-    "ProbeEffort",
-    "ProbedNetwork",
-    "open_on_cpu",
-    "operations_of_calls",
-    "operations_of_kernels",
-    "trace_network",
-    "video_pictures",
-]
 
 TOP = 10
 """Operators of a table."""
@@ -80,11 +68,7 @@ class ProbedNetwork:
 
 
 class NetworkProbe:
-    """Looks at the networks of a suite.
-
-    Args:
-        effort: How long.
-    """
+    """Looks at the networks of a suite."""
 
     def __init__(self, effort: ProbeEffort) -> None:
         self._effort = effort
@@ -95,7 +79,6 @@ class NetworkProbe:
         Args:
             segmenter: Open, and idle.
             video: Whose first frames the network is shown.
-            batch: Frames of a call.
 
         Raises:
             VitascopeError: The video cannot be read, or the network failed.
@@ -201,9 +184,7 @@ def video_pictures(video: Path, *, network: MattingNetwork, loaded: LoadedSettin
 
     Args:
         video: Decoded on the CPU.
-        network: What they are for.
         loaded: Settings of the run: where the video begins, and how it lies in the frame.
-        count: Frames.
 
     Returns:
         [T, E, ...] of the network's dtype, C-contiguous.
@@ -266,10 +247,6 @@ def trace_network(
         pictures: float32 [T, E, ...] as the network takes them, one call's.
         calls: Calls that are kept.
         warm_ups: Calls before them, of one stream with them, which are left out.
-        optimised: As ``operator_traces``.
-
-    Returns:
-        For each of its sessions the operators of the calls that are kept.
 
     Raises:
         VitascopeError: The network cannot be opened, or failed.
@@ -292,14 +269,7 @@ def trace_network(
 def operations_of_calls(
     sessions: Sequence[Sequence[OperatorCall]], *, source: str, calls: int, frames: int
 ) -> Operations:
-    """Tables of what ``trace_network`` saw.
-
-    Args:
-        sessions: Operators of all calls.
-        source: Who computed, for the report.
-        calls: Calls of the network.
-        frames: Frames of one call.
-    """
+    """Tables of what ``trace_network`` saw."""
     places: dict[tuple[int, str, str], list[OperatorCall]] = defaultdict(list)
     kinds: dict[str, float] = defaultdict(float)
     for number, session in enumerate(sessions):  # networks of one family name their operators alike
@@ -334,13 +304,7 @@ def operations_of_calls(
 
 
 def operations_of_kernels(profiler: CUDAProfiler, *, calls: int, frames: int) -> Operations:
-    """The kernels that PyTorch's profiler saw on a GPU; it does not report the bytes they move.
-
-    Args:
-        profiler: Whose block has ended.
-        calls: Calls of the network.
-        frames: Frames of one call.
-    """
+    """The kernels that PyTorch's profiler saw on a GPU; it does not report the bytes they move."""
     kernels = profiler.kernels()
     rows = tuple(
         Operation(

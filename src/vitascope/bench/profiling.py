@@ -29,17 +29,6 @@ from vitascope.gpu.profiling.tables import milliseconds, text_table
 from vitascope.media.reading.reader import probe
 from vitascope.segmentation.report import SegmentReport
 
-__all__ = [
-    "Detected",
-    "Profiled",
-    "Tool",
-    "detect_bottlenecks",
-    "profile_video",
-    "profile_with_ncu",
-    "profile_with_nsys",
-]
-
-
 _EXTRA_SECONDS = 900  # opening networks, compiling kernels, writing reports
 _KERNELS_MEASURED = 200
 """ncu runs each kernel many times over, once for each group of counters; a run has thousands of like launches."""
@@ -54,7 +43,7 @@ _COUNTERS = {
     "µs": "gpu__time_duration.sum",
 }
 _SYNC = "%Synchronize%"
-_NO_KERNEL = ("no kernel ran: the work was done on the CPU",), "no kernels"
+_NO_KERNEL: tuple[tuple[str, ...], str] = ("no kernel ran: the work was done on the CPU",), "no kernels"
 
 
 def _tool(name: str, product: str) -> str:
@@ -101,13 +90,8 @@ def _call(command: Sequence[str], *, timeout_seconds: float) -> str:
     return answer.stdout
 
 
-def profile_with_nsys(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], str]:
-    """The system's timeline; the three things that matter, and a table.
-
-    Raises:
-        MissingDependencyError: ``nsys`` is not installed.
-        VitascopeError: It failed.
-    """
+def _nsight_systems(run: LimitedRun, folder: Path) -> Profiled:
+    """The system's timeline."""
     nsys = _tool("nsys", "Nsight Systems")
     folder.mkdir(parents=True, exist_ok=True)
     report, database = folder / "nsight-systems.nsys-rep", folder / "nsight-systems.sqlite"
@@ -129,7 +113,9 @@ def profile_with_nsys(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], s
         timeout_seconds=limit,
     )
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as rows:
-        return _read_nsys(rows)
+        findings, table = _read_nsys(rows)
+    files = _written(folder, report.name, database.name, "stages.json")
+    return Profiled(tool="nsight-systems", findings=findings, table=table, files=files)
 
 
 def _read_nsys(rows: sqlite3.Connection) -> tuple[tuple[str, ...], str]:
@@ -205,14 +191,8 @@ def _copies(rows: sqlite3.Connection, tables: set[str]) -> str:
     return "\n" + "\n".join(lines)
 
 
-def profile_with_ncu(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], str]:
-    """Counters of single kernels; the three things that matter, and a table.
-
-    Raises:
-        MissingDependencyError: ``ncu`` is not installed.
-        DeviceError: This user may not read counters.
-        VitascopeError: It failed.
-    """
+def _nsight_compute(run: LimitedRun, folder: Path) -> Profiled:
+    """Counters of single kernels."""
     ncu = _tool("ncu", "Nsight Compute")
     folder.mkdir(parents=True, exist_ok=True)
     report = folder / "nsight-compute.ncu-rep"
@@ -222,12 +202,16 @@ def profile_with_ncu(run: LimitedRun, folder: Path) -> tuple[tuple[str, ...], st
     limit = run.seconds + _EXTRA_SECONDS
     report.unlink(missing_ok=True)
     _call([ncu, *options, *_child(run)], timeout_seconds=limit)
-    if not report.exists():
-        return _NO_KERNEL
-    page = _call(
-        [ncu, f"--import={report}", "--csv", "--page=raw", "--print-units=base"], timeout_seconds=limit
-    )
-    return _read_ncu(page)
+    findings, table = _NO_KERNEL
+    if report.exists():
+        findings, table = _read_ncu(
+            _call(
+                [ncu, f"--import={report}", "--csv", "--page=raw", "--print-units=base"],
+                timeout_seconds=limit,
+            )
+        )
+    files = _written(folder, report.name)
+    return Profiled(tool="nsight-compute", findings=findings, table=table, files=files)
 
 
 def _read_ncu(page: str) -> tuple[tuple[str, ...], str]:
@@ -292,17 +276,13 @@ class Profiled:
     findings: tuple[str, ...]
     """The three things that matter, one sentence each."""
     table: str
-    """Figures as text."""
     files: tuple[Path, ...]
-    """The written files."""
 
 
 def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
     """Run a tool around the segmentation of a video.
 
     Args:
-        run: What to run, and for how long.
-        tool: Which.
         folder: Where its files go; it is made.
 
     Raises:
@@ -434,18 +414,6 @@ def _memory(run: LimitedRun, folder: Path) -> Profiled:
     )
 
 
-def _nsight_systems(run: LimitedRun, folder: Path) -> Profiled:
-    findings, table = profile_with_nsys(run, folder)
-    files = _written(folder, "nsight-systems.nsys-rep", "nsight-systems.sqlite", "stages.json")
-    return Profiled(tool="nsight-systems", findings=findings, table=table, files=files)
-
-
-def _nsight_compute(run: LimitedRun, folder: Path) -> Profiled:
-    findings, table = profile_with_ncu(run, folder)
-    files = _written(folder, "nsight-compute.ncu-rep")
-    return Profiled(tool="nsight-compute", findings=findings, table=table, files=files)
-
-
 def _speed(frames: int, per_second: float) -> str:
     return f"{frames} frames at {per_second:.1f} a second, with the profiler's own cost"
 
@@ -463,7 +431,6 @@ class Detected:
     def __init__(self, report: SegmentReport, verdict: dict[str, Any]) -> None:
         self.report = report
         self.main = _finding(verdict["main"])
-        """What to do first."""
         self.others = tuple(_finding(other) for other in verdict["others"])
 
     def lines(self) -> list[str]:

@@ -19,16 +19,6 @@ from vitascope.bench.comparison import gain_of
 from vitascope.bench.results import BenchResults, Cell
 from vitascope.gpu.profiling.bottleneck import Finding
 
-__all__ = [
-    "FASTER_ENCODER",
-    "Recommendation",
-    "encoder_end",
-    "fastest_cells",
-    "limit_of",
-    "recommend",
-]
-
-
 FASTER_ENCODER = "output.speed=fast"
 _FEW_FRAMES = 300
 """Fewer may leave some of several encoders without work: each takes chunks of 15 to 60."""
@@ -55,9 +45,6 @@ def limit_of(cell: Cell) -> Finding | None:
     everything took before, it is slower than all the rest, and limits the run; of several encoders, where the video is
     long enough for all of them. If it takes less long, the pipeline's verdict stands, with a gain that leaves the
     encoder's end as long as it is.
-
-    Args:
-        cell: Measured or not.
     """
     verdict, end = cell.verdict, encoder_end(cell)
     if verdict is None or end is None or verdict.urgent or verdict.kind == "encode_bound":
@@ -85,11 +72,7 @@ def limit_of(cell: Cell) -> Finding | None:
 
 
 def fastest_cells(cells: Sequence[Cell]) -> list[Cell]:
-    """The fastest of each size, in the order of their sizes' first cells.
-
-    Args:
-        cells: Measured ones.
-    """
+    """The fastest of each size, in the order of their sizes' first cells."""
     found: dict[tuple[str, str], Cell] = {}
     for cell in cells:
         key = (cell.key.resolution, cell.key.stereo)
@@ -120,7 +103,6 @@ class Recommendation:
     change: str
     """What, as one would do it: a setting, or a sentence."""
     why: str
-    """The measurement behind it."""
     gain: float
     """Gain of speed, as a factor; 1.0 if it makes a run safe or steady, not fast."""
     certainty: str
@@ -134,11 +116,7 @@ class Recommendation:
 
 
 def recommend(results: BenchResults) -> list[Recommendation]:
-    """List what to change on this machine, the most useful first.
-
-    Args:
-        results: Results of one machine.
-    """
+    """List what to change on this machine, the most useful first."""
     found: list[Recommendation] = []
     for _, grouped in groupby(results.cells, key=lambda cell: (cell.key.resolution, cell.key.stereo)):
         cells = list(grouped)

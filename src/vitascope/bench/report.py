@@ -16,27 +16,14 @@ from vitascope.bench.charts import (
     trade_off_chart,
     waterfall_chart,
 )
-from vitascope.bench.machine import Machine
 from vitascope.bench.recommendations import Recommendation, fastest_cells, limit_of, recommend
-from vitascope.bench.results import BenchResults, Cell, Operation, what_is_lacking
+from vitascope.bench.results import BenchResults, Cell, Machine, Operation, what_is_lacking
 from vitascope.bench.targets import USER, TargetResult, check_targets
 from vitascope.errors import InputError
 from vitascope.gpu.profiling.charts import Chart, require_matplotlib
 from vitascope.gpu.profiling.document import write_file
 from vitascope.gpu.profiling.tables import html_page, text_table
 from vitascope.segmentation.run_profile import PARTS_OF_STAGES
-
-__all__ = [
-    "Analysis",
-    "Section",
-    "analyse",
-    "headline",
-    "html_report",
-    "machines_table",
-    "markdown_report",
-    "text_report",
-    "write_reports",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +78,7 @@ _ALLOWED_TO_DIFFER = ("only", "gpu.device", "gpu.device_ids")
 
 
 def machines_table(runs: Sequence[BenchResults]) -> Section:
-    """Each machine's median speed; cells that one of them lacks have a dash, and nothing is averaged.
-
-    Args:
-        runs: Two or more.
-    """
+    """Each machine's median speed; cells that one of them lacks have a dash, and nothing is averaged."""
     keys = dict.fromkeys(cell.key for run in runs for cell in run.measured)
     rows = []
     for key in keys:
@@ -169,7 +152,6 @@ def headline(run: BenchResults, recommendations: Sequence[Recommendation]) -> li
     """Sum up in three lines: how fast, what limits it, what to do. Says so if no cell was measured.
 
     Args:
-        run: A run of one machine.
         recommendations: For it, the most useful first.
     """
     if not run.measured:
@@ -557,7 +539,6 @@ def markdown_report(analysis: Analysis, *, pictures: Mapping[str, str]) -> str:
     """Render the report as Markdown.
 
     Args:
-        analysis: The report.
         pictures: Name of each chart's file, by the title of its section.
     """
     parts = [f"# {analysis.title}"]
@@ -594,10 +575,6 @@ def html_report(analysis: Analysis) -> str:
 
 def write_reports(analysis: Analysis, folder: Path) -> list[Path]:
     """Write ``benchmark_report.html``, ``.md``, and a picture for each chart.
-
-    Args:
-        analysis: The report.
-        folder: Made where it is missing.
 
     Raises:
         MissingDependencyError: matplotlib, which draws the charts, is not installed.

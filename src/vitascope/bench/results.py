@@ -1,4 +1,4 @@
-"""The results of a benchmark, as a JSON file of a versioned schema.
+"""The results of a benchmark and the machine they are of, as a JSON file of a versioned schema.
 
 The file is written again after every cell, whole or not at all: a run that is killed keeps what it measured.
 """
@@ -7,40 +7,163 @@ from __future__ import annotations
 
 import json
 import math
+import platform
+import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from vitascope.bench.machine import Machine
-from vitascope.errors import InputError
+from vitascope import __version__
+from vitascope.device import available_cores, physical_memory_bytes, probe_gpus
+from vitascope.errors import DeviceError, InputError, MissingDependencyError
 from vitascope.gpu.profiling.bottleneck import Finding
 from vitascope.gpu.profiling.document import write_file
-from vitascope.gpu.profiling.utilisation import Utilisation
+from vitascope.gpu.profiling.utilisation import GpuLimits, NvmlGpu, Utilisation
 
-__all__ = [
-    "RESULTS_NAME",
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "BenchResults",
-    "Cell",
-    "CellKey",
-    "Operation",
-    "Operations",
-    "ResultsFile",
-    "Row",
-    "document_of",
-    "load_results",
-    "now",
-    "read_document",
-    "results_from",
-    "what_is_lacking",
-    "what_is_wrong",
-]
+_PACKAGES = (
+    "numpy",
+    "av",
+    "opencv-python-headless",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "triton",
+    "torch",
+    "tensorrt",
+)
+_CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
+_MEMORY_TOLERANCE = 0.05
+"""Systems keep a little of the installed memory for themselves, not always the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """One GPU."""
+
+    name: str
+    driver: str
+    memory_bytes: int | None
+    """None if the driver does not report it; so below."""
+    sm_clock_mhz: float | None = None
+    """The highest that it may take."""
+    power_watts: float | None = None
+    """The limit that is set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The machine and software that results depend on."""
+
+    system: str
+    processor: str
+    cores: int
+    """That the process may use."""
+    memory_bytes: int | None
+    gpus: tuple[GpuFacts, ...]
+    versions: dict[str, str]
+    """Versions of Python, Vitascope and the libraries that compute, decode and encode, as far as they are installed."""
+    commit: str | None
+    """Vitascope's commit, where it runs from a git checkout."""
+
+    def label(self) -> str:
+        """In a few words, for heads of tables."""
+        gpus = ", ".join(gpu.name for gpu in self.gpus)
+        return f"{gpus}; {self.processor}" if gpus else f"{self.processor} ({self.cores} cores)"
+
+
+def this_machine() -> Machine:
+    """Look at the machine that this runs on; starts no CUDA context where there is no driver."""
+    found = {"python": platform.python_version(), "vitascope": __version__}
+    for package in (*_PACKAGES, *_CUPY):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return Machine(
+        system=platform.platform(terse=True),
+        processor=_processor_name(),
+        cores=available_cores(),
+        memory_bytes=physical_memory_bytes(),
+        gpus=tuple(_gpus()),
+        versions=found,
+        commit=_commit(),
+    )
+
+
+def differences(one: Machine, other: Machine) -> tuple[str, ...]:
+    """List what makes figures of two machines incomparable, one sentence each; software is not compared."""
+    found = []
+    gpus, others = [gpu.name for gpu in one.gpus], [gpu.name for gpu in other.gpus]
+    if gpus != others:
+        found.append(f"GPU: {', '.join(gpus) or 'none'} against {', '.join(others) or 'none'}")
+    if one.processor != other.processor:
+        found.append(f"processor: {one.processor} against {other.processor}")
+    if one.cores != other.cores:
+        found.append(f"cores: {one.cores} against {other.cores}")
+    if _differ_much(one.memory_bytes, other.memory_bytes):
+        found.append(f"memory: {_gib(one.memory_bytes)} against {_gib(other.memory_bytes)}")
+    return tuple(found)
+
+
+def _differ_much(one: int | None, other: int | None) -> bool:
+    if one is None or other is None:
+        return False
+    return abs(one - other) > _MEMORY_TOLERANCE * max(one, other)
+
+
+def _gib(nbytes: int | None) -> str:
+    return "unknown" if nbytes is None else f"{nbytes / 2**30:.0f} GiB"
+
+
+def _processor_name() -> str:
+    facts = Path("/proc/cpuinfo")
+    if facts.exists():
+        for line in facts.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _gpus() -> Iterable[GpuFacts]:
+    for number, gpu in enumerate(probe_gpus()):
+        limits = _limits(number)
+        yield GpuFacts(
+            name=gpu.name,
+            driver=gpu.driver,
+            memory_bytes=gpu.memory_bytes,
+            sm_clock_mhz=None if limits is None else limits.sm_clock_mhz,
+            power_watts=None if limits is None else limits.power_watts,
+        )
+
+
+def _limits(number: int) -> GpuLimits | None:
+    try:
+        with NvmlGpu(number) as gpu:
+            return gpu.limits()
+    except (MissingDependencyError, DeviceError):
+        return None
+
+
+def _commit() -> str | None:
+    checkout = Path(__file__).parents[3]
+    if not (checkout / ".git").exists():  # an installed package may lie inside somebody else's repository
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None
 
 
 SCHEMA = "vitascope.bench"
@@ -112,7 +235,6 @@ class Operations:
     """The operators of a network by time and memory traffic."""
 
     source: str
-    """The source."""
     ms: float = 0.0
     """Time of all operators for a frame; recording costs a little."""
     operator_count: int = 0
@@ -124,7 +246,6 @@ class Operations:
     share_by_kind: dict[str, float] = field(default_factory=dict)
     """Share of the time, the largest first."""
     missing: str = ""
-    """Why there is nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +288,6 @@ class Cell:
     network_size: tuple[int, int] | None = None
     """(height, width) of the network's picture."""
     frames: int = 0
-    """Frames of one round."""
     rounds: int = 0
     damaged_count: int = 0
     """Packets and pictures that could not be decoded, over all rounds."""
@@ -176,9 +296,7 @@ class Cell:
     this very combination."""
     rows: tuple[Row, ...] = ()
     load: Utilisation | None = None
-    """Load of CPU and GPU while it was measured."""
     verdict: Finding | None = None
-    """What limits it."""
     operations: Operations | None = None
     """None if they were not asked for."""
     notes: tuple[str, ...] = ()
@@ -259,7 +377,6 @@ def results_from(document: Any, path: Path) -> BenchResults:
 
     Args:
         document: What ``document_of`` made.
-        path: Where it lay, for messages.
 
     Raises:
         InputError: It is something else, or of another version.
@@ -301,7 +418,6 @@ class ResultsFile:
 
     Args:
         path: Written at once, and after every cell.
-        results: What is there already.
 
     Raises:
         OutputError: The file cannot be written.
@@ -358,11 +474,7 @@ _ALWAYS, _TO_EXPLAIN = ("throughput",), ("throughput", "frame_time", "latency")
 
 
 def what_is_wrong(results: BenchResults) -> str | None:
-    """The first thing that cannot be, with its place; None if there is nothing.
-
-    Args:
-        results: Results of one machine, as read.
-    """
+    """The first thing that cannot be, with its place; None if there is nothing."""
     for number, cell in enumerate(results.cells):
         if fault := _fault(cell.rows):
             return f"cells.{number}.{fault}"
@@ -370,11 +482,7 @@ def what_is_wrong(results: BenchResults) -> str | None:
 
 
 def what_is_lacking(results: BenchResults) -> str | None:
-    """The first row that a report needs, and that is not there; None if all are.
-
-    Args:
-        results: Results of one machine, as read.
-    """
+    """The first row that a report needs, and that is not there; None if all are."""
     return _lacking(results, _TO_EXPLAIN)
 
 

@@ -23,8 +23,6 @@ from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.observe.job_counts import JobCounts
 from vitascope.segmentation.segmenter import Segmenter, Started
 
-__all__ = ["Soak", "SoakLook", "Where", "check_soak_seconds", "soak"]
-
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 5.0, 30 * 86_400.0
 _LOOKS = 1000
 _SHORTEST_INTERVAL_SECONDS, _LONGEST_INTERVAL_SECONDS = 0.05, 60.0
@@ -39,7 +37,6 @@ _DRIFT = 0.1
 """Share by which frames may come later, or more slowly, before that is worth a word."""
 
 Where = Literal["host", "gpu"]
-"""Whose memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +63,6 @@ class Soak:
     damaged_count: int
     """What could not be decoded, over all passes."""
     dropped_count: int
-    """Frames that queues threw away."""
     looks: tuple[SoakLook, ...]
     """At equal intervals."""
     rests: tuple[SoakLook, ...]
@@ -152,8 +148,6 @@ def soak(loaded: LoadedSettings, video: Path, *, seconds: float) -> Soak:
 
     Args:
         loaded: Settings that keep the work in this process.
-        video: The video.
-        seconds: How long.
 
     Raises:
         UsageError: The time is out of range.

@@ -1,4 +1,7 @@
-"""The benchmark suite: resolutions by batch sizes by precisions, each through ``segment`` as users run it."""
+"""The benchmark suite: resolutions by batch sizes by precisions, each through ``segment`` as users run it.
+
+``bench_pipeline`` runs the whole pipeline once, over one video: how fast is this machine, and what limits it?
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.bench.machine import differences, this_machine
+from vitascope.bench.limited_run import stopping_after, warm_up
 from vitascope.bench.measured_run import OF_ONE_PROCESS, MeasuredRun, MeasuredSegmenter
 from vitascope.bench.network_probe import NetworkProbe, ProbeEffort
 from vitascope.bench.results import (
@@ -23,37 +26,22 @@ from vitascope.bench.results import (
     CellKey,
     ResultsFile,
     Row,
+    differences,
     load_results,
     now,
+    this_machine,
 )
 from vitascope.bench.synthetic_clip import make_clip
 from vitascope.config import FlagValue, LoadedSettings, OutputKind, SettingsSource, load_settings
 from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
+from vitascope.frames import VideoInfo
 from vitascope.gpu.profiling.bottleneck import BottleneckDetector, Finding
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
 from vitascope.media.reading.reader import probe
 from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.run_profile import PARTS_OF_STAGES
-
-__all__ = [
-    "FEWEST_FRAMES",
-    "Axis",
-    "Rounds",
-    "SuiteOptions",
-    "SuiteVideos",
-    "cell_assignments",
-    "cell_of_runs",
-    "explicit_settings",
-    "keep_earlier",
-    "measure_rounds",
-    "merged",
-    "plan_cells",
-    "run_suite",
-    "slice_rates",
-    "too_short",
-]
 
 FEWEST_FRAMES = 8
 """Fewer frames would measure little but opening the video and filling the queues."""
@@ -75,8 +63,6 @@ def too_short(video: Path, *, frame_count: int, batch: int) -> str | None:
     """Why a video cannot be measured; None when it can.
 
     Args:
-        video: The video.
-        frame_count: Its frames.
         batch: Frames for each call of the network.
     """
     needed = max(FEWEST_FRAMES, 2 * batch)
@@ -92,12 +78,6 @@ def measure_rounds(
     segmenter: MeasuredSegmenter, video: Path, *, kind: OutputKind, rounds: Rounds
 ) -> tuple[list[MeasuredRun], Utilisation]:
     """Run over a video several times, once unmeasured before.
-
-    Args:
-        segmenter: Open.
-        video: The video.
-        kind: Picture that is made and encoded.
-        rounds: How often.
 
     Raises:
         VitascopeError: A run failed.
@@ -126,12 +106,8 @@ def cell_of_runs(
     """The figures of a cell; a failure where its batch did not fit into the GPU's memory.
 
     Args:
-        key: What was measured.
-        segmenter: What measured it.
         runs: At least one; the verdict is about the one of median speed.
-        load: Load of CPU and GPU during the run.
         rates: Frames a second, the samples of ``throughput``; one for each run when omitted.
-        alpha_error: Error of the mattes.
         group_size: Frames that are timed together; the key's batch when omitted, which is how they come out.
 
     Raises:
@@ -201,7 +177,6 @@ def slice_rates(run: MeasuredRun, *, slices: int, batch: int) -> list[float]:
     """Frames a second in consecutive parts of one pass, the first part left out: it fills the queues.
 
     Args:
-        run: The pass.
         slices: Parts; fewer where the video is short.
         batch: Frames that come out together; no part is cut inside such a group.
     """
@@ -263,8 +238,6 @@ class SuiteVideos:
     """Videos and the mattes that others are checked against.
 
     Args:
-        options: The options of the suite.
-        folder: Where videos lie.
         on_gpu: How long they are depends on it.
         keep: Keep videos and mattes of all sizes, for cells that are measured again; else the last size alone.
     """
@@ -386,11 +359,6 @@ class SuiteOptions(SettingsSource):
 def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool) -> list[CellKey]:
     """List every combination, sizes in the outer loop so that each video is made once; on a GPU also stereo at 4K.
 
-    Args:
-        options: The options of the run.
-        settings: The settings of the run.
-        on_gpu: Whether the usual precision is a GPU's.
-
     Raises:
         UsageError: ``only="resolution"`` with a video of one's own.
         InputError: The video cannot be read.
@@ -451,7 +419,6 @@ def run_suite(
     """Measure every cell; the results so far are on disk after each.
 
     Args:
-        options: What to measure.
         output_dir: Folder of the results; made where it is missing.
         resume: Go on with the unfinished results there.
         on_cell: Called with each cell, its number from 1, and how many there are.
@@ -629,9 +596,7 @@ def _alpha_error(
     """Mean absolute difference, 0..1, of mattes to those in fp32 with one frame a call.
 
     Args:
-        key: Whose mattes they are.
         expected: float32 [H, W] each.
-        alphas: Mattes of the same frames.
 
     Raises:
         _WrongMattesError: It is too large, or the person was not seen.
@@ -667,11 +632,11 @@ def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegment
     return replace(cell, rows=(*cell.rows, probed.row), operations=probed.operations)
 
 
-def _first_frames(video: Path, frame_count: int, *, start_seconds: float) -> tuple[int, list[str]]:
-    """Frames to measure, at most as many as wanted, and the settings that end a longer video there.
+def _long_enough(video: Path) -> VideoInfo:
+    """What the video is.
 
     Raises:
-        InputError: The video is too short for any measurement.
+        InputError: It cannot be read, or is too short for any measurement.
     """
     info = probe(video)
     known = info.frame_count_estimate
@@ -679,6 +644,133 @@ def _first_frames(video: Path, frame_count: int, *, start_seconds: float) -> tup
         raise InputError(
             f"{video} has {frames_in_words(known)}; a measurement needs at least {FEWEST_FRAMES}"
         )
+    return info
+
+
+def _first_frames(video: Path, frame_count: int, *, start_seconds: float) -> tuple[int, list[str]]:
+    """Frames to measure, at most as many as wanted, and the settings that end a longer video there.
+
+    Raises:
+        InputError: The video is too short for any measurement.
+    """
+    info = _long_enough(video)
+    known = info.frame_count_estimate
     end_seconds = start_seconds + float(frame_count / info.average_frame_rate)
     available = frame_count if known is None else min(known, frame_count)
     return available, [f"video.end_seconds={end_seconds}"]
+
+
+_SIZE = (1920, 1080)
+_CLIP_FRAMES, _GPU_CLIP_FRAMES = 120, 480
+_SLICES = 11
+_LONGEST_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOptions(SettingsSource):
+    """The video to run, and the source of its settings."""
+
+    video: Path | None = None
+    """The video; a synthetic one when omitted."""
+    discard: bool = False
+    """Make every picture, and encode none."""
+    seconds: float = 30.0
+    """Most seconds of work, once everything is open; a shorter video ends earlier."""
+    stereo: bool = False
+    """True for a synthetic video of two eyes side by side."""
+    advice_when_slow: str = "give it more time with --duration"
+    """What an error tells to do when too few frames came out in the time."""
+
+    def loaded(self) -> LoadedSettings:
+        """The settings of the run.
+
+        Raises:
+            ConfigError: A setting is unknown or out of range.
+        """
+        wanted = [*self.assignments, *OF_ONE_PROCESS]
+        if self.stereo:
+            wanted.append("video.stereo=side-by-side")
+        return load_settings(profile=self.profile, files=self.files, assignments=wanted)
+
+
+def bench_pipeline(options: PipelineOptions) -> BenchResults:
+    """Run the whole pipeline over a video, once; on a GPU the network is warm.
+
+    Returns:
+        Results with one cell; the samples of its ``throughput`` are consecutive parts of the run, without the first.
+
+    Raises:
+        UsageError: The time is out of range.
+        InputError: The video cannot be read, or is too short.
+        VitascopeError: As ``Segmenter``.
+    """
+    if not 0 < options.seconds <= _LONGEST_SECONDS:
+        raise UsageError(f"a run takes more than 0 and at most {_LONGEST_SECONDS} s, not {options.seconds:g}")
+    if options.video is not None and options.stereo:
+        raise UsageError("--stereo is about the synthetic video; of yours, --set video.stereo=… says it")
+    if options.video is not None:
+        _long_enough(options.video)
+    loaded = options.loaded()
+    began_at = now()
+    with (
+        tempfile.TemporaryDirectory(prefix="vitascope-bench-") as folder,
+        MeasuredSegmenter(loaded=loaded) as segmenter,
+    ):
+        on_gpu = segmenter.device.kind == "cuda"
+        video = options.video or make_clip(
+            Path(folder) / "synthetic.mp4",
+            width=_SIZE[0],
+            height=_SIZE[1],
+            frame_count=_GPU_CLIP_FRAMES if on_gpu else _CLIP_FRAMES,
+            stereo=options.stereo,
+        )
+        warm_up(segmenter, video, kind=segmenter.settings.output.kinds[0])
+        with UtilisationSampler(interval_seconds=0.1, device_id=segmenter.device.index) as sampler:
+            run = _run(segmenter, video, options)
+        if run.frame_count < FEWEST_FRAMES:
+            raise InputError(
+                f"{video}: only {frames_in_words(run.frame_count)} came out in {run.wall_seconds:.1f} s; a "
+                f"measurement needs at least {FEWEST_FRAMES}: {options.advice_when_slow}"
+            )
+        info = probe(video)
+        # Frames come out in groups; of a short run not even two of them may be there.
+        group_size = run.frames_per_call if run.frame_count >= 3 * run.frames_per_call else 1
+        name = f"{info.width}x{info.height}"
+        stereo = loaded.settings.video.stereo
+        key = CellKey(
+            clip="synthetic" if options.video is None else video.name,
+            resolution="1080p" if options.video is None else name,
+            width=info.width,
+            height=info.height,
+            batch=run.frames_per_call,
+            precision=loaded.settings.gpu.precision if on_gpu else "fp32",
+            stereo=stereo if stereo != "auto" or options.video is not None else "mono",
+            output=f"{loaded.settings.output.kinds[0]}{', discarded' if options.discard else ''}",
+        )
+        cell = cell_of_runs(
+            key,
+            segmenter,
+            [run],
+            sampler.summary(),
+            rates=slice_rates(run, slices=_SLICES, batch=group_size),
+            group_size=group_size,
+        )
+    return BenchResults(
+        kind="pipeline",
+        began_at=began_at,
+        finished=True,
+        machine=this_machine(),
+        workload={
+            "film": "synthetic" if options.video is None else str(options.video),
+            "seconds": f"{options.seconds:g}",
+            "discard": "yes" if options.discard else "no",
+        },
+        settings=explicit_settings(loaded),
+        cells=(cell,),
+    )
+
+
+def _run(segmenter: MeasuredSegmenter, video: Path, options: PipelineOptions) -> MeasuredRun:
+    kind = segmenter.settings.output.kinds[0]
+    with stopping_after(options.seconds) as start_clock:
+        return segmenter.measure(video, kind=kind, discard=options.discard, on_start=start_clock)

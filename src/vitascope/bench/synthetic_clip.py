@@ -20,9 +20,6 @@ from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 
-__all__ = ["FRAME_RATE", "make_clip", "synthetic_or"]
-
-
 FRAME_RATE = Fraction(60)
 _FORMAT = PIXEL_FORMATS["yuv420p"]
 _PORTRAIT = Path("examples/astronaut.jpg")
@@ -34,7 +31,6 @@ _STEP_SHARE = 0.005
 """The share of the picture's width that the texture moves from frame to frame."""
 _SEED = 20_251_006
 _USUAL_SIZE, _USUAL_FRAMES = (1920, 1080), 240
-"""The default."""
 
 
 def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: bool = False) -> Path:
@@ -44,7 +40,6 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
         path: Ends in ``.mp4``.
         width: Luma samples a row; even.
         height: Luma rows; even.
-        frame_count: Pictures.
         stereo: Two eyes side by side, each half as wide; the second sees everything a little shifted.
 
     Raises:
@@ -81,11 +76,7 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
 
 
 def synthetic_or(video: Path | None, folder: Path) -> tuple[Path, str]:
-    """The clip that is named, else one that is made in a folder.
-
-    Returns:
-        The clip, and how to speak of it.
-    """
+    """The clip that is named, else one that is made in a folder."""
     if video is not None:
         return video, str(video.absolute())
     width, height = _USUAL_SIZE

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from vitascope.bench.results import BenchResults, Cell
 
-__all__ = ["USER", "Target", "TargetResult", "check_targets"]
-
 USER = "yours"
 """The source of targets that the user set."""
 
@@ -19,7 +17,6 @@ class Target:
 
     name: str
     source: str
-    """Its source."""
     limit: float
     unit: str
     at_least: bool
@@ -45,7 +42,6 @@ class TargetResult:
     value: float | None
     """None if nothing was measured that could tell."""
     cell: Cell | None
-    """Source of the value."""
 
     @property
     def passed(self) -> bool | None:
@@ -67,7 +63,6 @@ def check_targets(
     """Check results against every target.
 
     Args:
-        results: Results of one machine.
         performance: The user's ``target_fps`` and ``max_latency_ms``, those that were set.
     """
     targets = (*_GUIDES, *_users(results, performance or {}))

@@ -30,8 +30,6 @@ from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
-__all__ = ["animate"]
-
 _METRICS_PORT = 9100
 
 

@@ -27,8 +27,6 @@ from vitascope.errors import VitascopeError, one_line
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Screen, escaped
 
-__all__ = ["CompletingApp", "app", "in_words", "main"]
-
 _ZSH_WITHOUT_ACTION = re.compile(
     r"^(\s+'(?:\*?-[^'\[]*\[[^']*\]:[\w-]+|(?:\d+|\*):(?! )[^':]*))' \\$", re.MULTILINE
 )

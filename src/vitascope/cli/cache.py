@@ -10,8 +10,6 @@ from vitascope.cli.options import Switch
 from vitascope.errors import UsageError
 from vitascope.observe.terminal import Page
 
-__all__ = ["app"]
-
 app = App(
     name="cache",
     help="See what Vitascope keeps on this machine, and empty its caches.",

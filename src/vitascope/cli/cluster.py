@@ -9,8 +9,6 @@ from cyclopts import App
 from vitascope.cli.options import Switch
 from vitascope.observe.terminal import Page
 
-__all__ = ["app"]
-
 app = App(
     name="cluster",
     help="See the machines that share videos with segment --cluster.",

@@ -9,8 +9,6 @@ from vitascope.cli.printing import listing, print_table
 from vitascope.config import load_settings
 from vitascope.observe.terminal import Page
 
-__all__ = ["app"]
-
 app = App(name="config", help="Show settings.", help_format="plaintext")
 
 

@@ -13,8 +13,6 @@ from vitascope.config import vitascope_home
 from vitascope.config.loading import engine_cache
 from vitascope.observe.terminal import Page
 
-__all__ = ["doctor", "findings"]
-
 _EXTRAS = {
     "torch": "torch",
     "cupy": "cuda",

@@ -15,8 +15,6 @@ from typing import NoReturn
 
 from vitascope.observe.terminal import escaped
 
-__all__ = ["INTERRUPTED", "ending_promptly"]
-
 INTERRUPTED = 130
 _PATIENCE_SECONDS = 1.0
 """For threads to end in good order."""

@@ -17,8 +17,6 @@ from vitascope.errors import VitascopeError
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page
 
-__all__ = ["interactive"]
-
 
 def interactive(
     *,

@@ -14,8 +14,6 @@ from vitascope.cli.printing import print_table
 from vitascope.config import vitascope_home
 from vitascope.observe.terminal import Page, Screen
 
-__all__ = ["app"]
-
 app = App(name="models", help="List, fetch, check and export the networks.", help_format="plaintext")
 
 

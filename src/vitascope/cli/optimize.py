@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from vitascope.tune.optimizer import Tuned
     from vitascope.tune.search import GridSearch, Trial
 
-__all__ = ["optimize"]
-
 _LIMITED = {"latency_ms": "latency", "vram_share": "of the GPU's memory", "alpha_error": "error of the matte"}
 """Figures of a run that have limits, as they are spoken of."""
 

@@ -16,30 +16,6 @@ from vitascope.errors import DeviceError, MissingDependencyError, OutputError, U
 if TYPE_CHECKING:
     from vitascope.observe.job_counts import JobCounts
 
-__all__ = [
-    "DEVICE",
-    "FACE",
-    "INPUT",
-    "LIVE",
-    "MATTE",
-    "MONITORING",
-    "OUTPUT",
-    "PEOPLE",
-    "QUALITY",
-    "SETTINGS",
-    "STEREO",
-    "Assignments",
-    "ConfigFiles",
-    "Many",
-    "MetricsAddress",
-    "Overwrite",
-    "Switch",
-    "may_replace",
-    "metrics_address",
-    "serving_metrics",
-    "watch_gpus",
-]
-
 INPUT, OUTPUT, PEOPLE, MATTE, STEREO, FACE, LIVE, QUALITY, DEVICE, MONITORING, SETTINGS = (
     Group(name, sort_key=number)
     for number, name in enumerate(

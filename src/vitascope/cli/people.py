@@ -14,8 +14,6 @@ from vitascope.errors import OutputError
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
-__all__ = ["people"]
-
 
 def people(
     video: Path,

@@ -13,8 +13,6 @@ from rich.text import Text
 
 from vitascope.observe.terminal import Page
 
-__all__ = ["facts", "listing", "print_json", "print_table"]
-
 _UNLIMITED_WIDTH = 100_000
 
 

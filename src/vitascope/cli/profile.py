@@ -13,8 +13,6 @@ from vitascope.cli.options import Assignments, ConfigFiles
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page
 
-__all__ = ["profile"]
-
 
 def profile(
     video: Path,

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from vitascope.segmentation.processes.film_queue import FilmQueue
     from vitascope.segmentation.segmenter import Segmenter, Started
 
-__all__ = ["segment"]
-
 
 class _Told(NamedTuple):
     """The result for one input."""

@@ -12,8 +12,6 @@ from vitascope.cli.studio import opened_studio
 from vitascope.errors import ConfigError, OutputError
 from vitascope.observe.terminal import Screen
 
-__all__ = ["serve"]
-
 _SHORTEST_TOKEN = 16
 
 

@@ -17,8 +17,6 @@ from vitascope.observe.terminal import Screen
 if TYPE_CHECKING:
     from vitascope.studio.server import Opened
 
-__all__ = ["opened_studio", "studio"]
-
 
 def studio(
     *films: Path,
@@ -109,7 +107,7 @@ def opened_studio(
         from vitascope.config import vitascope_home
 
         try:
-            from vitascope.studio.secure_address import TlsFiles
+            from vitascope.studio.guard import TlsFiles
             from vitascope.studio.server import open_studio
         except ModuleNotFoundError as error:
             raise MissingDependencyError(

@@ -17,8 +17,6 @@ from vitascope.observe.terminal import Page, Screen
 if TYPE_CHECKING:
     from vitascope.vr.detection import Reason
 
-__all__ = ["app"]
-
 app = App(
     name="vr",
     help="Inspect and convert VR videos, check packed alpha, describe a folder to players.",

@@ -6,30 +6,25 @@ from typing import Literal
 
 from vitascope.config.values import BatchRange, FaceChoice, FilePath, Section, setting
 
-__all__ = ["AnimationSettings", "DebugSettings", "TrackingSettings", "VoiceSettings"]
-
 
 class AnimationSettings(Section):
     """``animation``: how the portrait follows, and the network that moves it."""
 
     animator: Literal["auto", "mesh", "liveportrait"] = setting(
-        "auto",
-        "What moves the portrait; auto takes LivePortrait if its weights and a GPU are there.",
+        "auto", "What moves the portrait; auto takes LivePortrait if its weights and a GPU are there."
     )
     liveportrait_folder: FilePath | None = setting(
         None, "Folder of LivePortrait's weights; null is liveportrait below VITASCOPE_HOME."
     )
     gpu_id: int = setting(0, "Number of the GPU that animates, from 0.", ge=0, le=255)
     batch_size: BatchRange = setting(
-        BatchRange(1, 1),
-        "Driver frames a call of LivePortrait in files; live it is one.",
+        BatchRange(1, 1), "Driver frames a call of LivePortrait in files; live it is one."
     )
     inference_precision: Literal["fp32", "fp16", "int8"] = setting(
         "fp16", "Arithmetic of LivePortrait; the network that reads motion stays in fp32."
     )
     use_half_precision: bool = setting(
-        True,
-        "Keep LivePortrait's weights and activations in fp16; false is fp32.",
+        True, "Keep LivePortrait's weights and activations in fp16; false is fp32."
     )
     enable_tensorrt: bool = setting(False, "Run the animator on TensorRT; LivePortrait cannot, and says so.")
     expression: float = setting(1.0, "Strength of the whole face; 1 is the driver's own.", ge=0, le=4)
@@ -39,12 +34,10 @@ class AnimationSettings(Section):
     gaze: float = setting(1.0, "Strength of the gaze, times expression.", ge=0, le=4)
     mouth: float = setting(1.0, "Strength of lips, jaw and cheeks, times expression.", ge=0, le=4)
     neutral: Literal["auto", "first"] = setting(
-        "auto",
-        "Driver frame with the face at rest: the calmest (auto; live, so far), or the first.",
+        "auto", "Driver frame with the face at rest: the calmest (auto; live, so far), or the first."
     )
     calibrate: bool = setting(
-        True,
-        "Measure for two seconds how the portrait's expressions read, to match the driver's.",
+        True, "Measure for two seconds how the portrait's expressions read, to match the driver's."
     )
     mirror: bool = setting(False, "Move like a mirror image of the driver.")
     face: FaceChoice = setting(
@@ -60,18 +53,13 @@ class TrackingSettings(Section):
 
     max_num_faces: int = setting(1, "Maximum faces to look for in the driver.", ge=1, le=64)
     follow: FaceChoice = setting(
-        "largest",
-        "Which face to follow: largest, or its number from the left, from 0.",
+        "largest", "Which face to follow: largest, or its number from the left, from 0."
     )
     refine_landmarks: bool = setting(
-        True,
-        "Also run the expression network: surer blinks and smiles, more CPU time.",
+        True, "Also run the expression network: surer blinks and smiles, more CPU time."
     )
     smoothing_window: int = setting(
-        5,
-        "Frames over which a nearly still face is smoothed; 1 is off.",
-        ge=1,
-        le=240,
+        5, "Frames over which a nearly still face is smoothed; 1 is off.", ge=1, le=240
     )
     pose_smoothing_window: int | None = setting(
         None, "The same for the head's pose alone; null is smoothing_window.", ge=1, le=240
@@ -84,8 +72,7 @@ class VoiceSettings(Section):
 
     drives: bool = setting(False, "Let a video's sound move the portrait instead of the face in it.")
     text: str | None = setting(
-        None,
-        "What the voice says, in English, or a text file: lips then close on time.",
+        None, "What the voice says, in English, or a text file: lips then close on time."
     )
     frame_rate: float = setting(30.0, "Frames per second that a voice moves; live, at most.", ge=5, le=120)
     seed: int = setting(

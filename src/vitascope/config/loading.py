@@ -5,6 +5,7 @@
     default  <  profile  <  file(s), in order  <  edges of --hints  <  --set key=value, in order  <  flags
 
 Each layer is read into (dotted key, plain value, origin), the last one wins, and the result is validated once.
+``checked_gpus`` says which GPUs they name: each exists, and no other setting contradicts it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from operator import getitem
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -29,25 +30,8 @@ from vitascope.config.hints import read_hints
 from vitascope.config.settings import Settings, section_keys, setting_fields, value_of
 from vitascope.config.values import CONFLICT
 from vitascope.config.yaml_file import display, dump_yaml, parse_value, read_settings_file, unknown_setting
-from vitascope.errors import ConfigError
-
-__all__ = [
-    "DEFAULT_ORIGIN",
-    "DEFAULT_PROFILE",
-    "HOME_VARIABLE",
-    "FlagValue",
-    "LoadedSettings",
-    "Origin",
-    "OriginKind",
-    "SettingRow",
-    "SettingsSource",
-    "available_profiles",
-    "engine_cache",
-    "load_settings",
-    "profile_path",
-    "vitascope_home",
-]
-
+from vitascope.device import select_device
+from vitascope.errors import ConfigError, UsageError
 
 DEFAULT_PROFILE = "balanced"
 
@@ -465,3 +449,44 @@ def _user_cache() -> Path:
         return Path.home() / "Library" / "Caches"
     xdg = os.environ.get("XDG_CACHE_HOME", "")
     return Path(xdg) if Path(xdg).is_absolute() else Path.home() / ".cache"
+
+
+def checked_gpus(
+    loaded: LoadedSettings, *, number: Literal["gpu.device_id", "animation.gpu_id"] = "gpu.device_id"
+) -> LoadedSettings:
+    """Settings in which the devices do not contradict each other; one GPU in a list is that GPU.
+
+    Args:
+        loaded: Settings, and where they came from.
+        number: The setting that names a single GPU.
+
+    Raises:
+        UsageError: ``gpu.device_ids`` beside a device or a number that says otherwise.
+        DeviceError: A GPU of the list is missing.
+    """
+    ids = loaded.settings.gpu.device_ids
+    if ids is None:
+        return loaded
+    if loaded.settings.gpu.device == "cpu":
+        raise UsageError("gpu.device_ids names GPUs, and gpu.device is cpu; leave one of them out")
+    if loaded.origin(number).explicit:
+        raise UsageError(
+            f"{number} {value_of(loaded.settings, number)} and gpu.device_ids {','.join(map(str, ids))}: "
+            "leave one of them out"
+        )
+    refuse_missing_gpus(loaded.settings)
+    if len(ids) > 1 or loaded.settings.processing.cluster is not None:
+        return loaded
+    return loaded.with_values({"gpu.device": "cuda", number: ids[0], "gpu.device_ids": None})
+
+
+def refuse_missing_gpus(settings: Settings) -> None:
+    """Refuse a list of GPUs of which one is not there; those of a cluster's nodes are not this machine's.
+
+    Raises:
+        DeviceError: The message names it.
+    """
+    if settings.processing.cluster is not None:
+        return
+    for number in settings.gpu.device_ids or ():
+        select_device("cuda", index=number)

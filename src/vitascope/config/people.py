@@ -8,8 +8,6 @@ from pydantic import BeforeValidator, model_validator
 
 from vitascope.config.values import Expected, FilePath, Section, conflict, setting, unique_list
 
-__all__ = ["People", "PeopleSettings", "PersonWord"]
-
 PersonWord = Literal["largest", "pov"]
 """``largest``: who covers most of the picture over time. ``pov``: the wearer's own body at the bottom."""
 
@@ -38,18 +36,13 @@ People = Annotated[
 class PeopleSettings(Section):
     """``people``: who is kept, of those that ``vitascope people`` finds."""
 
-    keep: People | None = setting(
-        None,
-        "Keep only these people; null keeps everybody.",
-    )
+    keep: People | None = setting(None, "Keep only these people; null keeps everybody.")
     exclude: People | None = setting(None, "Keep everybody but these people.")
     keep_held: bool = setting(
-        False,
-        "Also keep what kept people hold; fetches isnet, and mattes are not cached.",
+        False, "Also keep what kept people hold; fetches isnet, and mattes are not cached."
     )
     hints: FilePath | None = setting(
-        None,
-        "A hints file: who is kept when, clicks, boxes, strokes and regions.",
+        None, "A hints file: who is kept when, clicks, boxes, strokes and regions."
     )
 
     @property

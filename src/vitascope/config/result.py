@@ -21,16 +21,6 @@ from vitascope.config.values import (
     unique_list,
 )
 
-__all__ = [
-    "Codec",
-    "EdgeSettings",
-    "EncoderSpeed",
-    "OutputKind",
-    "OutputSettings",
-    "PlayerName",
-    "VideoSettings",
-]
-
 Codec = Literal["h264", "h265", "av1", "prores", "vp9", "ffv1", "png"]
 PlayerName = Literal["heresphere", "deovr", "skybox", "4xvr", "moon", "quest", "visionpro"]
 EncoderSpeed = Literal["fast", "balanced", "quality"]

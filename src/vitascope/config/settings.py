@@ -16,18 +16,19 @@ from pydantic.fields import FieldInfo
 
 from vitascope.config.animator import AnimationSettings, DebugSettings, TrackingSettings, VoiceSettings
 from vitascope.config.compute import (
+    BatchingSettings,
+    DataloaderSettings,
     GpuSettings,
     InferenceSettings,
     ModelSettings,
     PerformanceSettings,
+    PipelineSettings,
     ProcessingSettings,
+    TensorrtSettings,
 )
 from vitascope.config.people import PeopleSettings
 from vitascope.config.result import EdgeSettings, OutputSettings, VideoSettings
-from vitascope.config.toolkit import BatchingSettings, DataloaderSettings, PipelineSettings, TensorrtSettings
 from vitascope.config.values import BatchRange, Expected, RgbColor, Section
-
-__all__ = ["SettingField", "Settings", "section_keys", "setting_fields", "suggestion", "value_of"]
 
 
 class Settings(Section):

@@ -18,31 +18,6 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from vitascope.frames import Projection, StereoLayout
 
-__all__ = [
-    "CONFLICT",
-    "MAX_BATCH_SIZE",
-    "MAX_NETWORK_SIDE",
-    "AlphaLevels",
-    "BatchRange",
-    "Expected",
-    "FaceChoice",
-    "FilePath",
-    "GpuNumbers",
-    "InputSize",
-    "PresetName",
-    "ProjectionChoice",
-    "RgbColor",
-    "Scales",
-    "Seconds",
-    "Section",
-    "StereoChoice",
-    "ThreadCount",
-    "conflict",
-    "parse_seconds",
-    "setting",
-    "unique_list",
-]
-
 CONFLICT = "setting_conflict"
 """Pydantic error type of ``conflict``; its context holds the keys that contradict each other."""
 
@@ -62,9 +37,6 @@ def setting(default: object, description: str, **limits: float) -> Any:
         default: Its value if nothing sets it; validated like any other.
         description: One sentence for ``config show`` and the reference; names the unit.
         **limits: ``ge``, ``gt``, ``le``, ``lt`` of a number, ``min_length`` of a text.
-
-    Returns:
-        A pydantic field.
     """
     constraints: dict[str, Any] = dict(limits)
     return Field(default=default, description=description, **constraints)
@@ -393,8 +365,7 @@ def _typed(parse: Callable[[object], object], expected: str) -> tuple[BeforeVali
 InputSize = Annotated[
     int | tuple[int, int],
     *_typed(
-        _parse_input_size,
-        f"a side or [width, height] in whole pixels, each from 32 to {MAX_NETWORK_SIDE}",
+        _parse_input_size, f"a side or [width, height] in whole pixels, each from 32 to {MAX_NETWORK_SIDE}"
     ),
 ]
 """Size of a network's input in pixels: one side, or (width, height)."""

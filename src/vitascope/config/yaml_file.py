@@ -18,17 +18,6 @@ import yaml
 from vitascope.config.settings import section_keys, setting_fields, suggestion
 from vitascope.errors import ConfigError
 
-__all__ = [
-    "FileEntry",
-    "display",
-    "document_of",
-    "dump_yaml",
-    "parse_value",
-    "read_content",
-    "read_settings_file",
-    "unknown_setting",
-]
-
 MAX_FILE_BYTES = 1 << 20
 """All settings with comments take some 10 kB; a larger file is something else (a video passed as -c, say)."""
 

@@ -25,23 +25,25 @@ if TYPE_CHECKING:
     from vitascope.gpu.profiling.cuda import CUDAProfiler
     from vitascope.gpu.profiling.memory import MemoryProfiler
     from vitascope.gpu.profiling.profiler import Profiler
-    from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncPipeline
-    from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
+    from vitascope.gpu.toolkit.async_pipeline import AsyncPipeline
+    from vitascope.gpu.toolkit.batching.batch_sizes import (
+        AdaptiveBatchSizer,
+        BatchSizeOptimizer,
+        find_optimal_batch_size,
+    )
     from vitascope.gpu.toolkit.batching.batcher import DynamicBatcher, PriorityBatcher, StreamBatcher
     from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest, InferenceResponse
-    from vitascope.gpu.toolkit.batching.search import BatchSizeOptimizer, find_optimal_batch_size
     from vitascope.gpu.toolkit.engines import InductorEngine, OnnxEngine, TensorRTEngine, open_engine
-    from vitascope.gpu.toolkit.prefetch import PrefetchDataLoader
-    from vitascope.gpu.toolkit.preprocessing import PreprocessingPipeline
+    from vitascope.gpu.toolkit.feeding import PrefetchDataLoader, PreprocessingPipeline
     from vitascope.gpu.toolkit.processor import CUDAKernelProcessor
     from vitascope.gpu.toolkit.quantization.quantizer import ModelQuantizer
     from vitascope.gpu.toolkit.temporal import TemporalOptimizer
 
 _HOMES = {
-    "AdaptiveBatchSizer": "toolkit.batching.adaptive",
-    "AsyncPipeline": "toolkit.async_pipeline.async_pipeline",
+    "AdaptiveBatchSizer": "toolkit.batching.batch_sizes",
+    "AsyncPipeline": "toolkit.async_pipeline",
     "BatchConfig": "toolkit.batching.requests",
-    "BatchSizeOptimizer": "toolkit.batching.search",
+    "BatchSizeOptimizer": "toolkit.batching.batch_sizes",
     "BottleneckDetector": "profiling.bottleneck",
     "CUDAKernelProcessor": "toolkit.processor",
     "CUDAProfiler": "profiling.cuda",
@@ -58,8 +60,8 @@ _HOMES = {
     "OnnxEngine": "toolkit.engines",
     "PinnedMemoryPool": "memory.pinned_pool",
     "Pipeline": "pipeline",
-    "PrefetchDataLoader": "toolkit.prefetch",
-    "PreprocessingPipeline": "toolkit.preprocessing",
+    "PrefetchDataLoader": "toolkit.feeding",
+    "PreprocessingPipeline": "toolkit.feeding",
     "PriorityBatcher": "toolkit.batching.batcher",
     "Profiler": "profiling.profiler",
     "Sink": "pipeline",
@@ -68,7 +70,7 @@ _HOMES = {
     "TemporalOptimizer": "toolkit.temporal",
     "TensorRTEngine": "toolkit.engines",
     "VRAMMonitor": "memory.vram_monitor",
-    "find_optimal_batch_size": "toolkit.batching.search",
+    "find_optimal_batch_size": "toolkit.batching.batch_sizes",
     "open_engine": "toolkit.engines",
 }
 

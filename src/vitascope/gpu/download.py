@@ -15,8 +15,6 @@ from vitascope.gpu.memory.buffer_store import Pending
 if TYPE_CHECKING:
     from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
-__all__ = ["Copy", "Download"]
-
 _ALIGNMENT_BYTES = 256
 
 
@@ -60,8 +58,6 @@ class Download:
 
     Args:
         arrays: C-contiguous CuPy arrays.
-        stream: The ``cupy.cuda.Stream`` that copies.
-        pool: Lends the memory that the arrays come down to.
         keep: Anything else that must live until the copies are done.
         timed: Opens what times the copies on the copying stream.
         sleeps: Whether a thread that waits leaves its core to others, and wakes some ten microseconds late for that.

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from vitascope.errors import DeviceError
 
-__all__ = ["ArrayKind", "kind_of", "lies_on_gpu", "to_cupy", "to_kind", "to_numpy"]
-
 ArrayKind = Literal["numpy", "cupy", "torch", "dlpack"]
 
 _DLPACK_CUDA = (2, 13)  # kDLCUDA and kDLCUDAManaged of dlpack.h
@@ -114,7 +112,6 @@ def to_kind(array: Any, kind: ArrayKind, *, on_gpu: bool) -> Any:
     Args:
         array: NumPy or CuPy.
         kind: ``dlpack`` gives what speaks it here: NumPy or CuPy.
-        on_gpu: Where the result is to be.
     """
     if kind == "torch":
         import torch

@@ -30,15 +30,6 @@ from av.container import InputContainer
 from vitascope.errors import InputError, OutputError, VitascopeError
 from vitascope.media.remote import RemotePath
 
-__all__ = [
-    "describe_av_error",
-    "fraction_or_none",
-    "open_input",
-    "silence_libav",
-    "wrap_input_error",
-    "wrap_output_error",
-]
-
 _INPUT_REASONS = {
     errno.ENOENT: "no such file",
     errno.EACCES: "no permission to read it",

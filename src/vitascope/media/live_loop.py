@@ -31,19 +31,6 @@ from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
 from vitascope.media.sinks.outlet import OutletReport, SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 
-__all__ = [
-    "NEWEST",
-    "RUN_KEYS",
-    "Captured",
-    "LiveFigures",
-    "LiveLoop",
-    "PictureSource",
-    "RunControls",
-    "RunOptions",
-    "RunReport",
-    "in_milliseconds",
-]
-
 _WARM_UP_SECONDS = 10.0
 """Everything that was opened has settled by then; pictures may take 20 seconds each (LivePortrait on a CPU)."""
 

@@ -40,23 +40,6 @@ from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.memory.pinned_pool import shared_pool
 
-__all__ = [
-    "RGB_COLOR",
-    "RGB_VIDEO_COLOR",
-    "FramePacker",
-    "Layout",
-    "PlaneReader",
-    "ReadyEvents",
-    "is_cuda_picture",
-    "layout_of",
-    "pixel_format_name",
-    "planes_of",
-    "planes_on_gpu",
-    "rgb_of",
-    "scale_alpha",
-    "upload",
-]
-
 RGB_COLOR = ColorSpec(
     matrix="bt709",
     full_range=True,

@@ -25,8 +25,6 @@ from zlib import crc32
 
 from vitascope.errors import MissingDependencyError
 
-__all__ = ["RemotePath", "path_of", "remove_folder"]
-
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
 """Two letters or more: ``C:`` is a drive."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")

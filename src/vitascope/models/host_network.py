@@ -17,8 +17,6 @@ from vitascope.models.network import (
     side_multiple,
 )
 
-__all__ = ["HostNetwork"]
-
 
 class HostNetwork:
     """A network that computes on the CPU, behind the port of one that computes on the GPU.

@@ -27,24 +27,6 @@ import numpy.typing as npt
 from vitascope.errors import ModelError
 from vitascope.gpu.kernels.region import Region
 
-__all__ = [
-    "FloatArray",
-    "FollowingState",
-    "InputLayout",
-    "MatteEstimate",
-    "MattingNetwork",
-    "NetworkInput",
-    "NetworkState",
-    "SpatialState",
-    "StatelessState",
-    "at_level",
-    "each_part",
-    "engine_notes",
-    "join_pictures",
-    "side_multiple",
-]
-
-
 FloatArray = npt.NDArray[np.float32]
 
 InputLayout = Literal["NCHW", "NHWC"]
@@ -67,7 +49,6 @@ class NetworkInput:
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     """R, G, B are divided by it after the mean was subtracted."""
     dtype: Literal["float32", "float16"] = "float32"
-    """Element type of ``infer``'s pictures."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -182,7 +163,6 @@ class SpatialState(NetworkState, Protocol):
         """Replace features by those of a state of the same pictures, in part.
 
         Args:
-            state: A state of the same network.
             share: float32 [E, rows, columns], 0..1, in the host's memory: how much of the other's, by place.
 
         Raises:
@@ -289,7 +269,6 @@ def join_pictures(
 
     Args:
         images: float32 [T, E, C, H, W] or [T, E, H, W, C].
-        name: The network's name, for the message.
         layout: Order of the last three axes.
         size: (height, width) that the network takes; None if it takes any.
 

@@ -9,11 +9,9 @@ import numpy as np
 
 from vitascope.errors import ModelError
 from vitascope.gpu.engines.gpu_arrays import import_cupy
-from vitascope.gpu.engines.self_check import Arrays, Runner
+from vitascope.gpu.engines.selection import Arrays, Runner
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import MattingNetwork
-
-__all__ = ["CHECK_STEPS", "network_runner", "random_pictures"]
 
 CHECK_STEPS = 3
 """Frames of one check, which the network gets in one call."""

@@ -1,9 +1,13 @@
-"""Counters and gauges of the jobs of one process: read on demand, never pushed by the work itself."""
+"""Counters and gauges of the jobs of one process: read on demand, never pushed by the work itself.
+
+Names follow https://prometheus.io/docs/practices/naming/: the unit is in the name, in base units; a counter ends with
+``_total``. No label takes more values than there are stages, queues, sinks, GPUs or kinds of errors: files have none.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -12,20 +16,308 @@ import numpy.typing as npt
 
 from vitascope import __version__, errors
 from vitascope.closing import Closing
-from vitascope.gpu.pipeline.report import Measured
-from vitascope.gpu.profiling.nvml import GpuLimits, NvmlGpu
-from vitascope.gpu.profiling.utilisation import resident_bytes
-from vitascope.observe.readings import (
-    LiveFigures,
-    QueueFigures,
-    Readings,
-    gpu_readings,
-    live_readings,
-    pipeline_readings,
-    queue_readings,
-)
+from vitascope.gpu.pipeline.report import Latency, Measured, PipelineReport
+from vitascope.gpu.profiling.utilisation import GpuFigures, GpuLimits, NvmlGpu, resident_bytes
 
-__all__ = ["JobCounts", "JobStatus", "LiveRun"]
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric, with all its labels' values."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+
+
+FAMILIES = (
+    Family("vitascope_build_info", "gauge", ("version",), "1, with the version in a label."),
+    Family("vitascope_jobs_total", "counter", ("status",), "Jobs that ended: done, skipped, failed or stopped."),
+    Family("vitascope_job_running", "gauge", (), "1 while a job runs."),
+    Family("vitascope_job_frames", "gauge", (), "Frames of the running job that are finished."),
+    Family("vitascope_job_expected_frames", "gauge", (), "Frames that the running job will have, where it knows."),
+    Family("vitascope_frames_total", "counter", (), "Frames that were finished."),
+    Family("vitascope_frame_latency_seconds", "histogram", (), "Way of a frame through all stages and queues."),
+    Family("vitascope_captured_frames_total", "counter", (), "Live: pictures that the camera gave."),
+    Family("vitascope_repeated_frames_total", "counter", (), "Live: pictures shown again for want of movement."),
+    Family("vitascope_faceless_frames_total", "counter", (), "Live: pictures without a face."),
+    Family("vitascope_dropped_frames_total", "counter", ("place",), "Pictures that newer ones replaced."),
+    Family("vitascope_damaged_frames_total", "counter", (), "What could not be decoded of inputs."),
+    Family("vitascope_errors_total", "counter", ("kind",), "Jobs that failed, by the name of the error."),
+    Family("vitascope_videos", "gauge", ("state",), "Videos that several processes share: waiting, running."),
+    Family("vitascope_place_busy", "gauge", ("place",), "Stretches and whole videos in hand at a node or a process."),
+    Family("vitascope_place_tries_total", "counter", ("place", "status"), "What ended there: done or failed."),
+    Family("vitascope_place_frames_total", "counter", ("place",), "Frames that were made there."),
+    Family("vitascope_stage_workers", "gauge", ("stage",), "Threads of a stage."),
+    Family("vitascope_stage_items_total", "counter", ("stage",), "Items that a stage took; a source: gave."),
+    Family("vitascope_stage_busy_seconds_total", "counter", ("stage",), "A stage's own work, over its threads."),
+    Family("vitascope_stage_busy_ratio", "gauge", ("stage",), "Share of the job's time that a stage works, 0 to 1."),
+    Family("vitascope_stage_latency_seconds", "histogram", ("stage",), "Time of a stage for one item."),
+    Family("vitascope_queue_items", "gauge", ("queue",), "Items that wait between two stages now."),
+    Family("vitascope_queue_put_wait_seconds_total", "counter", ("queue",), "Waits for room in a queue."),
+    Family("vitascope_queue_get_wait_seconds_total", "counter", ("queue",), "Waits for an item of a queue."),
+    Family("vitascope_sink_frames_total", "counter", ("sink",), "Live: pictures that reached a sink."),
+    Family("vitascope_sink_up", "gauge", ("sink",), "Live: 1 while a sink takes pictures, else 0."),
+    Family("vitascope_cpu_seconds_total", "counter", (), "CPU time of jobs, worker processes included."),
+    Family("vitascope_resident_memory_bytes", "gauge", (), "Main memory of this process."),
+    Family("vitascope_gpu_memory_bytes", "gauge", ("gpu",), "Memory of a GPU in use, by all processes."),
+    Family("vitascope_gpu_memory_limit_bytes", "gauge", ("gpu",), "Memory that a GPU has."),
+    Family(
+        "vitascope_gpu_busy_ratio",
+        "gauge",
+        ("gpu", "unit"),
+        "Load of a GPU's kernels, memory bus, decoder and encoder, 0 to 1, over the driver's last period.",
+    ),
+    Family("vitascope_gpu_pcie_bytes_per_second", "gauge", ("gpu", "direction"), "PCIe traffic, to and from a GPU."),
+    Family("vitascope_gpu_power_watts", "gauge", ("gpu",), "Power that a GPU draws."),
+    Family("vitascope_gpu_power_limit_watts", "gauge", ("gpu",), "Power that a GPU may draw."),
+    Family("vitascope_gpu_temperature_celsius", "gauge", ("gpu",), "Temperature of a GPU."),
+    Family("vitascope_gpu_sm_clock_hertz", "gauge", ("gpu",), "Clock of a GPU's multiprocessors."),
+    Family("vitascope_gpu_throttled", "gauge", ("gpu",), "1 while a GPU is slower than it could be, by heat or power."),
+)  # fmt: skip
+"""All of them, in the order in which they are exported."""
+
+
+Series = tuple[str, tuple[str, ...]]
+"""Name of a metric, and the values of its labels."""
+
+_FIRST_OCTAVE, _LAST_OCTAVE = 6, 25
+BUCKET_BOUNDS_SECONDS = tuple(2.0 ** (n + 1) / 1e6 for n in range(_FIRST_OCTAVE, _LAST_OCTAVE + 1))
+"""Upper bounds of the buckets of all histograms: 128 µs to 67 s, each twice the one before."""
+_MOST_NAMES = 64
+"""Values of one label that are exported; the others are added up as ``other``."""
+
+
+@dataclass(slots=True)
+class Readings:
+    """One reading of a run."""
+
+    counts: dict[Series, npt.NDArray[np.float64]] = field(default_factory=dict)
+    """Counters: float64 [1]. Histograms: float64 [22], the sum in seconds, then the buckets, not cumulative."""
+    gauges: dict[Series, float] = field(default_factory=dict)
+    latencies: dict[Series, Latency] = field(default_factory=dict)
+    """What stands behind the histograms of the newest job: its percentiles are finer than the buckets."""
+
+    def count(self, name: str, value: float, *labels: str) -> None:
+        """Add to a counter."""
+        self._add((name, labels), np.array([value]))
+
+    def distribution(self, name: str, latency: Latency, *labels: str) -> None:
+        """Add to a histogram."""
+        octaves = np.array(latency.octave_counts, np.float64)
+        buckets = np.zeros(len(BUCKET_BOUNDS_SECONDS) + 1)
+        places = np.clip(np.arange(len(octaves)) - _FIRST_OCTAVE, 0, len(buckets) - 1)
+        np.add.at(buckets, places, octaves)
+        self._add((name, labels), np.array([latency.mean_seconds * octaves.sum(), *buckets]))
+        self.latencies[name, labels] = latency
+
+    def gauge(self, name: str, value: float | None, *labels: str) -> None:
+        """Set a gauge; None leaves it out, because nothing is known."""
+        if value is not None:
+            self.gauges[name, labels] = float(value)
+
+    def _add(self, series: Series, values: npt.NDArray[np.float64]) -> None:
+        before = self.counts.get(series)
+        self.counts[series] = values if before is None else before + values
+
+
+class SinkFigures(Protocol):
+    """Figures of a live sink, such as ``media.sinks.outlet.OutletReport``."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """``running`` while it takes pictures."""
+        ...
+
+    @property
+    def sent(self) -> int:
+        """Pictures that reached it."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Pictures that newer ones replaced."""
+        ...
+
+
+class PlaceFigures(Protocol):
+    """Figures of one place of work, such as ``segmentation.processes.hands.PlaceCounts``."""
+
+    busy: int
+    """Pieces of work in hand."""
+    done: int
+    failed: int
+    frames: int
+
+
+class QueueFigures(Protocol):
+    """A queue of videos so far; ``segmentation.processes.film_queue.FilmQueue`` is one."""
+
+    @property
+    def waiting_count(self) -> int:
+        """Videos that wait."""
+        ...
+
+    @property
+    def running_count(self) -> int:
+        """Videos that somebody works on."""
+        ...
+
+    @property
+    def frame_count(self) -> int | None:
+        """Expected frames of all; None if one does not say."""
+        ...
+
+    @property
+    def places(self) -> Mapping[str, PlaceFigures]:
+        """By the names of nodes or processes."""
+        ...
+
+    def snapshot(self) -> PipelineReport:
+        """All videos so far."""
+        ...
+
+
+class LiveFigures(Protocol):
+    """A live run so far; ``animation.live.report.LiveReport`` is one."""
+
+    @property
+    def captured(self) -> int:
+        """Pictures of the camera."""
+        ...
+
+    @property
+    def shown(self) -> int:
+        """Pictures that went to the sinks."""
+        ...
+
+    @property
+    def repeated(self) -> int:
+        """Number of these that were shown again."""
+        ...
+
+    @property
+    def lost(self) -> int:
+        """Pictures without a face."""
+        ...
+
+    @property
+    def latency(self) -> Latency:
+        """From capture to the sinks."""
+        ...
+
+    @property
+    def sinks(self) -> Sequence[SinkFigures]:
+        """One for each."""
+        ...
+
+    @property
+    def pipeline(self) -> PipelineReport:
+        """Its stages."""
+        ...
+
+
+def pipeline_readings(report: PipelineReport, *, expected_frames: int | None = None) -> Readings:
+    """A run of ``segment`` so far.
+
+    Args:
+        expected_frames: None when the input does not say.
+    """
+    readings = _stages_and_queues(report)
+    readings.count("vitascope_frames_total", report.items)
+    readings.distribution("vitascope_frame_latency_seconds", report.latency)
+    readings.gauge("vitascope_job_frames", report.items)
+    readings.gauge("vitascope_job_expected_frames", expected_frames)
+    return readings
+
+
+def queue_readings(queue: QueueFigures) -> Readings:
+    """A queue of videos so far."""
+    readings = pipeline_readings(queue.snapshot(), expected_frames=queue.frame_count)
+    readings.gauge("vitascope_videos", queue.waiting_count, "waiting")
+    readings.gauge("vitascope_videos", queue.running_count, "running")
+    busy: dict[str, int] = {}
+    for place, name in zip(queue.places.values(), _bounded(queue.places), strict=True):
+        busy[name] = busy.get(name, 0) + place.busy
+        readings.count("vitascope_place_tries_total", place.done, name, "done")
+        readings.count("vitascope_place_tries_total", place.failed, name, "failed")
+        readings.count("vitascope_place_frames_total", place.frames, name)
+    for name, count in busy.items():
+        readings.gauge("vitascope_place_busy", count, name)
+    return readings
+
+
+def live_readings(report: LiveFigures) -> Readings:
+    """A live run so far."""
+    readings = _stages_and_queues(report.pipeline)
+    readings.count("vitascope_frames_total", report.shown)
+    readings.distribution("vitascope_frame_latency_seconds", report.latency)
+    readings.gauge("vitascope_job_frames", report.shown)
+    readings.count("vitascope_captured_frames_total", report.captured)
+    readings.count("vitascope_repeated_frames_total", report.repeated)
+    readings.count("vitascope_faceless_frames_total", report.lost)
+    taken = report.pipeline.stages[0].items if report.pipeline.stages else 0
+    readings.count("vitascope_dropped_frames_total", max(report.captured - taken, 0), "camera")
+    for sink, name in zip(report.sinks, _bounded(sink.name for sink in report.sinks), strict=True):
+        readings.count("vitascope_sink_frames_total", sink.sent, name)
+        readings.count("vitascope_dropped_frames_total", sink.dropped, f"sink {name}")
+        readings.gauge("vitascope_sink_up", sink.state in ("starting", "running"), name)
+    return readings
+
+
+def gpu_readings(gpus: Mapping[int, tuple[GpuFigures, GpuLimits]]) -> Readings:
+    """One look at some GPUs, by their numbers."""
+    readings = Readings()
+    for number, (figures, limits) in gpus.items():
+        gpu = str(number)
+        readings.gauge("vitascope_gpu_memory_bytes", figures.memory_used_bytes, gpu)
+        readings.gauge("vitascope_gpu_memory_limit_bytes", limits.memory_bytes, gpu)
+        for unit, percent in (
+            ("kernels", figures.gpu_percent),
+            ("memory_bus", figures.memory_bus_percent),
+            ("decoder", figures.decoder_percent),
+            ("encoder", figures.encoder_percent),
+        ):
+            readings.gauge("vitascope_gpu_busy_ratio", None if percent is None else percent / 100, gpu, unit)
+        for direction, rate in (
+            ("to_gpu", figures.pcie_to_gpu_bytes_per_second),
+            ("from_gpu", figures.pcie_from_gpu_bytes_per_second),
+        ):
+            readings.gauge("vitascope_gpu_pcie_bytes_per_second", rate, gpu, direction)
+        readings.gauge("vitascope_gpu_power_watts", figures.power_watts, gpu)
+        readings.gauge("vitascope_gpu_power_limit_watts", limits.power_watts, gpu)
+        readings.gauge("vitascope_gpu_temperature_celsius", figures.temperature_celsius, gpu)
+        clock = figures.sm_clock_mhz
+        readings.gauge("vitascope_gpu_sm_clock_hertz", None if clock is None else clock * 1e6, gpu)
+        readings.gauge("vitascope_gpu_throttled", bool(figures.throttling), gpu)
+    return readings
+
+
+def _stages_and_queues(report: PipelineReport) -> Readings:
+    readings = Readings()
+    readings.count("vitascope_cpu_seconds_total", report.cores_busy * report.wall_seconds)
+    for stage, name in zip(report.stages, _bounded(stage.name for stage in report.stages), strict=True):
+        readings.gauge("vitascope_stage_workers", stage.workers, name)
+        readings.count("vitascope_stage_items_total", stage.items, name)
+        readings.count("vitascope_stage_busy_seconds_total", stage.busy_seconds, name)
+        readings.gauge("vitascope_stage_busy_ratio", stage.load, name)
+        readings.distribution("vitascope_stage_latency_seconds", stage.latency, name)
+    for queue, name in zip(report.queues, _bounded(queue.name for queue in report.queues), strict=True):
+        readings.gauge("vitascope_queue_items", queue.occupancy, name)
+        readings.count("vitascope_queue_put_wait_seconds_total", queue.put_wait_seconds, name)
+        readings.count("vitascope_queue_get_wait_seconds_total", queue.get_wait_seconds, name)
+        readings.count("vitascope_dropped_frames_total", queue.dropped, name)
+    return readings
+
+
+def _bounded(names: Iterable[str]) -> list[str]:
+    return [name if n < _MOST_NAMES else "other" for n, name in enumerate(names)]
+
 
 JobStatus = Literal["done", "skipped", "failed", "stopped"]
 _Kind = Literal["job", "live", "queue"]
@@ -111,7 +403,6 @@ class JobCounts(Closing):
         """A job begins: read this pipeline from now on, and keep what the one before has counted.
 
         Args:
-            pipeline: Its ``snapshot`` is read.
             expected_frames: None when the input does not say.
         """
         self._begin("job", lambda: pipeline_readings(pipeline.snapshot(), expected_frames=expected_frames))
@@ -140,7 +431,6 @@ class JobCounts(Closing):
         """Note that the followed job ended, or failed before it could be followed.
 
         Args:
-            status: How.
             error: Why, when it failed; its class becomes a label when it is one of ``vitascope.errors``.
             damaged_frames: What could not be decoded.
         """

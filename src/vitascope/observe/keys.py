@@ -12,8 +12,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-__all__ = ["PressedKeys", "holding_interrupts"]
-
 _POLL_SECONDS = 0.1
 _JOIN_SECONDS = 2.0
 _ESCAPE = b"\x1b"

@@ -9,8 +9,6 @@ from typing import Any
 
 from vitascope.gpu.profiling.profiler import Profiler
 
-__all__ = ["TimingLogger", "get_logger"]
-
 _loggers: dict[str, TimingLogger] = {}
 _lock = threading.Lock()
 
@@ -19,9 +17,6 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
     """A standard logger with timers; ``logging`` decides where its messages go.
 
     Timers are spans of a ``Profiler``: they nest, work in any thread, and time the GPU, too, where one is in use.
-
-    Args:
-        logger: The standard logger behind it.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -30,11 +25,7 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
         """Holds the timers; ``print_summary`` prints them all."""
 
     def timer(self, name: str) -> AbstractContextManager[object]:
-        """Time a block.
-
-        Args:
-            name: Name of the timer; its durations are added up.
-        """
+        """Time a block."""
         return self.profiler.profile(name)
 
     def get_stats(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -66,11 +57,7 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 def get_logger(name: str = "vitascope") -> TimingLogger:
-    """The logger of a name: the same object each time.
-
-    Args:
-        name: As of ``logging.getLogger``.
-    """
+    """The logger of a name: the same object each time."""
     with _lock:
         if name not in _loggers:
             _loggers[name] = TimingLogger(logging.getLogger(name))

@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
-from vitascope.gpu.profiling.nvml import NvmlGpu
+from vitascope.gpu.profiling.utilisation import NvmlGpu
 from vitascope.http_server import GuardedHandler, GuardedServer
-from vitascope.observe.job_counts import JobCounts, LiveRun
-from vitascope.observe.readings import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, Readings
+from vitascope.observe.job_counts import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, JobCounts, LiveRun, Readings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
-
-__all__ = ["LOOPBACK", "Metrics", "MetricsServer", "live_metrics"]
 
 
 class Metrics(JobCounts):
@@ -150,7 +147,6 @@ class MetricsServer:
         )
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.server_address[1]}/metrics"
-        """Its address for Prometheus."""
 
     def __enter__(self) -> Self:
         """Begin to answer."""

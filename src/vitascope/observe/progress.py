@@ -16,8 +16,6 @@ from rich.table import Column
 from vitascope.gpu.pipeline.report import Measured, PipelineReport
 from vitascope.observe.terminal import escaped
 
-__all__ = ["JobProgress"]
-
 _REFRESH_SECONDS = 0.25
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_TOLD = 1.0
@@ -99,8 +97,6 @@ class JobProgress:
         """Follow a pipeline that is about to run, in place of the one before.
 
         Args:
-            name: What to call it.
-            pipeline: Its ``snapshot`` is read.
             frame_count: Expected frames; None draws a bar without an end.
             pace: Says in a few words how fast it is; frames a second when omitted.
             counts: More for machines, by name.

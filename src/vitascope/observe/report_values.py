@@ -8,8 +8,6 @@ from typing import Any
 
 from vitascope.gpu.pipeline.report import PipelineReport
 
-__all__ = ["VideoReport", "WrittenFile", "frames_in_words", "plain_value", "size_in_words"]
-
 
 def plain_value(value: Any) -> Any:
     """A value that JSON can hold: paths as text, tuples as lists, all the way down; what is plain stays."""

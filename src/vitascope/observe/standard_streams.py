@@ -1,15 +1,15 @@
-"""Standard input, output and error, whatever they lead to: nowhere, to a full disk, or to a reader that has left."""
+"""Standard input, output and error, whatever they lead to and whoever writes there, a C++ library as well."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from vitascope.errors import OutputError
-
-__all__ = ["outlive_readers"]
 
 
 def outlive_readers() -> None:
@@ -55,3 +55,25 @@ class _Outliving(io.FileIO):
             if is_news:
                 raise OutputError(f"standard output cannot be written: {error.strerror}") from error
             return len(data)
+
+
+@contextmanager
+def quiet_native_stderr() -> Iterator[None]:
+    """Keep what a library's C++ code writes off the terminal, where no setting of the library does.
+
+    It covers the whole process meanwhile, so keep the block short.
+    """
+    try:
+        descriptor = sys.__stderr__.fileno() if sys.__stderr__ is not None else -1
+        kept = os.dup(descriptor)
+    except (OSError, ValueError):  # no stderr, as in a service
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, descriptor)
+        yield
+    finally:
+        os.dup2(kept, descriptor)
+        os.close(kept)
+        os.close(nowhere)

@@ -26,10 +26,7 @@ from typing import BinaryIO, Self
 from vitascope.closing import Closing
 from vitascope.errors import OutputError
 from vitascope.gpu.profiling.intervals import AtIntervals
-from vitascope.observe.readings import Readings
-
-__all__ = ["EventFile", "ScalarRecorder", "crc32c", "run_folder", "scalars_of"]
-
+from vitascope.observe.job_counts import Readings
 
 _INTERVAL_SECONDS = 1.0
 _PREFIX = "vitascope_"
@@ -59,8 +56,6 @@ def scalars_of(now: Readings, before: Readings, *, seconds: float) -> dict[str, 
     is as the exporter has it.
 
     Args:
-        now: The newer look.
-        before: The older one.
         seconds: Between the two, above 0.
     """
     frames = _count(now, _FRAMES) - _count(before, _FRAMES)
@@ -91,7 +86,6 @@ class ScalarRecorder:
     Args:
         look: What is there now; ``JobCounts.look``.
         folder: A folder of many runs: this one gets a folder in it, named after the time of day.
-        interval_seconds: Between two looks.
 
     Raises:
         OutputError: The file cannot be written.
@@ -103,7 +97,6 @@ class ScalarRecorder:
         self._look = look
         self._file = EventFile(run_folder(folder))
         self.folder = self._file.path.parent
-        """Folder of this run's file."""
         self._before, self._at = look(), time.monotonic()
         self._watch = AtIntervals(self._record, interval_seconds, name="vitascope-scalars")
 

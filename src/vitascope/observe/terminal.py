@@ -15,8 +15,6 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-__all__ = ["Page", "Screen", "escaped"]
-
 _HARMFUL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and line feed, and C1
     r"\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"  # other directions, other line ends
@@ -30,11 +28,7 @@ def escaped(text: str) -> str:
 
 
 class _PlainConsole(Console):
-    """Prints what it is given, letter by letter: no markup, no signs for words between colons, no controls.
-
-    Args:
-        **options: Of rich's console.
-    """
+    """Prints what it is given, letter by letter: no markup, no signs for words between colons, no controls."""
 
     def __init__(self, **options: Any) -> None:
         plain = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}

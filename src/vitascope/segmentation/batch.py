@@ -22,8 +22,6 @@ from vitascope.segmentation.segmenter import Segmenter, Started
 if TYPE_CHECKING:
     from vitascope.segmentation.processes.film_queue import FilmQueue
 
-__all__ = ["Outcome", "failure_to_dict", "plan_batch", "refuse_closed_outputs", "segment", "segment_all"]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

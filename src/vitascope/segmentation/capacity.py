@@ -16,19 +16,6 @@ from vitascope.media.reading.reader import read_headers
 if TYPE_CHECKING:
     from vitascope.gpu.streams import JobStreams
 
-__all__ = [
-    "Parallelism",
-    "decoder_sessions",
-    "frames_per_call",
-    "gpu_bytes_needed",
-    "gpu_room_bytes",
-    "notes_on_parallelism",
-    "open_streams",
-    "parallelism_of",
-    "works_in_processes",
-]
-
-
 _FRAMES_PER_CALL, _LEAST_FOR_THROUGHPUT = 16, 8
 _BATCH_KEYS = ("model.batch_size", "pipeline.stages.inference.batch_size")
 _MEMORY_SHARE_OF_BATCH = 0.05

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vitascope.config import LoadedSettings, Settings, vitascope_home
-from vitascope.config.gpus import refuse_missing_gpus
+from vitascope.config.loading import refuse_missing_gpus
 from vitascope.device import select_device
 from vitascope.errors import VitascopeError, one_line
 from vitascope.frames import Projection, StereoLayout, VideoInfo
@@ -28,8 +28,6 @@ from vitascope.segmentation.plan import PlannedVideo, no_picture_between, refuse
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.vr.detection import VrDescription, refuse_packed_input
 from vitascope.vr.packing import refuse_unpackable
-
-__all__ = ["Estimate", "Explanation", "Refusal", "explain", "explain_all", "total_in_words"]
 
 _TRIAL_FRAMES = 36
 

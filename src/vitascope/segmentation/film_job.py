@@ -17,8 +17,6 @@ from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
 from vitascope.segmentation.report import GpuReport
 
-__all__ = ["CpuJob", "FilmJob", "every_frame"]
-
 
 def every_frame(_: Frame) -> bool:
     """True: all frames of a whole video are drawn."""

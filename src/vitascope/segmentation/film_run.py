@@ -63,10 +63,8 @@ from vitascope.segmentation.writing import (
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
-    from vitascope.models.isnet import SalientObjects
+    from vitascope.models.finders import SalientObjects
     from vitascope.segmentation.gpu_job import PicturesOnGpu
-
-__all__ = ["FilmRun", "FilmRunner", "FrameAndAlpha", "Started"]
 
 
 class FrameAndAlpha(NamedTuple):
@@ -162,7 +160,7 @@ class FilmRunner:
             EngineError: The engine cannot load it.
         """
         if self._salient is None:
-            from vitascope.models.isnet import SalientObjects  # takes 0.15 s, and hardly any film needs it
+            from vitascope.models.finders import SalientObjects  # takes 0.15 s, and hardly any film needs it
 
             threads = self.settings.processing.num_threads
             self._salient = SalientObjects(self.store.pull("isnet"), threads=threads)

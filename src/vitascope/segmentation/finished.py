@@ -25,8 +25,6 @@ from vitascope.media.remote import RemotePath
 from vitascope.media.writing.output_target import picture_folder
 from vitascope.segmentation.plan import PlannedVideo, wanted_seconds
 
-__all__ = ["is_finished", "remember_finished"]
-
 _SUFFIX = ".json"
 _MOST_REMEMBERED = 20_000
 """Outputs; each takes a block of the disk, and what was made longest ago goes first."""

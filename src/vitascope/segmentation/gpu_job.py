@@ -32,7 +32,7 @@ from vitascope.gpu.pipeline.stages import Group, Map, Stage, Together
 from vitascope.gpu.profiling.gpu_clock import StreamTimes
 from vitascope.gpu.profiling.profiler import Profiler
 from vitascope.gpu.streams import JobStreams, memory_errors
-from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
+from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.segmentation.capacity import Parallelism
 from vitascope.segmentation.film_job import FilmJob, every_frame
 from vitascope.segmentation.matting.batch import Batch, Matted

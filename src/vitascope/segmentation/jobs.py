@@ -15,7 +15,7 @@ from vitascope.frames import Projection, StereoLayout, VideoInfo, YuvFormat
 from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.pipeline.pipeline import quick_turns
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
+from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.media.writing.encoding import Encoding
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
@@ -34,8 +34,6 @@ from vitascope.vr.stereo import eye_regions
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.streams import JobStreams
-
-__all__ = ["can_stay_on_gpu", "mask_size", "open_job", "picture_size", "queue_limits"]
 
 _LATENCY_QUEUE = 2
 

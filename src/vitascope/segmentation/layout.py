@@ -14,8 +14,6 @@ from vitascope.media.reading.reader import keyframe_lumas
 from vitascope.vr.detection import VrDescription, describe_vr
 from vitascope.vr.stereo import NO_SIGN, possible_layout
 
-__all__ = ["vr_of"]
-
 _PICTURES, _LONGEST_SIDE = 5, 512
 
 

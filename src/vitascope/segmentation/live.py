@@ -61,16 +61,6 @@ from vitascope.segmentation.run_profile import PARTS_OF_STAGES
 from vitascope.segmentation.writing import written_info
 from vitascope.vr.detection import eyes_in_words
 
-__all__ = [
-    "IN_ONE_PROCESS",
-    "LiveMatting",
-    "LiveMattingReport",
-    "check_live",
-    "live_settings",
-    "segment_live",
-    "summarise_live",
-]
-
 _FORMAT = PIXEL_FORMATS["yuv420p"]
 _TIME_BASE = Fraction(1, 1_000_000)
 _SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image2")

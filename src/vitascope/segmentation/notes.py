@@ -13,8 +13,6 @@ from vitascope.models.network import MattingNetwork, side_multiple
 from vitascope.segmentation.capacity import notes_on_parallelism
 from vitascope.segmentation.jobs import can_stay_on_gpu
 
-__all__ = ["notes_on", "notes_on_reading"]
-
 _HDR_TRANSFERS = frozenset({16, 18})  # H.273: PQ (SMPTE ST 2084) and HLG (ARIB STD-B67)
 
 _OF_GPU_ENGINES = ("gpu.precision", "gpu.cudnn_benchmark", "gpu.cudnn_deterministic", "gpu.allow_tf32")

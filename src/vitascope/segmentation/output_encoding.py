@@ -15,8 +15,6 @@ from vitascope.media.writing.encoding import Encoding, choose_encoding
 from vitascope.media.writing.nvenc import Hardware
 from vitascope.segmentation.jobs import picture_size
 
-__all__ = ["check_kinds", "encoding_for", "hardware_for"]
-
 _EDITING_CODECS = frozenset({"prores", "ffv1", "png"})
 _CODECS_WITH_ALPHA = frozenset({"auto", "prores", "vp9", "ffv1", "png"})
 _CODECS_WITH_CRF = frozenset({"h264", "h265", "av1", "vp9"})

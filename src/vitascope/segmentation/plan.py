@@ -25,17 +25,6 @@ from vitascope.segmentation.layout import vr_of
 from vitascope.vr.file_names import without_vr_words
 from vitascope.vr.players import PLAYERS, description_beside, output_name
 
-__all__ = [
-    "PlannedVideo",
-    "descriptions_of",
-    "file_key",
-    "no_picture_between",
-    "plan_outputs",
-    "refuse_clashes",
-    "wanted_seconds",
-]
-
-
 _HOME_OF_CODEC: dict[str, str] = {"prores": ".mov", "ffv1": ".mkv", "vp9": ".webm", "png": ""}
 _SUFFIXES_KEPT = frozenset({".mp4", ".m4v", ".mov", ".mkv"})
 _SUFFIXES_OF_FILES = VIDEO_SUFFIXES | IMAGE_SUFFIXES

@@ -9,8 +9,6 @@ from vitascope.observe.report_values import VideoReport, WrittenFile, frames_in_
 from vitascope.segmentation.matting.levers.options import LeverReport
 from vitascope.vr.detection import eyes_in_words
 
-__all__ = ["GpuReport", "OutputReport", "SegmentReport", "summarise"]
-
 
 @dataclass(frozen=True, slots=True)
 class GpuReport:

@@ -8,8 +8,6 @@ from pathlib import Path
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile, paths_beside
 from vitascope.media.writing.output_target import picture_folder
 
-__all__ = ["PARTS_OF_STAGES", "RunProfile", "not_profiled", "profile_paths"]
-
 PARTS_OF_STAGES = {
     "host to device": "preprocess",
     "preprocess": "preprocess",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
-from vitascope.config.gpus import checked_gpus
+from vitascope.config.loading import checked_gpus
 from vitascope.errors import UsageError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.remote import path_of

@@ -42,8 +42,6 @@ from vitascope.segmentation.matting.estimates import enlarged, fit_plain_matte
 from vitascope.segmentation.matting.look_ahead import settle, settled_alpha
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress, open_network
 
-__all__ = ["StillSegmenter"]
-
 _FORMAT: Final = PIXEL_FORMATS["yuv444p"]  # as image files come
 
 

@@ -25,17 +25,6 @@ from vitascope.segmentation.report import OutputReport
 from vitascope.vr.detection import VrDescription
 from vitascope.vr.packing import packed_fov
 
-__all__ = [
-    "FramesUntilDamage",
-    "OutputSet",
-    "beside_files",
-    "changes_of_streams",
-    "finish_files",
-    "keeping_what_was_written",
-    "planar_info",
-    "written_info",
-]
-
 _T = TypeVar("_T")
 
 

@@ -26,15 +26,6 @@ from vitascope.errors import ConfigError, UsageError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.writing.output_target import PartialFile
 
-__all__ = [
-    "Corrections",
-    "CorrectionsClashError",
-    "change_corrections",
-    "hints_path",
-    "read_corrections",
-    "write_corrections",
-]
-
 _NO_FILE, _UNREADABLE = "none", "unreadable"
 _writing = threading.Lock()
 _WHAT_IS_SET: Final[Any] = {"by_alias": True, "exclude_unset": True, "exclude_none": True}
@@ -88,7 +79,6 @@ def write_corrections(video: Path, plain: object, *, revision: str) -> Correctio
     """Write the corrections of a video anew.
 
     Args:
-        video: The video.
         plain: Hints as plain data, as ``Corrections.plain`` gives them.
         revision: Revision of the file that they were made from.
 
@@ -117,7 +107,6 @@ def change_corrections(video: Path, changes: object, *, revision: str) -> Correc
     """Change the corrections of a video: one stroke more takes as long with 100,000 others as with none.
 
     Args:
-        video: The video.
         changes: Plain data, see ``HintChanges``.
         revision: Revision of the file that they are made from.
 

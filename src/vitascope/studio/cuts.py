@@ -23,8 +23,6 @@ from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.studio.library import ListedFile
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["CutFinder", "Cuts"]
-
 _LOOKED_AT_SIDE: Final = 192
 """Longest side of what is looked at; the detector averages it further."""
 _FRAMES_BETWEEN_NEWS = 48
@@ -45,7 +43,6 @@ class CutFinder:
     """Looks for the cuts of one video at a time, on a thread of its own.
 
     Args:
-        folder: Where what was found is kept.
         wanted: How videos are read; its threshold is the run's.
         on_news: Called with a video's id when more is known of it, from that thread.
     """
@@ -67,12 +64,7 @@ class CutFinder:
         self._thread.join()
 
     def of(self, film: ListedFile, version: str) -> Cuts:
-        """The cuts of a video as far as they are known; it is looked at next.
-
-        Args:
-            film: The video.
-            version: Version of its file.
-        """
+        """The cuts of a video as far as they are known; it is looked at next."""
         with self._changed:
             if (film.id, version) not in self._found:
                 self._found[film.id, version] = Cuts()

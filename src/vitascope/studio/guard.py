@@ -11,15 +11,32 @@ Four checks stand before every answer, each against a known attack:
 - A body is small, but for corrections, which are as long as a file of hints may be, and for a file that is brought
   into a named folder: that says its length, and is bounded where it is received.
 
+The cookie of a browser that opened the printed address is signed, and valid for a week and over restarts. It says when
+it was given, and proves that by an HMAC (RFC 2104) with a key in Vitascope's home, for its owner alone. The address
+itself is a new one at each start. Removing the key shuts out every browser, at once.
+
+Other machines reach the studio at ``reached_at``. Browsers give WebXR to pages of secure contexts alone: of the machine
+itself, or over HTTPS (https://www.w3.org/TR/secure-contexts/).
+
 Every answer forbids the browser to load, run or show anything that is not this server's (Content Security Policy 3).
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
+import os
+import secrets
+import socket
+import ssl
+import time
 from collections.abc import Collection
+from contextlib import suppress
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from shlex import quote
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -27,10 +44,89 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitascope.config.hints import MAX_HINTS_BYTES
+from vitascope.errors import ConfigError, OutputError
 from vitascope.http_server import is_own_name
-from vitascope.studio.entrance import COOKIE_SECONDS, Entrance
 
-__all__ = ["MOST_BODY_BYTES", "UPLOAD", "Guard"]
+COOKIE_SECONDS: Final = 7 * 24 * 3600
+_KEY_BYTES: Final = 32
+
+
+class Entrance:
+    """Gives cookies, and knows them again.
+
+    Args:
+        key_file: Holds the key; made if it does not exist.
+        port: Where the server listens: cookies of one host are shared by all its ports.
+
+    Raises:
+        OutputError: The key cannot be made.
+    """
+
+    def __init__(self, key_file: Path, *, port: int) -> None:
+        self._key_file, self._port = key_file, port
+        self._key, self._key_is = cookie_key(key_file), _state_of(key_file)
+        self.name: Final = f"vitascope-studio-{port}"
+
+    def cookie(self) -> str:
+        """A new one: ``seconds.signature``, the seconds since 1970 at which it was given."""
+        self._take_key()
+        given_at = str(int(time.time()))
+        return f"{given_at}.{self._signature(given_at)}"
+
+    def knows(self, cookie: str) -> bool:
+        """True for one that was given here in the last week."""
+        self._take_key()
+        given_at, _, signature = cookie.partition(".")
+        is_ours = hmac.compare_digest(signature.encode(), self._signature(given_at).encode())
+        return is_ours and 0 <= time.time() - int(given_at) < COOKIE_SECONDS
+
+    def _take_key(self) -> None:
+        """Take the key anew where somebody removed or changed its file."""
+        if _state_of(self._key_file) != self._key_is:
+            self._key = secrets.token_bytes(_KEY_BYTES)  # nobody has it, should there be no other
+            self._key_is = None
+            with suppress(OutputError):
+                self._key = cookie_key(self._key_file)
+                self._key_is = _state_of(self._key_file)
+
+    def _signature(self, given_at: str) -> str:
+        return hmac.digest(self._key, f"{self._port} {given_at}".encode(), "sha256").hex()
+
+
+def cookie_key(path: Path) -> bytes:
+    """Read the key from its file, which is made anew unless it is usable: a key that others could read is not.
+
+    Args:
+        path: The file; its owner alone can read it.
+
+    Raises:
+        OutputError: It cannot be made.
+    """
+    with suppress(OSError):
+        with path.open("rb") as file:
+            is_secret = os.name == "nt" or not os.fstat(file.fileno()).st_mode & 0o077
+            key = file.read(_KEY_BYTES + 1)
+        if is_secret and len(key) == _KEY_BYTES:
+            return key
+    key = secrets.token_bytes(_KEY_BYTES)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(key)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be made: {error.strerror or error}") from error
+    return key
+
+
+def _state_of(path: Path) -> tuple[int, ...] | None:
+    """Tells one state of a file from another; None where it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
+
 
 MOST_BODY_BYTES = 1 << 20
 MOST_HINTS_BODY_BYTES = 2 * MAX_HINTS_BYTES
@@ -58,9 +154,6 @@ class Guard:
     """Stands before an application (ASGI).
 
     Args:
-        app: What is guarded.
-        token: The secret of the address.
-        entrance: Who gives cookies.
         names: Host names that the server is called by, in lower case.
     """
 
@@ -103,9 +196,8 @@ class Guard:
         host = headers.get("host", "")
         if not host or not is_own_name(host, self._names):
             return _refused(421, "Ask for this server by its address.")
-        if _is(
-            headers.get("authorization", ""), f"Bearer {self._token}"
-        ):  # a program: no browser adds it by itself
+        # A program: no browser adds it by itself.
+        if _is(headers.get("authorization", ""), f"Bearer {self._token}"):
             return _too_long(headers, scope)
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
         is_tls = scope["scheme"] in ("https", "wss")
@@ -196,3 +288,96 @@ def _bounded(receive: Receive, most: int) -> Receive:
         return message
 
     return receive_bounded
+
+
+_ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
+"""Addresses of nobody (RFC 5737, RFC 3849); nothing is sent to them."""
+
+
+class TlsFiles(NamedTuple):
+    """A server's certificate and key, in PEM."""
+
+    certificate: Path
+    """With those that vouch for it, if any, after it."""
+    key: Path
+    """Not encrypted: nobody is there to type a password at a restart."""
+
+    def check(self) -> None:
+        """See that they are there and belong together.
+
+        Raises:
+            ConfigError: They cannot be used.
+        """
+        for path in self:
+            try:
+                path.read_bytes()
+            except OSError as error:
+                raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+        try:
+            self._server_context()
+        except (ssl.SSLError, ValueError) as error:
+            if b"ENCRYPTED" in self.key.read_bytes():
+                raise ConfigError(
+                    f"{self.key}: the key has a password; `openssl pkey -in {quote(str(self.key))} -out plain.pem` "
+                    "asks for it and writes the key without"
+                ) from error
+            reason = getattr(error, "reason", None)  # None where OpenSSL only says that it is no PEM
+            raise ConfigError(
+                f"{self.certificate}, {self.key}: expected a certificate and its key, in PEM"
+                + (f": {reason.lower().replace('_', ' ')}" if reason else "")
+            ) from error
+
+    def names(self) -> frozenset[str]:
+        """DNS names that the certificate is for, in lower case, ``*.example.org`` among them.
+
+        Python tells what is in a certificate to those alone who got it from a server and trust it: so one asks the
+        other here, in memory. None are known of one that clients refuse, as it holds no longer, say.
+        """
+        asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        asking.check_hostname = False
+        asking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it vouches for itself, whoever signed it
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        try:
+            asking.load_verify_locations(self.certificate)
+            server = self._server_context().wrap_bio(to_server, to_client, server_side=True)
+            client = asking.wrap_bio(to_client, to_server)
+            is_done = False
+            while not is_done:
+                with suppress(ssl.SSLWantReadError):
+                    client.do_handshake()
+                    is_done = True
+                with suppress(ssl.SSLWantReadError):
+                    server.do_handshake()
+        except ssl.SSLError:
+            return frozenset()
+        told: Any = (client.getpeercert() or {}).get("subjectAltName", ())
+        return frozenset(name.lower() for kind, name in told if kind == "DNS")
+
+    def _server_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self, password=lambda: "")
+        return context
+
+
+def is_loopback(host: str) -> bool:
+    """True where only this machine reaches a server that listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def reached_at(host: str) -> str:
+    """The address to be typed for a server that listens at a host: of "all addresses" the one of this network."""
+    try:
+        if not ipaddress.ip_address(host).is_unspecified:
+            return host
+    except ValueError:
+        return host
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect((_ELSEWHERE[family], 9))  # of a datagram socket this only chooses the way
+        except OSError:  # no network
+            return "::1" if family == socket.AF_INET6 else "127.0.0.1"
+        return str(asking.getsockname()[0])

@@ -19,8 +19,6 @@ from vitascope.file_lock import exclusive_lock
 from vitascope.media.libav import wrap_output_error
 from vitascope.segmentation.matting.cached_film import CacheContents, cache_contents, clear_cache
 
-__all__ = ["PARTS", "Part", "clear_parts", "contents_of", "rest_of_home"]
-
 _ABANDONED_SECONDS: Final = 3600.0
 """A hidden file is one that is being written; one that nobody wrote to for so long was left by a crash."""
 
@@ -71,7 +69,6 @@ PARTS: Final = (
         refusal="these files were put there by hand; delete the folder by hand",
     ),
 )
-"""Everything that has a place of its own."""
 
 
 def contents_of(part: Part) -> CacheContents:
@@ -97,12 +94,6 @@ def rest_of_home() -> CacheContents:
 
 def clear_parts(names: Sequence[str]) -> list[tuple[Part, CacheContents]]:
     """Delete parts of the home; what is being written stays.
-
-    Args:
-        names: Names of parts.
-
-    Returns:
-        Each with what it held.
 
     Raises:
         UsageError: There is no such part, or it is not deleted here; nothing is deleted then.

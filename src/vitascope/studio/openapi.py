@@ -10,8 +10,6 @@ from vitascope.studio.guard import UPLOAD
 from vitascope.studio.queue import Order
 from vitascope.studio.still_frames import Pointed
 
-__all__ = ["openapi"]
-
 _FILM = "Id of a video, as `GET /api/films` gives it."
 _NUMBERS: Final = {
     "t": "Time in seconds from the video's first picture.",

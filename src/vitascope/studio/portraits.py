@@ -33,8 +33,6 @@ from vitascope.models.store.store import ModelStore
 from vitascope.studio.library import ListedFile
 from vitascope.studio.still_frames import jpeg
 
-__all__ = ["Motion", "Portraits", "Strength"]
-
 _MOST_SECONDS: Final = 60.0
 """So much of a driver is read for previews; a recording has all of it."""
 _MOTIONS_REMEMBERED, _PORTRAITS_OPEN = 4, 2
@@ -78,13 +76,7 @@ class Motion:
 
 
 class Portraits:
-    """Draws portraits and reads drivers, for any number of threads.
-
-    Args:
-        source: Settings of the studio.
-        store: Where networks lie.
-        fetch_progress: Called with the progress of a network's download.
-    """
+    """Draws portraits and reads drivers, for any number of threads."""
 
     def __init__(
         self, source: SettingsSource, *, store: ModelStore, fetch_progress: Callable[[str, int, int], None]

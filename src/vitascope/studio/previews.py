@@ -31,8 +31,6 @@ from vitascope.studio.library import ListedFile
 from vitascope.studio.still_frames import EyeName, FilmFrames, Look, OpenFilms, jpeg, upright_eye
 from vitascope.vr.detection import VrDescription
 
-__all__ = ["BusyError", "FilmFacts", "Preview", "Previews", "View", "Wanted", "settings_of"]
-
 T = TypeVar("T")
 View = str
 """``source``, or what a cut can write: ``mask``, ``key``, ``blur``, ``replace``, ``overlay``, ``cutout``."""
@@ -93,8 +91,6 @@ class Previews:
 
     Args:
         source: Settings of the studio; each video's corrections come on top.
-        store: Where networks lie.
-        fetch_progress: Told how far the download of a network is.
     """
 
     def __init__(
@@ -272,9 +268,6 @@ def settings_of(
     """Settings of the studio with a video's corrections.
 
     Args:
-        source: Settings of the studio.
-        corrections: What the video's file of hints holds.
-        video: The video.
         values: More settings by dotted key.
 
     Raises:

@@ -34,8 +34,6 @@ from vitascope.studio.corrections import read_corrections
 from vitascope.studio.previews import settings_of
 from vitascope.vr.file_names import without_vr_words
 
-__all__ = ["Job", "NoSuchJobError", "Order", "Queue", "QueueFullError"]
-
 _MOST_JOBS = 200
 """Finished ones beyond that are forgotten, the oldest first."""
 _SUFFIXES: Final[dict[str, str]] = {"alpha": ".mov"}
@@ -68,7 +66,6 @@ class Order(_Kept):
     begin_seconds: float = 0.0
     end_seconds: float | None = None
     portrait: Path | None = None
-    """The portrait."""
     expression: Annotated[float, Field(ge=0, le=4)] = 1.0
     pose: Annotated[float, Field(ge=0, le=4)] = 1.0
 
@@ -117,9 +114,6 @@ class Queue:
     """Jobs in the order in which they were added.
 
     Args:
-        path: Where the queue is kept.
-        source: Settings of the studio.
-        store: Where networks lie.
         may_use: True for a video that lies in a named folder; jobs for others wait.
         on_news: Called when anything changed, from any thread.
 

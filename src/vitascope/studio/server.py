@@ -42,20 +42,14 @@ from vitascope.studio.corrections import (
     write_corrections,
 )
 from vitascope.studio.cuts import CutFinder
-from vitascope.studio.entrance import Entrance
-from vitascope.studio.guard import UPLOAD, Guard
-from vitascope.studio.library import Library, ListedFile, film_id
+from vitascope.studio.guard import UPLOAD, Entrance, Guard, TlsFiles, is_loopback, reached_at
+from vitascope.studio.library import Library, ListedFile, film_id, plain_name, receive
 from vitascope.studio.openapi import openapi
 from vitascope.studio.portraits import Portraits, Strength
 from vitascope.studio.previews import BusyError, Preview, Previews, Wanted
-from vitascope.studio.proxies import Proxies
+from vitascope.studio.proxies import Proxies, Watched, Watching, in_ranges
 from vitascope.studio.queue import Job, NoSuchJobError, Order, Queue, QueueFullError
-from vitascope.studio.secure_address import TlsFiles, is_loopback, reached_at
 from vitascope.studio.still_frames import Look, Pointed, places_in_eye
-from vitascope.studio.uploads import plain_name, receive
-from vitascope.studio.watching import Watched, Watching, in_ranges
-
-__all__ = ["Opened", "Studio", "open_studio"]
 
 T = TypeVar("T")
 _NEWS_SECONDS = 0.5
@@ -92,10 +86,7 @@ class Studio:
     """Everything that the page asks for; an ASGI application behind ``Guard``.
 
     Args:
-        library: The videos that may be opened.
-        source: Settings of previews and jobs.
         home: Where the queue and what is found of videos is kept.
-        store: Where networks lie.
     """
 
     def __init__(self, library: Library, source: SettingsSource, *, home: Path, store: ModelStore) -> None:
@@ -121,8 +112,6 @@ class Studio:
         """The application, guarded.
 
         Args:
-            token: The secret of the address.
-            port: Where it is served.
             names: Host names that it is called by.
             with_page: False for programs alone.
         """
@@ -683,10 +672,6 @@ def open_studio(
     """Open the studio.
 
     Args:
-        named: Folders and videos that may be opened.
-        source: Settings of previews and jobs.
-        home: The folder of everything that Vitascope keeps.
-        host: Where to listen.
         port: Where to listen; 0 takes a free one.
         token: The secret that opens it; a new one when omitted.
         with_page: False for programs alone.

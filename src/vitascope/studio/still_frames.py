@@ -30,8 +30,6 @@ from vitascope.vr.projection import (
 )
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["EyeName", "FilmFrames", "Look", "OpenFilms", "Pointed", "jpeg", "places_in_eye", "upright_eye"]
-
 EyeName = Literal["left", "right"]
 
 _FORWARD_SECONDS: Final = 1.5
@@ -135,7 +133,6 @@ class OpenFilms:
         """An open video, as it is now.
 
         Args:
-            path: The video.
             version: Version of the file; another one is opened again.
 
         Raises:
@@ -169,8 +166,6 @@ def upright_eye(
     """One eye of a frame, upright, no larger than is requested; or what somebody sees who looks around in it.
 
     Args:
-        frame: On the CPU or a GPU.
-        vr: What the video is to VR.
         eye: Which one, of a video with two.
         longest_side: Samples of the longer side.
         rotation_degrees: Clockwise turn that makes the picture upright.
@@ -203,9 +198,6 @@ def places_in_eye(
 
     Args:
         points: x and y as shares of the look's width and height.
-        vr: What the video is to VR.
-        eye: Which eye was looked at.
-        look: Where to.
 
     Returns:
         For each point x and y as shares of the eye's picture; None if it shows nothing.

@@ -11,11 +11,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitascope.bench.comparison import FEWEST_ROUNDS, gain_of
-from vitascope.bench.machine import Machine, differences, this_machine
-from vitascope.bench.pipeline_bench import PipelineOptions, bench_pipeline
 from vitascope.bench.recommendations import limit_of
-from vitascope.bench.results import RESULTS_NAME, BenchResults, Cell, load_results
+from vitascope.bench.results import (
+    RESULTS_NAME,
+    BenchResults,
+    Cell,
+    Machine,
+    differences,
+    load_results,
+    this_machine,
+)
 from vitascope.bench.soak import Soak, Where, check_soak_seconds, soak
+from vitascope.bench.suite import PipelineOptions, bench_pipeline
 from vitascope.bench.synthetic_clip import synthetic_or
 from vitascope.config import LoadedSettings, SettingsSource, load_settings
 from vitascope.config.settings import value_of
@@ -27,19 +34,6 @@ from vitascope.segmentation.layout import vr_of
 from vitascope.tune.knobs import batch_key
 from vitascope.tune.system_checks import SystemCheck, check_system, processor_throttle_count
 from vitascope.tune.tuned_file import read_history
-
-__all__ = [
-    "Answer",
-    "Checklist",
-    "ChecklistItem",
-    "ChecklistOptions",
-    "Measurements",
-    "answered",
-    "checklist_of",
-    "measure_for_checklist",
-    "production_items",
-    "trouble_items",
-]
 
 Answer = Literal["yes", "no", "not applicable"]
 
@@ -78,7 +72,6 @@ class Measurements:
     doubled: Cell | None
     """With twice the batch; None if that was not tried."""
     not_doubled: str = ""
-    """Why not."""
     suite: BenchResults | None
     """Results of ``bench run``; None if there are none."""
     suite_place: str
@@ -100,10 +93,8 @@ def answered(
     """One item.
 
     Args:
-        group: The checklist it belongs to.
         question: As a statement that is hoped for.
         good: None if it cannot be told, or is not asked here.
-        figure: What was measured, or why not.
         advice: Dropped where all is well.
     """
     answers: dict[bool | None, Answer] = {True: "yes", False: "no", None: "not applicable"}
@@ -520,7 +511,6 @@ def measure_for_checklist(
     """Measure everything; half a minute, and the time of the soak.
 
     Args:
-        options: What to ask about.
         tell: Called with a line on each step.
 
     Raises:

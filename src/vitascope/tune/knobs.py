@@ -21,18 +21,6 @@ from vitascope.gpu.engines.onnx_runtime import Provider, missing_provider
 from vitascope.media.writing.nvenc import why_nvenc_fails
 from vitascope.tune.search import Cell, Knob
 
-__all__ = [
-    "QUALITY_KEYS",
-    "SIZES",
-    "batch_key",
-    "cell_of",
-    "knobs_for",
-    "preset_for",
-    "preset_names",
-    "preset_values",
-]
-
-
 QUALITY_KEYS = ("gpu.precision", "performance.mode", "model.backend", "model.input_size")
 """Settings that change the matte; all others change only how fast it comes."""
 
@@ -65,9 +53,6 @@ def knobs_for(
     What the user set stays as it is; of a range of batch sizes the tuner chooses.
 
     Args:
-        loaded: Settings of the run, and where they came from.
-        device: What computes.
-        network: Name of the network.
         network_size: (height, width) of its picture when nobody bounds it.
         keep_quality: Leave out what changes the matte.
         bounds_latency: Try latency mode, too, which is slower.
@@ -188,9 +173,7 @@ def preset_for(device: Device, *, width: int, height: int) -> str | None:
     """The preset for this GPU and the nearest size; None on a CPU, or if no preset fits the GPU.
 
     Args:
-        device: What computes.
         width: Width of the video, in pixels.
-        height: Height of the video.
     """
     if device.kind != "cuda":
         return None

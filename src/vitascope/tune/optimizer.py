@@ -32,20 +32,6 @@ from vitascope.tune.knobs import QUALITY_KEYS, batch_key, cell_of, knobs_for, pr
 from vitascope.tune.search import Cell, GridSearch, Limit, Measured, SearchResult, Trial, in_turns, middle
 from vitascope.tune.tuned_file import NOTHING_BETTER, TunedSettings
 
-__all__ = [
-    "LEAST_FRAMES",
-    "MOST_TRIALS",
-    "AutoTuned",
-    "ClipTrials",
-    "SearchTime",
-    "Shown",
-    "Target",
-    "Tuned",
-    "Tuner",
-    "auto_tune",
-    "turns",
-]
-
 WARM_UP_FRAMES = 16
 """The first frames of a run, in which caches fill, graphs are recorded and threads start."""
 LEAST_FRAMES = 48
@@ -78,7 +64,6 @@ class Shown:
     network_size: tuple[int, int]
     """(height, width) of the network's picture."""
     frames_per_call: int
-    """Frames in a call of the network."""
     pace: str | None = None
     """What set the pace, in words; None if no stage did."""
     run_seconds: float = 0.0
@@ -89,8 +74,6 @@ class ClipTrials:
     """Measures settings on the beginning of a clip.
 
     Args:
-        source: Where the settings of the job come from.
-        clip: The video.
         seconds: How long a run of the settings as they are takes, about; the video may be shorter.
 
     Raises:
@@ -168,9 +151,8 @@ class ClipTrials:
         release_idle_memory()  # what an earlier trial's allocators keep is not this one's
         with MeasuredSegmenter(loaded=loaded) as segmenter:
             if segmenter.device.kind == "cuda":
-                segmenter.measure(
-                    self.clip, kind=kind
-                )  # kernels are built and graphs recorded in the first run
+                # Kernels are built and graphs recorded in the first run.
+                segmenter.measure(self.clip, kind=kind)
             run = segmenter.measure(self.clip, kind=kind)
             figures = {"latency_ms": _latency_ms(run)}
             if run.gpu is not None:
@@ -235,9 +217,8 @@ class ClipTrials:
 
     def _stream(self, segmenter: Segmenter) -> tuple[_Mattes, float]:
         """The first mattes, and the seconds of one; the first waits for a GPU's kernels, and is not counted."""
-        step = -(
-            -self.info.width // _MOST_COMPARED_WIDTH
-        )  # every so manieth sample: 8K mattes would fill memory
+        # Every so manieth sample: 8K mattes would fill memory.
+        step = -(-self.info.width // _MOST_COMPARED_WIDTH)
         mattes: _Mattes = []
         with closing(segmenter.stream(self.clip)) as steps:
             for one in islice(steps, _COMPARED_FRAMES):
@@ -444,10 +425,7 @@ class Tuner:
     """Searches the settings of a job.
 
     Args:
-        source: Where the settings of the job come from.
-        clip: The video.
         subject: How to speak of the clip; a search over another one is not resumed.
-        target: What is wanted.
         seconds: Duration of one trial, about.
         most_trials: Most trials; never more than a fifth of the combinations, or 14.
         most_seconds: About how long all of it may take, the comparison at the end included. None: as long as the
@@ -456,7 +434,6 @@ class Tuner:
         preset: Where the search begins: the name of a preset, or ``auto`` for that of the GPU, where there is one;
             when omitted, at the settings as they are.
         state: Where trials are kept until the search is over.
-        resume: Go on with those.
         on_trial: Called with each trial and how many may come.
         on_plan: Called once before the first trial: how long one takes and how many there are.
 
@@ -594,9 +571,8 @@ class Tuner:
             best = self._most_exact(search, self._target.fps) or best
         values = _changed(search, best, now)
         before, after, is_faster = self._in_turns(values)
-        if best != found.best and after.score < (
-            self._target.fps or 0.0
-        ):  # luck reached it, so speed comes first
+        # Luck reached it, so speed comes first.
+        if best != found.best and after.score < (self._target.fps or 0.0):
             values = _changed(search, found.best, now)
             before, after, is_faster = self._in_turns(values)
         as_they_are = search.keeps_limits(before)
@@ -711,7 +687,6 @@ def auto_tune(source: SettingsSource, video: Path) -> AutoTuned:
     values of both are for live runs. A video that cannot be tuned with is segmented as it is.
 
     Args:
-        source: Where the settings of the job come from.
         video: The first of several.
 
     Raises:

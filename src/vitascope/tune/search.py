@@ -28,21 +28,6 @@ import numpy.typing as npt
 
 from vitascope.errors import OutputError, UsageError
 
-__all__ = [
-    "Cell",
-    "Effect",
-    "GridSearch",
-    "Knob",
-    "Limit",
-    "Measured",
-    "SearchResult",
-    "Trial",
-    "in_turns",
-    "load_trials",
-    "middle",
-    "save_trials",
-]
-
 _Floats = npt.NDArray[np.float64]
 
 _LENGTHS = (0.2, 0.5, 1.2, 3.0)
@@ -96,7 +81,6 @@ class _Surrogate:
 
         Args:
             rows: Cells; one may come several times.
-            values: Their figures.
             reshape: Look for the shape that makes the figures most likely; without it the last one stays.
         """
         self._known = list(rows)
@@ -275,7 +259,6 @@ def in_turns(
     Args:
         measure: Measures settings that are changed.
         values: What was found; without any, nothing is measured twice.
-        turns: How often.
     """
     old, new = [], []
     for _ in range(turns):
@@ -470,7 +453,6 @@ class GridSearch:
         """Search to the end.
 
         Args:
-            measure: Measures the settings of a cell.
             on_trial: Called after each measurement.
             enough: True of a measurement within the limits that is as good as is needed.
             is_late: True once the time is over; one cell is measured all the same.

@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitascope.errors import DeviceError, MissingDependencyError
-from vitascope.gpu.profiling.nvml import GpuSettings, NvmlGpu
-
-__all__ = ["SystemCheck", "check_system", "processor_throttle_count"]
-
+from vitascope.gpu.profiling.utilisation import GpuSettings, NvmlGpu
 
 _GIB = 2**30
 _LEAST_FREE_BYTES = 10 * _GIB
@@ -49,7 +46,6 @@ def check_system(
 
     Args:
         folders: Whose disks are looked at, by what they hold; the folder for temporary files is always among them.
-        gpus: GPUs that there are.
         root: Where ``proc`` and ``sys`` are.
     """
     checks = [*_governor(root), *_huge_pages(root), *_swap(root), *_limits()]

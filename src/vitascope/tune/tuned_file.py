@@ -20,18 +20,6 @@ from vitascope.errors import OutputError
 from vitascope.file_lock import write_atomically
 from vitascope.tune.search import Effect, Measured, SearchResult
 
-__all__ = [
-    "NOTHING_BETTER",
-    "TunedSettings",
-    "append_history",
-    "history_path",
-    "read_history",
-    "reason",
-    "tuned_text",
-    "write_tuned",
-]
-
-
 NOTHING_BETTER = "nothing was better than the settings as they are"
 
 
@@ -45,19 +33,16 @@ class TunedSettings(ABC):
     after: Measured
     """Measured in turns with ``before``."""
     search: SearchResult
-    """The search."""
     target: Any
     """The goal, a dataclass."""
     unreachable: str | None
     """What cannot be had and what can, in one line; None when the target was reached."""
     device_label: str
-    """The device."""
     network: str
     """Its measurements."""
     score_unit: str
     """Unit of the scores of the search."""
     command: str
-    """The command that searches again."""
 
     @abstractmethod
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -95,10 +80,8 @@ def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, wh
     """The file's text.
 
     Args:
-        tuned: What was found.
         source: Where the settings came from that were tuned; what was set there stays.
         subject: What it was measured on, in words.
-        when: Now.
     """
     chosen = dict(tuned.values)
     if source.load().settings.performance.auto_tune:
@@ -110,12 +93,7 @@ def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, wh
 
 
 def reason(effect: Effect, *, unit: str = "fps") -> str:
-    """Why a setting has its value: what each value promised, with the other settings as chosen.
-
-    Args:
-        effect: What the search learnt of it.
-        unit: Unit of the search's scores.
-    """
+    """Why a setting has its value: what each value promised, with the other settings as chosen."""
     parts = [
         f"{'null' if value is None else value}: {score:.3g} {unit}"
         for value, score in sorted(effect.scores, key=lambda pair: -pair[1])
@@ -170,13 +148,9 @@ def append_history(tuned: TunedSettings, *, subject: str, when: datetime, file: 
     """Add one line.
 
     Args:
-        tuned: What was found.
         subject: What it was measured on, in words.
         when: Now, with its time zone.
         file: The settings file that was written; None without one.
-
-    Returns:
-        The history's path.
 
     Raises:
         OutputError: It cannot be written.

@@ -6,8 +6,7 @@ import pytest
 
 from live_reports import live_report
 from vitascope.animation.live.report import LiveReport, summarise_live, verdict
-from vitascope.gpu.profiling.nvml import GpuLimits
-from vitascope.gpu.profiling.utilisation import Utilisation
+from vitascope.gpu.profiling.utilisation import GpuLimits, Utilisation
 
 
 def a_report(*, latency_ms: float = 20.0, **changed) -> LiveReport:

@@ -10,8 +10,7 @@ from vitascope.cli.prompt.console import CommandConsole
 from vitascope.cli.prompt.job_line import JobLine
 from vitascope.cli.prompt.live import LiveRun
 from vitascope.errors import ConfigError
-from vitascope.gpu.profiling.nvml import GpuFigures
-from vitascope.gpu.profiling.utilisation import UtilisationSample
+from vitascope.gpu.profiling.utilisation import GpuFigures, UtilisationSample
 from vitascope.models.store.store import ModelStore
 
 

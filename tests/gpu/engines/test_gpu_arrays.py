@@ -7,8 +7,7 @@ import pytest
 
 from vitascope.gpu.engines.gpu_arrays import external_stream, on_stream
 from vitascope.gpu.engines.onnx_runtime import _as_cupy
-from vitascope.gpu.engines.selection import Candidate, choose_engine
-from vitascope.gpu.engines.self_check import Machine
+from vitascope.gpu.engines.selection import Candidate, Machine, choose_engine
 
 
 @pytest.mark.cuda

@@ -9,8 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
-from vitascope.gpu.engines.operator_trace import operator_traces, traces_wanted
+from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine, operator_traces, traces_wanted
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ import pytest
 from fake_cupy import fake_cupy
 from vitascope.errors import DeviceMemoryError, EngineError
 from vitascope.gpu.engines import plan_engine
-from vitascope.gpu.engines.launch_plan import PlanRecorder
+from vitascope.gpu.engines.launch_plan import CompiledKernel, PlanRecorder
 from vitascope.gpu.engines.plan_engine import PlanEngine, PlanStore, StoredPlan
-from vitascope.gpu.engines.triton_compiler import CompiledKernel
 
 
 class Ready:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from vitascope.errors import EngineError, MissingDependencyError
-from vitascope.gpu.engines.selection import Candidate, choose_engine
-from vitascope.gpu.engines.self_check import Machine
+from vitascope.gpu.engines.selection import Candidate, Machine, choose_engine
 
 INPUTS = {"x": np.linspace(0, 1, 50, dtype=np.float32)}
 

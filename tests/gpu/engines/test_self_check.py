@@ -8,7 +8,7 @@ import pytest
 
 from vitascope.errors import DeviceMemoryError
 from vitascope.gpu.engines import OnnxRuntimeEngine
-from vitascope.gpu.engines.self_check import (
+from vitascope.gpu.engines.selection import (
     TOLERANCES,
     Machine,
     SelfCheck,
@@ -124,14 +124,14 @@ def test_other_tolerances_are_checked_anew(tmp_path, monkeypatch):
     engine = Counted(0.01)
     assert check_with(Counted(), tmp_path).verdict(SUBJECT, engine).passed
     strict = {**TOLERANCES, "fp16": Tolerance(1e-6, 1e-6)}
-    monkeypatch.setattr("vitascope.gpu.engines.self_check.TOLERANCES", strict)
+    monkeypatch.setattr("vitascope.gpu.engines.selection.TOLERANCES", strict)
     assert not check_with(Counted(), tmp_path).verdict(SUBJECT, engine).passed
 
 
 def test_another_vitascope_checks_anew(tmp_path, monkeypatch):
     engine = Counted()
     check_with(Counted(), tmp_path).verdict(SUBJECT, engine)
-    monkeypatch.setattr("vitascope.gpu.engines.self_check.__version__", "99.0")
+    monkeypatch.setattr("vitascope.gpu.engines.selection.__version__", "99.0")
     check_with(Counted(), tmp_path).verdict(SUBJECT, engine)
     assert engine.calls == 2
 
@@ -194,5 +194,5 @@ def test_an_engine_on_the_cpu_gets_the_arrays_as_they_are(doubling):
 
 
 def test_the_machine_is_its_gpu_and_its_driver(cupy, monkeypatch):
-    monkeypatch.setattr("vitascope.gpu.engines.self_check.probe_gpus", lambda: ())
+    monkeypatch.setattr("vitascope.gpu.engines.selection.probe_gpus", lambda: ())
     assert Machine.of_gpu(0) == Machine("Fake GPU, compute capability 9.0", "CUDA 13000")

@@ -8,8 +8,8 @@ import types
 import pytest
 
 from vitascope.errors import DeviceError
-from vitascope.gpu.profiling import nvml as nvml_module
-from vitascope.gpu.profiling.nvml import GpuMemory, NvmlGpu
+from vitascope.gpu.profiling import utilisation as nvml_module
+from vitascope.gpu.profiling.utilisation import GpuMemory, NvmlGpu
 
 GIB = 1 << 30
 

@@ -13,7 +13,7 @@ from vitascope.device import Device
 from vitascope.gpu.interchange import to_cupy, to_kind
 from vitascope.gpu.memory import pinned_pool
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
-from vitascope.gpu.toolkit.prefetch import PrefetchDataLoader
+from vitascope.gpu.toolkit.feeding import PrefetchDataLoader
 from vitascope.media.planes import upload
 
 LARGE = np.arange(3 << 20, dtype=np.uint8).reshape(

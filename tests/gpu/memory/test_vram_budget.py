@@ -9,7 +9,7 @@ import pytest
 from fake_vram import MIB, FakeVram
 from vitascope.device import Device
 from vitascope.errors import DeviceMemoryError
-from vitascope.gpu.memory.vram_budget import VramBudget
+from vitascope.gpu.memory.shortage import VramBudget
 
 GPU = Device("cuda", "fake", 0)
 

@@ -129,7 +129,7 @@ class FakeNvml:
     def __init__(self, device_id: int) -> None:
         import os
 
-        from vitascope.gpu.profiling.nvml import GpuMemory
+        from vitascope.gpu.profiling.utilisation import GpuMemory
 
         self.closed = False
         self.answer = GpuMemory(
@@ -160,9 +160,9 @@ def gpu(monkeypatch):
 
 
 def test_nvml_and_the_allocators(gpu, monkeypatch) -> None:
-    from vitascope.gpu.profiling import nvml
+    from vitascope.gpu.profiling import utilisation
 
-    monkeypatch.setattr(nvml, "NvmlGpu", FakeNvml)
+    monkeypatch.setattr(utilisation, "NvmlGpu", FakeNvml)
     monitor = VRAMMonitor(device=gpu)
     stats = monitor.get_stats()
     assert (stats.total_vram_gb, stats.allocated_vram_gb, stats.free_vram_gb) == (80, 20, 60)
@@ -271,7 +271,7 @@ def test_what_a_callback_raises_in_the_thread_is_raised_where_it_is_joined(monit
 
     monitor.on_usage_above(0.05, fail)
     monitor.start()
-    while monitor._thread.is_alive():
+    while monitor._watch.failure is None:
         time.sleep(0.001)
     with pytest.raises(RuntimeError, match="full"):
         monitor.stop()
@@ -288,7 +288,7 @@ def test_a_callback_may_ask_the_monitor(monitor, memory) -> None:
 def test_an_error_of_the_block_is_not_hidden_by_one_of_the_thread(monitor, memory) -> None:
     monitor.on_usage_above(0.05, lambda _: 1 / 0)
     with pytest.raises(KeyError), monitor:
-        while monitor._thread.is_alive():
+        while monitor._watch.failure is None:
             time.sleep(0.001)
         raise KeyError
 

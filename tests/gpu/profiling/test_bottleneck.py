@@ -9,8 +9,7 @@ from simulated_pipeline import SimulatedStage, simulate
 
 from vitascope.gpu import BottleneckDetector
 from vitascope.gpu.pipeline.report import Latency
-from vitascope.gpu.profiling.nvml import GpuLimits
-from vitascope.gpu.profiling.utilisation import Utilisation
+from vitascope.gpu.profiling.utilisation import GpuLimits, Utilisation
 
 LIMITS = GpuLimits(
     name="Test GPU",

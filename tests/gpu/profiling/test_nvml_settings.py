@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from vitascope.gpu.profiling import nvml as nvml_module
-from vitascope.gpu.profiling.nvml import GpuSettings, NvmlGpu
+from vitascope.gpu.profiling import utilisation as nvml_module
+from vitascope.gpu.profiling.utilisation import GpuSettings, NvmlGpu
 
 
 class NVMLError(Exception):

@@ -10,8 +10,7 @@ from vitascope.gpu import BottleneckDetector, CUDAProfiler, MemoryProfiler, Prof
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Map, Sink, Source
 from vitascope.gpu.profiling.gpu_clock import StreamTimes
-from vitascope.gpu.profiling.nvml import NvmlGpu
-from vitascope.gpu.profiling.utilisation import UtilisationSampler
+from vitascope.gpu.profiling.utilisation import NvmlGpu, UtilisationSampler
 
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
 

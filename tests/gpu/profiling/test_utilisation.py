@@ -11,11 +11,13 @@ import pytest
 
 from left_threads import left_threads
 from vitascope.errors import DeviceError, MissingDependencyError
-from vitascope.gpu.profiling import nvml as nvml_module
-from vitascope.gpu.profiling.nvml import GpuFigures, NvmlGpu, pcie_bytes_per_second
+from vitascope.gpu.profiling import utilisation as nvml_module
 from vitascope.gpu.profiling.utilisation import (
+    GpuFigures,
+    NvmlGpu,
     UtilisationSample,
     UtilisationSampler,
+    pcie_bytes_per_second,
     summarise_samples,
 )
 from waiting import eventually

@@ -14,7 +14,7 @@ from two_people import two_people
 from vitascope.config import load_settings
 from vitascope.errors import ModelUnavailableError
 from vitascope.media.reading.reader import open_video
-from vitascope.models import isnet
+from vitascope.models import finders
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation import film_run
@@ -212,7 +212,7 @@ def test_the_setting_acts_with_and_without_a_choice_of_people(film, monkeypatch)
 
     monkeypatch.setattr(ModelStore, "pull", pull)
     monkeypatch.setattr(
-        isnet, "SalientObjects", lambda *_, **__: SimpleNamespace(find=blue, close=lambda: None)
+        finders, "SalientObjects", lambda *_, **__: SimpleNamespace(find=blue, close=lambda: None)
     )
 
     def mattes(**settings):
@@ -242,7 +242,7 @@ def test_its_network_is_opened_once_for_the_films_of_a_runner_and_closed_with_it
 
     path = Path("isnet.onnx")
     monkeypatch.setattr(ModelStore, "pull", lambda _, name: {"isnet": path}[name])
-    monkeypatch.setattr(isnet, "SalientObjects", open_it)
+    monkeypatch.setattr(finders, "SalientObjects", open_it)
     loaded = load_settings(flags={"people.keep_held": True, "processing.num_threads": 1})
     with film_run.FilmRunner(loaded, store=ModelStore(home)) as runner:
         assert not opened

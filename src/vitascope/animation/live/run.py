@@ -27,7 +27,7 @@ from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.tracking import fetch_face_model
 from vitascope.config import LoadedSettings, Settings, vitascope_home
-from vitascope.config.gpus import checked_gpus
+from vitascope.config.loading import checked_gpus
 from vitascope.errors import OutputError, UsageError
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler

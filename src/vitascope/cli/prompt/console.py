@@ -26,8 +26,6 @@ from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.batch import plan_batch
 from vitascope.segmentation.report import summarise
 
-__all__ = ["HELP", "CommandConsole"]
-
 
 class WordParser(argparse.ArgumentParser):
     """Raises instead of leaving the program."""

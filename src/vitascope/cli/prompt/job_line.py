@@ -19,9 +19,6 @@ from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
 
-__all__ = ["Job", "JobLine", "JobState", "job_row", "stats_table"]
-
-
 JobState = Literal["waiting", "running", "done", "failed", "stopped"]
 
 

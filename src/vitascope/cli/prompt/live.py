@@ -16,8 +16,6 @@ from vitascope.errors import OutputError, UsageError, VitascopeError, one_line
 from vitascope.media.reading.camera import is_camera
 from vitascope.models.store.store import ModelStore
 
-__all__ = ["LiveRun"]
-
 
 class LiveRun:
     """Runs at most one live animation at a time. A context manager; leaving it stops the animation.

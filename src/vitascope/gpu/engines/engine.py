@@ -12,21 +12,6 @@ import numpy.typing as npt
 
 from vitascope.errors import EngineError, UsageError
 
-__all__ = [
-    "Engine",
-    "EngineSpec",
-    "InputShapes",
-    "Precision",
-    "ShapeRange",
-    "TensorSpec",
-    "require_in_range",
-    "require_inputs",
-    "shape_ranges",
-    "shapes_from_json",
-    "shapes_to_json",
-]
-
-
 Tensor = npt.NDArray[Any]
 """A dense array: NumPy on the CPU, CuPy on the GPU."""
 

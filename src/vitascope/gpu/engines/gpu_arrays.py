@@ -12,15 +12,6 @@ from vitascope.gpu.engines.engine import EngineSpec, Tensor
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.memory.shortage import speaks_of_memory
 
-__all__ = [
-    "external_stream",
-    "failure",
-    "import_cupy",
-    "on_stream",
-    "require_gpu_inputs",
-    "wanted_outputs",
-]
-
 
 def import_cupy() -> Any:
     """The module ``cupy``.
@@ -56,10 +47,6 @@ def on_stream(handle: int | None, *, device_id: int) -> Iterator[Any]:
 
     Args:
         handle: CUDA stream handle; None stays on CuPy's current stream.
-        device_id: Number of the GPU.
-
-    Yields:
-        The ``cupy.cuda.Stream``.
     """
     cupy = import_cupy()
     with cupy.cuda.Device(device_id):

@@ -21,17 +21,6 @@ import numpy.typing as npt
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.gpu.engines.engine import Precision, ShapeRange, shapes_from_json, shapes_to_json
 
-__all__ = [
-    "Calibration",
-    "kept_shapes",
-    "load_network",
-    "low_precision_of",
-    "read_network",
-    "with_kept_shapes",
-    "with_precision",
-]
-
-
 _KEY = "vitascope.input_shapes"
 # Operators of ONNX, and of ONNX Runtime (com.microsoft), that quantisers write.
 _INTEGER_OPERATORS = frozenset({

@@ -9,16 +9,22 @@ are ordered before and behind it by events; the host does not wait.
 Only ``cpu`` has been run. ``cuda``, ``tensorrt`` and ``tensorrt-rtx`` are written from ONNX Runtime's documentation
 and exercised by contract tests; they have not yet run on a GPU. ``tensorrt-rtx`` is known to register on a Hopper GPU
 and to offer no device there.
+
+The cost of each operator is in ONNX Runtime's own profile: a JSON file for each session, in Chrome's trace format, with
+time, shapes and sizes: https://onnxruntime.ai/docs/performance/tune-performance/profiling-tools.html
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from time import monotonic_ns, time_ns
 from typing import Any, Literal
 
 import numpy as np
@@ -38,17 +44,117 @@ from vitascope.gpu.engines.gpu_arrays import (
 )
 from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_network import Calibration, with_precision
-from vitascope.gpu.engines.operator_trace import traces_wanted
 
-__all__ = [
-    "PROVIDER_LABELS",
-    "BoundSession",
-    "OnnxRuntimeEngine",
-    "Provider",
-    "SessionRequest",
-    "missing_provider",
-    "open_session",
-]
+_SUFFIX = "_kernel_time"
+"""Ending of the names of events that time an operator's computation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCall:
+    """One operator, computed once."""
+
+    kind: str
+    """The operator, for example ``Conv``."""
+    name: str
+    """ONNX Runtime's name of this place in the network."""
+    seconds: float
+    """On the host: where a GPU computes, the launch alone."""
+    input_shapes: tuple[tuple[int, ...], ...]
+    """Weights and biases behind what flows through the network, in the operator's own order."""
+    output_shapes: tuple[tuple[int, ...], ...]
+    activation_bytes: int
+    """Bytes of the inputs that other operators made."""
+    parameter_bytes: int
+    """Bytes of the inputs that are the network's own."""
+    output_bytes: int
+
+
+class OperatorTraces:
+    """Sessions that are profiled; made by ``operator_traces``."""
+
+    def __init__(self, folder: Path, *, optimised: bool) -> None:
+        self._folder = folder
+        self._optimised = optimised
+        self._began_ns: list[int] = []
+
+    def ask(self, options: ort.SessionOptions) -> None:
+        """Profile the next session."""
+        options.enable_profiling = True
+        options.profile_file_prefix = str(self._folder / self._prefix(len(self._began_ns)))
+        if not self._optimised:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+    def opened(self, session: ort.InferenceSession) -> None:
+        """Record when its profile began, on C++'s finest clock, which differs between systems."""
+        began = session.get_profiling_start_time_ns()
+        ages = [now() - began for now in (monotonic_ns, time_ns)]
+        self._began_ns.append(monotonic_ns() - min(age for age in ages if age >= 0))
+
+    def calls(self, *, since_ns: int = 0) -> list[list[OperatorCall]]:
+        """For each session, once it is closed, its operators in the order in which they began.
+
+        Args:
+            since_ns: Moment of ``time.monotonic_ns``; what began earlier is left out.
+        """
+        found = []
+        for number, began in enumerate(self._began_ns):
+            (path,) = self._folder.glob(f"{self._prefix(number)}_*.json")
+            events = json.loads(path.read_text(encoding="utf-8"))
+            found.append(_calls(events, since_microseconds=(since_ns - began) / 1e3))
+        return found
+
+    @staticmethod
+    def _prefix(number: int) -> str:
+        return f"session-{number}"
+
+
+_TRACES: ContextVar[OperatorTraces | None] = ContextVar("vitascope_operator_traces", default=None)
+
+
+@contextmanager
+def operator_traces(folder: Path, *, optimised: bool = True) -> Iterator[OperatorTraces]:
+    """Profile every session that this thread opens in the block; each writes its file when it is closed.
+
+    Args:
+        folder: Where the files go; it exists.
+        optimised: False runs the network's nodes as the file has them, none fused and none laid out again: for
+            counting, not for timing.
+    """
+    traces = OperatorTraces(folder, optimised=optimised)
+    token = _TRACES.set(traces)
+    try:
+        yield traces
+    finally:
+        _TRACES.reset(token)
+
+
+def traces_wanted() -> OperatorTraces | None:
+    """The traces that a session opened now reports to; None for none."""
+    return _TRACES.get()
+
+
+def _calls(events: Sequence[Mapping[str, Any]], *, since_microseconds: float) -> list[OperatorCall]:
+    timed = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX)]
+    kept = [event for event in timed if float(event["ts"]) >= since_microseconds]
+    return [_call(event) for event in sorted(kept, key=lambda event: float(event["ts"]))]
+
+
+def _call(event: Mapping[str, Any]) -> OperatorCall:
+    details = event["args"]
+    return OperatorCall(
+        kind=details["op_name"],
+        name=event["name"].removesuffix(_SUFFIX),
+        seconds=float(event["dur"]) / 1e6,
+        input_shapes=_shapes(details["input_type_shape"]),
+        output_shapes=_shapes(details["output_type_shape"]),
+        activation_bytes=int(details["activation_size"]),
+        parameter_bytes=int(details["parameter_size"]),
+        output_bytes=int(details["output_size"]),
+    )
+
+
+def _shapes(tensors: Sequence[Mapping[str, Sequence[int]]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(shape) for tensor in tensors for shape in tensor.values())
 
 
 Provider = Literal["cpu", "cuda", "tensorrt", "tensorrt-rtx"]
@@ -59,7 +165,6 @@ PROVIDER_LABELS: Mapping[Provider, str] = {
     "tensorrt": "TensorRT",
     "tensorrt-rtx": "TensorRT-RTX",
 }
-"""Names of the providers in reports."""
 
 _EXECUTION_PROVIDERS: Mapping[Provider, str] = {
     "cpu": "CPUExecutionProvider",
@@ -307,7 +412,6 @@ class BoundSession:
     Args:
         session: Opened with ``stream`` as its compute stream.
         stream: ``cupy.cuda.Stream`` that the session computes on; not the default stream.
-        device_id: Number of the GPU.
         cuda_graph: Replay a captured graph from the third call with the same shapes on. Inputs and outputs then pass
             through buffers that stay in place, at the price of one copy each.
     """
@@ -451,7 +555,6 @@ class OnnxRuntimeEngine(Closing):
         provider: Where it runs. What the provider cannot compute runs on CUDA, then the CPU; a provider that would
             compute nothing is an error.
         threads: Threads inside one operator on the CPU; 0 uses every core this process may run on.
-        device_id: Number of the GPU.
         stream: CUDA stream handle that the GPU works on, for example the job's; a stream of the engine's own when
             omitted. It must outlive the engine and may not be the default stream.
         precision: Arithmetic. For ``mixed``, ``fp16`` and ``int8`` the network is converted (see ``with_precision``);
@@ -459,7 +562,6 @@ class OnnxRuntimeEngine(Closing):
         calibration: For ``int8``: what the network is typically fed.
         cuda_graph: Replay captured CUDA graphs, one for each set of shapes.
         cudnn_benchmark: Time cuDNN's convolution algorithms in the first run, instead of asking its heuristics.
-        deterministic: Use only algorithms that repeat bit for bit.
         cache_dir: For TensorRT: where engines and timings are kept; created when absent.
         profiles: For TensorRT: sizes of inputs with free dimensions.
         workspace_bytes: For TensorRT: most scratch memory; its own limit when omitted.

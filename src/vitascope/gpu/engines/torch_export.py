@@ -22,15 +22,6 @@ from torch import Tensor, nn
 from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines.engine import ShapeRange, TensorSpec
 
-__all__ = [
-    "HalfPrecision",
-    "TracedModule",
-    "program_fingerprint",
-    "run_on_cpu",
-    "trace_module",
-    "weights_dtype",
-]
-
 
 class HalfPrecision(nn.Module):
     """A copy of a module with FP16 weights and activations; pictures lie channels-last inside.
@@ -121,9 +112,8 @@ class TracedModule:
             raise MissingDependencyError(
                 "PyTorch writes ONNX networks with onnxscript: pip install 'vitascope[torch]'"
             ) from error
-        exported = (
-            self.exported()
-        )  # given a module, PyTorch would fix a size that it cannot keep free, and say nothing
+        # Given a module, PyTorch would fix a size that it cannot keep free, and say nothing.
+        exported = self.exported()
         with _quiet():
             try:
                 program = torch.onnx.export(
@@ -169,7 +159,6 @@ def trace_module(
         model: Takes its inputs by position, in the order of ``ranges``, and gives a tensor, a tuple or a dict of them.
             Not changed.
         ranges: Sizes of the inputs, by their names in the engine.
-        device: Where the copy lies.
         dtype: Element type of the inputs; that of the weights when omitted.
         computes: False runs it on PyTorch's device ``meta``, which knows shapes and no values, for modules of an
             arithmetic that takes minutes here: FP16 on a CPU.

@@ -64,8 +64,6 @@ from vitascope.gpu.engines.gpu_arrays import (
 )
 from vitascope.gpu.engines.onnx_network import Calibration, with_precision
 
-__all__ = ["TrtCache", "TrtPlan", "load_tensorrt", "new_error_log"]
-
 _FORMAT = "vitascope-tensorrt-engine-1"
 
 
@@ -74,8 +72,6 @@ class TrtCache:
 
     Args:
         directory: Created when something is first kept.
-        gpu: The GPU's name and compute capability.
-        version: TensorRT's.
     """
 
     def __init__(self, directory: Path, *, gpu: str, version: str) -> None:
@@ -134,9 +130,8 @@ class TrtCache:
     def discard(self, path: Path, why: str) -> None:
         """Remove an engine that cannot be used."""
         self.notes.append(f"{path}: the kept engine {why}; removed and built anew")
-        with contextlib.suppress(
-            OSError
-        ):  # what cannot be removed cannot be replaced either; that is noted then
+        # What cannot be removed cannot be replaced either; that is noted then.
+        with contextlib.suppress(OSError):
             path.unlink()
 
     def load_timings(self) -> bytes:
@@ -219,7 +214,6 @@ class TrtPlan(Closing):
         profiles: Sizes of every input that has free dimensions.
         precision: Arithmetic; see ``with_precision``. ``fp32`` switches TF32 off, ``tf32`` leaves it on.
         calibration: For ``int8``: what the network is typically fed.
-        device_id: Number of the GPU.
         cache_dir: Where engines and timings are kept; None builds again each time.
         workspace_bytes: Most memory that kernels may use while they run; TensorRT's own limit when omitted.
 
@@ -260,9 +254,7 @@ class TrtPlan(Closing):
 
         Args:
             content: TensorRT's own format, as ``trtexec --saveEngine`` writes it.
-            label: What messages call it.
             precision: What it was built with, for reports; the file does not report it.
-            device_id: Number of the GPU.
 
         Raises:
             MissingDependencyError: TensorRT or CuPy is not installed.

@@ -15,10 +15,7 @@ import cv2
 import numpy as np
 
 from vitascope.frames import Plane
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range, row_pitch
-
-__all__ = ["LEAST_SHARE", "BlurPlan", "blur_without", "plan_blur"]
-
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, fields, is_on_gpu, nvtx_range, row_pitch
 
 # A window of more samples than this is not worth a smaller picture, and would not fit a GPU block's row sums.
 _LARGEST_FACTOR = 480
@@ -116,28 +113,20 @@ _TILE_WIDTH, _TILE_HEIGHT, _SHRUNK_TILE_HEIGHT, _TILE_THREADS = 32, 64, 16, 256
 
 _PICTURE = np.dtype(
     [
-        ("plane", "u8"),
-        ("weight", "u8"),
-        ("pitch", "i8"),
-        ("weight_pitch", "i8"),
-        ("height", "i4"),
-        ("width", "i4"),
+        *fields("u8", "plane", "weight"),
+        *fields("i8", "pitch", "weight_pitch"),
+        *fields("i4", "height", "width"),
     ]
 )
 _TAPS = ("f4", 2 * _MAX_RADIUS + 1)
 _GAUSSIAN = np.dtype(
-    [("radius_y", "i4"), ("radius_x", "i4"), ("least_share", "f4"), ("column", *_TAPS), ("row", *_TAPS)]
+    [*fields("i4", "radius_y", "radius_x"), ("least_share", "f4"), ("column", *_TAPS), ("row", *_TAPS)]
 )
 _NAMES = {1: "unsigned char", 2: "unsigned short"}
 
 
 def _launch_blur(plane: Any, weight: Any, plan: BlurPlan) -> Any:
-    """Run the kernels on the current CuPy stream; arguments and result as in ``blur_without``.
-
-    Raises:
-        ValueError: The plan's Gaussian is wider than the kernel's.
-        KernelCompileError: The CUDA source could not be built for this GPU.
-    """
+    """Run the kernels on the current CuPy stream; arguments and result as in ``blur_without``."""
     import cupy
 
     if max(plan.radius) > _MAX_RADIUS:

@@ -12,21 +12,6 @@ import numpy.typing as npt
 
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Plane, YuvFormat
 
-__all__ = [
-    "LUMA_WEIGHTS",
-    "Codes",
-    "Rgb",
-    "alpha_dtype",
-    "alpha_peak",
-    "color_codes",
-    "grey_bounds",
-    "matte_color",
-    "matte_levels",
-    "rgb_from_yuv",
-    "yuv_from_rgb",
-]
-
-
 Rgb = tuple[int, int, int]
 """Gamma-encoded red, green and blue, 0..255."""
 

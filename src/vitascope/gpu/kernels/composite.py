@@ -41,17 +41,6 @@ from vitascope.gpu.kernels.morphology import dilate_box
 from vitascope.gpu.kernels.region import Region, cut, each_eye, is_whole_blocks, whole_frame
 from vitascope.gpu.kernels.resample import downsample_to_chroma
 
-__all__ = [
-    "blur_background",
-    "clear_transparent",
-    "matte_frame",
-    "over_color",
-    "over_frame",
-    "render",
-    "render_alpha",
-    "tint",
-]
-
 
 def render(
     frame: Frame,
@@ -70,13 +59,11 @@ def render(
     picture once, ordered on the current CuPy stream. Results agree within one code.
 
     Args:
-        frame: The picture.
         regions: Where each eye lies; together they cover the frame. On the GPU one or two.
         gain: [E, 1, h, w] as ``MatteEstimate`` has alpha's, or [E, 4, h, w] with the person's R, G, B before it, as
             ``local_colors`` gives it; upright, on the frame's device. float32; float16 too on the GPU.
         offset: As gain, with the scene's colour.
         rotation_degrees: Clockwise turn that made the picture upright for the network.
-        paint: What to paint.
         decontaminate: Take the person's own colour where alpha is partial; with ``OnColor`` and ``OnFrame``.
         planar: Make yuv420p or yuv420p10le of NV12 or P010, for encoders on the CPU. Planar frames stay planar.
 
@@ -117,15 +104,11 @@ def render_alpha(
 ) -> Frame:
     """Paint with a finished alpha plane, each eye by itself: for mattes that were edited in between.
 
+    Other arguments are ``render``'s.
+
     Args:
         frame: The picture, or its foreground.
         alpha: uint8 or uint16 [H, W], on the frame's device; of ``alpha_dtype(frame)`` on the GPU.
-        regions: As for ``render``.
-        paint: What to paint.
-        planar: As for ``render``.
-
-    Returns:
-        As ``render``.
 
     Raises:
         ValueError: As ``render``.
@@ -148,7 +131,6 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
     """The person on one colour.
 
     Args:
-        frame: The picture.
         alpha: uint8 or uint16 [H, W], full scale 255 or 65535.
         rgb: Background in 0..255, gamma-encoded.
 
@@ -198,7 +180,6 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
     """The picture with the person tinted: for judging a matte by eye.
 
     Args:
-        frame: The picture.
         alpha: uint8 or uint16 [H, W].
         rgb: Tint in 0..255.
         opacity: 0 leaves the picture alone, 1 paints the person over.
@@ -217,7 +198,6 @@ def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Fra
     A margin keeps its colour, so that scaling or a softer edge later finds no black fringe.
 
     Args:
-        frame: The picture.
         alpha: uint8 or uint16 [H, W].
         margin_px: Luma samples around people that stay.
     """

@@ -29,36 +29,13 @@ from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
     current_device,
+    fields,
     multiprocessors,
     nvtx_range,
     row_pitch,
     wait_until_ready,
 )
 from vitascope.gpu.kernels.region import Region, chroma_region, is_whole_blocks, whole_frame
-
-__all__ = [
-    "JOB",
-    "MAX_EYES",
-    "Coefficients",
-    "JobArrays",
-    "Launch",
-    "LaunchPlans",
-    "MatteOnly",
-    "OnColor",
-    "OnFrame",
-    "Paint",
-    "Tint",
-    "array_layout",
-    "chroma_weights_on_gpu",
-    "color_parameters",
-    "describe_cells",
-    "describe_eyes",
-    "empty_planes",
-    "foreground_on_gpu",
-    "paint_on_gpu",
-    "refine_on_gpu",
-    "set_behind",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,31 +77,24 @@ Paint = OnColor | OnFrame | Tint | MatteOnly
 
 MAX_EYES = 2
 
-_PICTURE = np.dtype([("luma", "u8"), ("chroma", "u8"), ("luma_pitch", "i8"), ("chroma_pitch", "i8")])
+_PICTURE = np.dtype([*fields("u8", "luma", "chroma"), *fields("i8", "luma_pitch", "chroma_pitch")])
 _RESULT = np.dtype([*((name, _PICTURE[name]) for name in _PICTURE.names or ()), ("apart", "i8")])
-_FIELD = np.dtype(
-    [("alpha", "u8"), ("color", "u8"), ("row", "i4"), ("column", "i4"), ("plane", "i4")], align=True
-)
+_FIELD = np.dtype([*fields("u8", "alpha", "color"), *fields("i4", "row", "column", "plane")], align=True)
 _EYE = np.dtype(
     [
-        *((side, "i4") for side in ("left", "top", "right", "bottom")),
+        *fields("i4", "left", "top", "right", "bottom"),
         *((f"chroma_{side}", "i4") for side in ("left", "top", "right", "bottom")),
-        ("columns", "i4"),
-        ("rows", "i4"),
-        ("x_step", "f4"),
-        ("y_step", "f4"),
-        ("y_span", "f4"),
+        *fields("i4", "columns", "rows"),
+        *fields("f4", "x_step", "y_step", "y_span"),
         ("gain", _FIELD),
         ("offset", _FIELD),
     ],
     align=True,
 )
-_GREY = np.dtype(
-    [(name, "f4") for name in ("luma", "blue", "red", "offset", "darkest", "brightest")], align=True
-)
+_GREY = np.dtype(fields("f4", "luma", "blue", "red", "offset", "darkest", "brightest"), align=True)
 _AFFINE = np.dtype([("matrix", "f4", 9), ("offset", "f4", 3)], align=True)
-_BEHIND = np.dtype([("less", "f4"), ("code", "f4")], align=True)
-_PAIR_BEHIND = np.dtype([("less", "u4"), ("code", "u4")], align=True)
+_BEHIND = np.dtype(fields("f4", "less", "code"), align=True)
+_PAIR_BEHIND = np.dtype(fields("u4", "less", "code"), align=True)
 
 JOB = np.dtype(
     [
@@ -139,12 +109,8 @@ JOB = np.dtype(
         ("pair_color", _PAIR_BEHIND, 3),
         ("code", "f4", 3),
         ("opacity", "f4"),
-        ("alpha_pitch", "i4"),
-        ("width", "i4"),
-        ("height", "i4"),
-        ("rows", "i4"),
-        ("float_bits", "u4"),
-        ("half_bits", "u4"),
+        *fields("i4", "alpha_pitch", "width", "height", "rows"),
+        *fields("u4", "float_bits", "half_bits"),
     ],
     align=True,
 )
@@ -293,7 +259,6 @@ class LaunchPlans:
 
         Args:
             key: All that the job holds but pointers; equal keys have arrays of equal layout.
-            arrays: The arrays of this frame.
             describe: Describes the launch of this frame, pointers included.
         """
         plan = self._plans.get(key)
@@ -432,7 +397,6 @@ def paint_on_gpu(
         frame: NV12 or P010 in CuPy planes.
         regions: At most two, of whole chroma blocks; together they cover the frame.
         matte: Coefficients, or a finished alpha plane of ``alpha_dtype(frame)`` [H, W].
-        paint: What to paint.
         decontaminates: Take the person's own colour first; needs coefficients of four planes.
         planar: Make yuv420p or yuv420p10le instead of NV12 or P010.
 

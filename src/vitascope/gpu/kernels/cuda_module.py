@@ -15,20 +15,6 @@ import numpy.typing as npt
 from vitascope.errors import KernelCompileError, MissingDependencyError
 from vitascope.frames import Frame
 
-__all__ = [
-    "SOURCES",
-    "by_value",
-    "cuda_kernel",
-    "current_device",
-    "has_whole_vectors",
-    "is_on_gpu",
-    "kernel_source",
-    "multiprocessors",
-    "nvtx_range",
-    "row_pitch",
-    "wait_until_ready",
-]
-
 SOURCES = Path(__file__).parent
 """Where the ``.cu`` files lie."""
 
@@ -68,9 +54,7 @@ def row_pitch(shape: tuple[int, ...], strides: tuple[int, ...], *, itemsize: int
     """Samples from the beginning of a row to that of the next.
 
     Args:
-        shape: Shape of the plane.
         strides: In bytes.
-        itemsize: Bytes of a sample.
 
     Raises:
         ValueError: The samples of a row do not lie side by side, as kernels read them.
@@ -89,13 +73,27 @@ def has_whole_vectors(
     """True when every row of a plane begins on 16 bytes and may be read to a multiple of 16 bytes.
 
     Args:
-        shape: Shape of the plane.
         strides: In bytes.
         misalignment: Misalignment of its first sample: its address modulo 16.
-        itemsize: Bytes of a sample.
     """
     row_bytes = math.prod(shape[1:]) * itemsize
     return misalignment == 0 and strides[0] % 16 == 0 and strides[0] >= -(-row_bytes // 16) * 16
+
+
+def takes_vectors(plane: Any, *, is_written: bool) -> bool:
+    """True when every row of a CuPy plane begins on 16 bytes and may be read, or written, 16 bytes at a time.
+
+    A row that ends inside a vector is not written whole: what stands behind it may belong to somebody else.
+    """
+    row_bytes = math.prod(plane.shape[1:]) * plane.dtype.itemsize
+    return (not is_written or row_bytes % 16 == 0) and has_whole_vectors(
+        plane.shape, plane.strides, plane.data.ptr % 16, itemsize=plane.dtype.itemsize
+    )
+
+
+def fields(kind: str, *names: str) -> list[tuple[str, str]]:
+    """Fields of one type for the ``np.dtype`` of a struct, as C declares them: ``*fields("i4", "height", "width")``."""
+    return [(name, kind) for name in names]
 
 
 def by_value(struct: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -141,7 +139,6 @@ def cuda_kernel(source: str, name: str, **defines: str | int) -> Any:
 
     Args:
         source: File name, for example ``preprocess.cu``.
-        name: The kernel.
         defines: Preprocessor definitions: types and switches that the inner loop must not test.
 
     Raises:

@@ -18,8 +18,6 @@ from vitascope.gpu.kernels.resample import resample_window
 from vitascope.gpu.kernels.rgb import planes_from_rgb, rgb_to_nv12
 from vitascope.gpu.kernels.semi_planar import to_semi_planar, upload
 
-__all__ = ["fit_frame"]
-
 Window = tuple[float, float, float, float]
 """(left, top, right, bottom) in a plane's own sample-edge coordinates."""
 
@@ -129,7 +127,6 @@ def _by_way_of_rgb(
 
     Args:
         arrays: NumPy or CuPy, where the picture is.
-        picture: What to fit.
         like: Gives size and format.
         placed: Regions and the crops that fill them.
         turns: Clockwise turns that make picture and ``like`` upright.

@@ -22,8 +22,6 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region, cut, is_whole_blocks, whole_frame
 from vitascope.gpu.kernels.resample import lerp, upsample_to_luma
 
-__all__ = ["grey_plane", "guided_coefficients", "refine_alpha", "upright_to_coded"]
-
 # Rows handled together: a band's float planes stay in a core's cache, and are too small for the allocator to give back
 # to the system after every frame, which can cost more in page faults than the arithmetic does.
 _BAND_ROWS = 128
@@ -68,7 +66,6 @@ def grey_plane(frame: Frame, window: Region | None = None) -> FloatPlane:
     """Mean of R, G and B (0..1, not clipped) at luma samples: float32 [h, w].
 
     Args:
-        frame: The picture.
         window: Which samples; all when omitted.
     """
     window = whole_frame(frame) if window is None else window
@@ -117,7 +114,6 @@ def refine_alpha(
     current CuPy stream.
 
     Args:
-        frame: The picture.
         regions: Where each eye lies; outside them alpha is 0.
         gain: float32 [N, h, w], upright, one for each region, on the frame's device; float16 too on the GPU.
         offset: As gain.

@@ -14,23 +14,7 @@ import cv2
 import numpy as np
 
 from vitascope.frames import Plane
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
-
-__all__ = [
-    "MAX_RADIUS_PX",
-    "PLANE_VIEW",
-    "SAMPLE_NAMES",
-    "Shape",
-    "dilate_box",
-    "dilate_disc",
-    "erode_box",
-    "erode_disc",
-    "has_aligned_rows",
-    "launch_morphology",
-    "plane_view",
-    "structuring_element",
-]
-
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, fields, is_on_gpu, nvtx_range
 
 MAX_RADIUS_PX = 256
 """Largest radius of a window; the GPU keeps a block's rows with their neighbours in shared memory."""
@@ -99,7 +83,7 @@ _SEGMENT = 1024
 _GROUP = 4
 _SMALL_DISC_PX, _SMALL_DEPTH, _LARGE_DEPTH = 4, 8, 16
 
-PLANE_VIEW = np.dtype([("data", "u8"), ("pitch", "i8"), ("step", "i8")])
+PLANE_VIEW = np.dtype([("data", "u8"), *fields("i8", "pitch", "step")])
 """The kernels' view of planes: address, then samples from row to row and from plane to plane."""
 
 SAMPLE_NAMES = {1: "unsigned char", 2: "unsigned short"}
@@ -107,10 +91,7 @@ SAMPLE_NAMES = {1: "unsigned char", 2: "unsigned short"}
 
 _DISC = np.dtype(
     [
-        ("radius", "i4"),
-        ("margin", "i4"),
-        ("levels", "i4"),
-        ("width", "i4"),
+        *fields("i4", "radius", "margin", "levels", "width"),
         ("first", "i4", MAX_RADIUS_PX + 1),
         ("second", "i4", MAX_RADIUS_PX + 1),
     ]
@@ -123,12 +104,8 @@ def launch_morphology(planes: Any, radius_px: int, *, shape: Shape, erode: bool,
     Args:
         planes: CuPy uint8 or uint16 [H, W] or [N, H, W]; rows and planes may be padded.
         radius_px: 1 to 256.
-        shape: The window.
         erode: True for the smallest sample, False for the largest.
         out: Where to write, of the same dtype and shape, not the input itself; a new array when omitted.
-
-    Returns:
-        ``out``.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.

@@ -17,8 +17,6 @@ from vitascope.gpu.kernels.morphology import SAMPLE_NAMES
 from vitascope.gpu.kernels.region import Region, cut
 from vitascope.gpu.kernels.rgb import nv12_to_rgb
 
-__all__ = ["PaintedColor", "PaintedPart", "paint_alpha"]
-
 PaintedColor = Literal["red", "grey"]
 
 

@@ -21,6 +21,7 @@ from vitascope.gpu.kernels.color import rgb_from_yuv
 from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
+    fields,
     has_whole_vectors,
     is_on_gpu,
     nvtx_range,
@@ -29,9 +30,6 @@ from vitascope.gpu.kernels.cuda_module import (
 )
 from vitascope.gpu.kernels.region import Region, chroma_region
 from vitascope.gpu.kernels.resample import chroma_window, clamped_span, resample_window
-
-__all__ = ["preprocess"]
-
 
 Triple = tuple[float, float, float]
 
@@ -59,9 +57,7 @@ def preprocess(
         size: (height, width) of the network's input, upright.
         mean: Subtracted from RGB in 0..1.
         std: Divides what is left.
-        layout: Order of the axes of the result.
         rotation_degrees: Clockwise turn that makes the picture upright.
-        dtype: Element type of the result.
         out: Where to write: C-contiguous, on the frame's device; a new array when omitted.
 
     Returns:
@@ -121,7 +117,7 @@ _THREADS = 128
 _SPAN = 2048  # samples of a row that a block sums, as in preprocess.cu
 _MAX_EYES = 2
 
-_AXIS = np.dtype([("start", "f4"), ("step", "f4"), ("first", "i4"), ("last", "i4")])
+_AXIS = np.dtype([*fields("f4", "start", "step"), *fields("i4", "first", "last")])
 _PICTURE = np.dtype([("data", "u8"), ("pitch", "i8"), ("x", _AXIS), ("y", _AXIS)])
 _PICTURES = np.dtype([("picture", _PICTURE, 2 * _MAX_EYES)])
 _COLOR = np.dtype([("matrix", "f4", 9), ("offset", "f4", 3), ("mean", "f4", 3), ("scale", "f4", 3)])
@@ -140,13 +136,7 @@ def _launch_preprocess(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``preprocess``.
-
-    Raises:
-        ValueError: The frame is not semi-planar, there are more than two regions, or the result is more than 2000
-            times narrower than a region.
-        KernelCompileError: The CUDA source could not be built for this GPU.
-    """
+    """Run the kernel on the current CuPy stream; arguments and result as in ``preprocess``."""
     import cupy
 
     if not frame.format.semi_planar:

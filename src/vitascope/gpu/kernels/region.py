@@ -12,8 +12,6 @@ import numpy as np
 
 from vitascope.frames import Frame, Plane, YuvFormat
 
-__all__ = ["Region", "chroma_region", "cut", "each_eye", "is_whole_blocks", "whole_frame"]
-
 
 @dataclass(frozen=True, slots=True)
 class Region:
@@ -80,7 +78,6 @@ def each_eye(
     made as a whole.
 
     Args:
-        frame: The picture.
         alpha: uint8 or uint16 [H, W].
         regions: Where each eye lies; together they cover the frame.
         make: Given an eye, its alpha and its region, makes a picture of the same size and format.

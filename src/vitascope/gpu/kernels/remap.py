@@ -18,11 +18,8 @@ import numpy.typing as npt
 
 from vitascope.frames import Frame, Plane
 from vitascope.gpu.kernels.color import yuv_from_rgb
-from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.resample import read_bilinear
-
-__all__ = ["Border", "Codes", "Interpolation", "MapRead", "map_shape", "remap", "remap_eyes", "remap_stack"]
-
 
 Interpolation = Literal["nearest", "linear", "cubic"]
 Border = Literal["replicate", "constant"]
@@ -128,12 +125,12 @@ def remap_eyes(
     Runs where the eyes are: OpenCV on the CPU; CuPy in one CUDA kernel on the current stream (behind ``ready`` of the
     first), which reads the maps once for both.
 
+    Other arguments are ``remap``'s; a border is that of each eye.
+
     Args:
         eyes: One or two frames of one size, format and colour; on the GPU NV12 or P010.
         map_x: float32 [h, w], columns of an eye's luma to read, on the eyes' device. ``w`` is even where there are two.
         map_y: float32 [h, w], rows.
-        interpolation: As in ``remap``.
-        border: As in ``remap``, of each eye.
 
     Returns:
         A frame of the first's format, colour and moment, ``w`` samples wide for each eye.
@@ -358,19 +355,12 @@ def _places(coordinates: npt.NDArray[np.float32], read: MapRead, *, axis: int) -
 _ROWS = 4
 _BLOCK = (32, 8)
 
-_AXIS = np.dtype([("step", "f4"), ("shift", "f4"), ("scale", "f4"), ("offset", "f4")])
+_AXIS = np.dtype(fields("f4", "step", "shift", "scale", "offset"))
 _PLANE = np.dtype(
-    [("data", "u8"), ("pitch", "i8"), ("height", "i4"), ("width", "i4"), ("constant", "f4", 4)], align=True
+    [("data", "u8"), ("pitch", "i8"), *fields("i4", "height", "width"), ("constant", "f4", 4)], align=True
 )
 _MAPS = np.dtype(
-    [
-        ("x", "u8"),
-        ("y", "u8"),
-        ("x_pitch", "i8"),
-        ("y_pitch", "i8"),
-        ("height", "i4"),
-        ("width", "i4"),
-    ],
+    [*fields("u8", "x", "y"), *fields("i8", "x_pitch", "y_pitch"), *fields("i4", "height", "width")],
     align=True,
 )
 _JOB = np.dtype(
@@ -419,10 +409,6 @@ def _launch_remap(
         plane: CuPy [H, W] or [H, W, C].
         map_x: CuPy float32 [h, w].
         map_y: CuPy float32 [h, w].
-        read: How the result's samples find their place.
-        codes: What its samples may be.
-        interpolation: ``nearest``, ``linear`` or ``cubic``.
-        border: ``replicate`` or ``constant``.
 
     Raises:
         ValueError: A plane or map has 2^31 samples or more.
@@ -536,18 +522,9 @@ def _defines(plane: Any, codes: Codes, interpolation: str, border: str) -> dict[
 
 _STACK = np.dtype(
     [
-        ("planes", "u8"),
-        ("map_x", "u8"),
-        ("map_y", "u8"),
-        ("weight", "u8"),
-        ("out", "u8"),
+        *fields("u8", "planes", "map_x", "map_y", "weight", "out"),
         ("pitch", "i8"),
-        ("count", "i4"),
-        ("height", "i4"),
-        ("width", "i4"),
-        ("out_height", "i4"),
-        ("out_width", "i4"),
-        ("adds", "i4"),
+        *fields("i4", "count", "height", "width", "out_height", "out_width", "adds"),
     ],
     align=True,
 )

@@ -12,16 +12,6 @@ import numpy.typing as npt
 from vitascope.frames import ColorSpec, Plane, YuvFormat
 from vitascope.gpu.kernels.region import Region
 
-__all__ = [
-    "chroma_window",
-    "clamped_span",
-    "downsample_to_chroma",
-    "lerp",
-    "read_bilinear",
-    "resample_window",
-    "upsample_to_luma",
-]
-
 Window = tuple[float, float, float, float]
 """(left, top, right, bottom) in a plane's own sample-edge coordinates."""
 FloatPlane = npt.NDArray[Any]
@@ -55,7 +45,6 @@ def resample_window(
 
     Args:
         plane: uint8, uint16 or float32 [H, W] or [H, W, 2].
-        window: What to read.
         size: (height, width) of the result.
         within: The samples of the plane that may be read, the whole plane when omitted; what lies outside repeats
             their border, so that one eye never sees the other.
@@ -92,8 +81,6 @@ def upsample_to_luma(
 
     Args:
         chroma: One value for each chroma site.
-        fmt: Says how far chroma is subsampled.
-        color: Says where the sites are.
         size: (height, width) of the luma plane.
     """
     height, width = size

@@ -22,10 +22,8 @@ from vitascope.gpu.kernels.batch_normalize import (
     channels_of,
     check_out,
 )
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
+from vitascope.gpu.kernels.cuda_module import cuda_kernel, fields, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.resample import resample_window
-
-__all__ = ["resize_normalize"]
 
 
 def resize_normalize(
@@ -53,10 +51,7 @@ def resize_normalize(
         mean: Mean of each channel of the result, after ``scale``.
         std: Standard deviation of each channel of the result, not 0.
         scale: What brings code values to the range that mean and std are given in.
-        layout_in: Order of the axes of ``images``.
-        layout_out: Order of the axes of the result.
         reverse_channels: The last channel becomes the first: BGR to RGB.
-        dtype: Element type of the result.
         out: Where to write: C-contiguous, on the images' device; a new array when omitted.
 
     Returns:
@@ -111,16 +106,11 @@ _MOST_SHRUNK = 1000
 _NAMES = {"uint8": "unsigned char", "uint16": "unsigned short", "float16": "__half", "float32": "float"}
 _PICTURES = np.dtype(
     [
-        ("data", "u8"),
-        ("out", "u8"),
-        ("picture_pitch", "i8"),
-        ("plane_pitch", "i8"),
-        ("row_pitch", "i8"),
-        *((name, "i4") for name in ("in_height", "in_width", "height", "width", "channels", "run")),
-        ("reversed", "i4"),
-        ("channels_last", "i4"),
-        ("step_y", "f4"),
-        ("step_x", "f4"),
+        *fields("u8", "data", "out"),
+        *fields("i8", "picture_pitch", "plane_pitch", "row_pitch"),
+        *fields("i4", "in_height", "in_width", "height", "width", "channels", "run"),
+        *fields("i4", "reversed", "channels_last"),
+        *fields("f4", "step_y", "step_x"),
         ("gain", "f4", 4),
         ("offset", "f4", 4),
     ],
@@ -142,12 +132,7 @@ def _launch_resize_normalize(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``resize_normalize``.
-
-    Raises:
-        ValueError: A row is to shrink more than 1000 times.
-        KernelCompileError: The CUDA source could not be built for this GPU.
-    """
+    """Run the kernel on the current CuPy stream; arguments and result as in ``resize_normalize``."""
     import cupy
 
     result = cupy.empty(shape, dtype) if out is None else out

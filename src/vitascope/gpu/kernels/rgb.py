@@ -19,15 +19,14 @@ from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
+    fields,
     is_on_gpu,
     nvtx_range,
     row_pitch,
+    takes_vectors,
     wait_until_ready,
 )
 from vitascope.gpu.kernels.resample import downsample_to_chroma, upsample_to_luma
-
-__all__ = ["RgbDtype", "RgbLayout", "nv12_to_rgb", "planes_from_rgb", "rgb_to_nv12"]
-
 
 RgbLayout = Literal["NHWC", "NCHW"]
 RgbDtype = Literal["uint8", "float16", "float32"]
@@ -47,8 +46,6 @@ def nv12_to_rgb(
     on the current stream, behind ``frame.ready``.
 
     Args:
-        frame: The picture.
-        layout: Order of the result's axes; N is 1.
         dtype: uint8 is 0..255, rounded; floats are 0..1.
         out: Where to write, C-contiguous, on the frame's device; a new array when omitted.
 
@@ -103,8 +100,6 @@ def rgb_to_nv12(
             [1, 3, H, W] (NCHW).
         color: Matrix, range and chroma site of the result.
         like: Gives the moment.
-        format: Format of the result.
-        layout: Order of the picture's axes.
 
     Returns:
         A frame where ``rgb`` is, codes clipped to what the bit depth holds; the GPU's within one code of the CPU's.
@@ -135,7 +130,6 @@ def planes_from_rgb(rgb: npt.NDArray[np.float32], *, fmt: YuvFormat, color: Colo
 
     Args:
         rgb: float32 [3, H, W], gamma-encoded, 0..1.
-        fmt: Layout of the planes.
         color: Matrix, range and chroma site.
     """
     matrix, offset = yuv_from_rgb(color, fmt)
@@ -169,12 +163,9 @@ _COLUMNS = 8
 
 _PLANES = np.dtype(
     [
-        ("luma", "u8"),
-        ("chroma", "u8"),
-        ("luma_pitch", "i8"),
-        ("chroma_pitch", "i8"),
-        ("height", "i4"),
-        ("width", "i4"),
+        *fields("u8", "luma", "chroma"),
+        *fields("i8", "luma_pitch", "chroma_pitch"),
+        *fields("i4", "height", "width"),
     ]
 )
 _AFFINE = np.dtype([("matrix", "f4", 9), ("offset", "f4", 3)])
@@ -184,12 +175,7 @@ _RGB_NAMES = {"uint8": "unsigned char", "float16": "__half", "float32": "float"}
 def _launch_to_rgb(
     frame: Frame, *, layout: str, dtype: np.dtype[Any], shape: tuple[int, ...], out: Any
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``nv12_to_rgb``.
-
-    Raises:
-        ValueError: The frame is not semi-planar.
-        KernelCompileError: The CUDA source could not be built for this GPU.
-    """
+    """Run the kernel on the current CuPy stream; arguments and result as in ``nv12_to_rgb``."""
     import cupy
 
     if not frame.format.semi_planar:
@@ -238,7 +224,7 @@ def _defines(
         "CHANNELS_LAST": int(layout == "NHWC"),
         "COSITED_X": int(color.chroma_location in ("left", "topleft")),
         "COSITED_Y": int(color.chroma_location == "topleft"),
-        "VECTORS": int(all(_has_whole_vectors(plane, is_written=writes_planes) for plane in planes)),
+        "VECTORS": int(all(takes_vectors(plane, is_written=writes_planes) for plane in planes)),
         "RGB_VECTORS": int(rgb.data.ptr % 16 == 0 and row_bytes % 16 == 0 and whole_pixels),
     }
 
@@ -276,17 +262,3 @@ def _affine_from_rgb(color: ColorSpec, fmt: YuvFormat, dtype: str) -> Any:
     affine["matrix"] = (matrix / step / (255 if dtype == "uint8" else 1)).ravel()
     affine["offset"] = offset / step
     return affine
-
-
-def _has_whole_vectors(plane: Any, *, is_written: bool) -> bool:
-    """True when every row begins on 16 bytes and may be read to a multiple of 16 bytes.
-
-    A row that ends inside a vector is not written whole: what stands behind it may belong to somebody else.
-    """
-    row_bytes = math.prod(plane.shape[1:]) * plane.dtype.itemsize
-    whole_bytes = -(-row_bytes // 16) * 16
-    return bool(
-        plane.data.ptr % 16 == 0
-        and plane.strides[0] % 16 == 0
-        and (row_bytes == whole_bytes if is_written else plane.strides[0] >= whole_bytes)
-    )

@@ -25,12 +25,10 @@ from vitascope.gpu.kernels.cuda_module import (
     is_on_gpu,
     nvtx_range,
     row_pitch,
+    takes_vectors,
     wait_until_ready,
 )
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
-
-__all__ = ["to_planar", "to_semi_planar", "upload", "upload_planes"]
-
 
 _SEMI_PLANAR = {"yuv420p": PIXEL_FORMATS["nv12"], "yuv420p10le": PIXEL_FORMATS["p010le"]}
 _PLANAR = {"nv12": PIXEL_FORMATS["yuv420p"], "p010le": PIXEL_FORMATS["yuv420p10le"]}
@@ -292,7 +290,7 @@ def _launch(name: str, planes: tuple[Any, ...], shift: int) -> None:
         name,
         SAMPLE="unsigned char" if last.dtype.itemsize == 1 else "unsigned short",
         SHIFT=shift,
-        VECTORS=int(all(_has_whole_vectors(plane) for plane in planes)),
+        VECTORS=int(all(takes_vectors(plane, is_written=True) for plane in planes)),
     )
     # The narrowest plane counts the pixels: a pair of chroma samples is one.
     height, width = min((plane.shape[:2] for plane in planes), key=math.prod)
@@ -308,12 +306,3 @@ def _parameter(plane: Any) -> Any:
     parameter = np.zeros(1, _PLANE)
     parameter[0] = plane.data.ptr, row_pitch(plane.shape, plane.strides, itemsize=plane.dtype.itemsize)
     return by_value(parameter)
-
-
-def _has_whole_vectors(plane: Any) -> bool:
-    """True when every row begins on 16 bytes and may be read, and written, to a multiple of 16 bytes.
-
-    A row that ends inside a vector is not written whole: what stands behind it may belong to somebody else.
-    """
-    row_bytes = math.prod(plane.shape[1:]) * plane.dtype.itemsize
-    return bool(plane.data.ptr % 16 == 0 and plane.strides[0] % 16 == 0 and row_bytes % 16 == 0)

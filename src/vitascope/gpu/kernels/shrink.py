@@ -21,6 +21,7 @@ from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
     current_device,
+    fields,
     has_whole_vectors,
     is_on_gpu,
     nvtx_range,
@@ -28,9 +29,6 @@ from vitascope.gpu.kernels.cuda_module import (
     wait_until_ready,
 )
 from vitascope.gpu.kernels.region import Region, chroma_region
-
-__all__ = ["PlaneWindow", "plane_windows", "shrink_frame", "shrunk_regions"]
-
 
 PlaneWindow = tuple[Region, tuple[float, float, float, float], Region]
 """The samples of a plane that may be read; (left, top, right, bottom) of what is averaged, in the plane's own
@@ -180,19 +178,14 @@ _MAX_EYES = 2
 # Rows of a window that one thread has under way at once: more cost registers and bring no more of the bandwidth.
 _MOST_TAPS = 6
 
-_AXIS = np.dtype(
-    [("start", "f4"), ("step", "f4"), ("first", "i4"), ("last", "i4"), ("origin", "i4"), ("count", "i4")]
-)
+_AXIS = np.dtype([*fields("f4", "start", "step"), *fields("i4", "first", "last", "origin", "count")])
 _PLANE = np.dtype(
     [
-        ("data", "u8"),
-        ("out", "u8"),
-        ("pitch", "i8"),
-        ("out_pitch", "i8"),
+        *fields("u8", "data", "out"),
+        *fields("i8", "pitch", "out_pitch"),
         ("x", _AXIS),
         ("y", _AXIS),
-        ("run", "i4"),
-        ("channels", "i4"),
+        *fields("i4", "run", "channels"),
     ]
 )
 _PLANES = np.dtype([("plane", _PLANE, 2 * _MAX_EYES)])
@@ -207,10 +200,6 @@ def _launch_shrink(
         frame: NV12 or P010 in CuPy planes.
         windows: What each eye's luma and chroma average, and where to.
         size: (height, width) of the result.
-
-    Raises:
-        ValueError: The frame is not semi-planar, there are more than two eyes, or an axis shrinks more than 1000 times.
-        KernelCompileError: The CUDA source could not be built for this GPU.
     """
     import cupy
 

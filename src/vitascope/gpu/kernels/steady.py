@@ -10,11 +10,15 @@ import numpy as np
 
 from vitascope.frames import Frame, Plane
 from vitascope.gpu.kernels.color import alpha_dtype
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range, row_pitch, wait_until_ready
+from vitascope.gpu.kernels.cuda_module import (
+    cuda_kernel,
+    fields,
+    is_on_gpu,
+    nvtx_range,
+    row_pitch,
+    wait_until_ready,
+)
 from vitascope.gpu.kernels.morphology import SAMPLE_NAMES, has_aligned_rows
-
-__all__ = ["AlphaSmoother", "GpuSmoothing"]
-
 
 # Luma change, as a share of full scale, at which the previous matte has lost 63 % of its say. Sensor noise stays
 # below 0.01 after the 5x5 mean, a moving edge is well above 0.05.
@@ -86,20 +90,10 @@ _MOST_BITS = 10  # sums of 25 codes fit 16 bits
 
 _SMOOTHING = np.dtype(
     [
-        ("luma", "u8"),
-        ("alpha", "u8"),
-        ("out", "u8"),
-        ("sums", "u8"),
-        ("kept", "u8"),
-        ("luma_pitch", "i8"),
-        ("alpha_pitch", "i8"),
-        ("out_pitch", "i8"),
-        ("height", "i4"),
-        ("width", "i4"),
-        ("state_width", "i4"),
-        ("first", "i4"),
-        ("strength", "f4"),
-        ("inverse_scale", "f4"),
+        *fields("u8", "luma", "alpha", "out", "sums", "kept"),
+        *fields("i8", "luma_pitch", "alpha_pitch", "out_pitch"),
+        *fields("i4", "height", "width", "state_width", "first"),
+        *fields("f4", "strength", "inverse_scale"),
     ]
 )
 
@@ -109,7 +103,6 @@ class GpuSmoothing:
 
     Args:
         frame: The first frame.
-        alpha: Its alpha.
 
     Raises:
         ValueError: The frame has more than 10 bits.

@@ -17,8 +17,6 @@ from typing import Any, Protocol
 from vitascope.errors import VitascopeError
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 
-__all__ = ["Buffer", "BufferStats", "BufferStore", "Pending", "size_in_words"]
-
 
 class Pending(Protocol):
     """Something that still reads or writes a buffer: a CUDA event."""
@@ -75,7 +73,6 @@ class BufferStats:
     copying_count: int
     """Buffers that came back while something still read or wrote them."""
     leases: int
-    """Times that a buffer was lent."""
     allocations: int
     """Leases that took new memory; the others found a buffer of an earlier one."""
     waits: int
@@ -121,7 +118,6 @@ class BufferStore:
 
         Args:
             key: Key of buffers that can stand for each other; all of one key have one size.
-            nbytes: Their size.
             timeout_s: How long to wait for room; 0 does not wait, None waits for ever.
 
         Raises:

@@ -15,9 +15,6 @@ from vitascope.errors import DeviceMemoryError, MissingDependencyError
 from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, size_in_words
 from vitascope.gpu.memory.shortage import memory_errors
 
-__all__ = ["DeviceLease", "Framework", "MemoryPool"]
-
-
 Framework = Literal["auto", "numpy", "cupy", "torch"]
 
 
@@ -252,7 +249,6 @@ class MemoryPool(Closing):
         """The buffer of that shape and dtype: the same one at every call, with what was last written to it.
 
         Args:
-            shape: Shape of the buffer.
             dtype: NumPy's, or PyTorch's own.
 
         Returns:
@@ -275,7 +271,6 @@ class MemoryPool(Closing):
         """Lend a buffer to one user.
 
         Args:
-            shape: Shape of the buffer.
             dtype: NumPy's, or PyTorch's own.
             timeout_s: How long to wait for others to give something back when the cap is reached; None for ever.
 

@@ -35,17 +35,6 @@ from vitascope.closing import Closing
 from vitascope.errors import OutputError
 from vitascope.file_lock import exclusive_lock
 
-__all__ = [
-    "ArrayFolder",
-    "CacheManager",
-    "CacheStats",
-    "DamagedEntryError",
-    "Totals",
-    "pack_array",
-    "unpack_array",
-]
-
-
 _MAGIC = b"VSARRAY1"
 _DIGEST_BYTES = 16
 _HEAD = struct.Struct("<IIQB7x")
@@ -68,7 +57,6 @@ def pack_array(name: str, array: npt.NDArray[Any]) -> list[bytes | memoryview]:
     """An array as the parts of a file, in order; they may show the array's own memory.
 
     Args:
-        name: Any string.
         array: Any shape and order; numbers, booleans, dates, fixed-length strings and records of these.
 
     Raises:
@@ -89,10 +77,6 @@ def pack_array(name: str, array: npt.NDArray[Any]) -> list[bytes | memoryview]:
 
 def unpack_array(name: str, content: bytes) -> npt.NDArray[Any]:
     """The array of a file.
-
-    Args:
-        name: Name that it was written under.
-        content: Content of the whole file.
 
     Returns:
         Read-only, C-contiguous; it shows ``content`` where the values are not packed.
@@ -195,7 +179,6 @@ class ArrayFolder:
     def __init__(self, folder: Path, cap_bytes: int) -> None:
         self.folder = folder
         self.evicted = 0
-        """Entries that were removed to make room."""
         self._cap_bytes = cap_bytes
         with self._locked() as ledger:
             self._make_room(ledger, 0)
@@ -327,8 +310,6 @@ class ArrayFolder:
         """Remove what was not used for longest until ``size`` more bytes fit; what is left, counted again.
 
         Args:
-            ledger: Ledger of the folder.
-            size: Size of the new entry.
             sparing: The entry that it replaces: not counted, and kept until its successor is there.
         """
         entries = sorted(entry for entry in self._scan() if entry.path != str(sparing))
@@ -464,7 +445,6 @@ class CacheManager(Closing):
         """Get the array of a key, or None.
 
         Args:
-            key: Any string.
             use_disk: False asks the memory alone.
 
         Returns:
@@ -497,7 +477,6 @@ class CacheManager(Closing):
         """Keep an array; an earlier one of that key is replaced.
 
         Args:
-            key: Any string.
             array: Any shape, order and plain dtype (no objects). Bytes come back as a uint8 array.
             to_disk: False keeps it in memory alone.
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist, fmean, median
 
-__all__ = ["Growth", "LeakSlope", "leak_slope", "steady_growth"]
-
-
 _FEWEST = 3
 
 
@@ -21,13 +18,11 @@ class LeakSlope:
     bytes_per_second: float
     """Slope; negative where memory shrinks."""
     error_bytes_per_second: float
-    """Standard error of the slope."""
     confidence: float
     """Probability, 0 to 1, that memory grows at all: of Student's t with as many degrees of freedom as there are
     measurements less two. It takes measurements for independent; steps and saw-teeth make it bolder than it should be,
     so look at the slope as well."""
     count: int
-    """Measurements."""
     seconds: float
     """From the first to the last."""
 
@@ -39,10 +34,6 @@ class LeakSlope:
 
 def leak_slope(seconds: Sequence[float], sizes_bytes: Sequence[float]) -> LeakSlope:
     """The slope of sizes over time.
-
-    Args:
-        seconds: When each was measured.
-        sizes_bytes: What was measured.
 
     Returns:
         A slope of 0 with a confidence of 0.5, which says nothing, for fewer than three measurements or no time between
@@ -111,7 +102,6 @@ def steady_growth(positions: Sequence[float], values: Sequence[float], *, least:
 
     Args:
         positions: Times or numbers of steps, ascending.
-        values: As many.
         least: Smallest growth over all samples that counts, in units of the values.
     """
     begin = int(len(positions) * _WARM_UP)

@@ -15,8 +15,6 @@ import ctypes
 import sys
 from functools import cache
 
-__all__ = ["give_back_free_memory", "keep_heaps_small"]
-
 _M_ARENA_MAX = -8
 _M_MMAP_THRESHOLD = -3
 _M_TRIM_THRESHOLD = -1

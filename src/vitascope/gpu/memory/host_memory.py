@@ -8,8 +8,6 @@ from pathlib import Path
 
 from vitascope.errors import MissingDependencyError
 
-__all__ = ["HostMemory", "host_memory"]
-
 _PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
 

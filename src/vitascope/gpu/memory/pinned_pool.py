@@ -28,9 +28,6 @@ from vitascope.gpu.download import Download
 from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, Pending, size_in_words
 from vitascope.gpu.memory.shortage import memory_errors
 
-__all__ = ["CopyStreams", "PendingArray", "PinnedLease", "PinnedMemoryPool", "shared_pool", "size_class"]
-
-
 # Up to here a copy is over before two streams have been put in order for it.
 _SMALL_BYTES = 2 << 20
 
@@ -39,9 +36,6 @@ class CopyStreams:
     """Two copy streams of one GPU, and the blocks that were copied up.
 
     What is small goes on the stream that reads or makes it, in order with that.
-
-    Args:
-        device_id: Number of the GPU.
     """
 
     def __init__(self, device_id: int) -> None:
@@ -298,9 +292,7 @@ class PinnedMemoryPool(Closing):
         """Lend an array, until it is given back.
 
         Args:
-            shape: Shape of the array.
             dtype: Any dtype without objects.
-            timeout_s: In the place of the pool's own.
 
         Returns:
             ``with pool.lease((1080, 1920)) as array:`` gives it back by itself.
@@ -488,7 +480,6 @@ def shared_pool(device_id: int, *, page_locked: bool = True) -> PinnedMemoryPool
     """The pool that the applications share: for one GPU, and up to half of the machine's memory.
 
     Args:
-        device_id: Number of a GPU that can be used.
         page_locked: False for ordinary memory, which copies from and to the GPU take as well, more slowly.
     """
     with _SHARED_LOCK:

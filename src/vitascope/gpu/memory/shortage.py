@@ -1,15 +1,16 @@
-"""Running out of GPU memory: our error, how other libraries say it, and what they can give back."""
+"""Running out of GPU memory: our error, how other libraries say it, what they can give back, and limits before that."""
 
 from __future__ import annotations
 
 import gc
 import re
 import sys
+import threading
 from types import TracebackType
+from typing import Any
 
+from vitascope.device import Device
 from vitascope.errors import DeviceMemoryError
-
-__all__ = ["is_out_of_memory", "memory_errors", "release_idle_memory", "speaks_of_memory"]
 
 
 class memory_errors:  # noqa: N801 - used as a function; a class because a generator costs more than the copies inside
@@ -82,3 +83,134 @@ def release_idle_memory() -> None:
 def speaks_of_memory(text: str) -> bool:
     """True for the words in which libraries say that the GPU's memory does not suffice."""
     return _OUT_OF_MEMORY.search(text) is not None
+
+
+# cudaMalloc hands out pages of 2 MiB, whose addresses need not be neighbours: blocks of any size make room for others.
+_RESERVED_BLOCK_BYTES = 64 << 20
+_CUPY_ALIGNMENT_BYTES = 512
+
+
+class VramBudget:
+    """Limits for the allocators of CuPy and PyTorch on one GPU, which together with everybody else's memory hold.
+
+    What others have (other processes, decoders, CUDA itself, engines that allocate by themselves) is what is in use
+    and in neither allocator. It changes, so ``refresh`` measures it again. CuPy's default pool gets its limit by
+    ``set_limit``, PyTorch by ``set_per_process_memory_fraction``. At its limit an allocator first frees what it holds
+    idle. Then it is as if the GPU had no memory: ``DeviceMemoryError`` of CuPy, PyTorch's own error of PyTorch.
+
+    What is reserved is held in blocks of 64 MiB, of which one after the other is given up as the allocators grow.
+
+    Args:
+        device: A GPU.
+        max_usage: Most of the GPU's memory that may be in use, by all processes, as a share, above 0 up to 1.
+        reserve: Share that this process takes at once and never exceeds; None takes memory as it is needed.
+
+    Raises:
+        ValueError: A share is out of range.
+    """
+
+    def __init__(self, device: Device, *, max_usage: float = 1.0, reserve: float | None = None) -> None:
+        for share in (max_usage, reserve):
+            if share is not None and not 0 < share <= 1:
+                raise ValueError(f"a share of memory is above 0 and up to 1, not {share}")
+        import cupy
+
+        self.max_usage = max_usage
+        self.reserve = reserve
+        self._device = device
+        self._cupy = cupy
+        self._pool: Any = cupy.get_default_memory_pool()
+        self._lock = threading.RLock()
+        self._reserved: list[Any] = []
+        self._installed = False
+
+    def install(self) -> None:
+        """Set the limits, and reserve. Process-wide, until ``close``."""
+        with self._lock:
+            self._installed = True
+            self._cupy.cuda.set_allocator(self._allocate)
+        self.refresh()
+
+    def close(self) -> None:
+        """Take the limits away, and give the reserve back."""
+        with self._lock, self._cupy.cuda.Device(self._device.index):
+            if not self._installed:
+                return
+            self._installed = False
+            self._reserved.clear()
+            self._cupy.cuda.set_allocator(self._pool.malloc)
+            self._pool.set_limit(size=0)
+            if (torch := _torch()) is not None:
+                torch.cuda.set_per_process_memory_fraction(1.0, self._device.index)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The part of the reserve that neither allocator has taken yet."""
+        return len(self._reserved) * _RESERVED_BLOCK_BYTES
+
+    def allowed_bytes(self, total_bytes: int) -> int:
+        """Most of so much memory that the shares allow."""
+        return int(total_bytes * min(self.max_usage, self.reserve or 1.0))
+
+    def refresh(self, free_and_total_bytes: tuple[int, int] | None = None) -> None:
+        """Set the limits by what others have now.
+
+        Args:
+            free_and_total_bytes: Free and total bytes of the GPU, where they were requested already.
+        """
+        with self._lock, self._cupy.cuda.Device(self._device.index):
+            if not self._installed:
+                return
+            free, total = free_and_total_bytes or self._cupy.cuda.runtime.memGetInfo()
+            torch = _torch()
+            in_torch = 0 if torch is None else int(torch.cuda.memory_reserved(self._device.index))
+            in_cupy = int(self._pool.total_bytes())
+            others = max(total - free - in_torch - in_cupy - self.reserved_bytes, 0)
+            cap = int(self.max_usage * total) - others
+            if self.reserve is not None:
+                cap = min(cap, int(self.reserve * total))
+                self._resize_reserve(cap - in_torch - in_cupy)
+            # A limit of 0 would be none.
+            self._pool.set_limit(size=max(cap - in_torch - self.reserved_bytes, 1))
+            if torch is not None:
+                share = min(max((cap - in_cupy) / total, 0.0), 1.0)
+                torch.cuda.set_per_process_memory_fraction(share, self._device.index)
+
+    def _resize_reserve(self, wanted_bytes: int) -> None:
+        count = max(wanted_bytes, 0) // _RESERVED_BLOCK_BYTES
+        del self._reserved[count:]
+        while len(self._reserved) < count:
+            try:
+                self._reserved.append(self._cupy.cuda.Memory(_RESERVED_BLOCK_BYTES))
+            except self._cupy.cuda.runtime.CUDARuntimeError:
+                return  # others were faster; asked for again at the next refresh
+
+    def _allocate(self, size: int) -> Any:
+        """CuPy's allocator meanwhile: its pool; at the limit what is reserved, then what other streams hold idle."""
+        try:
+            return self._pool.malloc(size)
+        except self._cupy.cuda.memory.OutOfMemoryError:
+            pass  # an error that is on its way would keep memory alive through its frames
+        with self._lock:
+            if self._cupy.cuda.runtime.getDevice() == self._device.index:
+                self._make_room(size)
+        # Ours, because nobody else knows everywhere that memory is requested.
+        with memory_errors():
+            return self._pool.malloc(size)
+
+    def _make_room(self, size: int) -> None:
+        rounded = -(-size // _CUPY_ALIGNMENT_BYTES) * _CUPY_ALIGNMENT_BYTES
+        blocks = -(-rounded // _RESERVED_BLOCK_BYTES)
+        if blocks <= len(self._reserved):
+            del self._reserved[-blocks:]
+            self._pool.set_limit(size=self._pool.get_limit() + blocks * _RESERVED_BLOCK_BYTES)
+        else:
+            # CuPy does so where the GPU has no memory, but not at its limit: memory of other streams idles.
+            self._pool.free_all_blocks()
+            self.refresh()
+
+
+def _torch() -> Any:
+    """PyTorch, where it is loaded and works on a GPU already."""
+    torch: Any = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_initialized() else None

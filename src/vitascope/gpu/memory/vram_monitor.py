@@ -19,20 +19,10 @@ from vitascope.device import Device, select_device
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.memory.growth import LeakSlope, leak_slope
 from vitascope.gpu.memory.host_memory import host_memory
+from vitascope.gpu.profiling.intervals import AtIntervals
 
 if TYPE_CHECKING:
-    from vitascope.gpu.profiling.nvml import NvmlGpu
-
-__all__ = [
-    "MeasuredBlock",
-    "MemoryFigures",
-    "Series",
-    "Threshold",
-    "VRAMMonitor",
-    "VRAMStats",
-    "VramFigures",
-]
-
+    from vitascope.gpu.profiling.utilisation import NvmlGpu
 
 _GB = 1e9
 
@@ -127,9 +117,6 @@ class VramFigures(MemoryFigures):
     Without NVML the CUDA runtime tells what is free, which makes a CUDA context (some hundred megabytes) where this
     process has none.
 
-    Args:
-        device_id: Number of the GPU.
-
     Raises:
         DeviceError: The GPU does not answer.
     """
@@ -139,7 +126,7 @@ class VramFigures(MemoryFigures):
         self._nvml: NvmlGpu | None = None
         try:
             # Imported here: of no use without a GPU.
-            from vitascope.gpu.profiling.nvml import NvmlGpu
+            from vitascope.gpu.profiling.utilisation import NvmlGpu
 
             self._nvml = NvmlGpu(device_id)
         except (MissingDependencyError, DeviceError) as error:
@@ -231,7 +218,6 @@ class Threshold:
         self.share = share
         self.callback = callback
         self.passed_count = 0
-        """Number of times that memory rose above it."""
         self._armed = True
 
     def passes(self, stats: VRAMStats) -> bool:
@@ -254,7 +240,6 @@ class VRAMMonitor:
     Args:
         device_id: Number of the GPU, from 0; ignored on a CPU.
         device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
-        interval_s: Between two looks of the thread.
         history_length: Looks that are kept, the latest ones.
 
     Raises:
@@ -279,9 +264,7 @@ class VRAMMonitor:
         self._lock = threading.Lock()
         self._history: deque[VRAMStats] = deque(maxlen=history_length)
         self._thresholds: tuple[Threshold, ...] = ()
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
-        self._failure: BaseException | None = None
+        self._watch: AtIntervals | None = None
 
     @property
     def note(self) -> str | None:
@@ -306,12 +289,11 @@ class VRAMMonitor:
     def start(self) -> None:
         """Read at intervals, in a thread; a second call does nothing."""
         with self._lock:
-            if self._thread is None:
-                self._stopping = threading.Event()
-                self._thread = threading.Thread(
-                    target=self._sample, args=(self._stopping,), name="vitascope-vram-monitor", daemon=True
+            if self._watch is None:
+                self._watch = AtIntervals(
+                    self.get_stats, self.interval_s, name="vitascope-vram-monitor", at_start=True
                 )
-                self._thread.start()
+                self._watch.start()
 
     def stop(self) -> None:
         """End the thread, and wait for its end. The history stays.
@@ -320,13 +302,11 @@ class VRAMMonitor:
             Exception: What a callback, or the driver, raised in the thread; it ended the sampling.
         """
         with self._lock:
-            thread, self._thread = self._thread, None
-            self._stopping.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+            watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.end()
+            if watch.failure is not None:
+                raise watch.failure
 
     def close(self) -> None:
         """Stop, and release the driver."""
@@ -406,23 +386,12 @@ class VRAMMonitor:
     def measure(self, *, interval_s: float = _BLOCK_INTERVAL_SECONDS) -> MeasuredBlock:
         """Measure a block: ``with monitor.measure() as block: …``, then ``block.peak_bytes()``.
 
-        Args:
-            interval_s: Between two looks meanwhile.
-
         Raises:
             ValueError: The interval is not positive.
         """
         if not interval_s > 0:
             raise ValueError(f"interval_s is {interval_s}, expected a number above 0")
         return MeasuredBlock(self._figures, interval_s=interval_s)
-
-    def _sample(self, stopping: threading.Event) -> None:
-        try:
-            while not stopping.is_set():
-                self.get_stats()
-                stopping.wait(self.interval_s)
-        except BaseException as error:  # raised again where the thread is joined
-            self._failure = error
 
 
 class MeasuredBlock:
@@ -431,41 +400,32 @@ class MeasuredBlock:
     A thread looks all the while. What rises and falls between two looks is missed, save what allocators keep: CuPy's
     and PyTorch's pools give nothing back by themselves, so that their peak stands in ``allocated`` and ``reserved``
     until it is seen.
-
-    Args:
-        figures: Where they come from.
-        interval_s: Between two looks.
     """
 
     def __init__(self, figures: MemoryFigures, *, interval_s: float) -> None:
         self._figures = figures
-        self._interval_s = interval_s
         self._looks: list[VRAMStats] = []
         self._most: dict[Series, int] = {}
         self.count = 0
-        """Looks."""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="vitascope-vram-block", daemon=True)
-        self._failure: BaseException | None = None
+        self._watch = AtIntervals(self._look, interval_s, name="vitascope-vram-block")
         self.seconds = 0.0
         """Time that the block took, once it is over."""
 
     def __enter__(self) -> MeasuredBlock:
         """Look for the first time, and begin."""
         self._look()
-        self._thread.start()
+        self._watch.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Look for the last time."""
-        self._ended.set()
-        self._thread.join()
+        self._watch.end()
         self._look()
         self.seconds = self.after.taken_seconds - self.before.taken_seconds
-        if self._failure is not None and error is None:
-            raise self._failure
+        if self._watch.failure is not None and error is None:
+            raise self._watch.failure
 
     @property
     def before(self) -> VRAMStats:
@@ -494,13 +454,6 @@ class MeasuredBlock:
             size = _size_of(stats, series)
             if size is not None:
                 self._most[series] = max(self._most.get(series, size), size)
-
-    def _sample(self) -> None:
-        try:
-            while not self._ended.wait(self._interval_s):
-                self._look()
-        except BaseException as error:  # raised again where the block ends
-            self._failure = error
 
 
 def _size_of(stats: VRAMStats, series: Series) -> int | None:

@@ -27,9 +27,6 @@ from vitascope.gpu.pipeline.report import LatencyHistogram, Meter, PipelineRepor
 from vitascope.gpu.pipeline.stages import CONSUMER, Group, Map, Source, Stage, Together, check_stages
 from vitascope.gpu.profiling.pace import find_bottleneck
 
-__all__ = ["Node", "Pipeline", "Worker", "describe_item", "quick_turns"]
-
-
 _EXHAUSTED = object()
 
 

@@ -15,17 +15,6 @@ from enum import Enum
 from time import perf_counter
 from typing import Any, Generic, Literal, TypeVar
 
-__all__ = [
-    "INTERRUPT_CHECK_SECONDS",
-    "BoundedQueue",
-    "Mark",
-    "Overflow",
-    "QueueLimits",
-    "QueueReport",
-    "Turnstile",
-    "nbytes_of",
-]
-
 T = TypeVar("T")
 
 Overflow = Literal["wait", "drop_oldest"]
@@ -112,12 +101,7 @@ class QueueReport:
 
 
 class BoundedQueue(Generic[T]):
-    """A first-in first-out queue between threads, bounded in items and in bytes, whichever is reached first.
-
-    Args:
-        name: How reports call it.
-        limits: Bounds and overflow rule.
-    """
+    """A first-in first-out queue between threads, bounded in items and in bytes, whichever is reached first."""
 
     def __init__(self, name: str, *, limits: QueueLimits) -> None:
         self.name = name
@@ -140,7 +124,6 @@ class BoundedQueue(Generic[T]):
         """Append an item, waiting or dropping the oldest when there is no room.
 
         Args:
-            item: What to append.
             nbytes: Its size, as the limits count it.
             more_follow: The producer will put more at once: a consumer need not wake for this one.
             timeout_seconds: Longest wait for room; None has no end.

@@ -17,18 +17,6 @@ import numpy as np
 
 from vitascope.gpu.pipeline.queues import QueueReport
 
-__all__ = [
-    "Bottleneck",
-    "Interruptible",
-    "Latency",
-    "LatencyHistogram",
-    "Measured",
-    "Meter",
-    "PipelineReport",
-    "StageReport",
-    "summarise",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:

@@ -10,20 +10,6 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from vitascope.gpu.pipeline.queues import QueueLimits
 
-__all__ = [
-    "CONSUMER",
-    "Batched",
-    "Group",
-    "Grouper",
-    "Map",
-    "Sink",
-    "Source",
-    "Stage",
-    "TimedGrouper",
-    "Together",
-    "check_stages",
-]
-
 T = TypeVar("T")
 U = TypeVar("U")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -86,7 +72,6 @@ class Source(Stage, Generic[T]):
     items: Iterable[T]
     _: KW_ONLY
     output: QueueLimits = _DEFAULT_LIMITS
-    """The queue behind this stage."""
     first_alone_until: str | None = None
     """A slow stage that the first item shall have the cores to itself for: the second is requested when that stage,
     done with the first, waits for it. A fast source that runs ahead from the beginning delays the first result, which
@@ -104,7 +89,6 @@ class Map(Stage, Generic[T, U]):
     _: KW_ONLY
     workers: int = 1
     output: QueueLimits = _DEFAULT_LIMITS
-    """The queue behind this stage."""
 
     def _process(self, item: T) -> Iterable[U]:
         return (self.work(item),)
@@ -151,7 +135,6 @@ class Group(Stage, Generic[T, U]):
     grouper: Grouper[T, U]
     _: KW_ONLY
     output: QueueLimits = _DEFAULT_LIMITS
-    """The queue behind this stage."""
 
     def _process(self, item: T) -> Iterable[U]:
         return self.grouper.accumulate(item)

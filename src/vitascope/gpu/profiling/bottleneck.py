@@ -12,18 +12,6 @@ from vitascope.gpu.pipeline.report import Latency, PipelineReport, StageReport
 from vitascope.gpu.profiling.pace import StagePace, find_bottleneck, stage_paces, tight_queues
 from vitascope.gpu.profiling.utilisation import Utilisation
 
-__all__ = [
-    "BottleneckDetector",
-    "Confidence",
-    "Finding",
-    "Kind",
-    "Role",
-    "Verdict",
-    "risk_findings",
-    "role_of",
-]
-
-
 Kind = Literal[
     "cpu_bound",
     "gpu_bound",
@@ -61,7 +49,6 @@ class Finding:
     stage: str | None
     """The stage that it is about; None for the whole machine."""
     title: str
-    """The finding, in one sentence."""
     evidence: tuple[str, ...]
     """Measurements, a sentence each."""
     advice: str
@@ -87,7 +74,6 @@ def role_of(stage: str, *, on_gpu: bool) -> Role:
     """The role of a stage, by its name.
 
     Args:
-        stage: Its name.
         on_gpu: The run uses a GPU, so that networks are computed there.
     """
     name = stage.lower()
@@ -103,9 +89,6 @@ def risk_findings(
     """Heat, memory and spikes.
 
     Args:
-        report: Report of the run.
-        utilisation: Measured beside it.
-        pace_stage: The stage that sets the pace.
         memory_full: Share of the GPU's memory from which it counts as full.
     """
     found = _spikes(report, utilisation, pace_stage)
@@ -272,7 +255,6 @@ class BottleneckDetector:
         """The verdict on a run.
 
         Args:
-            report: Report of a pipeline, finished or not.
             utilisation: Figures of a ``UtilisationSampler`` that ran beside it. Without it the verdict leaves out
                 the GPU's load, memory and temperature.
             gpu_seconds: Time on the GPU by stage (``Profiler.gpu_seconds`` where spans are named like stages).

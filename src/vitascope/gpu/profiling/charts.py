@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "GREY",
-    "PALETTE",
-    "Chart",
-    "color_of",
-    "curve_chart",
-    "profile_chart",
-    "require_matplotlib",
-    "tip",
-]
-
 PALETTE = ("#4e79a7", "#c96a12", "#3b8f88", "#4c8a3f", "#a8861a", "#8f5a80", "#c2505f", "#7d5b48", "#5b6270")
 """Colours of curves and stages, in order; readable as text on white."""
 GREY = "#666666"
@@ -248,9 +237,7 @@ def curve_chart(title: str, curves: Mapping[str, Sequence[tuple[float, float]]],
     """Curves over seconds, from zero to the greatest value.
 
     Args:
-        title: Stands above.
         curves: Points (seconds, value) by name.
-        unit: Unit of the values.
     """
 
     def draw(figure: Figure) -> None:

@@ -22,8 +22,6 @@ from vitascope.gpu.current_stream import RECORDING
 from vitascope.gpu.profiling.document import write_document
 from vitascope.gpu.profiling.tables import megabytes, milliseconds, text_table
 
-__all__ = ["CUDAProfiler", "CopyRow", "GpuTimeline", "KernelRow", "OperatorRow"]
-
 _SYNCHRONISING = (
     "cudaDeviceSynchronize",
     "cudaStreamSynchronize",
@@ -80,7 +78,6 @@ class GpuTimeline:
     """The longest stretches without any, at most five."""
     launch_count: int
     sync_count: int
-    """Times that the host waited for the GPU."""
     sync_seconds: float
 
     @property
@@ -234,11 +231,7 @@ class CUDAProfiler:
         )
 
     def summary(self, *, top: int = 15) -> str:
-        """Tables as text: on a GPU kernels, copies and idle time, else operators.
-
-        Args:
-            top: Rows of each table.
-        """
+        """Tables as text: on a GPU kernels, copies and idle time, else operators."""
         if not self.on_gpu:
             heads = ["operator", "count", "cpu ms", "memory MB"]
             rows = [
@@ -273,12 +266,7 @@ class CUDAProfiler:
         )
 
     def print_summary(self, file: TextIO | None = None, *, top: int = 15) -> None:
-        """Print the tables.
-
-        Args:
-            file: Where to; standard output when omitted.
-            top: Rows of each table.
-        """
+        """Print the tables."""
         (file or sys.stdout).write(self.summary(top=top) + "\n")
 
     def to_dict(self) -> dict[str, Any]:

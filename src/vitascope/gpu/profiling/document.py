@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
     from vitascope.gpu.profiling.utilisation import UtilisationSample
 
-__all__ = [
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "chrome_trace",
-    "load_profile",
-    "profile_document",
-    "profile_page",
-    "write_chrome_trace",
-    "write_document",
-    "write_file",
-]
-
-
 SCHEMA = "vitascope.profile"
 SCHEMA_VERSION = 1
 """Raised when a field is renamed, removed or changes its unit; new fields do not raise it."""
@@ -59,7 +46,6 @@ def profile_document(profiler: Profiler, *, utilisation: Sequence[UtilisationSam
         Only in the files of ``vitascope segment``: ``main``, ``others``, and ``paces``, the saving of each stage.
 
     Args:
-        profiler: May still be in use.
         utilisation: Samples of the same time.
     """
     began = profiler.began_ns * 1e-9

@@ -18,19 +18,6 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from vitascope.errors import DeviceError
 
-__all__ = [
-    "CudaEvents",
-    "CupyEvents",
-    "EventPairs",
-    "GpuClock",
-    "GpuMark",
-    "GpuTime",
-    "StreamTimes",
-    "TorchEvents",
-    "cupy_events",
-    "torch_events",
-]
-
 
 class CudaEvents(Protocol):
     """The port of a library's events.
@@ -85,9 +72,7 @@ class CupyEvents:
         self._cuda = cupy.cuda
         # CuPy's own functions, with no call around them: a job opens ranges for every batch.
         self.push_range: Callable[[str], None] = cupy.cuda.nvtx.RangePush
-        """Open an NVTX range."""
         self.pop_range: Callable[[], None] = cupy.cuda.nvtx.RangePop
-        """Close the innermost NVTX range."""
 
     def place(self) -> tuple[int, int]:
         """Number of the current GPU, and address of the current stream."""
@@ -216,9 +201,6 @@ class EventPairs(Generic[T]):
     used again, and few are asked.
 
     Any thread may record; one at a time may ask for what the GPU has passed.
-
-    Args:
-        events: The events of the library whose streams are timed.
     """
 
     __slots__ = ("_events", "_idle", "_pending")
@@ -289,7 +271,6 @@ class GpuTime(NamedTuple):
     """When a GPU did something."""
 
     device: int
-    """Number of the GPU."""
     stream: int
     """Address of the CUDA stream; 0 is the default one."""
     start_seconds: float
@@ -473,11 +454,7 @@ class StreamTimes:
         self._parts: dict[str, _Part] = {}
 
     def profile(self, name: str) -> _Part:
-        """A context manager to put around launches.
-
-        Args:
-            name: Name of the part; its times are added up.
-        """
+        """A context manager to put around launches."""
         part = self._parts.get(name)
         if part is None:
             self._events = self._events or CupyEvents()

@@ -7,7 +7,19 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-__all__ = ["AtIntervals"]
+
+def check_sampling(interval_seconds: float, *, least: float, keep_samples: int, device: str) -> None:
+    """Check what samplers are asked for.
+
+    Raises:
+        ValueError: The interval is below the least or above an hour, fewer than two samples, or no such device.
+    """
+    if not least <= interval_seconds <= 3600:
+        raise ValueError(f"interval_seconds lies between {least} and 3600, not {interval_seconds}")
+    if keep_samples < 2:
+        raise ValueError(f"keep_samples is at least 2, not {keep_samples}")
+    if device not in ("auto", "cuda", "cpu"):
+        raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
 
 
 class AtIntervals:
@@ -16,27 +28,29 @@ class AtIntervals:
     A context manager, or ``start`` and ``end``.
 
     Args:
-        call: Called first when an interval has passed, not at the start.
+        call: Called first when an interval has passed, or at the start, too.
         interval_seconds: Between the end of a call and the next.
-        name: Name of the thread.
     """
 
-    def __init__(self, call: Callable[[], object], interval_seconds: float, *, name: str) -> None:
-        self.failure: Exception | None = None
+    def __init__(
+        self, call: Callable[[], object], interval_seconds: float, *, name: str, at_start: bool = False
+    ) -> None:
+        self.failure: BaseException | None = None
         """The exception that ended the calls; the owner decides what to do with it."""
         self._interval_seconds = interval_seconds
         self._done = threading.Event()
         # A thread forgets its arguments when it ends; as an attribute, a method would hold its owner for ever.
-        self._thread = threading.Thread(target=self._run, args=(call,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(call, at_start), name=name, daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
 
     def end(self) -> None:
-        """Call no more, and wait for a call that goes on."""
+        """Call no more, and wait for a call that goes on, unless this is it."""
         self._done.set()
-        self._thread.join()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -55,9 +69,11 @@ class AtIntervals:
         if error is None and self.failure is not None:
             raise self.failure
 
-    def _run(self, call: Callable[[], object]) -> None:
+    def _run(self, call: Callable[[], object], at_start: bool) -> None:
         try:
+            if at_start:
+                call()
             while not self._done.wait(self._interval_seconds):
                 call()
-        except Exception as error:
+        except BaseException as error:
             self.failure = error

@@ -18,14 +18,12 @@ from vitascope.device import select_device
 from vitascope.gpu.memory.growth import steady_growth
 from vitascope.gpu.profiling.charts import Chart, curve_chart
 from vitascope.gpu.profiling.document import write_document, write_file
-from vitascope.gpu.profiling.intervals import AtIntervals
+from vitascope.gpu.profiling.intervals import AtIntervals, check_sampling
 from vitascope.gpu.profiling.tables import html_page, megabytes, text_table
 from vitascope.gpu.profiling.utilisation import resident_bytes
 
 if TYPE_CHECKING:
     from vitascope.gpu.memory.vram_monitor import VRAMMonitor, VRAMStats
-
-__all__ = ["AllocationRow", "Leak", "MemoryPeak", "MemoryProfiler", "MemorySample"]
 
 _LEAST_GROWTH_BYTES = 4 << 20
 """Growth over a run that is ignored: the interpreter itself drifts by this much."""
@@ -41,7 +39,6 @@ class MemorySample:
     resident_bytes: int | None
     """Main memory of the process; None if the system does not report it."""
     gpu: VRAMStats | None
-    """None without a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +93,6 @@ class MemoryProfiler:
 
     Args:
         device: ``auto`` looks at a GPU where one can be used; ``cuda`` insists on it; ``cpu`` looks at none.
-        device_id: Number of the GPU.
         interval_seconds: Time between two looks, 0.005 or more.
         trace_python: Also record which lines of Python allocate (``tracemalloc``); several times slower.
         keep_samples: The newest samples that are kept.
@@ -118,12 +114,7 @@ class MemoryProfiler:
         keep_samples: int = 100_000,
         least_seconds: float = 0.0,
     ) -> None:
-        if not 0.005 <= interval_seconds <= 3600:
-            raise ValueError(f"interval_seconds lies between 0.005 and 3600, not {interval_seconds}")
-        if keep_samples < 2:
-            raise ValueError(f"keep_samples is at least 2, not {keep_samples}")
-        if device not in ("auto", "cuda", "cpu"):
-            raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
+        check_sampling(interval_seconds, least=0.005, keep_samples=keep_samples, device=device)
         self._least_seconds = least_seconds
         self._monitor = _open_monitor(device, device_id)
         self._samples: deque[MemorySample] = deque(maxlen=keep_samples)
@@ -287,11 +278,7 @@ class MemoryProfiler:
         return "\n".join(lines)
 
     def print_summary(self, file: TextIO | None = None) -> None:
-        """Print the summary.
-
-        Args:
-            file: Where to; standard output when omitted.
-        """
+        """Print the summary."""
         (file or sys.stdout).write(self.summary() + "\n")
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from vitascope.device import available_cores
 from vitascope.gpu.pipeline.queues import QueueReport
 from vitascope.gpu.pipeline.report import Bottleneck, StageReport
 
-__all__ = ["StagePace", "find_bottleneck", "stage_paces", "tight_queues"]
-
 _SHARPNESS = 24
 """Exponent of the mean that stands for "the busiest"; finite, because costs vary and the next one is felt, too."""
 _TIGHT = 0.12
@@ -58,9 +56,7 @@ def tight_queues(
     """Queues at which both sides wait much, and the share of the wall time that both do.
 
     Args:
-        stages: The stages of the run.
         queues: ``queues[n]`` follows ``stages[n]``.
-        wall_seconds: Wall time of the run.
     """
     tight = []
     for n, queue in enumerate(queues):
@@ -84,7 +80,6 @@ def stage_paces(
     Args:
         stages: The stages of the run, or of its part so far.
         queues: ``queues[n]`` follows ``stages[n]``.
-        wall_seconds: Wall time so far.
         cores_busy: CPU cores that the whole process kept busy.
         cores: CPU cores that it may use; this machine's when omitted.
         gpu_seconds: Time on the GPU by stage, where it was measured; one GPU for all.
@@ -100,9 +95,8 @@ def stage_paces(
         gpu_seconds=gpu_seconds or {},
     )
     before = model.pace(halved=None)
-    used = min(
-        max(model.loads_of(halved=None), default=0.0), 1.0
-    )  # the rest of the time nothing was the limit
+    # The rest of the time nothing was the limit.
+    used = min(max(model.loads_of(halved=None), default=0.0), 1.0)
     return [
         StagePace(
             stage=stage.name,

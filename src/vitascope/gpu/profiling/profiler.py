@@ -29,18 +29,6 @@ from vitascope.gpu.profiling.tables import milliseconds, text_table
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.utilisation import UtilisationSample
 
-__all__ = [
-    "GPU_INTERVAL_NS",
-    "OTHERS",
-    "GpuStats",
-    "Profiler",
-    "Span",
-    "SpanNode",
-    "SpanStats",
-    "ThreadLog",
-    "merge_stats",
-]
-
 OTHERS = "(other names)"
 """Where spans are counted once a thread has used ``_MOST_NODES`` places."""
 _MOST_NODES = 1000
@@ -85,7 +73,6 @@ class SpanStats:
     p99_seconds: float
     max_seconds: float
     gpu: GpuStats | None
-    """None if nothing was timed on a GPU."""
 
     @property
     def name(self) -> str:
@@ -177,12 +164,7 @@ class SpanNode:
         return weight
 
     def add_gpu(self, seconds: float, weight: int = 1) -> None:
-        """Count one time of the GPU; the clock calls this from one thread at a time.
-
-        Args:
-            seconds: What it took.
-            weight: As of ``gpu_weight``.
-        """
+        """Count one time of the GPU; the clock calls this from one thread at a time."""
         if self.gpu_histogram is None:
             self.gpu_histogram = LatencyHistogram()
         self.gpu_count += 1
@@ -262,7 +244,6 @@ def merge_stats(roots: Iterable[SpanNode], *, by_name: bool = False) -> list[Spa
     """Statistics by path over the trees of all threads, each parent before its children.
 
     Args:
-        roots: The root spans of the threads.
         by_name: Add up what has one name, wherever it is nested; paths then have one part.
     """
     places: dict[tuple[str, ...], list[SpanNode]] = {}
@@ -378,7 +359,6 @@ class Span:
         """None while the GPU is not through, and where nothing was timed on one: of a place with very many spans, most
         are not."""
         self.error: str | None = None
-        """The type of the exception that left it."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -495,7 +475,6 @@ class Profiler:
     in each thread.
 
     Args:
-        name: What is profiled, for titles.
         device: ``auto`` times the GPU where one is in use already, and imports no library; ``cuda`` insists on one;
             ``cpu`` times the host alone.
         keep_spans: Single spans that are kept for traces and timelines, each about 300 bytes; 0 keeps only sums.
@@ -527,7 +506,6 @@ class Profiler:
         """A span to put around some work.
 
         Args:
-            name: Name of the work; spans of one name at one place of the nesting are added up.
             host_only: Do not time the GPU: for work that waits for the GPU rather than feeding it.
         """
         return Span(self, name, host_only=host_only) if self.enabled else _NO_SPAN
@@ -614,11 +592,7 @@ class Profiler:
         return _table(self.name, self.stats(), wall_seconds=(perf_counter_ns() - self._began_ns) * 1e-9)
 
     def print_summary(self, file: TextIO | None = None) -> None:
-        """Print the table.
-
-        Args:
-            file: Where to; standard output when omitted.
-        """
+        """Print the table."""
         (file or sys.stdout).write(self.summary() + "\n")
 
     def to_dict(self, *, utilisation: Sequence[UtilisationSample] = ()) -> dict[str, Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-__all__ = ["html_page", "megabytes", "milliseconds", "text_table"]
-
 
 def milliseconds(seconds: float | None) -> str:
     """A duration in ms for a table; a dash for None."""
@@ -55,7 +53,6 @@ def html_page(title: str, body: str, *, style: str = "") -> str:
     Args:
         title: Also the first heading.
         body: HTML; tables and drawings stand in ``<div class="wide">``, which scrolls sideways.
-        style: More CSS.
     """
     return f"""<!doctype html>
 <html lang="en">

@@ -59,8 +59,7 @@ from vitascope.gpu.engines.onnx_runtime import (
     Provider,
     missing_provider,
 )
-from vitascope.gpu.engines.selection import Candidate, choose_engine
-from vitascope.gpu.engines.self_check import Arrays, Machine, Runner
+from vitascope.gpu.engines.selection import Arrays, Candidate, Machine, Runner, choose_engine
 from vitascope.gpu.engines.trt_plan import TrtCache, TrtPlan, load_tensorrt
 from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
 
@@ -69,20 +68,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vitascope.gpu.engines.torch_engine import CompileEffort, Module, TorchEngine, TorchMode
-
-__all__ = [
-    "Backend",
-    "BenchmarkReport",
-    "DeviceWord",
-    "InductorEngine",
-    "LatencyReport",
-    "OnnxEngine",
-    "TensorRTEngine",
-    "ToolkitEngine",
-    "measure_calls",
-    "open_engine",
-    "usual_shape",
-]
 
 DeviceWord = Literal["auto", "cuda", "cpu"]
 
@@ -116,7 +101,6 @@ def usual_shape(tensor: TensorSpec, known: ShapeRange | None, batch_size: int | 
     """The size that an input is measured with.
 
     Args:
-        tensor: The input.
         known: The sizes that its engine was built for, where they are known.
         batch_size: First dimension; the usual one when omitted, 1 where that is not known.
 
@@ -150,10 +134,7 @@ def measure_calls(
     """Time a call.
 
     Args:
-        call: What is timed.
         wait: Returns when everything that was launched has finished; does nothing on a CPU.
-        batch_size: Pictures of one call.
-        num_iterations: Calls of each of the two measurements.
         warmup: Calls before, which are not counted: compilers, caches and clocks settle in them.
     """
     for _ in range(warmup):
@@ -289,9 +270,6 @@ class ToolkitEngine(Closing):
             calibration: For ``int8_mode``: for each input, arrays of typical use along the first axis, such as
                 pictures from real frames.
 
-        Returns:
-            The file, or None.
-
         Raises:
             EngineError: The module cannot be exported, or the engine cannot be built or written.
             MissingDependencyError: A package is missing; the message names it.
@@ -313,13 +291,7 @@ class ToolkitEngine(Closing):
         """Build an engine from an ONNX network, open it, and keep it in a file.
 
         Args:
-            onnx_path: The ``.onnx`` file, or its serialised bytes.
             input_shapes: As above; may be left out where the network's sizes are fixed.
-            output_path: As above.
-            calibration: As above.
-
-        Returns:
-            The file, or None.
 
         Raises:
             EngineError: The network cannot be read, or the engine cannot be built or written.
@@ -419,7 +391,6 @@ class ToolkitEngine(Closing):
 
         Args:
             num_iterations: Calls that are measured, one by one and again in a row.
-            warmup: Calls before.
             batch_size: First dimension of the inputs; the usual one of ``input_shapes`` when omitted.
 
         Returns:
@@ -440,6 +411,7 @@ class ToolkitEngine(Closing):
             require_in_range(tensor.name, shape, self._ranges, label=type(self).__name__)
             arrays[tensor.name] = random.random(shape, np.float32).astype(tensor.dtype)
         batch = next(iter(arrays.values())).shape[0]
+        measure = partial(measure_calls, batch_size=batch, num_iterations=num_iterations, warmup=warmup)
         if self._on_gpu:
             cupy = import_cupy()
             with (
@@ -447,21 +419,9 @@ class ToolkitEngine(Closing):
                 on_cuda_stream(cupy.cuda.Stream(non_blocking=True)) as stream,
             ):
                 placed = {name: cupy.asarray(array) for name, array in arrays.items()}
-                report = measure_calls(
-                    lambda: engine.run(placed),
-                    wait=stream.synchronize,
-                    batch_size=batch,
-                    num_iterations=num_iterations,
-                    warmup=warmup,
-                )
+                report = measure(lambda: engine.run(placed), wait=stream.synchronize)
         else:
-            report = measure_calls(
-                lambda: engine.run(arrays),
-                wait=lambda: None,
-                batch_size=batch,
-                num_iterations=num_iterations,
-                warmup=warmup,
-            )
+            report = measure(lambda: engine.run(arrays), wait=lambda: None)
         return BenchmarkReport(
             **report,
             engine=self.name,
@@ -568,19 +528,17 @@ class InductorEngine(ToolkitEngine):
     The file that ``output_path`` names is an exported program (``torch.export.save``): operations and weights in the
     precision that was requested. It is compiled when it is opened, on whatever GPU is there.
 
+    Other arguments are ``ToolkitEngine``'s.
+
     Args:
         fp16_mode: On a GPU weights and activations are FP16, and pictures lie channels-last, as tensor cores want them;
             inputs and outputs keep their types.
         int8_mode: Convolutions and linear layers are quantised by ``ModelQuantizer.quantize_int8``.
         workspace_gb: Has no effect: PyTorch allocates as it needs.
         cache_dir: Where ``mode="aot"`` keeps its packages.
-        device: See ``ToolkitEngine``.
-        device_id: See ``ToolkitEngine``.
-        allow_tf32: See ``ToolkitEngine``.
         mode: ``compile`` at the first run of each size; ``aot`` from packages in ``cache_dir``; ``eager`` not at all.
             ``auto`` compiles on a GPU, and not on a CPU, where it needs a C++ compiler.
         effort: ``max-autotune`` lets the compiler time its choices, for minutes.
-        cuda_graph: Record each size as a CUDA graph.
 
     Raises:
         MissingDependencyError: PyTorch is not installed.
@@ -768,14 +726,12 @@ class OnnxEngine(ToolkitEngine):
     The file that ``output_path`` names is an ONNX network in the precision that was requested. ``int8_mode`` quantises
     with ``ModelQuantizer.quantize_int8``; FP16 networks for a GPU are made by NVIDIA's Model Optimizer.
 
+    Other arguments are ``ToolkitEngine``'s.
+
     Args:
-        fp16_mode: See ``ToolkitEngine``.
-        int8_mode: See ``ToolkitEngine``.
         workspace_gb: Acts with ``provider="tensorrt"``.
         cache_dir: Where quantised networks are kept, and what the TensorRT providers build.
         device: ``auto`` takes the GPU where ONNX Runtime has a provider for it, else the CPU.
-        device_id: See ``ToolkitEngine``.
-        allow_tf32: See ``ToolkitEngine``.
         threads: Threads inside one operator on the CPU; 0 uses every core this process may run on.
         provider: Which of ONNX Runtime's GPU providers; ``auto`` is ``cuda`` on a GPU, and any other asks for one.
 
@@ -957,20 +913,15 @@ def open_engine(
 ) -> ToolkitEngine:
     """Build an engine and check its answers against the CPU's before it is used.
 
+    Other arguments are ``ToolkitEngine``'s.
+
     Args:
         model: A PyTorch module, or an ONNX network (path or bytes).
         backend: ``auto`` tries ``tensorrt``, ``inductor`` (modules only) and ``onnxruntime`` on a GPU, and
             ``onnxruntime`` and ``inductor`` on a CPU, and takes the first that is installed and right; a name takes
             that engine, or says why it cannot be had.
         input_shapes: As for ``build_engine_from_pytorch``; may be left out for an ONNX network of fixed sizes.
-        fp16_mode: See ``ToolkitEngine``.
-        int8_mode: See ``ToolkitEngine``.
-        calibration: For ``int8_mode``.
-        workspace_gb: See ``ToolkitEngine``.
         cache_dir: Where engines and verdicts on them are kept.
-        device: See ``ToolkitEngine``.
-        device_id: See ``ToolkitEngine``.
-        allow_tf32: See ``ToolkitEngine``.
         on_reason: Called line by line with what was passed over and why, and what was taken.
 
     Returns:

@@ -21,17 +21,6 @@ from vitascope.gpu.kernels.region import whole_frame
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.kernels.semi_planar import to_semi_planar, upload
 
-__all__ = [
-    "FLOAT_DTYPES",
-    "Picture",
-    "check_affine",
-    "check_word",
-    "element_type",
-    "frame_from_nv12",
-    "full_scale",
-    "height_and_width",
-]
-
 
 def full_scale(dtype: Any) -> float:
     """The factor that brings values of a type to 0..1: integers count to their largest, floating-point numbers stay."""
@@ -133,7 +122,6 @@ class Picture:
         """The frame, where the kernels run.
 
         Args:
-            place: Brings an array there.
             on_gpu: Whether that is a GPU, where frames are NV12 or P010.
 
         Raises:
@@ -208,7 +196,6 @@ def _as_own(array: Any) -> Any:
 
 
 FLOAT_DTYPES = ("float32", "float16")
-"""Element types that networks take."""
 
 _NAMES = {np.dtype(name): name for name in FLOAT_DTYPES}
 
@@ -219,7 +206,6 @@ def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES)
     Args:
         dtype: What was requested; None for nothing.
         out: Where the result goes; None for a new array.
-        words: What there may be.
 
     Raises:
         ValueError: It has another form.
@@ -268,9 +254,6 @@ def check_affine(
     """Refuse a mean, a deviation or a scale that makes no number of a picture.
 
     Args:
-        mean: Mean of each channel.
-        std: Standard deviation of each channel.
-        scale: One factor for all.
         channels: How many there must be; None for any number.
 
     Raises:

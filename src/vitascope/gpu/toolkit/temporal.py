@@ -22,8 +22,6 @@ from vitascope.gpu.kernels.region import whole_frame
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.toolkit.pictures import full_scale
 
-__all__ = ["StillnessGate", "TemporalOptimizer", "change", "thumbnail"]
-
 Result = TypeVar("Result")
 
 THUMBNAIL_PX = 128
@@ -156,9 +154,6 @@ class StillnessGate:
 
         Args:
             small: The result of ``thumbnail``, or any array that is not written to later.
-
-        Returns:
-            True when the last result will do.
         """
         reference, self.last_change = self._reference, None
         if reference is not None and reference.shape == small.shape and reference.dtype == small.dtype:
@@ -184,11 +179,10 @@ class TemporalOptimizer(Generic[Result]):
     Each stream (a camera, a video, an eye) has a state of its own. Not thread-safe: one thread, or one optimizer for
     each.
 
+    Other arguments are ``StillnessGate``'s.
+
     Args:
-        skip_threshold: As for ``StillnessGate``.
         model: What computes a result from a picture; may be set later, as ``model``.
-        most_reuses: As for ``StillnessGate``.
-        tiles: As for ``StillnessGate``.
 
     Raises:
         ValueError: A number is out of range.
@@ -205,7 +199,6 @@ class TemporalOptimizer(Generic[Result]):
         self._options: dict[str, Any] = {"most_reuses": most_reuses, "tiles": tiles}
         self._skip_threshold = skip_threshold
         self.model = model
-        """Computes a result from a picture."""
         self._streams: dict[Hashable, tuple[StillnessGate, Result]] = {}
         self._new_gate()  # so that bad numbers are refused here, not at the first picture
         self.computed = 0
@@ -219,9 +212,6 @@ class TemporalOptimizer(Generic[Result]):
         Args:
             frame: As for ``thumbnail``. It is not kept: its memory may be written again.
             stream: Which state to use; anything hashable.
-
-        Returns:
-            The model's result; the same object where it is reused.
 
         Raises:
             UsageError: There is no model.

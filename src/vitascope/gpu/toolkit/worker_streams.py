@@ -17,20 +17,11 @@ from vitascope.gpu.current_stream import RECORDING, on_cuda_stream
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.toolkit.batching.batch_arrays import leaves, library_of
 
-__all__ = [
-    "Origin", "StreamPool", "WorkerStream", "finish", "open_streams", "origin_of", "origin_on", "wait_for",
-]  # fmt: skip
-
-
 _PER_THREAD_STREAM = 2  # cudaStreamPerThread: another stream in each thread that names it
 
 
 class WorkerStream:
-    """A CUDA stream for one worker at a time; nothing on a CPU.
-
-    Args:
-        device: Where the worker computes.
-    """
+    """A CUDA stream for one worker at a time; nothing on a CPU."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -186,12 +177,7 @@ def _torch_on_gpu() -> Any:
 
 
 class StreamPool:
-    """Lends each thread of a stage a stream of its own for as long as the thread works; nothing on a CPU.
-
-    Args:
-        device: Where.
-        count: Threads.
-    """
+    """Lends each thread of a stage a stream of its own for as long as the thread works; nothing on a CPU."""
 
     def __init__(self, device: Device, count: int) -> None:
         self._free = open_streams(device, count)

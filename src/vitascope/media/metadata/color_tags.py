@@ -31,18 +31,6 @@ from vitascope.media.libav import open_input, wrap_input_error
 from vitascope.media.metadata.mp4_boxes import Box, described_track, rewrite_moov
 from vitascope.media.planes import RGB_COLOR, layout_of, pixel_format_name
 
-__all__ = [
-    "HdrMetadata",
-    "SideData",
-    "color_spec",
-    "default_chroma_location",
-    "hdr_encoder_parameters",
-    "read_chroma_location",
-    "read_hdr",
-    "read_side_data",
-    "write_hdr_boxes",
-]
-
 _H264_PROFILES_WITH_CHROMA_FORMAT = frozenset({44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244})
 # Types 3 (top), 4 (bottom left) and 5 (bottom) are not among ours; each becomes the one with its horizontal site.
 _H26X_LOCATIONS: tuple[ChromaLocation, ...] = ("left", "center", "topleft", "center", "left", "center")

@@ -17,18 +17,6 @@ from vitascope.errors import CorruptInputError
 from vitascope.frames import Projection, StereoLayout
 from vitascope.media.libav import wrap_input_error, wrap_output_error
 
-__all__ = [
-    "MATROSKA_PROJECTIONS",
-    "MUXER_OPTIONS",
-    "SEGMENT",
-    "equirectangular_bounds",
-    "equirectangular_projection",
-    "name_with_room",
-    "patch_video_entry",
-    "read_element_header",
-    "read_video_entry",
-]
-
 MUXER_OPTIONS = {"write_crc32": "0"}
 """Options of FFmpeg's muxer without which a file cannot be patched: checksums would have to follow."""
 MATROSKA_PROJECTIONS = frozenset({Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR})

@@ -26,21 +26,6 @@ import numpy as np
 from vitascope.errors import CorruptInputError, OutputError
 from vitascope.media.libav import wrap_input_error, wrap_output_error
 
-__all__ = [
-    "Box",
-    "FileBox",
-    "declared_boxes",
-    "described_track",
-    "full_box",
-    "parse_boxes",
-    "read_moov",
-    "rewrite_moov",
-    "sample_entry",
-    "scan_file",
-    "shown_share",
-    "video_track",
-]
-
 _PLAIN_PARENTS = frozenset(
     {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"sv3d", b"proj", b"vexu", b"eyes", b"pack"}
 )

@@ -42,17 +42,6 @@ from vitascope.media.metadata.mp4_boxes import (
     video_track,
 )
 
-__all__ = [
-    "MATROSKA_STEREO_MODES",
-    "SphericalMetadata",
-    "read_rotation",
-    "read_spatial_sound",
-    "read_spherical",
-    "set_rotation",
-    "write_spatial_sound",
-    "write_spherical",
-]
-
 MATROSKA_STEREO_MODES = {
     StereoLayout.MONO: ("mono", "mono"),
     StereoLayout.SIDE_BY_SIDE: ("left_right", "right_left"),

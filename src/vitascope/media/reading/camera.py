@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from vitascope.errors import InputError
 
-__all__ = ["Camera", "CameraPicture", "Capture", "camera_named", "is_camera", "open_capture"]
-
 _RETRY_SECONDS = 1.0
 """Between attempts to find a camera again."""
 _SILENCE_SECONDS = 2.0

@@ -48,16 +48,6 @@ from vitascope.media.reading.damage import (
 from vitascope.media.reading.source import SourceFacts
 from vitascope.media.reading.structure import broken_at, is_joined, walks
 
-__all__ = [
-    "ContainerSource",
-    "DecoderHangsError",
-    "Decoding",
-    "OpenedVideo",
-    "PatientDecoder",
-    "on_cuda_device",
-    "open_container",
-]
-
 _PATIENCE_SECONDS = 30
 """For one packet: what takes a slow machine less than a second."""
 _LAST_SECONDS = 5

@@ -25,22 +25,6 @@ from vitascope.media.reading.structure import broken_at
 if TYPE_CHECKING:
     from vitascope.media.reading.container import OpenedVideo
 
-__all__ = [
-    "ONE_PICTURE_A_PACKET",
-    "DamageCounter",
-    "DataGaps",
-    "MissingPictures",
-    "ReadingProgress",
-    "check_end",
-    "cut_off",
-    "explain_unreadable",
-    "frame_rate_of",
-    "left_out_of_table",
-    "promised_end_seconds",
-    "promised_frames",
-]
-
-
 _HEAD_BYTES, _TAIL_BYTES = 4096, 64
 _MP4_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
 _SIGNATURES = {

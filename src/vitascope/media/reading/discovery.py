@@ -19,8 +19,6 @@ from vitascope.media.reading.damage import explain_unreadable
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images, is_image, natural_key
 from vitascope.media.remote import RemotePath, path_of
 
-__all__ = ["VIDEO_SUFFIXES", "FoundVideo", "find_videos", "folders_left_out"]
-
 VIDEO_SUFFIXES = frozenset(
     {
         ".3g2", ".3gp", ".asf", ".avi", ".flv", ".gif", ".m2ts", ".m2v", ".m4v", ".mjpeg", ".mjpg", ".mkv", ".mov",

@@ -27,9 +27,6 @@ import av
 from vitascope.media.reading.container import ContainerSource, Decoding
 from vitascope.media.reading.source import LONGEST_PAUSE_SECONDS
 
-__all__ = ["FilmIndex", "GopPlan", "Segment", "Stamp", "index_of", "plan_segments", "read_film_index"]
-
-
 Stamp = Literal["dts", "pts"]
 """Which time of a packet a container's index lists."""
 

@@ -18,20 +18,6 @@ from vitascope.media.reading.container import open_container
 from vitascope.media.reading.damage import DamageCounter
 from vitascope.media.reading.source import SourceFacts
 
-__all__ = [
-    "IMAGE_SUFFIXES",
-    "LARGEST_SIDE",
-    "ImageSource",
-    "declared_size",
-    "find_images",
-    "is_image",
-    "is_still_image",
-    "is_too_large",
-    "natural_key",
-    "picture_size",
-    "refuse_too_large",
-]
-
 IMAGE_SUFFIXES = frozenset(
     {
         ".bmp", ".dpx", ".exr", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif",

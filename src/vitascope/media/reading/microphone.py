@@ -20,8 +20,6 @@ import numpy.typing as npt
 from vitascope.errors import InputError, MissingDependencyError
 from vitascope.media.reading.sound import OneChannel, finite
 
-__all__ = ["Microphone", "SoundBlock", "SoundCapture", "is_microphone", "open_microphone"]
-
 _RETRY_SECONDS = 1.0
 _MOST_BLOCKS = 1000
 """Waiting to be taken: ten seconds; who takes nothing for longer loses the oldest."""

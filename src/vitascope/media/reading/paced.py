@@ -15,8 +15,6 @@ from vitascope.frames import Frame
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media.reading.reader import VideoReader, open_video
 
-__all__ = ["Paced", "PacedFilm"]
-
 _LET_GO_SECONDS = 5.0
 """For a decoder that reads; one that hangs for longer, on a disk that went away, say, is left behind."""
 

@@ -39,17 +39,6 @@ from vitascope.media.reading.sessions import open_source
 from vitascope.media.reading.source import LONGEST_PAUSE_SECONDS, PictureSource, SourceFacts
 from vitascope.media.remote import path_of
 
-__all__ = [
-    "DEFAULT_IMAGE_FRAME_RATE",
-    "PresentationClock",
-    "VideoReader",
-    "describe_video",
-    "keyframe_lumas",
-    "open_video",
-    "probe",
-    "read_headers",
-]
-
 DEFAULT_IMAGE_FRAME_RATE = Fraction(25)
 """Images a second of an image sequence, as FFmpeg assumes."""
 _QUARTER_TURNS: tuple[Rotation, ...] = (0, 90, 180, 270)

@@ -35,8 +35,6 @@ from vitascope.media.reading.film_index import GopPlan, Segment, Stamp, index_of
 from vitascope.media.reading.images import ImageSource, find_images, is_still_image
 from vitascope.media.reading.source import PictureSource, SourceFacts
 
-__all__ = ["LostPicture", "ParallelSource", "SegmentDecoder", "SegmentEnd", "open_film", "open_source"]
-
 _SEEK_MARGINS_SECONDS = (0, 2, 10, None)
 """Seconds before a keyframe to seek to, in turn, until it is not overshot; None is the beginning of the file."""
 _LEAD_IN_SEGMENTS = (0, 1, 4, 16)

@@ -17,8 +17,6 @@ from vitascope.errors import CorruptInputError, InputError
 from vitascope.media.libav import describe_av_error
 from vitascope.media.reading.container import open_container
 
-__all__ = ["OneChannel", "SoundReader", "finite", "is_sound_file"]
-
 _LONGEST_GAP_SECONDS = 60.0
 """Missing sound is filled with silence; what jumps further is a damaged time stamp."""
 _JITTER_SECONDS = 0.05

@@ -13,8 +13,6 @@ import av
 from vitascope.frames import ChromaLocation
 from vitascope.media.reading.damage import DamageCounter
 
-__all__ = ["LONGEST_PAUSE_SECONDS", "PictureSource", "SourceFacts"]
-
 LONGEST_PAUSE_SECONDS = 6 * 3600
 """A clock that jumps ahead by more was set again; MP4 cannot say much longer pauses (2^31 ticks of 90 kHz)."""
 

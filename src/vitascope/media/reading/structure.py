@@ -20,8 +20,6 @@ from vitascope.media.metadata.matroska_video import SEGMENT, read_element_header
 from vitascope.media.metadata.mp4_boxes import declared_boxes
 from vitascope.media.remote import RemotePath
 
-__all__ = ["broken_at", "is_joined", "walks"]
-
 _SMALLEST_FILE_BYTES = 64
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from vitascope.errors import MissingDependencyError, OutputError
 from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 
-__all__ = ["NdiSink", "SpoutSink", "VirtualCameraSink"]
-
 
 class VirtualCameraSink:
     """A camera that video calls and browsers see, through pyvirtualcam (v4l2loopback, OBS, Unity Capture).

@@ -15,8 +15,6 @@ from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, PixelFormat, 
 from vitascope.media.writing.encoding import CodecName, choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 
-__all__ = ["FileSink"]
-
 _TIME_BASE = Fraction(1, 90_000)
 _YUV420P = PIXEL_FORMATS["yuv420p"]
 

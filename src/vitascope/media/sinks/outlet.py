@@ -15,9 +15,6 @@ from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.media.sinks.sink import Attentive, LivePicture, Sink, SinkFormat
 
-__all__ = ["Opening", "OutletReport", "SinkOutlet", "State", "started_outlets", "telling_failures"]
-
-
 _NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
 _LET_GO_SECONDS = 5.0
 """For the time before to give its device back."""

@@ -17,20 +17,6 @@ from av.video.reformatter import Colorspace, Interpolation, VideoReformatter
 
 from vitascope.errors import UsageError
 
-__all__ = [
-    "ALPHA_FORMATS",
-    "SINKS",
-    "Attentive",
-    "LivePicture",
-    "NullSink",
-    "PixelFormat",
-    "Sink",
-    "SinkFormat",
-    "SinkKind",
-    "make_sink",
-]
-
-
 PixelFormat = Literal["rgb24", "rgba", "bgra", "yuv420p", "yuva420p"]
 """``rgb24``, ``rgba`` and ``bgra``: uint8 [H, W, 3 or 4], full range, alpha straight, 255 where the picture has none.
 ``yuv420p`` and ``yuva420p``: an ``av.VideoFrame``, BT.709 limited range, each chroma sample between its four pixels."""

@@ -17,8 +17,6 @@ from vitascope.errors import OutputError, UsageError
 from vitascope.http_server import GuardedHandler, GuardedServer
 from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 
-__all__ = ["MjpegSink", "UdpSink", "host_and_port"]
-
 _TIME_BASE = Fraction(1, 90_000)
 _BT709, _LIMITED = 1, 1  # AVCOL_SPC_BT709 and its like (ITU-T H.273), AVCOL_RANGE_MPEG
 _PACKET_BYTES = 1316

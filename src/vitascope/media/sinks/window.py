@@ -13,8 +13,6 @@ from typing import Any
 from vitascope.errors import MissingDependencyError, OutputError
 from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 
-__all__ = ["WindowSink"]
-
 _TITLE = "Vitascope"
 _NO_WINDOW = "no window can be opened here: no screen; --sink mjpeg shows a page instead"
 _OFFSCREEN = "offscreen"

@@ -32,7 +32,7 @@ from vitascope.media.libav import describe_av_error
 from vitascope.media.writing.parallel_encoder import StreamEncoder
 
 if TYPE_CHECKING:
-    from vitascope.gpu.engines.self_check import Verdict
+    from vitascope.gpu.engines.selection import Verdict
     from vitascope.media.planes import FramePacker
     from vitascope.media.writing.encoding import Encoding
 
@@ -168,7 +168,7 @@ def why_nvenc_fails(
     Returns:
         The reason why it is not to be used; None when it is.
     """
-    from vitascope.gpu.engines.self_check import kept_verdict  # brings ONNX Runtime along
+    from vitascope.gpu.engines.selection import kept_verdict  # brings ONNX Runtime along
 
     gpus = probe_gpus()
     if not gpus:
@@ -201,7 +201,7 @@ def _verdict_of_trial(encoder: str, pixel_format: str, device_id: int) -> Verdic
     Raises:
         OutputError: It came to no verdict that is worth keeping.
     """
-    from vitascope.gpu.engines.self_check import Verdict
+    from vitascope.gpu.engines.selection import Verdict
 
     codec = next(codec for codec, name in NVENC_ENCODERS.items() if name == encoder)
     request = {

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from vitascope.device import select_device
 from vitascope.errors import VitascopeError, one_line
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
-from vitascope.gpu.engines.self_check import Verdict
+from vitascope.gpu.engines.selection import Verdict
 from vitascope.media.libav import describe_av_error
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import CodecName, Encoding

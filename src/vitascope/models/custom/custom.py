@@ -24,8 +24,17 @@ from vitascope.errors import EngineError, ModelError
 from vitascope.gpu.engines.engine import Engine, ShapeRange, TensorSpec
 from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
-from vitascope.gpu.engines.selection import Candidate, Chosen, GpuOptions, Opener, choose_engine, gpu_openers
-from vitascope.gpu.engines.self_check import Arrays, Machine, host_runner
+from vitascope.gpu.engines.selection import (
+    Arrays,
+    Candidate,
+    Chosen,
+    GpuOptions,
+    Machine,
+    Opener,
+    choose_engine,
+    gpu_openers,
+    host_runner,
+)
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.custom.decoders import NetworkKind, Outputs, choose_decoder
 from vitascope.models.host_network import HostNetwork
@@ -162,8 +171,6 @@ def open_custom_network(
     """Open the user's ONNX file as a matting network.
 
     Args:
-        path: The ``.onnx`` file.
-        kind: What its outputs mean.
         person_class: Index of the person's class; by ``PERSON_CLASSES`` for channels, 0 for yolo-seg when omitted.
         normalisation: Mean and standard deviation it was trained with; the kind's default when omitted.
         threads: Threads inside one operator on the CPU when no ``open_engine`` is given; 0 uses every core.
@@ -206,12 +213,10 @@ class CustomNetwork:
     On a GPU engine pictures may be CuPy or NumPy arrays; these are uploaded. Mattes are decoded on the CPU and are
     NumPy arrays always.
 
+    Other arguments are ``open_custom_network``'s.
+
     Args:
-        path: The file that the engine runs.
         engine: The opened engine; closed with this network.
-        kind: What the outputs mean.
-        person_class: As in ``open_custom_network``.
-        normalisation: As in ``open_custom_network``.
 
     Raises:
         ModelError: The network is not of this kind, or takes no pictures.
@@ -370,16 +375,12 @@ def choose_custom_network(
 ) -> Chosen[MattingNetwork]:
     """Open the user's file for a job on the GPU.
 
+    Other arguments are ``open_custom_network``'s.
+
     Args:
-        path: The ``.onnx`` file.
-        options: The wishes for the GPU.
-        kind: What its outputs mean.
-        person_class: See ``open_custom_network``.
         threads: Threads of ONNX Runtime on the CPU; 0 uses every core.
         wanted: ``tensorrt``, ``onnxruntime`` (on the GPU), ``processor`` or ``auto``.
-        most_pictures: Most pictures of one call.
         model: The file's sha256.
-        machine: The machine that verdicts hold on.
         cache_dir: Where verdicts are kept; None checks again each time.
 
     Returns:

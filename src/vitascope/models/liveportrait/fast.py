@@ -34,17 +34,6 @@ from vitascope.models.liveportrait.published import (
     warp_volume,
 )
 
-__all__ = [
-    "COLUMNS",
-    "FastGenerator",
-    "FastWarping",
-    "TorchWarpOps",
-    "fold",
-    "padded_channels",
-    "with_channels",
-]
-
-
 _Convolution = nn.Conv2d | nn.Conv3d
 _Norm = nn.BatchNorm2d | nn.BatchNorm3d
 
@@ -144,7 +133,6 @@ class FastWarping(nn.Module):
 
     Args:
         network: Its weights are copied.
-        ops: The work between the convolutions.
         dtype: The dtype of the convolutions; keypoints and sample positions stay float32.
     """
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from vitascope.errors import ModelError
 
-__all__ = ["CHECKPOINTS", "default_folder", "require_checkpoints", "require_folder"]
-
 CHECKPOINTS = {
     "appearance": "base_models/appearance_feature_extractor.pth",
     "motion": "base_models/motion_extractor.pth",
@@ -19,11 +17,7 @@ CHECKPOINTS = {
 
 
 def default_folder(home: Path) -> Path:
-    """The folder that is looked into unless another one is named.
-
-    Args:
-        home: The product's own folder.
-    """
+    """The folder that is looked into unless another one is named."""
     return home / "liveportrait"
 
 
@@ -31,7 +25,6 @@ def require_folder(folder: Path, *, named_with: str) -> None:
     """Check that there are weights at all.
 
     Args:
-        folder: The folder that they are looked for in.
         named_with: The option that names another folder, for the message.
 
     Raises:

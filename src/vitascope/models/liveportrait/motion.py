@@ -14,17 +14,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that PyTorch's own documentation uses
 from torch import Tensor, nn
 
-__all__ = [
-    "KEYPOINTS",
-    "MotionExtractor",
-    "MotionGains",
-    "RawMotion",
-    "driven_motion",
-    "placed_keypoints",
-    "rotation_of",
-]
-
-
 KEYPOINTS = 21
 _DEPTHS = (3, 3, 9, 3)
 _WIDTHS = (96, 192, 384, 768)
@@ -216,7 +205,6 @@ def placed_keypoints(motion: RawMotion, rotation: Tensor | None = None) -> Tenso
     """Keypoints as the warping network takes them: turned, deformed, scaled and moved.
 
     Args:
-        motion: The motion of a batch of faces.
         rotation: [B, 3, 3] instead of the one that ``motion.pose_degrees`` says.
 
     Returns:
@@ -236,9 +224,6 @@ def driven_motion(
     """The portrait's keypoints, moved by what the driver changed since its neutral.
 
     Args:
-        portrait: The portrait's motion.
-        neutral: The motion of the driver's neutral picture.
-        driving: The driver's motion now.
         gains: Factors on the change; all of it when omitted.
 
     Returns:

@@ -17,8 +17,6 @@ from vitascope.models.liveportrait.fast import FastGenerator, FastWarping, Torch
 from vitascope.models.liveportrait.motion import KEYPOINTS, MotionExtractor, RawMotion
 from vitascope.models.liveportrait.published import PublishedNetworks
 
-__all__ = ["CROP_SIDE", "PAINTED_SIDE", "LivePortraitNetworks"]
-
 CROP_SIDE = 256
 """Side of the square that the networks see, pixels."""
 PAINTED_SIDE = 512
@@ -34,7 +32,6 @@ class LivePortraitNetworks(Closing):
 
     Args:
         networks: With their weights; taken over, and changed.
-        device: The device that they run on.
         mode: ``compile`` fuses what lies between convolutions; ``eager`` starts at once.
         half_precision: FP16 for all but the motion extractor; ignored on a CPU.
     """
@@ -52,7 +49,6 @@ class LivePortraitNetworks(Closing):
         appearance, motion, warping, generator, stitching, lips = networks
         on_gpu = device.kind == "cuda"
         self.device = torch.device(f"cuda:{device.index}" if on_gpu else "cpu")
-        """The device of all tensors."""
         self.dtype = torch.float16 if on_gpu and half_precision else torch.float32
         """The type of appearance volumes and of painted pictures."""
         painter = _Painter(
@@ -105,9 +101,6 @@ class LivePortraitNetworks(Closing):
 
         Args:
             folder: Holds ``base_models`` and ``retargeting_models``, as their ``pretrained_weights/liveportrait`` does.
-            device: The device that they run on.
-            mode: See the class.
-            half_precision: See the class.
 
         Raises:
             ModelError: A file is missing, damaged, or another network's.
@@ -144,7 +137,6 @@ class LivePortraitNetworks(Closing):
         """The deltas that close lips: [B, 21, 3] of keypoints [B, 21, 3].
 
         Args:
-            source: Keypoints of the portrait.
             openness: The lips' openness now: their gap over the mouth's width.
         """
         with torch.inference_mode():

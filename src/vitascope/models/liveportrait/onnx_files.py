@@ -25,8 +25,6 @@ from vitascope.models.liveportrait.motion import KEYPOINTS
 from vitascope.models.liveportrait.networks import CROP_SIDE
 from vitascope.models.liveportrait.published import VOLUME_CHANNELS, VOLUME_DEPTH, PublishedNetworks
 
-__all__ = ["MOST_PICTURES", "ONNX_FILES", "NetworkForm", "OnnxFile", "export_onnx_files", "onnx_network"]
-
 MOST_PICTURES = 16
 """Largest batch that the files declare."""
 
@@ -124,7 +122,6 @@ def onnx_network(network: nn.Module, form: NetworkForm, *, half_precision: bool 
 
     Args:
         network: Float32, on the CPU. Not changed.
-        form: Its inputs and outputs.
         half_precision: Compute in FP16 where the form says that it serves.
 
     Raises:

@@ -19,28 +19,6 @@ from vitascope.errors import ModelError
 from vitascope.models.liveportrait.folder import CHECKPOINTS, require_checkpoints
 from vitascope.models.liveportrait.motion import KEYPOINTS, MotionExtractor
 
-__all__ = [
-    "MOTIONS",
-    "VOLUME_CHANNELS",
-    "VOLUME_DEPTH",
-    "AppearanceExtractor",
-    "ConvNorm2d",
-    "ConvNorm3d",
-    "KeypointPerceptron",
-    "PublishedNetworks",
-    "Residual3d",
-    "SpadeGenerator",
-    "WarpingNetwork",
-    "candidate_features",
-    "coordinate_grid",
-    "fold_spectral_norm",
-    "lip_perceptron",
-    "load_strictly",
-    "read_checkpoint",
-    "stitching_perceptron",
-    "warp_volume",
-]
-
 
 class ConvNorm2d(nn.Module):
     """Convolution, batch norm, (leaky) ReLU, and halving by average where ``halves``."""

@@ -17,8 +17,6 @@ from torch import Tensor
 from vitascope.models.liveportrait.fast import COLUMNS, TorchWarpOps
 from vitascope.models.liveportrait.published import MOTIONS
 
-__all__ = ["TritonWarpOps", "bend_kernel", "candidates_kernel"]
-
 
 @triton.jit
 def _corner(data, index, inside, lanes, channels: tl.constexpr):

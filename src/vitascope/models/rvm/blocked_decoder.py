@@ -22,8 +22,6 @@ from vitascope.errors import EngineError
 from vitascope.gpu.engines import OnnxRuntimeEngine
 from vitascope.gpu.engines.engine import EngineSpec, Tensor
 
-__all__ = ["BlockedDecoder", "blocked_layout"]
-
 _PICTURE: Final = "small_rgb"
 _PICTURE_CHANNELS: Final = 3
 _WHOLE_SIDES: Final = 16

@@ -19,13 +19,11 @@ import numpy as np
 from vitascope.errors import EngineError, ModelError
 from vitascope.gpu.engines import launch_plan
 from vitascope.gpu.engines.gpu_arrays import import_cupy
+from vitascope.gpu.engines.launch_plan import triton_version
 from vitascope.gpu.engines.plan_engine import PlanEngine, Recorded
-from vitascope.gpu.engines.triton_compiler import triton_version
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState
 from vitascope.models.rvm.state import RvmInput, RvmState, frame_chunks
-
-__all__ = ["FusedPrecision", "RvmFusedNetwork"]
 
 FusedPrecision = Literal["fp16", "mixed"]
 
@@ -40,8 +38,6 @@ class RvmFusedNetwork:
 
     Args:
         path: An official ``rvm_*.onnx`` or ``rvm_*.pth``, already verified.
-        name: Its name in reports.
-        device_id: The GPU.
         precision: ``fp16``: products in FP16, sums, recurrent states and gates in FP32, results in FP16. ``mixed``: as
             ``fp16``, with the guided filter's coefficients computed and given in FP32.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import onnx
 from onnx import TensorProto, helper
 
-__all__ = ["ancestors", "sub_network"]
-
 
 def ancestors(graph: onnx.GraphProto, outputs: Sequence[str], *, stop: set[str]) -> list[onnx.NodeProto]:
     """The nodes that the outputs depend on, in graph order, not looking behind the tensors in ``stop``."""

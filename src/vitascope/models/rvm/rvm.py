@@ -50,20 +50,6 @@ from vitascope.models.rvm.graph_parts import ancestors, sub_network
 from vitascope.models.rvm.near_people import NearPeople, cut_parts
 from vitascope.models.rvm.state import RvmInput, RvmState, state_sizes
 
-__all__ = [
-    "GAIN",
-    "OFFSET",
-    "SMALL_RGB",
-    "STATES_IN",
-    "STATES_OUT",
-    "RvmEngines",
-    "RvmNetwork",
-    "cut_official_graph",
-    "engine_profiles",
-    "rvm_candidates",
-    "state_channels",
-]
-
 SMALL_RGB: Final = "small_rgb"
 GAIN: Final = "gain"
 OFFSET: Final = "offset"
@@ -145,12 +131,8 @@ def engine_profiles(
 
     Args:
         encoder: As ``cut_official_graph`` gives it.
-        decoder: Likewise.
         pictures: Sizes [T * E, 3, h, w] that the encoder shall take.
         most_eyes: Pictures of one time step, which is what the decoder takes at once; at least 1.
-
-    Returns:
-        Profiles of the encoder's inputs, and of the decoder's.
     """
     channels = state_channels(decoder)
     per_limit: list[Mapping[str, tuple[int, ...]]] = []
@@ -252,7 +234,6 @@ class RvmNetwork:
 
     Args:
         path: An official ``rvm_*_fp32.onnx``, already verified.
-        name: Its name in reports.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
         longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
         threads: CPU threads of ONNX Runtime when no ``open_engines`` is given; 0 uses every core.
@@ -421,9 +402,6 @@ def rvm_candidates(
 
     Args:
         open_network: Opens the network on the engines it is given, or on the CPU for None.
-        options: The wishes for the GPU.
-        most_frames: Most frames of one call.
-        most_eyes: Most pictures of one frame.
     """
     height, width = _USUAL_SIZE
     usual = most_frames * most_eyes

@@ -15,8 +15,6 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.models.network import FloatArray, NetworkInput, SpatialState, each_part
 
-__all__ = ["LEVELS", "RvmInput", "RvmState", "body_downsample_ratio", "frame_chunks", "state_sizes"]
-
 LEVELS: Final = 4
 """The decoder's levels with a state: r1 to r4."""
 

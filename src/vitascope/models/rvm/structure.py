@@ -31,15 +31,6 @@ from vitascope.models.rvm.weights import (
     convolutions,
 )
 
-__all__ = [
-    "SOURCE_CHANNELS",
-    "Activation",
-    "Parts",
-    "encoder_and_decoder",
-    "layer_tensors",
-    "state_shapes",
-]
-
 Activation = Literal["relu", "hard_swish"] | None
 
 SOURCE_CHANNELS: Final = 8
@@ -110,10 +101,8 @@ def encoder_and_decoder(
     """Run T frames through the network up to its last features.
 
     Args:
-        parts: Who computes.
         layer: Gives the convolution of a name of ``weights.convolutions``.
         gru: Gives the ConvGRU of a decoder level, 1 to 4.
-        backbone: The encoder.
         sources: The pictures at 1/1, 1/2, 1/4 and 1/8, of ``SOURCE_CHANNELS`` channels.
         states: r1 to r4 before the first frame.
         steps: T.

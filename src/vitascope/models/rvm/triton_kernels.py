@@ -19,23 +19,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = [
-    "convolution_kernel",
-    "depthwise_kernel",
-    "excite_kernel",
-    "gru_candidate_kernel",
-    "gru_gates_kernel",
-    "guided_head_kernel",
-    "halve_kernel",
-    "max_pool_kernel",
-    "mean_kernel",
-    "sigmoid",
-    "source_kernel",
-    "squeeze_kernel",
-    "state_kernel",
-    "upsample_concat_kernel",
-]
-
 
 @triton.jit
 def _activate(x, ACTIVATION: tl.constexpr):

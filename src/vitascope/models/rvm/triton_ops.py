@@ -13,8 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.engines.launch_plan import Array, LaunchPlan, PlanRecorder, WeightBlock
-from vitascope.gpu.engines.triton_compiler import TritonKernel
+from vitascope.gpu.engines.launch_plan import Array, LaunchPlan, PlanRecorder, TritonKernel, WeightBlock
 from vitascope.models.rvm import triton_kernels as kernels
 from vitascope.models.rvm.structure import (
     SOURCE_CHANNELS,
@@ -24,8 +23,6 @@ from vitascope.models.rvm.structure import (
     state_shapes,
 )
 from vitascope.models.rvm.weights import Convolution, RvmWeights, convolutions
-
-__all__ = ["GruLayers", "Layer", "TritonOps", "record_network"]
 
 _ACTIVATIONS: Final = {None: 0, "relu": 1, "hard_swish": 2}
 # Rows of a packed weight are padded to the deepest tile of k.
@@ -53,12 +50,10 @@ def record_network(
     are ``gain`` and ``offset`` [T * E, 4, h, w] and ``r1`` to ``r4``.
 
     Args:
-        weights: Folded.
         steps: T.
         eyes: E.
         size: (height, width) of the pictures.
         result_dtype: Element type of gain and offset; for ``float32`` they are also computed in it.
-        multiprocessors: The GPU's number of them.
 
     Returns:
         The plan, and the weights that it reads, the same for every size.
@@ -214,7 +209,6 @@ class TritonOps:
     Tiles were chosen by a sweep on one H200 over all layers at 512x288, 1 and 16 frames (torch 2.11, Triton 3.6).
 
     Args:
-        recorder: Notes the launches.
         multiprocessors: The GPU's number of them; tiles shrink until there are as many programs.
     """
 
@@ -358,9 +352,7 @@ class TritonOps:
         Args:
             source: [N, H, W, 8].
             hidden: [N, H, W, 16].
-            project: The matte's convolution.
             head: The box filter and the three 1x1 convolutions behind it.
-            result_dtype: Element type of the results.
 
         Returns:
             gain and offset, [N, 4, H, W].

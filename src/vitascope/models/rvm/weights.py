@@ -25,17 +25,6 @@ import numpy.typing as npt
 from vitascope.errors import MissingDependencyError, ModelError
 from vitascope.models.network import FloatArray
 
-__all__ = [
-    "MOBILENET_BLOCKS",
-    "Backbone",
-    "Convolution",
-    "InvertedResidual",
-    "RvmWeights",
-    "convolutions",
-    "fold_state_dict",
-    "load_rvm_weights",
-]
-
 Backbone = Literal["mobilenetv3", "resnet50"]
 
 _DEFAULT_EPSILON: Final = 1e-5
@@ -252,10 +241,6 @@ def fold_state_dict(state: Mapping[str, npt.NDArray[Any]], *, source: str = "sta
 
     Each output channel is scaled by ``gamma / sqrt(variance + epsilon)`` and shifted by ``beta - mean * scale``,
     computed in double precision.
-
-    Args:
-        state: Arrays by the authors' names.
-        source: Its name in messages.
 
     Raises:
         ModelError: Names are missing, or a shape is another one.

@@ -52,34 +52,6 @@ from vitascope.errors import ModelError
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.models.network import FloatArray
 
-__all__ = [
-    "CLAIM",
-    "CLAIMANTS",
-    "EVIDENCE",
-    "EVIDENCE_SIZE",
-    "FEATURE_COUNT",
-    "GATE_PATH",
-    "LOOK_SIZE",
-    "SURE_SCORE",
-    "TRUNK_PATH",
-    "AskOpinion",
-    "Claimant",
-    "Look",
-    "LookAgain",
-    "PersonFeatures",
-    "PresenceClassifier",
-    "PresenceGate",
-    "QuickJudge",
-    "SlowJudge",
-    "candidate_box",
-    "certainty_and_extent",
-    "enlarged",
-    "evidence",
-    "overlap",
-    "shipped_classifier",
-    "views",
-]
-
 AskOpinion = Callable[[Sequence[FloatArray]], FloatArray]
 """Gives the features, float32 [2304], of a candidate's views, float32 [256, 256, 3] each, RGB 0..1."""
 
@@ -178,7 +150,6 @@ class PresenceGate:
             pictures: float32 [E, h, w, 3], RGB 0..1: what the network saw.
             look_again: Shows one enlarged picture to both networks.
             ask_opinion: Shows a candidate's views to the person detector.
-            claimant: The network that the frame's shape asks for.
 
         Returns:
             float32 [E, h, w]: ``alpha`` times each eye's openness; a new array.
@@ -452,7 +423,6 @@ class SlowJudge:
         Args:
             found: float32 [71], from ``evidence``.
             features: float32 [2304], from ``PersonFeatures``.
-            claimant: The network whose matte is in question.
         """
         inputs = np.concatenate([found, features])
         inputs = np.clip((inputs - self.centre) * self.scale, -INPUT_LIMIT, INPUT_LIMIT)
@@ -480,8 +450,6 @@ class PresenceClassifier:
         Args:
             found: float32 [71], from ``evidence``.
             ask_features: Gives float32 [2304] of the same views; called at most once, and only where it matters.
-            claimant: The network whose matte is in question.
-            confirmed: Somebody was there at the last look.
         """
         quick = self.quick.score(found)
         if quick < self.quick.surely_not[claimant]:

@@ -34,9 +34,6 @@ from vitascope.models.selfie.presence import (
     overlap,
 )
 
-__all__ = ["SelfieChoice", "SelfieNetwork", "SelfieState", "WideFrameChoice"]
-
-
 INTERVAL, MIN_INTERVAL = 48, 3
 """Frames between two comparisons: while the matte is steady, and at the very least."""
 CLAIMED, NEAR = 0.001, 0.15

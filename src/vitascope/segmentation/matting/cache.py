@@ -32,9 +32,6 @@ from vitascope.errors import OutputError
 from vitascope.gpu.memory.disk_cache import CacheManager
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
-__all__ = ["GREYS", "DamagedRecordError", "MatteCache", "pack_estimates", "stretch_key", "unpack_estimates"]
-
-
 GREYS = (-0.1, 1.1)
 """Means of R, G and B, full scale 1, that pictures may show."""
 

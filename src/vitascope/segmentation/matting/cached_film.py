@@ -39,22 +39,6 @@ from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.vr.detection import VrDescription
 
-__all__ = [
-    "WHOLE_BYTES",
-    "CacheContents",
-    "DeferredNetwork",
-    "cache_contents",
-    "cache_folder",
-    "clear_cache",
-    "is_network_file",
-    "network_sha256",
-    "open_matte_cache",
-    "open_or_defer",
-    "opening",
-    "video_fingerprint",
-]
-
-
 WHOLE_BYTES = 16 << 20
 _END_BYTES = 1 << 20
 _BLOCKS, _BLOCK_BYTES = 64, 64 << 10

@@ -13,8 +13,6 @@ import numpy.typing as npt
 from vitascope.models.network import FloatArray, NetworkInput
 from vitascope.segmentation.matting.look_ahead import shrunk
 
-__all__ = ["CLOSE_UP_RULES", "CLOSE_UP_SIDE", "LOOK_EVERY_FRAMES", "CloseUps", "largest_share"]
-
 CLOSE_UP_SIDE: Final = 512
 """Longest side, in samples, of the pictures that are shown of close-ups; the authors' own for all videos.
 

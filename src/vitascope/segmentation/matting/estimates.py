@@ -14,17 +14,6 @@ from vitascope.gpu.kernels.guided import guided_coefficients
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import array_module, resized
 
-__all__ = [
-    "as_coefficients",
-    "bounded",
-    "empty_estimate",
-    "enlarged",
-    "fit_plain_matte",
-    "plain_rgb",
-    "small_alpha",
-    "small_grey",
-]
-
 # The guided filter that refines a plain matte, in samples of the network's picture and squared grey levels. Chosen
 # by eye on full bodies and faces among 1 to 4 and 1e-4 to 3e-2: wider windows leave halos, smaller epsilons let the
 # texture of grass and hair into the matte.

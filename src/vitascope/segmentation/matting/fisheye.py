@@ -27,8 +27,6 @@ from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.matting.batch import array_module
 from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, Lens, reprojection_map, turned
 
-__all__ = ["FisheyeViews"]
-
 _LARGEST_FOV_DEGREES = 200.0
 """One fisheye picture shows an eye up to here. Beyond, each of two has this field of view: they overlap by 20 degrees,
 so that whoever stands at the seam of one stands whole in the other."""

@@ -10,16 +10,13 @@ from vitascope.config.loading import engine_cache
 from vitascope.device import Device
 from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines import Precision
-from vitascope.gpu.engines.selection import Candidate, Chosen, GpuOptions, choose_engine
-from vitascope.gpu.engines.self_check import Arrays, Machine
+from vitascope.gpu.engines.selection import Arrays, Candidate, Chosen, GpuOptions, Machine, choose_engine
 from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork, engine_notes
 from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.models.store.store import Fingerprint
 from vitascope.segmentation.matting.opened_network import OpenedNetwork, rvm_size
-
-__all__ = ["MOST_FRAMES", "on_processor", "open_custom_on_gpu", "open_rvm_on_gpu"]
 
 MOST_FRAMES = 16
 """Frames of one call for which engines are built, where they are built for sizes."""

@@ -42,8 +42,6 @@ if TYPE_CHECKING:  # onnx takes a tenth of a second to import, and few videos ne
     from vitascope.gpu.toolkit.quantization.quantizer import Comparison, QuantizationLimits
     from vitascope.models.rvm.rvm import RvmNetwork
 
-__all__ = ["Int8Choice", "Recorder", "int8_choice", "int8_limits", "int8_network", "wants_int8"]
-
 _log = logging.getLogger(__name__)
 _MEAN_CODES, _WORST_CODES = 1, 3
 """Most codes of an 8-bit matte that alpha may be off, on average and in the worst frame."""

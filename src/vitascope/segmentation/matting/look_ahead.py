@@ -26,9 +26,6 @@ from vitascope.models.network import (
 )
 from vitascope.segmentation.matting.estimates import small_alpha
 
-__all__ = ["LOOK_AHEAD_SIDE", "SETTLING_SIDE", "look_ahead", "settle", "settled_alpha", "shrunk"]
-
-
 SETTLING_SIDE: Final = 384
 """Longest side, in samples, of the picture that memory settles on."""
 LOOK_AHEAD_SIDE: Final = 512

@@ -22,16 +22,6 @@ from vitascope.segmentation.matting.opened_network import (
     rvm_size,
 )
 
-__all__ = [
-    "ChosenNetwork",
-    "FetchProgress",
-    "NetworkFacts",
-    "foresee_network",
-    "open_first_network",
-    "open_network",
-]
-
-
 FetchProgress = Callable[[str, int, int], None]
 """Called with (model name, bytes so far, bytes in all) while a model is fetched."""
 

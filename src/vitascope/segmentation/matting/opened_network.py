@@ -8,8 +8,6 @@ from vitascope.config import Settings
 from vitascope.errors import UsageError
 from vitascope.models.network import MattingNetwork
 
-__all__ = ["OpenedNetwork", "RvmSize", "refuse_gpu_engine", "refuse_int8", "rvm_size"]
-
 
 class OpenedNetwork(NamedTuple):
     """A network that runs, and why on this engine."""

@@ -8,8 +8,6 @@ from typing import Final
 from vitascope.frames import Frame
 from vitascope.segmentation.matting.batch import Batch
 
-__all__ = ["FOLLOWING_FRAMES", "WINDOW_FRAMES", "ShotBeginnings", "ShotWindows"]
-
 
 class ShotBeginnings:
     """Lets batches through; where a shot begins near the end of one, the rest waits for the frames that follow.

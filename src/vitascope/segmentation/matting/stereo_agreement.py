@@ -27,8 +27,6 @@ from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
 from vitascope.vr.projection import Equirectangular, Fisheye, Lens
 from vitascope.vr.stereo import disparity_curves
 
-__all__ = ["StereoAgreement"]
-
 _COARSE, _FINE = 4, 2
 _SMALLER = _COARSE, _FINE, 1
 """By how much the pictures that disparities are looked for in are smaller than the network's."""

@@ -6,8 +6,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-__all__ = ["FilmAtWork", "films_at_work"]
-
 _ANSWER_SECONDS = 5.0
 
 

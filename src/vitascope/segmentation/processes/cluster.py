@@ -36,7 +36,7 @@ from vitascope.errors import (
 )
 from vitascope.media.libav import wrap_output_error
 from vitascope.models.store.store import ModelStore
-from vitascope.observe.native_stderr import quiet_native_stderr
+from vitascope.observe.standard_streams import quiet_native_stderr
 from vitascope.segmentation.capacity import gpu_bytes_needed, gpu_room_bytes
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
@@ -56,8 +56,6 @@ from vitascope.segmentation.processes.port import (
 )
 from vitascope.segmentation.processes.work_folder import finished_stretches
 from vitascope.segmentation.report import SegmentReport
-
-__all__ = ["CLUSTER_NAMESPACE", "ClusterMakers", "ClusterNode", "cluster_at", "nodes_of"]
 
 _log = logging.getLogger(__name__)
 

@@ -28,8 +28,6 @@ from vitascope.segmentation.processes.port import StretchMakers
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import not_profiled
 
-__all__ = ["ProcessCrew"]
-
 
 class ProcessCrew:
     """Worker processes, each with its network open, and what is needed to share videos among them.

@@ -52,8 +52,6 @@ from vitascope.segmentation.writing import (
 )
 from vitascope.vr.detection import VrDescription, refuse_packed_input
 
-__all__ = ["FilmJoiner", "seen_seconds"]
-
 _STILLS = 12
 _MARGIN_FRAMES = 2
 _OPENING_FRAMES = {"cuda": 300, "cpu": 10}

@@ -22,8 +22,6 @@ from vitascope.segmentation.processes.joining import join_pipeline_reports
 from vitascope.segmentation.processes.port import StretchProgress, WholeFilm
 from vitascope.segmentation.report import SegmentReport
 
-__all__ = ["FilmEnded", "FilmQueue", "WriteFilm"]
-
 _SHARED_AT_ONCE = 16
 """Most videos whose files are open here at a time."""
 

@@ -23,8 +23,6 @@ from vitascope.segmentation.processes.stretch_file import StretchFile
 from vitascope.segmentation.processes.stretches import FilmStretch
 from vitascope.segmentation.processes.work_folder import WorkFolder
 
-__all__ = ["SharedFilm"]
-
 
 @dataclass(slots=True)
 class _Stretch:

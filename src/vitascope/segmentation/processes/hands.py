@@ -15,8 +15,6 @@ from types import TracebackType
 from vitascope.errors import InputError, UsageError, VitascopeError, WorkerError
 from vitascope.segmentation.processes.port import MakerGoneError, StretchMakers
 
-__all__ = ["Hands", "Piece", "PlaceCounts", "gib"]
-
 _MOST_TRIES = 2
 _OF_THE_FILM = frozenset({UsageError.exit_code, InputError.exit_code})
 """Exit codes of errors that would only come again."""

@@ -14,8 +14,6 @@ from vitascope.segmentation.processes.stretch_file import Encoded
 from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.writing import OutputSet
 
-__all__ = ["JoinedOutputSet", "join_gpu_reports", "join_pipeline_reports"]
-
 
 def join_pipeline_reports(
     reports: Sequence[PipelineReport],

@@ -18,8 +18,6 @@ from typing import Any, Self
 
 from vitascope.config import Settings, vitascope_home
 
-__all__ = ["KeptStretches", "kept_stretch_files"]
-
 _SUFFIX, _PARTIAL_SUFFIX = ".stretch", ".part"
 _ABANDONED_SECONDS = 3600.0
 

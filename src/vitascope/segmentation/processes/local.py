@@ -40,8 +40,6 @@ from vitascope.segmentation.processes.port import (
 )
 from vitascope.segmentation.report import SegmentReport
 
-__all__ = ["LocalProcesses"]
-
 _GENTLE_SECONDS = 10.0
 """How long a process that was told to end may take; freeing a GPU takes a second."""
 _FIRM_SECONDS = 5.0

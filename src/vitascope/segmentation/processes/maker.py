@@ -45,8 +45,6 @@ from vitascope.segmentation.render.renderer import Rendered
 from vitascope.segmentation.report import SegmentReport
 from vitascope.vr.detection import VrDescription
 
-__all__ = ["StretchFrames", "StretchMaker", "ThisProcess"]
-
 _TELL_SECONDS = 0.25
 
 

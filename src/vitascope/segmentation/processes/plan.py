@@ -13,18 +13,6 @@ from vitascope.segmentation.capacity import gpu_bytes_needed
 from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 
-__all__ = [
-    "NodeShare",
-    "WorkerPlan",
-    "frames_after",
-    "plan_crew",
-    "plan_node",
-    "settings_for_one",
-    "settings_of_pictures",
-    "warm_up_frames",
-]
-
-
 _CORES_OF_A_WORKER = 4
 """What a network uses well: see ``benchmarks/results/processes.json``."""
 _MEMORY_OF_RECURRENT_FRAMES = 192

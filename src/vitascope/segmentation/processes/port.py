@@ -25,20 +25,6 @@ from vitascope.segmentation.matting.int8 import Int8Choice
 from vitascope.segmentation.processes.stretches import FilmStretch
 from vitascope.segmentation.report import GpuReport, SegmentReport
 
-__all__ = [
-    "Failed",
-    "FilmOrder",
-    "MakerFacts",
-    "MakerGoneError",
-    "OutputOrder",
-    "StretchMade",
-    "StretchMakers",
-    "StretchOrder",
-    "StretchProgress",
-    "Tell",
-    "WholeFilm",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class OutputOrder:

@@ -31,8 +31,6 @@ from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket
 from vitascope.segmentation.render.contact_sheet import Rgb8
 
-__all__ = ["Encoded", "StretchFile", "StretchSummary", "StretchWriter"]
-
 _MAGIC = b"Vitascope stretch 1\n"
 _SIZES, _CHECKSUM = struct.Struct("<IQ"), struct.Struct("<I")
 """Bytes of a record's head and of its parts; and the CRC-32 of all three."""

@@ -25,9 +25,6 @@ from fractions import Fraction
 from itertools import pairwise
 from math import ceil, isqrt
 
-__all__ = ["FilmSpan", "FilmStretch", "plan_film", "stretch_count"]
-
-
 _LEAD_FRAMES = 4
 """x264 and x265 hold back two pictures by default, three at most with their pyramids; a seek that lands too late goes
 back further, which costs time and nothing else."""

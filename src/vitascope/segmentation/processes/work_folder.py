@@ -13,8 +13,6 @@ from vitascope.media.libav import wrap_output_error
 from vitascope.media.remote import RemotePath, remove_folder
 from vitascope.media.writing.output_target import picture_folder, shortened_name
 
-__all__ = ["WorkFolder", "finished_stretches"]
-
 _SUFFIX = ".stretch"
 
 

@@ -12,8 +12,6 @@ from vitascope.gpu.kernels.fit import fit_frame
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.reading.reader import open_video
 
-__all__ = ["Background"]
-
 
 class Background:
     """A still picture, or a video that runs along in real time and starts over at its end.

@@ -20,8 +20,6 @@ from vitascope.segmentation.render.rectified_views import VIEW_SIDE, has_rectifi
 from vitascope.segmentation.render.renderer import Rendered
 from vitascope.vr.detection import VrDescription
 
-__all__ = ["ContactSheet", "Rgb8"]
-
 _MAX_STILLS = 12
 _STILL_WIDTH = 320
 _GAP = 6

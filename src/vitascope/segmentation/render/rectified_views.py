@@ -25,8 +25,6 @@ from vitascope.vr.projection import (
 )
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["VIEW_SIDE", "has_rectified_views", "rectified_views"]
-
 Rgb8 = npt.NDArray[np.uint8]
 
 VIEW_SIDE = 240

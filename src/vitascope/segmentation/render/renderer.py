@@ -29,8 +29,6 @@ from vitascope.segmentation.matting.stream import Matte, StreamMatting
 from vitascope.segmentation.render.backgrounds import Background
 from vitascope.vr.packing import AlphaPacker
 
-__all__ = ["Rendered", "Renderer", "mask_is_full_range"]
-
 _BLACK = (0, 0, 0)
 """The background of ``cutout``."""
 _REFERENCE_LINES = 1080

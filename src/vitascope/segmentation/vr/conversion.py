@@ -41,8 +41,6 @@ from vitascope.vr.players import name_says, vr_words
 from vitascope.vr.projection import Lens, frame_maps
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["TARGETS", "ConversionReport", "Converting", "Target", "convert", "default_output"]
-
 TargetName = Literal["fisheye190", "equirect180", "equirect360", "flat"]
 
 

@@ -30,8 +30,6 @@ from vitascope.vr.players import (
     heresphere_json,
 )
 
-__all__ = ["Library", "read_library", "tell_player", "write_library"]
-
 _SUBTITLES = (".srt", ".vtt")
 _KEYED = "passthrough"
 _NO_KEY_COLOR = (

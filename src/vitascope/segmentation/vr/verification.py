@@ -30,8 +30,6 @@ from vitascope.vr.packing import AlphaPacker, disc_area, refuse_unpackable, unpa
 from vitascope.vr.players import PLAYERS, as_played
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["MatteComparison", "PackedReport", "verify"]
-
 _GONE, _FULL = 0.02, 0.98
 """Alpha that counts as nobody, and as a person."""
 _MOST_LAG_FRAMES = 3

@@ -20,8 +20,6 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.profiling.document import write_file
 from vitascope.gpu.profiling.tables import html_page
 
-__all__ = ["UnpackedFrames"]
-
 _MOST_FRAMES = 16
 _SIDE = 640
 """Most samples of a side of an eye on the page."""

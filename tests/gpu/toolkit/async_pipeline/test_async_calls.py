@@ -15,7 +15,7 @@ from vitascope.device import Device
 from vitascope.errors import ConfigError, EngineError, PipelineError
 from vitascope.gpu import AsyncPipeline
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
-from vitascope.gpu.toolkit.async_pipeline.async_pipeline import Call, Job, settle_on_gpu
+from vitascope.gpu.toolkit.async_pipeline import Call, Job, settle_on_gpu
 from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from watched_runs import BoomError, watched
 
-from vitascope.gpu.toolkit.async_pipeline.async_pipeline import HostStream
+from vitascope.gpu.toolkit.async_pipeline import HostStream
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 

@@ -11,10 +11,10 @@ from torch import nn
 
 from vitascope.device import Device
 from vitascope.errors import DeviceMemoryError, EngineError
-from vitascope.gpu.toolkit.async_pipeline import model as async_model
-from vitascope.gpu.toolkit.async_pipeline import torch_module as async_module
-from vitascope.gpu.toolkit.async_pipeline.model import open_model
-from vitascope.gpu.toolkit.async_pipeline.torch_module import ModuleNetwork
+from vitascope.gpu.toolkit import async_model
+from vitascope.gpu.toolkit import torch_module as async_module
+from vitascope.gpu.toolkit.async_model import open_model
+from vitascope.gpu.toolkit.torch_module import ModuleNetwork
 
 CPU, GPU = Device("cpu", "cpu", 0), Device("cuda", "fake", 0)
 BATCH = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)

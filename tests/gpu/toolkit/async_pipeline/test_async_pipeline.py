@@ -21,8 +21,8 @@ from vitascope.errors import ConfigError, DeviceError, EngineError, InputError, 
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu import AsyncPipeline
 from vitascope.gpu.engines.engine import EngineSpec, TensorSpec
-from vitascope.gpu.toolkit.async_pipeline import model as async_model
-from vitascope.gpu.toolkit.async_pipeline.async_pipeline import AsyncConfig
+from vitascope.gpu.toolkit import async_model
+from vitascope.gpu.toolkit.async_pipeline import AsyncConfig
 
 pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fake_cupy import fake_cupy
-from vitascope.gpu.toolkit.async_pipeline import model as async_rows
-from vitascope.gpu.toolkit.async_pipeline.model import BatchRows, RowsInTurn, as_one_batch
+from vitascope.gpu.toolkit import async_model as async_rows
+from vitascope.gpu.toolkit.async_model import BatchRows, RowsInTurn, as_one_batch
 
 SHAPE = (3, 4, 5)
 

@@ -15,9 +15,6 @@ import numpy as np
 from vitascope.errors import EngineError
 from vitascope.gpu.interchange import kind_of as array_kind
 
-__all__ = ["Kind", "Kinds", "kind_of", "leaves", "library_of", "map_leaves", "split", "stack"]
-
-
 Library = Literal["numpy", "cupy", "torch"]
 
 
@@ -186,9 +183,8 @@ class Kinds:
         form = kind_of(data)
         kind = self._known.get(form)
         if kind is None:
-            if (
-                len(self._known) >= _MOST_KINDS
-            ):  # requests that wait keep theirs, and share no batch with newer ones
+            # Requests that wait keep theirs, and share no batch with newer ones.
+            if len(self._known) >= _MOST_KINDS:
                 self._known.clear()
             # Another thread may have been faster: there is one for all.
             kind = self._known.setdefault(form, _kind(data))

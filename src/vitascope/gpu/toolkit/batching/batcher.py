@@ -22,8 +22,8 @@ from vitascope.device import select_device
 from vitascope.errors import BatcherStoppedError, EngineError, RequestRejectedError
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS, Turnstile
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
-from vitascope.gpu.toolkit.batching.adaptive import AdaptiveBatchSizer
 from vitascope.gpu.toolkit.batching.batch_arrays import Kinds, split, stack
+from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.gpu.toolkit.batching.requests import (
     BatchConfig,
     Clock,
@@ -43,19 +43,6 @@ from vitascope.gpu.toolkit.worker_streams import (
     wait_for,
 )
 
-__all__ = [
-    "Answers",
-    "BatchTally",
-    "Batcher",
-    "BatcherStats",
-    "ComputedPart",
-    "DynamicBatcher",
-    "InferenceFn",
-    "PriorityBatcher",
-    "StreamBatcher",
-    "names_of",
-]
-
 _MOST_KEPT = 256
 
 
@@ -64,7 +51,6 @@ class BatcherStats:
     """Counts since ``start``; each request that was let in is in exactly one of the last six of the first eight."""
 
     submitted: int = 0
-    """Requests let in."""
     turned_away: int = 0
     """Requests that were not let in, because the queue was full."""
     waiting: int = 0
@@ -160,16 +146,10 @@ class ComputedPart:
     results: Sequence[Any]
     """One for each entry."""
     rows: int
-    """Rows of the call."""
 
 
 class Answers:
-    """Ends requests.
-
-    Args:
-        tally: Counts each.
-        clock: The batcher's.
-    """
+    """Ends requests."""
 
     def __init__(self, tally: BatchTally, clock: Clock) -> None:
         self._tally = tally
@@ -179,9 +159,7 @@ class Answers:
         """Give each request of a call its result.
 
         Args:
-            part: The call.
             began: When its batch was begun, in the clock's seconds.
-            ended: When its results were there.
         """
         inference_ms = (ended - began) * 1e3
         given: list[tuple[Promise, InferenceResponse]] = []
@@ -252,12 +230,8 @@ class Batcher:
     """Gathers requests of many threads into calls of ``inference_fn``; the base of the three batchers.
 
     Args:
-        config: Sizes and times.
-        inference_fns: One for each worker.
         levels: Priorities, the most urgent first; one, by the rules of ``config``, when omitted.
-        starvation_seconds: See ``PriorityBatcher``.
         device: Where the workers' current device and stream are.
-        device_id: Number of the GPU.
         sizer: Cuts batches, and makes them smaller where the GPU's memory does not suffice.
         clock: What deadlines are measured by. A request's ``timestamp`` is of the same clock.
 
@@ -280,7 +254,6 @@ class Batcher:
     ) -> None:
         self.config = config
         self.device = select_device(device, index=device_id)
-        """The device that the workers compute on."""
         self._functions = list(inference_fns)
         if not all(map(callable, self._functions)):
             raise TypeError("inference_fn is a function that takes a batch and gives its results")
@@ -304,9 +277,6 @@ class Batcher:
 
     def start(self) -> Self:
         """Start the workers.
-
-        Returns:
-            The batcher.
 
         Raises:
             RuntimeError: It was started before.
@@ -624,7 +594,6 @@ class DynamicBatcher(Batcher):
     one), so the function needs no lock. Batches are formed in order of arrival.
 
     Args:
-        config: Sizes and times.
         inference_fn: Takes the stacked batch [rows, ...] in the requests' library, gives its results in fresh memory,
             rows first.
         device: ``cuda``, ``cpu``, or ``auto``: the GPU where there is one. It decides what is current in the worker
@@ -649,14 +618,7 @@ class DynamicBatcher(Batcher):
         sizer: AdaptiveBatchSizer | None = None,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(
-            config,
-            [inference_fn],
-            device=device,
-            device_id=device_id,
-            sizer=sizer,
-            clock=clock,
-        )
+        super().__init__(config, [inference_fn], device=device, device_id=device_id, sizer=sizer, clock=clock)
 
 
 class StreamBatcher(Batcher):
@@ -665,15 +627,13 @@ class StreamBatcher(Batcher):
     It pays where one batch does not fill the GPU, or where the host's part of a call is long. Responses come in the
     order in which batches were formed, whichever stream is faster, so streams of requests keep their order.
 
+    Other arguments are ``DynamicBatcher``'s.
+
     Args:
-        config: Sizes and times.
         inference_fn: As ``DynamicBatcher``'s, but called by several threads at a time; or one function for each
             stream, which need not be thread-safe. An engine is not: its CUDA graph has one set of buffers.
         num_streams: Batches in flight; as many as functions when these are given one by one.
-        device: See ``DynamicBatcher``.
-        device_id: Number of the GPU.
         sizer: See ``DynamicBatcher``; shared by the workers.
-        clock: See ``DynamicBatcher``.
 
     Raises:
         ValueError: Fewer than one stream, or another number than functions.
@@ -700,14 +660,7 @@ class StreamBatcher(Batcher):
             raise ValueError(
                 f"{num_streams} streams for {len(functions)} functions: there must be one for each"
             )
-        super().__init__(
-            config,
-            functions,
-            device=device,
-            device_id=device_id,
-            sizer=sizer,
-            clock=clock,
-        )
+        super().__init__(config, functions, device=device, device_id=device_id, sizer=sizer, clock=clock)
 
 
 class PriorityBatcher(Batcher):
@@ -717,15 +670,12 @@ class PriorityBatcher(Batcher):
     that starved before it are done, however many urgent ones keep coming. A request takes the earlier ones of its
     stream along: priority never reorders a stream.
 
+    Other arguments are ``DynamicBatcher``'s.
+
     Args:
         config: Sizes, and the timeout of levels that name none. The queue's bounds are the levels'.
-        inference_fn: See ``DynamicBatcher``.
         levels: The most urgent first; ``InferenceRequest.priority`` counts from 0.
         starvation_ms: None: the less urgent wait as long as urgent ones come.
-        device: See ``DynamicBatcher``.
-        device_id: Number of the GPU.
-        sizer: See ``DynamicBatcher``.
-        clock: See ``DynamicBatcher``.
 
     Raises:
         ValueError: No level, or a starvation bound that is no time.

@@ -23,20 +23,6 @@ from threading import Lock
 from time import perf_counter
 from typing import Any, Literal, TypeAlias
 
-__all__ = [
-    "BatchConfig",
-    "Clock",
-    "InferenceRequest",
-    "InferenceResponse",
-    "OnDeadline",
-    "OnFull",
-    "PriorityLevel",
-    "Promise",
-    "Reply",
-    "Waiting",
-    "WaitingRoom",
-]
-
 
 class Clock:
     """Tells the time by ``time.perf_counter``, and waits; a test hands in another one."""
@@ -156,7 +142,6 @@ class BatchConfig:
     min_batch_size: int = 1
     """Fewest rows of a call. A smaller batch whose time has come is filled up with copies of its last request."""
     max_batch_size: int = 8
-    """Most requests of a call."""
     timeout_ms: float = 50.0
     """Longest that a request waits for others to join it, while the network is free. 0 sends what is there."""
     preferred_batch_sizes: tuple[int, ...] = ()
@@ -165,7 +150,6 @@ class BatchConfig:
     """Numbers of rows that calls may have, such as (1, 2, 4, 8): a batch is filled up to the next one, so that a
     network with a CUDA graph or a compiled plan for each size needs few of them. Empty: any number."""
     max_queue_size: int = 1024
-    """Most requests waiting."""
     on_full: OnFull = "wait"
     """``wait`` holds the submitting thread until there is room; ``reject`` answers with an error at once."""
 
@@ -203,7 +187,6 @@ class PriorityLevel:
     """
 
     max_queue_size: int = 256
-    """Most requests of this level waiting."""
     on_full: OnFull = "reject"
     """A full queue's answer: ``reject`` raises at once, ``wait`` holds the submitting thread until there is room."""
     timeout_ms: float | None = None
@@ -296,7 +279,6 @@ class WaitingRoom:
     """Requests by level, kind and stream; each belongs to one caller at a time, who holds the lock.
 
     Args:
-        config: Sizes.
         levels: The most urgent first.
         starvation_seconds: Who has waited this long goes before everyone; None: never.
     """
@@ -363,7 +345,6 @@ class WaitingRoom:
         """Remove and return the next batch.
 
         Args:
-            now: The time.
             closing: No request comes any more, so none waits for others.
 
         Returns:

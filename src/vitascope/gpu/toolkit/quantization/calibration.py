@@ -19,15 +19,6 @@ from onnx import TensorProto, helper
 from vitascope.errors import UsageError
 from vitascope.gpu.engines.onnx_library import ort
 
-__all__ = [
-    "CalibrationMethod",
-    "MagnitudeHistogram",
-    "adds_byte_products_exactly",
-    "entropy_bins",
-    "named_frames",
-]
-
-
 CalibrationMethod = Literal["entropy", "percentile", "minmax"]
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -48,7 +39,6 @@ def named_frames(
 
     Args:
         frames: Along the first axis, as many entries for each input.
-        names: The network's inputs.
 
     Raises:
         UsageError: It is missing, does not fit the inputs, or holds NaN or infinity.

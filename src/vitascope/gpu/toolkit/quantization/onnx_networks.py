@@ -26,8 +26,6 @@ from vitascope.gpu.toolkit.quantization.calibration import (
     named_frames,
 )
 
-__all__ = ["QUANTIZED_OPERATORS", "dynamic_network", "half_network", "static_network", "weight_bytes"]
-
 QUANTIZED_OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators that hold the weights. The others compute in FP32: they cost little, and mattes are sensitive there."""
 

@@ -20,19 +20,6 @@ from vitascope.errors import DeviceError, UsageError
 from vitascope.gpu.toolkit.quantization import onnx_networks
 from vitascope.gpu.toolkit.quantization.calibration import CalibrationMethod, FloatArray, named_frames
 
-__all__ = [
-    "Comparable",
-    "Comparison",
-    "GateVerdict",
-    "Gated",
-    "ModelQuantizer",
-    "QuantizationLimits",
-    "Run",
-    "is_module",
-    "opened",
-]
-
-
 Comparable: TypeAlias = Any
 """A PyTorch module, an ONNX network (path or bytes), an engine (``run(dict) -> dict``), or a callable from one NumPy
 array to one."""
@@ -332,11 +319,9 @@ class ModelQuantizer:
         Larger convolutions stay as they are: PyTorch has no FP8 convolution.
 
         Args:
-            model: A module.
             calibration: As for ``quantize_int8``; None scales activations by what they are at run time.
             method: How the range of an activation is chosen. FP8 keeps its precision over a wide range, so its largest
                 value is the natural end.
-            device_id: Number of the GPU to run on.
             skip: Layers that stay as they are, by name.
 
         Raises:
@@ -448,7 +433,6 @@ class ModelQuantizer:
         """Check a comparison against limits.
 
         Args:
-            comparison: What was measured.
             limits: What is asked; the defaults of ``QuantizationLimits`` when omitted.
             size_ratio: Reference size / quantised size; needed where ``limits`` has one.
 
@@ -492,14 +476,11 @@ class ModelQuantizer:
     ) -> Gated[NetworkT]:
         """The quantised network where its error and its speed keep to the limits, else the reference; and why.
 
+        Other arguments are ``compare``'s.
+
         Args:
-            reference: See ``compare``.
-            quantized: See ``compare``.
             frames: Others than those of the calibration.
             limits: What is asked; the defaults of ``QuantizationLimits`` when omitted.
-            outputs: See ``compare``.
-            iterations: See ``compare``.
-            threads: See ``compare``.
         """
         limits = limits or QuantizationLimits()
         comparison = ModelQuantizer.compare(

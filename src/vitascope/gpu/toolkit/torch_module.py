@@ -16,8 +16,6 @@ from vitascope.gpu.engines.engine import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
 from vitascope.gpu.interchange import to_kind
 
-__all__ = ["ModuleNetwork"]
-
 # Batch sizes 1 to 4096 by powers of two, and one other; with pictures of one size.
 _MOST_GRAPHS = 14
 _MOST_SHAPES = 256
@@ -38,7 +36,6 @@ class ModuleNetwork:
     Args:
         module: Moved to the device and set to evaluate. Takes one tensor, gives a tensor, or a tuple, list or dict of
             them.
-        device: Where it computes.
         cuda_graphs: Record it; without meaning on a CPU.
 
     Raises:

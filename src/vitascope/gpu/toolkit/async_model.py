@@ -21,17 +21,6 @@ from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
 from vitascope.gpu.toolkit.batching.batch_arrays import split, stack
 from vitascope.gpu.toolkit.batching.requests import BatchConfig
 
-__all__ = [
-    "BatchModel",
-    "BatchRow",
-    "BatchRows",
-    "RowsInTurn",
-    "as_one_batch",
-    "is_segmentation_network",
-    "open_model",
-]
-
-
 _MOST_BYTES = 256 << 20
 """The most bytes of one array: its first frame takes all of it, and the others may never come."""
 
@@ -41,9 +30,6 @@ class BatchRows:
 
     Whoever comes first allocates it, on its own stream; the others' streams wait for that, because the memory may have
     served that stream for something else before.
-
-    Args:
-        count: Rows.
     """
 
     def __init__(self, count: int) -> None:
@@ -57,9 +43,7 @@ class BatchRows:
         """A row to write to on the current stream.
 
         Args:
-            row: Which.
             shape: Shape of a picture, [C, h, w].
-            dtype: Element type of the picture.
 
         Returns:
             CuPy array [1, C, h, w]; None if a picture must lie elsewhere: others here have another shape or dtype,
@@ -109,9 +93,6 @@ class RowsInTurn:
 
     A batch that was sent with fewer frames than usual moves the beginnings of all later ones: ``align`` says so, and
     the frames that are given places from then on are side by side again.
-
-    Args:
-        count: Frames of a batch.
     """
 
     def __init__(self, count: int) -> None:
@@ -161,11 +142,8 @@ class BatchModel:
 
     Args:
         call: Takes a batch, NumPy on a CPU and CuPy on a GPU, and gives arrays with as many rows.
-        device: Where it computes.
-        dtype: Element type of what it takes.
         size: (height, width) that it insists on, or None.
         rows_for: Rows of the batch that carries so many pictures; what is missing are copies of the last.
-        close: Frees what the network has of ours.
     """
 
     def __init__(
@@ -192,7 +170,6 @@ class BatchModel:
 
         Args:
             pictures: Arrays of one shape, without the batch's axis.
-            label: What messages call them.
             places: Where they lie; a batch that they make up already is taken as it is.
 
         Raises:
@@ -262,7 +239,6 @@ def open_model(
             callable.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
         device_id: Number of the GPU; an engine of the toolkit has its own.
-        batch_size: Most pictures of a call.
         cuda_graphs: Record a module as CUDA graphs; without meaning for others, and on a CPU.
 
     Raises:
@@ -296,7 +272,7 @@ def is_segmentation_network(model: Any) -> bool:
 
 def _module(model: Any, device: Device, batch_size: int, *, cuda_graphs: bool) -> BatchModel:
     # Imported here: it needs torch.
-    from vitascope.gpu.toolkit.async_pipeline.torch_module import ModuleNetwork
+    from vitascope.gpu.toolkit.torch_module import ModuleNetwork
 
     network = ModuleNetwork(model, device, cuda_graphs=cuda_graphs)
     rows_for: Callable[[int], int] = int

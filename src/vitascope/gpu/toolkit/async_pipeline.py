@@ -39,7 +39,7 @@ from vitascope.gpu.pipeline.queues import (
 )
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram, PipelineReport, StageReport
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source
-from vitascope.gpu.toolkit.async_pipeline.model import (
+from vitascope.gpu.toolkit.async_model import (
     BatchModel,
     BatchRow,
     RowsInTurn,
@@ -52,22 +52,6 @@ from vitascope.gpu.toolkit.worker_streams import Origin, StreamPool, origin_of, 
 
 if TYPE_CHECKING:
     from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
-
-__all__ = [
-    "AsyncConfig",
-    "AsyncPipeline",
-    "AsyncResult",
-    "AsyncStats",
-    "Call",
-    "HostCall",
-    "HostStream",
-    "Job",
-    "StageWork",
-    "decode_picture",
-    "names_of",
-    "settle_on_gpu",
-    "settle_on_host",
-]
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +98,6 @@ class Call:
     rows: int = 0
     """Rows of the batch; those beyond its frames only fill it up."""
     on_host: HostCall | None = None
-    """The call on a CPU."""
     started: Any = None
     """``cupy.cuda.Event`` with a timer before the network; None on a CPU."""
     ended: Any = None
@@ -239,7 +222,6 @@ def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
 
     Args:
         jobs: Any part of a call, each with its own answer.
-        as_mask: Make masks of scores.
 
     Raises:
         EngineError: The scores are none.
@@ -257,10 +239,7 @@ def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryP
     through.
 
     Args:
-        call: What the network gave for the frames.
-        as_mask: Make masks of scores.
         stream: The ``cupy.cuda.Stream`` of this thread; nothing else may be current.
-        pool: Lends the page-locked memory that results come down to.
 
     Raises:
         EngineError: The scores are none.
@@ -376,15 +355,12 @@ class StageWork:
     """The callbacks of the stages. Each stage's pool lends its threads CUDA streams.
 
     Args:
-        model: The network.
         target_size: (height, width) of its input; a picture's own when None.
         mean: Subtracted from RGB in 0..1.
         std: Divides what is left.
         decode: Takes the place of the built-in decoding of bytes and paths.
-        preprocess: Takes the place of the fused preprocessing.
         postprocess: ``mask``, ``auto`` (a mask of what can be scores), a function of the answer and the frame, or None.
         encode: A function of the result and the frame's name, or None.
-        streams: Pools of the stages ``preprocess``, ``gather`` and ``postprocess``.
         rows: Where frames get their places in a call's batch; None on a CPU.
     """
 
@@ -571,7 +547,6 @@ class AsyncResult:
     """The result of one frame."""
 
     frame_id: Hashable
-    """As it was submitted."""
     data: Any
     """The last stage's result; see ``AsyncPipeline``."""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -628,11 +603,9 @@ class AsyncConfig:
     preprocess_streams: int = 2
     """Pictures that are prepared at a time: threads, each with a CUDA stream of its own on a GPU."""
     batch_size: int = 4
-    """Most frames in one call of the network."""
     postprocess_threads: int = 1
     """Threads that make a result from the network's answer, each with a CUDA stream of its own on a GPU."""
     encode_threads: int = 2
-    """Threads that run ``encode``."""
     queue_size: int = 16
     """Most frames that wait before each stage, and most results that wait to be taken; also bounded in bytes."""
     timeout_ms: float = 10.0
@@ -696,7 +669,6 @@ class AsyncPipeline:
         model: A ``torch.nn.Module`` (it is moved to the device, and recorded as CUDA graphs on a GPU), an engine, or a
             callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and gives an array with N
             rows, or a tuple or dict of them, in fresh memory.
-        config: ``AsyncConfig``, or a mapping of its keys.
         device_id: Number of the GPU; ignored on a CPU, and for an engine of the toolkit, which has its own.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
         target_size: (height, width) of the network's input. When omitted, what an engine insists on, else the
@@ -758,7 +730,6 @@ class AsyncPipeline:
             cuda_graphs=self.config.cuda_graphs,
         )
         self.device = network.device
-        """The device that it computes on."""
         threads = {
             "preprocess": self.config.preprocess_streams,
             "gather": 1,
@@ -795,9 +766,6 @@ class AsyncPipeline:
     def start(self) -> Self:
         """Start the threads.
 
-        Returns:
-            The pipeline.
-
         Raises:
             RuntimeError: It was started before.
         """
@@ -819,9 +787,6 @@ class AsyncPipeline:
                 before its result is there.
             frame_id: Comes back with the result; a running number when omitted.
             timeout_s: Longest wait for room; None has no end.
-
-        Returns:
-            The frame's id.
 
         Raises:
             TimeoutError: There was no room in that time: a stage hangs, or results are not taken.

@@ -1,4 +1,4 @@
-"""Writes what the documentation takes from the source: ``python -m vitascope.cli.reference [--check]``.
+"""Writes what the documentation takes from the source: ``python docs/write_reference.py [--check]``.
 
 ``docs/commands.md`` is what ``--help`` prints, ``docs/configuration.md`` has a table of all settings, and
 ``configs/gpu_config.yaml`` is a commented template of those of the GPU toolkit. ``--check`` changes nothing, and exits
@@ -22,18 +22,6 @@ from vitascope.config import load_settings
 from vitascope.config.settings import SettingField, setting_fields, value_of
 from vitascope.config.yaml_file import display
 from vitascope.errors import ConfigError
-
-__all__ = [
-    "BEGIN",
-    "COMMANDS",
-    "END",
-    "SECTIONS",
-    "commands_page",
-    "main",
-    "settings_table",
-    "template",
-    "with_settings",
-]
 
 COMMANDS = (
     ("segment",),
@@ -94,7 +82,7 @@ _TEMPLATE_HEAD = """\
 # here follows it. `vitascope config show -c FILE` prints each value and where it came from; docs/configuration.md has
 # all settings, docs/gpu_optimization_guide.md says which to change, and in which order.
 #
-# This file is generated: python -m vitascope.cli.reference
+# This file is generated: python docs/write_reference.py
 """
 _TEMPLATE_WIDTH = 118
 _OPTION = re.compile(r" (\*  |   )?--\S")
