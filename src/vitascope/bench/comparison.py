@@ -66,6 +66,7 @@ class CellChange:
     slowdown: float
     """Time for a frame, the latest over the baseline: 1.1 is a tenth slower."""
     low: float
+    """The interval's ends."""
     high: float
     verdict: str
     """``slower``, ``faster``, ``same``; or ``unsure``: beyond the tolerance, but the interval is too wide to tell."""
@@ -87,6 +88,7 @@ class Comparison:
     """Notes on what was not compared and what else differs."""
     tolerance: float
     confidence: float
+    """The confidence of each interval."""
 
     @property
     def regressed(self) -> tuple[CellChange, ...]:

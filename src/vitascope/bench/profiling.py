@@ -276,7 +276,9 @@ class Profiled:
     findings: tuple[str, ...]
     """The three things that matter, one sentence each."""
     table: str
+    """Figures as text."""
     files: tuple[Path, ...]
+    """The written files."""
 
 
 def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
@@ -431,6 +433,7 @@ class Detected:
     def __init__(self, report: SegmentReport, verdict: dict[str, Any]) -> None:
         self.report = report
         self.main = _finding(verdict["main"])
+        """What to do first."""
         self.others = tuple(_finding(other) for other in verdict["others"])
 
     def lines(self) -> list[str]:

@@ -103,6 +103,7 @@ class Recommendation:
     change: str
     """What, as one would do it: a setting, or a sentence."""
     why: str
+    """The measurement behind it."""
     gain: float
     """Gain of speed, as a factor; 1.0 if it makes a run safe or steady, not fast."""
     certainty: str

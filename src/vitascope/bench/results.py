@@ -235,6 +235,7 @@ class Operations:
     """The operators of a network by time and memory traffic."""
 
     source: str
+    """The source."""
     ms: float = 0.0
     """Time of all operators for a frame; recording costs a little."""
     operator_count: int = 0
@@ -246,6 +247,7 @@ class Operations:
     share_by_kind: dict[str, float] = field(default_factory=dict)
     """Share of the time, the largest first."""
     missing: str = ""
+    """Why there is nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +290,7 @@ class Cell:
     network_size: tuple[int, int] | None = None
     """(height, width) of the network's picture."""
     frames: int = 0
+    """Frames of one round."""
     rounds: int = 0
     damaged_count: int = 0
     """Packets and pictures that could not be decoded, over all rounds."""
@@ -296,7 +299,9 @@ class Cell:
     this very combination."""
     rows: tuple[Row, ...] = ()
     load: Utilisation | None = None
+    """Load of CPU and GPU while it was measured."""
     verdict: Finding | None = None
+    """What limits it."""
     operations: Operations | None = None
     """None if they were not asked for."""
     notes: tuple[str, ...] = ()

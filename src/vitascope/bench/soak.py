@@ -37,6 +37,7 @@ _DRIFT = 0.1
 """Share by which frames may come later, or more slowly, before that is worth a word."""
 
 Where = Literal["host", "gpu"]
+"""Whose memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class Soak:
     damaged_count: int
     """What could not be decoded, over all passes."""
     dropped_count: int
+    """Frames that queues threw away."""
     looks: tuple[SoakLook, ...]
     """At equal intervals."""
     rests: tuple[SoakLook, ...]

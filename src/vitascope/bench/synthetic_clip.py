@@ -31,6 +31,7 @@ _STEP_SHARE = 0.005
 """The share of the picture's width that the texture moves from frame to frame."""
 _SEED = 20_251_006
 _USUAL_SIZE, _USUAL_FRAMES = (1920, 1080), 240
+"""The default."""
 
 
 def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: bool = False) -> Path:

@@ -17,6 +17,7 @@ class Target:
 
     name: str
     source: str
+    """Its source."""
     limit: float
     unit: str
     at_least: bool
@@ -42,6 +43,7 @@ class TargetResult:
     value: float | None
     """None if nothing was measured that could tell."""
     cell: Cell | None
+    """Source of the value."""
 
     @property
     def passed(self) -> bool | None:

@@ -49,6 +49,7 @@ class NetworkInput:
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     """R, G, B are divided by it after the mean was subtracted."""
     dtype: Literal["float32", "float16"] = "float32"
+    """Element type of ``infer``'s pictures."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""

@@ -28,6 +28,7 @@ class Family:
     kind: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
     help: str
+    """One sentence."""
 
 
 FAMILIES = (

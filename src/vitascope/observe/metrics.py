@@ -147,6 +147,7 @@ class MetricsServer:
         )
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.server_address[1]}/metrics"
+        """Its address for Prometheus."""
 
     def __enter__(self) -> Self:
         """Begin to answer."""

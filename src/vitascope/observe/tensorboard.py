@@ -97,6 +97,7 @@ class ScalarRecorder:
         self._look = look
         self._file = EventFile(run_folder(folder))
         self.folder = self._file.path.parent
+        """Folder of this run's file."""
         self._before, self._at = look(), time.monotonic()
         self._watch = AtIntervals(self._record, interval_seconds, name="vitascope-scalars")
 

@@ -66,6 +66,7 @@ class Entrance:
         self._key_file, self._port = key_file, port
         self._key, self._key_is = cookie_key(key_file), _state_of(key_file)
         self.name: Final = f"vitascope-studio-{port}"
+        """The cookie's name."""
 
     def cookie(self) -> str:
         """A new one: ``seconds.signature``, the seconds since 1970 at which it was given."""

@@ -69,6 +69,7 @@ PARTS: Final = (
         refusal="these files were put there by hand; delete the folder by hand",
     ),
 )
+"""Everything that has a place of its own."""
 
 
 def contents_of(part: Part) -> CacheContents:

@@ -66,6 +66,7 @@ class Order(_Kept):
     begin_seconds: float = 0.0
     end_seconds: float | None = None
     portrait: Path | None = None
+    """The portrait."""
     expression: Annotated[float, Field(ge=0, le=4)] = 1.0
     pose: Annotated[float, Field(ge=0, le=4)] = 1.0
 

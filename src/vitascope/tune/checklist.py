@@ -72,6 +72,7 @@ class Measurements:
     doubled: Cell | None
     """With twice the batch; None if that was not tried."""
     not_doubled: str = ""
+    """Why not."""
     suite: BenchResults | None
     """Results of ``bench run``; None if there are none."""
     suite_place: str

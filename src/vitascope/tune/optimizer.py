@@ -64,6 +64,7 @@ class Shown:
     network_size: tuple[int, int]
     """(height, width) of the network's picture."""
     frames_per_call: int
+    """Frames in a call of the network."""
     pace: str | None = None
     """What set the pace, in words; None if no stage did."""
     run_seconds: float = 0.0

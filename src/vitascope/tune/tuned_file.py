@@ -33,16 +33,19 @@ class TunedSettings(ABC):
     after: Measured
     """Measured in turns with ``before``."""
     search: SearchResult
+    """The search."""
     target: Any
     """The goal, a dataclass."""
     unreachable: str | None
     """What cannot be had and what can, in one line; None when the target was reached."""
     device_label: str
+    """The device."""
     network: str
     """Its measurements."""
     score_unit: str
     """Unit of the scores of the search."""
     command: str
+    """The command that searches again."""
 
     @abstractmethod
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:

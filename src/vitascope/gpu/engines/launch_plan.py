@@ -329,8 +329,11 @@ class CompiledKernel:
     code: bytes = field(repr=False)
     """A cubin."""
     name: str
+    """Its entry point."""
     threads: int
+    """Threads of a block."""
     shared_bytes: int
+    """Dynamic shared memory of a block."""
     null_pointers: int
     """Parameters behind the kernel's own, for scratch memory that it does not use."""
 

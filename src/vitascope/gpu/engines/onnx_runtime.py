@@ -165,6 +165,7 @@ PROVIDER_LABELS: Mapping[Provider, str] = {
     "tensorrt": "TensorRT",
     "tensorrt-rtx": "TensorRT-RTX",
 }
+"""Names of the providers in reports."""
 
 _EXECUTION_PROVIDERS: Mapping[Provider, str] = {
     "cpu": "CPUExecutionProvider",

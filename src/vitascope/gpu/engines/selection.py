@@ -260,6 +260,7 @@ class Chosen(Generic[OpenedT]):
 
     engine: OpenedT
     name: str
+    """Its candidate's name."""
     reasons: tuple[str, ...]
     """One line for each candidate that was looked at, for the report; the last one is about ``engine``."""
 

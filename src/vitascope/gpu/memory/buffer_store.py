@@ -73,6 +73,7 @@ class BufferStats:
     copying_count: int
     """Buffers that came back while something still read or wrote them."""
     leases: int
+    """Times that a buffer was lent."""
     allocations: int
     """Leases that took new memory; the others found a buffer of an earlier one."""
     waits: int

@@ -179,6 +179,7 @@ class ArrayFolder:
     def __init__(self, folder: Path, cap_bytes: int) -> None:
         self.folder = folder
         self.evicted = 0
+        """Entries that were removed to make room."""
         self._cap_bytes = cap_bytes
         with self._locked() as ledger:
             self._make_room(ledger, 0)

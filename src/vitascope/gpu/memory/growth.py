@@ -18,11 +18,13 @@ class LeakSlope:
     bytes_per_second: float
     """Slope; negative where memory shrinks."""
     error_bytes_per_second: float
+    """Standard error of the slope."""
     confidence: float
     """Probability, 0 to 1, that memory grows at all: of Student's t with as many degrees of freedom as there are
     measurements less two. It takes measurements for independent; steps and saw-teeth make it bolder than it should be,
     so look at the slope as well."""
     count: int
+    """Measurements."""
     seconds: float
     """From the first to the last."""
 

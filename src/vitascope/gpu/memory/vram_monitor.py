@@ -218,6 +218,7 @@ class Threshold:
         self.share = share
         self.callback = callback
         self.passed_count = 0
+        """Number of times that memory rose above it."""
         self._armed = True
 
     def passes(self, stats: VRAMStats) -> bool:
@@ -407,6 +408,7 @@ class MeasuredBlock:
         self._looks: list[VRAMStats] = []
         self._most: dict[Series, int] = {}
         self.count = 0
+        """Looks."""
         self._watch = AtIntervals(self._look, interval_s, name="vitascope-vram-block")
         self.seconds = 0.0
         """Time that the block took, once it is over."""

@@ -72,6 +72,7 @@ class Source(Stage, Generic[T]):
     items: Iterable[T]
     _: KW_ONLY
     output: QueueLimits = _DEFAULT_LIMITS
+    """The queue behind this stage."""
     first_alone_until: str | None = None
     """A slow stage that the first item shall have the cores to itself for: the second is requested when that stage,
     done with the first, waits for it. A fast source that runs ahead from the beginning delays the first result, which
@@ -89,6 +90,7 @@ class Map(Stage, Generic[T, U]):
     _: KW_ONLY
     workers: int = 1
     output: QueueLimits = _DEFAULT_LIMITS
+    """The queue behind this stage."""
 
     def _process(self, item: T) -> Iterable[U]:
         return (self.work(item),)
@@ -135,6 +137,7 @@ class Group(Stage, Generic[T, U]):
     grouper: Grouper[T, U]
     _: KW_ONLY
     output: QueueLimits = _DEFAULT_LIMITS
+    """The queue behind this stage."""
 
     def _process(self, item: T) -> Iterable[U]:
         return self.grouper.accumulate(item)

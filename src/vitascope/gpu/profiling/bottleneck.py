@@ -49,6 +49,7 @@ class Finding:
     stage: str | None
     """The stage that it is about; None for the whole machine."""
     title: str
+    """The finding, in one sentence."""
     evidence: tuple[str, ...]
     """Measurements, a sentence each."""
     advice: str

@@ -78,6 +78,7 @@ class GpuTimeline:
     """The longest stretches without any, at most five."""
     launch_count: int
     sync_count: int
+    """Times that the host waited for the GPU."""
     sync_seconds: float
 
     @property

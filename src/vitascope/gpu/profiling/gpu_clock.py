@@ -72,7 +72,9 @@ class CupyEvents:
         self._cuda = cupy.cuda
         # CuPy's own functions, with no call around them: a job opens ranges for every batch.
         self.push_range: Callable[[str], None] = cupy.cuda.nvtx.RangePush
+        """Open an NVTX range."""
         self.pop_range: Callable[[], None] = cupy.cuda.nvtx.RangePop
+        """Close the innermost NVTX range."""
 
     def place(self) -> tuple[int, int]:
         """Number of the current GPU, and address of the current stream."""
@@ -271,6 +273,7 @@ class GpuTime(NamedTuple):
     """When a GPU did something."""
 
     device: int
+    """Number of the GPU."""
     stream: int
     """Address of the CUDA stream; 0 is the default one."""
     start_seconds: float

@@ -39,6 +39,7 @@ class MemorySample:
     resident_bytes: int | None
     """Main memory of the process; None if the system does not report it."""
     gpu: VRAMStats | None
+    """None without a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ class SpanStats:
     p99_seconds: float
     max_seconds: float
     gpu: GpuStats | None
+    """None if nothing was timed on a GPU."""
 
     @property
     def name(self) -> str:
@@ -359,6 +360,7 @@ class Span:
         """None while the GPU is not through, and where nothing was timed on one: of a place with very many spans, most
         are not."""
         self.error: str | None = None
+        """The type of the exception that left it."""
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -271,6 +271,7 @@ class UtilisationSample:
     resident_bytes: int | None
     """Main memory of this process; None if the system does not report it."""
     gpu: GpuFigures | None
+    """None without a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +301,7 @@ class Utilisation:
     throttling: tuple[str, ...] = ()
     """Every reason that was met for clocks below what they could be."""
     limits: GpuLimits | None = None
+    """None without a GPU."""
     gc_count: int = 0
     """Times that Python's garbage collector stopped everything."""
     gc_seconds: float = 0.0

@@ -98,6 +98,7 @@ class Call:
     rows: int = 0
     """Rows of the batch; those beyond its frames only fill it up."""
     on_host: HostCall | None = None
+    """The call on a CPU."""
     started: Any = None
     """``cupy.cuda.Event`` with a timer before the network; None on a CPU."""
     ended: Any = None
@@ -547,6 +548,7 @@ class AsyncResult:
     """The result of one frame."""
 
     frame_id: Hashable
+    """As it was submitted."""
     data: Any
     """The last stage's result; see ``AsyncPipeline``."""
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -603,9 +605,11 @@ class AsyncConfig:
     preprocess_streams: int = 2
     """Pictures that are prepared at a time: threads, each with a CUDA stream of its own on a GPU."""
     batch_size: int = 4
+    """Most frames in one call of the network."""
     postprocess_threads: int = 1
     """Threads that make a result from the network's answer, each with a CUDA stream of its own on a GPU."""
     encode_threads: int = 2
+    """Threads that run ``encode``."""
     queue_size: int = 16
     """Most frames that wait before each stage, and most results that wait to be taken; also bounded in bytes."""
     timeout_ms: float = 10.0
@@ -730,6 +734,7 @@ class AsyncPipeline:
             cuda_graphs=self.config.cuda_graphs,
         )
         self.device = network.device
+        """The device that it computes on."""
         threads = {
             "preprocess": self.config.preprocess_streams,
             "gather": 1,

@@ -150,6 +150,7 @@ class PrefetchDataLoader(Generic[Batch]):
             raise ValueError(f"prefetch_factor is {prefetch_factor}, expected at least 1")
         self.loader = loader
         self.device = _device(device)
+        """The device that batches are brought to."""
         self.prefetch_factor = prefetch_factor
         self.pin_memory = pin_memory
 

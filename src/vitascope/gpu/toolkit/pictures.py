@@ -196,6 +196,7 @@ def _as_own(array: Any) -> Any:
 
 
 FLOAT_DTYPES = ("float32", "float16")
+"""Element types that networks take."""
 
 _NAMES = {np.dtype(name): name for name in FLOAT_DTYPES}
 

@@ -368,6 +368,7 @@ class CUDAKernelProcessor(Closing):
         if stream_count < 1:
             raise ValueError(f"stream_count is {stream_count}, expected at least 1")
         self.device = select_device(device, index=device_id)
+        """The device that computes."""
         self._runner = KernelRunner(self.device, stream_count=stream_count)
 
     def fused_preprocess(

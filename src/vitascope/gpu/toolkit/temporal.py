@@ -199,6 +199,7 @@ class TemporalOptimizer(Generic[Result]):
         self._options: dict[str, Any] = {"most_reuses": most_reuses, "tiles": tiles}
         self._skip_threshold = skip_threshold
         self.model = model
+        """Computes a result from a picture."""
         self._streams: dict[Hashable, tuple[StillnessGate, Result]] = {}
         self._new_gate()  # so that bad numbers are refused here, not at the first picture
         self.computed = 0

@@ -49,6 +49,7 @@ class LivePortraitNetworks(Closing):
         appearance, motion, warping, generator, stitching, lips = networks
         on_gpu = device.kind == "cuda"
         self.device = torch.device(f"cuda:{device.index}" if on_gpu else "cpu")
+        """The device of all tensors."""
         self.dtype = torch.float16 if on_gpu and half_precision else torch.float32
         """The type of appearance volumes and of painted pictures."""
         painter = _Painter(

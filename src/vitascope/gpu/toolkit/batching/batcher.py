@@ -51,6 +51,7 @@ class BatcherStats:
     """Counts since ``start``; each request that was let in is in exactly one of the last six of the first eight."""
 
     submitted: int = 0
+    """Requests let in."""
     turned_away: int = 0
     """Requests that were not let in, because the queue was full."""
     waiting: int = 0
@@ -146,6 +147,7 @@ class ComputedPart:
     results: Sequence[Any]
     """One for each entry."""
     rows: int
+    """Rows of the call."""
 
 
 class Answers:
@@ -254,6 +256,7 @@ class Batcher:
     ) -> None:
         self.config = config
         self.device = select_device(device, index=device_id)
+        """The device that the workers compute on."""
         self._functions = list(inference_fns)
         if not all(map(callable, self._functions)):
             raise TypeError("inference_fn is a function that takes a batch and gives its results")

@@ -142,6 +142,7 @@ class BatchConfig:
     min_batch_size: int = 1
     """Fewest rows of a call. A smaller batch whose time has come is filled up with copies of its last request."""
     max_batch_size: int = 8
+    """Most requests of a call."""
     timeout_ms: float = 50.0
     """Longest that a request waits for others to join it, while the network is free. 0 sends what is there."""
     preferred_batch_sizes: tuple[int, ...] = ()
@@ -150,6 +151,7 @@ class BatchConfig:
     """Numbers of rows that calls may have, such as (1, 2, 4, 8): a batch is filled up to the next one, so that a
     network with a CUDA graph or a compiled plan for each size needs few of them. Empty: any number."""
     max_queue_size: int = 1024
+    """Most requests waiting."""
     on_full: OnFull = "wait"
     """``wait`` holds the submitting thread until there is room; ``reject`` answers with an error at once."""
 
@@ -187,6 +189,7 @@ class PriorityLevel:
     """
 
     max_queue_size: int = 256
+    """Most requests of this level waiting."""
     on_full: OnFull = "reject"
     """A full queue's answer: ``reject`` raises at once, ``wait`` holds the submitting thread until there is room."""
     timeout_ms: float | None = None
