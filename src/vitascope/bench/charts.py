@@ -28,6 +28,7 @@ def scaling_chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]])
     """Frames a second over the batch, on logarithmic axes, where twice as fast is one step at any speed.
 
     Args:
+        title: Stands above.
         curves: (batch, frames a second) by name; at least one point in all.
     """
     batches = sorted({batch for curve in curves.values() for batch, _ in curve})
@@ -52,7 +53,12 @@ def scaling_chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]])
 
 
 def stage_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """Work for a frame in each stage; stages overlap, so the longest one alone bounds the speed."""
+    """Work for a frame in each stage; stages overlap, so the longest one alone bounds the speed.
+
+    Args:
+        title: Stands above.
+        cells: Measured ones.
+    """
     ways = [_stages(cell) for cell in cells]
     names = list(dict.fromkeys(name for way in ways for name in way))
 
@@ -78,6 +84,7 @@ def waterfall_chart(title: str, cells: Sequence[Cell]) -> Chart:
     Stages of a pipeline work on different frames at a time; this is how long one frame takes without its neighbours.
 
     Args:
+        title: Stands above.
         cells: Measured ones, not many.
     """
     ways = [_stages(cell) for cell in cells]
@@ -102,7 +109,12 @@ def waterfall_chart(title: str, cells: Sequence[Cell]) -> Chart:
 
 
 def frame_time_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """From the 5th to the 99th percentile of the time for a frame, darker up to the 95th, a mark at the median."""
+    """From the 5th to the 99th percentile of the time for a frame, darker up to the 95th, a mark at the median.
+
+    Args:
+        title: Stands above.
+        cells: Measured ones.
+    """
     rows = [(cell.key.label(), row) for cell in cells if (row := cell.row("frame_time")) is not None]
 
     def draw(axes: Axes) -> None:
@@ -120,7 +132,12 @@ def frame_time_chart(title: str, cells: Sequence[Cell]) -> Chart:
 
 
 def latency_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """Share of the frames that are through within a time, from decoder to encoder."""
+    """Share of the frames that are through within a time, from decoder to encoder.
+
+    Args:
+        title: Stands above.
+        cells: Measured ones.
+    """
     rows = [(cell.key.label(), row) for cell in cells if (row := cell.row("latency")) is not None]
 
     def draw(axes: Axes) -> None:
@@ -145,6 +162,7 @@ def trade_off_chart(title: str, curves: Mapping[str, Sequence[Cell]]) -> Chart:
     """Frames a second over latency, a mark for each batch: up is faster, left answers sooner.
 
     Args:
+        title: Stands above.
         curves: Measured cells by name, each of one resolution and precision.
     """
     points = {

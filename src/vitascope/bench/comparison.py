@@ -134,6 +134,8 @@ def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 
     A change counts when the estimate is beyond the tolerance, and all of the interval beyond half of it.
 
     Args:
+        baseline: The earlier run.
+        latest: The later one.
         tolerance: Share of the time for a frame that may come and go.
 
     Raises:
@@ -200,6 +202,7 @@ def gain_of(one: Cell, other: Cell) -> tuple[float, float, float]:
 
     Args:
         one: Measured, in two rounds or more.
+        other: Likewise.
     """
     estimate, samples = _log_ratios(_times(other), _times(one), np.random.default_rng(_SEED))
     low, high = (float(np.exp(end)) for end in np.quantile(samples, (_ERROR_RATE / 2, 1 - _ERROR_RATE / 2)))
@@ -224,6 +227,8 @@ def _log_ratios(
 
     Args:
         one: Seconds for a frame, of each round.
+        other: Likewise.
+        draws: Random numbers.
         drift: float64 [2, resamples], standard normal: of the two runs. None if both are parts of one.
     """
 
@@ -354,6 +359,7 @@ def baseline_for(path: Path, latest: BenchResults) -> BenchResults:
     """The run that a later one is compared with.
 
     Args:
+        path: Results of one run, or a file of baselines.
         latest: The later run; of baselines that of its class and its workload is taken.
 
     Raises:
@@ -372,6 +378,10 @@ def baseline_for(path: Path, latest: BenchResults) -> BenchResults:
 
 def why_no_baseline(path: Path, latest: BenchResults) -> str | None:
     """Say why a file of baselines has none for this run; None if ``baseline_for`` finds one.
+
+    Args:
+        path: Results of one run, or a file of baselines.
+        latest: The later run.
 
     Raises:
         InputError: The file cannot be read.
@@ -400,6 +410,7 @@ def store_baseline(path: Path, results: BenchResults) -> bool:
 
     Args:
         path: The file of baselines; made where it is missing.
+        results: A finished run.
 
     Returns:
         True when it took the place of an earlier one.

@@ -140,6 +140,7 @@ def warm_up(segmenter: Segmenter, video: Path, *, kind: OutputKind) -> None:
     Args:
         segmenter: Open, in this process; it keeps what was built.
         video: The video that will be measured, since graphs are recorded for sizes.
+        kind: Picture that will be made.
 
     Raises:
         InputError: The video cannot be read.

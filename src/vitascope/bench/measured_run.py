@@ -118,6 +118,8 @@ class MeasuredSegmenter(Segmenter):
         """Segment a video once; what is written goes away with its folder.
 
         Args:
+            video: The input.
+            kind: Picture that is made.
             discard: Make every picture, and encode none.
             on_start: Called once everything is open, from this thread.
 

@@ -68,7 +68,11 @@ class ProbedNetwork:
 
 
 class NetworkProbe:
-    """Looks at the networks of a suite."""
+    """Looks at the networks of a suite.
+
+    Args:
+        effort: How long.
+    """
 
     def __init__(self, effort: ProbeEffort) -> None:
         self._effort = effort
@@ -79,6 +83,7 @@ class NetworkProbe:
         Args:
             segmenter: Open, and idle.
             video: Whose first frames the network is shown.
+            batch: Frames of a call.
 
         Raises:
             VitascopeError: The video cannot be read, or the network failed.
@@ -184,7 +189,9 @@ def video_pictures(video: Path, *, network: MattingNetwork, loaded: LoadedSettin
 
     Args:
         video: Decoded on the CPU.
+        network: What they are for.
         loaded: Settings of the run: where the video begins, and how it lies in the frame.
+        count: Frames.
 
     Returns:
         [T, E, ...] of the network's dtype, C-contiguous.
@@ -247,6 +254,10 @@ def trace_network(
         pictures: float32 [T, E, ...] as the network takes them, one call's.
         calls: Calls that are kept.
         warm_ups: Calls before them, of one stream with them, which are left out.
+        optimised: As ``operator_traces``.
+
+    Returns:
+        For each of its sessions the operators of the calls that are kept.
 
     Raises:
         VitascopeError: The network cannot be opened, or failed.
@@ -269,7 +280,14 @@ def trace_network(
 def operations_of_calls(
     sessions: Sequence[Sequence[OperatorCall]], *, source: str, calls: int, frames: int
 ) -> Operations:
-    """Tables of what ``trace_network`` saw."""
+    """Tables of what ``trace_network`` saw.
+
+    Args:
+        sessions: Operators of all calls.
+        source: Who computed, for the report.
+        calls: Calls of the network.
+        frames: Frames of one call.
+    """
     places: dict[tuple[int, str, str], list[OperatorCall]] = defaultdict(list)
     kinds: dict[str, float] = defaultdict(float)
     for number, session in enumerate(sessions):  # networks of one family name their operators alike
@@ -304,7 +322,13 @@ def operations_of_calls(
 
 
 def operations_of_kernels(profiler: CUDAProfiler, *, calls: int, frames: int) -> Operations:
-    """The kernels that PyTorch's profiler saw on a GPU; it does not report the bytes they move."""
+    """The kernels that PyTorch's profiler saw on a GPU; it does not report the bytes they move.
+
+    Args:
+        profiler: Whose block has ended.
+        calls: Calls of the network.
+        frames: Frames of one call.
+    """
     kernels = profiler.kernels()
     rows = tuple(
         Operation(

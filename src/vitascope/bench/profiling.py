@@ -285,6 +285,8 @@ def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
     """Run a tool around the segmentation of a video.
 
     Args:
+        run: What to run, and for how long.
+        tool: Which.
         folder: Where its files go; it is made.
 
     Raises:

@@ -45,6 +45,9 @@ def limit_of(cell: Cell) -> Finding | None:
     everything took before, it is slower than all the rest, and limits the run; of several encoders, where the video is
     long enough for all of them. If it takes less long, the pipeline's verdict stands, with a gain that leaves the
     encoder's end as long as it is.
+
+    Args:
+        cell: Measured or not.
     """
     verdict, end = cell.verdict, encoder_end(cell)
     if verdict is None or end is None or verdict.urgent or verdict.kind == "encode_bound":
@@ -72,7 +75,11 @@ def limit_of(cell: Cell) -> Finding | None:
 
 
 def fastest_cells(cells: Sequence[Cell]) -> list[Cell]:
-    """The fastest of each size, in the order of their sizes' first cells."""
+    """The fastest of each size, in the order of their sizes' first cells.
+
+    Args:
+        cells: Measured ones.
+    """
     found: dict[tuple[str, str], Cell] = {}
     for cell in cells:
         key = (cell.key.resolution, cell.key.stereo)
@@ -117,7 +124,11 @@ class Recommendation:
 
 
 def recommend(results: BenchResults) -> list[Recommendation]:
-    """List what to change on this machine, the most useful first."""
+    """List what to change on this machine, the most useful first.
+
+    Args:
+        results: Results of one machine.
+    """
     found: list[Recommendation] = []
     for _, grouped in groupby(results.cells, key=lambda cell: (cell.key.resolution, cell.key.stereo)):
         cells = list(grouped)

@@ -78,7 +78,11 @@ _ALLOWED_TO_DIFFER = ("only", "gpu.device", "gpu.device_ids")
 
 
 def machines_table(runs: Sequence[BenchResults]) -> Section:
-    """Each machine's median speed; cells that one of them lacks have a dash, and nothing is averaged."""
+    """Each machine's median speed; cells that one of them lacks have a dash, and nothing is averaged.
+
+    Args:
+        runs: Two or more.
+    """
     keys = dict.fromkeys(cell.key for run in runs for cell in run.measured)
     rows = []
     for key in keys:
@@ -152,6 +156,7 @@ def headline(run: BenchResults, recommendations: Sequence[Recommendation]) -> li
     """Sum up in three lines: how fast, what limits it, what to do. Says so if no cell was measured.
 
     Args:
+        run: A run of one machine.
         recommendations: For it, the most useful first.
     """
     if not run.measured:
@@ -539,6 +544,7 @@ def markdown_report(analysis: Analysis, *, pictures: Mapping[str, str]) -> str:
     """Render the report as Markdown.
 
     Args:
+        analysis: The report.
         pictures: Name of each chart's file, by the title of its section.
     """
     parts = [f"# {analysis.title}"]
@@ -575,6 +581,10 @@ def html_report(analysis: Analysis) -> str:
 
 def write_reports(analysis: Analysis, folder: Path) -> list[Path]:
     """Write ``benchmark_report.html``, ``.md``, and a picture for each chart.
+
+    Args:
+        analysis: The report.
+        folder: Made where it is missing.
 
     Raises:
         MissingDependencyError: matplotlib, which draws the charts, is not installed.

@@ -96,7 +96,12 @@ def this_machine() -> Machine:
 
 
 def differences(one: Machine, other: Machine) -> tuple[str, ...]:
-    """List what makes figures of two machines incomparable, one sentence each; software is not compared."""
+    """List what makes figures of two machines incomparable, one sentence each; software is not compared.
+
+    Args:
+        one: The earlier one.
+        other: The later one.
+    """
     found = []
     gpus, others = [gpu.name for gpu in one.gpus], [gpu.name for gpu in other.gpus]
     if gpus != others:
@@ -382,6 +387,7 @@ def results_from(document: Any, path: Path) -> BenchResults:
 
     Args:
         document: What ``document_of`` made.
+        path: Where it lay, for messages.
 
     Raises:
         InputError: It is something else, or of another version.
@@ -423,6 +429,7 @@ class ResultsFile:
 
     Args:
         path: Written at once, and after every cell.
+        results: What is there already.
 
     Raises:
         OutputError: The file cannot be written.
@@ -479,7 +486,11 @@ _ALWAYS, _TO_EXPLAIN = ("throughput",), ("throughput", "frame_time", "latency")
 
 
 def what_is_wrong(results: BenchResults) -> str | None:
-    """The first thing that cannot be, with its place; None if there is nothing."""
+    """The first thing that cannot be, with its place; None if there is nothing.
+
+    Args:
+        results: Results of one machine, as read.
+    """
     for number, cell in enumerate(results.cells):
         if fault := _fault(cell.rows):
             return f"cells.{number}.{fault}"
@@ -487,7 +498,11 @@ def what_is_wrong(results: BenchResults) -> str | None:
 
 
 def what_is_lacking(results: BenchResults) -> str | None:
-    """The first row that a report needs, and that is not there; None if all are."""
+    """The first row that a report needs, and that is not there; None if all are.
+
+    Args:
+        results: Results of one machine, as read.
+    """
     return _lacking(results, _TO_EXPLAIN)
 
 

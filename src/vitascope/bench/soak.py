@@ -150,6 +150,8 @@ def soak(loaded: LoadedSettings, video: Path, *, seconds: float) -> Soak:
 
     Args:
         loaded: Settings that keep the work in this process.
+        video: The video.
+        seconds: How long.
 
     Raises:
         UsageError: The time is out of range.

@@ -63,6 +63,8 @@ def too_short(video: Path, *, frame_count: int, batch: int) -> str | None:
     """Why a video cannot be measured; None when it can.
 
     Args:
+        video: The video.
+        frame_count: Its frames.
         batch: Frames for each call of the network.
     """
     needed = max(FEWEST_FRAMES, 2 * batch)
@@ -78,6 +80,12 @@ def measure_rounds(
     segmenter: MeasuredSegmenter, video: Path, *, kind: OutputKind, rounds: Rounds
 ) -> tuple[list[MeasuredRun], Utilisation]:
     """Run over a video several times, once unmeasured before.
+
+    Args:
+        segmenter: Open.
+        video: The video.
+        kind: Picture that is made and encoded.
+        rounds: How often.
 
     Raises:
         VitascopeError: A run failed.
@@ -106,8 +114,12 @@ def cell_of_runs(
     """The figures of a cell; a failure where its batch did not fit into the GPU's memory.
 
     Args:
+        key: What was measured.
+        segmenter: What measured it.
         runs: At least one; the verdict is about the one of median speed.
+        load: Load of CPU and GPU during the run.
         rates: Frames a second, the samples of ``throughput``; one for each run when omitted.
+        alpha_error: Error of the mattes.
         group_size: Frames that are timed together; the key's batch when omitted, which is how they come out.
 
     Raises:
@@ -177,6 +189,7 @@ def slice_rates(run: MeasuredRun, *, slices: int, batch: int) -> list[float]:
     """Frames a second in consecutive parts of one pass, the first part left out: it fills the queues.
 
     Args:
+        run: The pass.
         slices: Parts; fewer where the video is short.
         batch: Frames that come out together; no part is cut inside such a group.
     """
@@ -238,6 +251,8 @@ class SuiteVideos:
     """Videos and the mattes that others are checked against.
 
     Args:
+        options: The options of the suite.
+        folder: Where videos lie.
         on_gpu: How long they are depends on it.
         keep: Keep videos and mattes of all sizes, for cells that are measured again; else the last size alone.
     """
@@ -359,6 +374,11 @@ class SuiteOptions(SettingsSource):
 def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool) -> list[CellKey]:
     """List every combination, sizes in the outer loop so that each video is made once; on a GPU also stereo at 4K.
 
+    Args:
+        options: The options of the run.
+        settings: The settings of the run.
+        on_gpu: Whether the usual precision is a GPU's.
+
     Raises:
         UsageError: ``only="resolution"`` with a video of one's own.
         InputError: The video cannot be read.
@@ -419,6 +439,7 @@ def run_suite(
     """Measure every cell; the results so far are on disk after each.
 
     Args:
+        options: What to measure.
         output_dir: Folder of the results; made where it is missing.
         resume: Go on with the unfinished results there.
         on_cell: Called with each cell, its number from 1, and how many there are.
@@ -596,7 +617,9 @@ def _alpha_error(
     """Mean absolute difference, 0..1, of mattes to those in fp32 with one frame a call.
 
     Args:
+        key: Whose mattes they are.
         expected: float32 [H, W] each.
+        alphas: Mattes of the same frames.
 
     Raises:
         _WrongMattesError: It is too large, or the person was not seen.
@@ -695,6 +718,9 @@ class PipelineOptions(SettingsSource):
 
 def bench_pipeline(options: PipelineOptions) -> BenchResults:
     """Run the whole pipeline over a video, once; on a GPU the network is warm.
+
+    Args:
+        options: What to run.
 
     Returns:
         Results with one cell; the samples of its ``throughput`` are consecutive parts of the run, without the first.

@@ -41,6 +41,7 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
         path: Ends in ``.mp4``.
         width: Luma samples a row; even.
         height: Luma rows; even.
+        frame_count: Pictures.
         stereo: Two eyes side by side, each half as wide; the second sees everything a little shifted.
 
     Raises:
@@ -77,7 +78,11 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
 
 
 def synthetic_or(video: Path | None, folder: Path) -> tuple[Path, str]:
-    """The clip that is named, else one that is made in a folder."""
+    """The clip that is named, else one that is made in a folder.
+
+    Returns:
+        The clip, and how to speak of it.
+    """
     if video is not None:
         return video, str(video.absolute())
     width, height = _USUAL_SIZE

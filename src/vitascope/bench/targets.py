@@ -65,6 +65,7 @@ def check_targets(
     """Check results against every target.
 
     Args:
+        results: Results of one machine.
         performance: The user's ``target_fps`` and ``max_latency_ms``, those that were set.
     """
     targets = (*_GUIDES, *_users(results, performance or {}))

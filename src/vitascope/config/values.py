@@ -37,6 +37,9 @@ def setting(default: object, description: str, **limits: float) -> Any:
         default: Its value if nothing sets it; validated like any other.
         description: One sentence for ``config show`` and the reference; names the unit.
         **limits: ``ge``, ``gt``, ``le``, ``lt`` of a number, ``min_length`` of a text.
+
+    Returns:
+        A pydantic field.
     """
     constraints: dict[str, Any] = dict(limits)
     return Field(default=default, description=description, **constraints)

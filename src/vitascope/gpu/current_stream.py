@@ -29,6 +29,12 @@ def on_cuda_stream(stream: Any) -> Iterator[Any]:
 
     CuPy's own ``with stream`` goes back to the stream entered last: a thread that chose its stream by ``stream.use()``
     would be on the default stream then, ahead of what it has to wait for.
+
+    Args:
+        stream: One of the current GPU.
+
+    Yields:
+        The stream.
     """
     import cupy
 
@@ -48,6 +54,9 @@ def recorded(record: Callable[[], T]) -> T:
     Args:
         record: Records on a stream that it makes, and gives the graph. It raises what CuPy or PyTorch raise, and leaves
             nothing that is still being recorded.
+
+    Returns:
+        What ``record`` gives.
 
     Raises:
         Exception: ``record`` failed by itself, or its recording was broken every time.

@@ -58,6 +58,8 @@ class Download:
 
     Args:
         arrays: C-contiguous CuPy arrays.
+        stream: The ``cupy.cuda.Stream`` that copies.
+        pool: Lends the memory that the arrays come down to.
         keep: Anything else that must live until the copies are done.
         timed: Opens what times the copies on the copying stream.
         sleeps: Whether a thread that waits leaves its core to others, and wakes some ten microseconds late for that.

@@ -112,6 +112,7 @@ def to_kind(array: Any, kind: ArrayKind, *, on_gpu: bool) -> Any:
     Args:
         array: NumPy or CuPy.
         kind: ``dlpack`` gives what speaks it here: NumPy or CuPy.
+        on_gpu: Where the result is to be.
     """
     if kind == "torch":
         import torch

@@ -164,6 +164,7 @@ class SpatialState(NetworkState, Protocol):
         """Replace features by those of a state of the same pictures, in part.
 
         Args:
+            state: A state of the same network.
             share: float32 [E, rows, columns], 0..1, in the host's memory: how much of the other's, by place.
 
         Raises:
@@ -270,6 +271,7 @@ def join_pictures(
 
     Args:
         images: float32 [T, E, C, H, W] or [T, E, H, W, C].
+        name: The network's name, for the message.
         layout: Order of the last three axes.
         size: (height, width) that the network takes; None if it takes any.
 

@@ -227,6 +227,7 @@ def pipeline_readings(report: PipelineReport, *, expected_frames: int | None = N
     """A run of ``segment`` so far.
 
     Args:
+        report: From ``snapshot``.
         expected_frames: None when the input does not say.
     """
     readings = _stages_and_queues(report)
@@ -404,6 +405,7 @@ class JobCounts(Closing):
         """A job begins: read this pipeline from now on, and keep what the one before has counted.
 
         Args:
+            pipeline: Its ``snapshot`` is read.
             expected_frames: None when the input does not say.
         """
         self._begin("job", lambda: pipeline_readings(pipeline.snapshot(), expected_frames=expected_frames))
@@ -432,6 +434,7 @@ class JobCounts(Closing):
         """Note that the followed job ended, or failed before it could be followed.
 
         Args:
+            status: How.
             error: Why, when it failed; its class becomes a label when it is one of ``vitascope.errors``.
             damaged_frames: What could not be decoded.
         """

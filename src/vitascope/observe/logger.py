@@ -17,6 +17,9 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
     """A standard logger with timers; ``logging`` decides where its messages go.
 
     Timers are spans of a ``Profiler``: they nest, work in any thread, and time the GPU, too, where one is in use.
+
+    Args:
+        logger: The standard logger behind it.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -25,7 +28,11 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
         """Holds the timers; ``print_summary`` prints them all."""
 
     def timer(self, name: str) -> AbstractContextManager[object]:
-        """Time a block."""
+        """Time a block.
+
+        Args:
+            name: Name of the timer; its durations are added up.
+        """
         return self.profiler.profile(name)
 
     def get_stats(self) -> dict[str, dict[str, dict[str, Any]]]:
@@ -57,7 +64,11 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 def get_logger(name: str = "vitascope") -> TimingLogger:
-    """The logger of a name: the same object each time."""
+    """The logger of a name: the same object each time.
+
+    Args:
+        name: As of ``logging.getLogger``.
+    """
     with _lock:
         if name not in _loggers:
             _loggers[name] = TimingLogger(logging.getLogger(name))

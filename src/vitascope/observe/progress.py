@@ -97,6 +97,8 @@ class JobProgress:
         """Follow a pipeline that is about to run, in place of the one before.
 
         Args:
+            name: What to call it.
+            pipeline: Its ``snapshot`` is read.
             frame_count: Expected frames; None draws a bar without an end.
             pace: Says in a few words how fast it is; frames a second when omitted.
             counts: More for machines, by name.

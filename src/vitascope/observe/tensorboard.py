@@ -56,6 +56,8 @@ def scalars_of(now: Readings, before: Readings, *, seconds: float) -> dict[str, 
     is as the exporter has it.
 
     Args:
+        now: The newer look.
+        before: The older one.
         seconds: Between the two, above 0.
     """
     frames = _count(now, _FRAMES) - _count(before, _FRAMES)
@@ -86,6 +88,7 @@ class ScalarRecorder:
     Args:
         look: What is there now; ``JobCounts.look``.
         folder: A folder of many runs: this one gets a folder in it, named after the time of day.
+        interval_seconds: Between two looks.
 
     Raises:
         OutputError: The file cannot be written.

@@ -28,7 +28,11 @@ def escaped(text: str) -> str:
 
 
 class _PlainConsole(Console):
-    """Prints what it is given, letter by letter: no markup, no signs for words between colons, no controls."""
+    """Prints what it is given, letter by letter: no markup, no signs for words between colons, no controls.
+
+    Args:
+        **options: Of rich's console.
+    """
 
     def __init__(self, **options: Any) -> None:
         plain = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}

@@ -79,6 +79,7 @@ def write_corrections(video: Path, plain: object, *, revision: str) -> Correctio
     """Write the corrections of a video anew.
 
     Args:
+        video: The video.
         plain: Hints as plain data, as ``Corrections.plain`` gives them.
         revision: Revision of the file that they were made from.
 
@@ -107,6 +108,7 @@ def change_corrections(video: Path, changes: object, *, revision: str) -> Correc
     """Change the corrections of a video: one stroke more takes as long with 100,000 others as with none.
 
     Args:
+        video: The video.
         changes: Plain data, see ``HintChanges``.
         revision: Revision of the file that they are made from.
 

@@ -43,6 +43,7 @@ class CutFinder:
     """Looks for the cuts of one video at a time, on a thread of its own.
 
     Args:
+        folder: Where what was found is kept.
         wanted: How videos are read; its threshold is the run's.
         on_news: Called with a video's id when more is known of it, from that thread.
     """
@@ -64,7 +65,12 @@ class CutFinder:
         self._thread.join()
 
     def of(self, film: ListedFile, version: str) -> Cuts:
-        """The cuts of a video as far as they are known; it is looked at next."""
+        """The cuts of a video as far as they are known; it is looked at next.
+
+        Args:
+            film: The video.
+            version: Version of its file.
+        """
         with self._changed:
             if (film.id, version) not in self._found:
                 self._found[film.id, version] = Cuts()

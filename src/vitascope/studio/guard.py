@@ -155,6 +155,9 @@ class Guard:
     """Stands before an application (ASGI).
 
     Args:
+        app: What is guarded.
+        token: The secret of the address.
+        entrance: Who gives cookies.
         names: Host names that the server is called by, in lower case.
     """
 

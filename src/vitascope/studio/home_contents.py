@@ -96,6 +96,12 @@ def rest_of_home() -> CacheContents:
 def clear_parts(names: Sequence[str]) -> list[tuple[Part, CacheContents]]:
     """Delete parts of the home; what is being written stays.
 
+    Args:
+        names: Names of parts.
+
+    Returns:
+        Each with what it held.
+
     Raises:
         UsageError: There is no such part, or it is not deleted here; nothing is deleted then.
         OutputError: A studio runs whose jobs these are, or a folder cannot be written.

@@ -76,7 +76,13 @@ class Motion:
 
 
 class Portraits:
-    """Draws portraits and reads drivers, for any number of threads."""
+    """Draws portraits and reads drivers, for any number of threads.
+
+    Args:
+        source: Settings of the studio.
+        store: Where networks lie.
+        fetch_progress: Called with the progress of a network's download.
+    """
 
     def __init__(
         self, source: SettingsSource, *, store: ModelStore, fetch_progress: Callable[[str, int, int], None]

@@ -91,6 +91,8 @@ class Previews:
 
     Args:
         source: Settings of the studio; each video's corrections come on top.
+        store: Where networks lie.
+        fetch_progress: Told how far the download of a network is.
     """
 
     def __init__(
@@ -268,6 +270,9 @@ def settings_of(
     """Settings of the studio with a video's corrections.
 
     Args:
+        source: Settings of the studio.
+        corrections: What the video's file of hints holds.
+        video: The video.
         values: More settings by dotted key.
 
     Raises:

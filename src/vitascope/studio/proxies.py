@@ -81,7 +81,11 @@ class Copying(NamedTuple):
 
 
 def why_no_browser_plays(info: VideoInfo) -> str | None:
-    """Say what keeps every browser from playing a video; None if at least one plays it."""
+    """Say what keeps every browser from playing a video; None if at least one plays it.
+
+    Args:
+        info: The video.
+    """
     names = set(info.container.split(","))
     if not names & _CONTAINERS:
         return f"browsers read no {info.container.split(',')[0]} files"
@@ -119,6 +123,7 @@ class Proxies:
     """Makes one copy at a time, for any number of threads that ask.
 
     Args:
+        folder: Where they are kept.
         most_bytes: Most bytes of all of them together; the newest is kept whatever its size.
     """
 
@@ -295,6 +300,7 @@ class Watching:
     """Answers requests about videos that are played.
 
     Args:
+        proxies: Who makes copies.
         wanted: What is known of videos' stereo layout and projection.
         find: The file that a request is about; raises where it is not there.
     """
@@ -305,7 +311,11 @@ class Watching:
         self._proxies, self._wanted, self._find = proxies, wanted, find
 
     def answers(self, base: str) -> list[tuple[str, str, Asked]]:
-        """Methods, paths, and who answers."""
+        """Methods, paths, and who answers.
+
+        Args:
+            base: The path of a file.
+        """
         return [
             ("GET", f"{base}/playing", self._playing),
             ("GET", f"{base}/proxy", self._proxy),
@@ -357,6 +367,7 @@ def in_ranges(path: Path, *, downloads: bool = False) -> FileResponse:
     """A file, whole or in ranges (RFC 9110, 14).
 
     Args:
+        path: The file.
         downloads: Have the browser put it among its downloads.
     """
     return FileResponse(

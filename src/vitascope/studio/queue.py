@@ -115,6 +115,9 @@ class Queue:
     """Jobs in the order in which they were added.
 
     Args:
+        path: Where the queue is kept.
+        source: Settings of the studio.
+        store: Where networks lie.
         may_use: True for a video that lies in a named folder; jobs for others wait.
         on_news: Called when anything changed, from any thread.
 

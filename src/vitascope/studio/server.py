@@ -86,7 +86,10 @@ class Studio:
     """Everything that the page asks for; an ASGI application behind ``Guard``.
 
     Args:
+        library: The videos that may be opened.
+        source: Settings of previews and jobs.
         home: Where the queue and what is found of videos is kept.
+        store: Where networks lie.
     """
 
     def __init__(self, library: Library, source: SettingsSource, *, home: Path, store: ModelStore) -> None:
@@ -112,6 +115,8 @@ class Studio:
         """The application, guarded.
 
         Args:
+            token: The secret of the address.
+            port: Where it is served.
             names: Host names that it is called by.
             with_page: False for programs alone.
         """
@@ -672,6 +677,10 @@ def open_studio(
     """Open the studio.
 
     Args:
+        named: Folders and videos that may be opened.
+        source: Settings of previews and jobs.
+        home: The folder of everything that Vitascope keeps.
+        host: Where to listen.
         port: Where to listen; 0 takes a free one.
         token: The secret that opens it; a new one when omitted.
         with_page: False for programs alone.

@@ -133,6 +133,7 @@ class OpenFilms:
         """An open video, as it is now.
 
         Args:
+            path: The video.
             version: Version of the file; another one is opened again.
 
         Raises:
@@ -166,6 +167,8 @@ def upright_eye(
     """One eye of a frame, upright, no larger than is requested; or what somebody sees who looks around in it.
 
     Args:
+        frame: On the CPU or a GPU.
+        vr: What the video is to VR.
         eye: Which one, of a video with two.
         longest_side: Samples of the longer side.
         rotation_degrees: Clockwise turn that makes the picture upright.
@@ -198,6 +201,9 @@ def places_in_eye(
 
     Args:
         points: x and y as shares of the look's width and height.
+        vr: What the video is to VR.
+        eye: Which eye was looked at.
+        look: Where to.
 
     Returns:
         For each point x and y as shares of the eye's picture; None if it shows nothing.

@@ -94,8 +94,10 @@ def answered(
     """One item.
 
     Args:
+        group: The checklist it belongs to.
         question: As a statement that is hoped for.
         good: None if it cannot be told, or is not asked here.
+        figure: What was measured, or why not.
         advice: Dropped where all is well.
     """
     answers: dict[bool | None, Answer] = {True: "yes", False: "no", None: "not applicable"}
@@ -512,6 +514,7 @@ def measure_for_checklist(
     """Measure everything; half a minute, and the time of the soak.
 
     Args:
+        options: What to ask about.
         tell: Called with a line on each step.
 
     Raises:

@@ -53,6 +53,9 @@ def knobs_for(
     What the user set stays as it is; of a range of batch sizes the tuner chooses.
 
     Args:
+        loaded: Settings of the run, and where they came from.
+        device: What computes.
+        network: Name of the network.
         network_size: (height, width) of its picture when nobody bounds it.
         keep_quality: Leave out what changes the matte.
         bounds_latency: Try latency mode, too, which is slower.
@@ -173,7 +176,9 @@ def preset_for(device: Device, *, width: int, height: int) -> str | None:
     """The preset for this GPU and the nearest size; None on a CPU, or if no preset fits the GPU.
 
     Args:
+        device: What computes.
         width: Width of the video, in pixels.
+        height: Height of the video.
     """
     if device.kind != "cuda":
         return None

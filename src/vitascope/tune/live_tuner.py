@@ -46,7 +46,9 @@ def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) 
     """The grid; what the user set stays as it is.
 
     Args:
+        loaded: Settings of the run, and where they came from.
         size: (width, height) of the animated picture with these settings.
+        animator: The animator that they take.
     """
     now = loaded.settings
     longest = max(size)
@@ -76,6 +78,7 @@ def kept_quality(values: Mapping[str, Any], now: Settings, *, size: tuple[int, i
 
     Args:
         values: The values of a cell of ``live_knobs``, by key.
+        now: The settings as they are.
         size: (width, height) of the animated picture with them.
     """
     kept = 1.0
@@ -156,8 +159,12 @@ class LiveTuner:
     everything that is wanted is had and nothing is given up. What the user set stays.
 
     Args:
+        source: Where the settings of the run come from.
+        portrait: A picture file.
         driver: A video of a face; of a ``.motion`` file, a video of the portrait that moves so is made, for a tracker
             to follow.
+        store: Where the tracker's model lies.
+        folder: For that video.
         seconds: Duration of measuring, all trials together.
         command: What searches again, as it is typed.
         on_trial: Called with each trial and how many may come.

@@ -75,6 +75,8 @@ class ClipTrials:
     """Measures settings on the beginning of a clip.
 
     Args:
+        source: Where the settings of the job come from.
+        clip: The video.
         seconds: How long a run of the settings as they are takes, about; the video may be shorter.
 
     Raises:
@@ -426,7 +428,10 @@ class Tuner:
     """Searches the settings of a job.
 
     Args:
+        source: Where the settings of the job come from.
+        clip: The video.
         subject: How to speak of the clip; a search over another one is not resumed.
+        target: What is wanted.
         seconds: Duration of one trial, about.
         most_trials: Most trials; never more than a fifth of the combinations, or 14.
         most_seconds: About how long all of it may take, the comparison at the end included. None: as long as the
@@ -435,6 +440,7 @@ class Tuner:
         preset: Where the search begins: the name of a preset, or ``auto`` for that of the GPU, where there is one;
             when omitted, at the settings as they are.
         state: Where trials are kept until the search is over.
+        resume: Go on with those.
         on_trial: Called with each trial and how many may come.
         on_plan: Called once before the first trial: how long one takes and how many there are.
 
@@ -688,6 +694,7 @@ def auto_tune(source: SettingsSource, video: Path) -> AutoTuned:
     values of both are for live runs. A video that cannot be tuned with is segmented as it is.
 
     Args:
+        source: Where the settings of the job come from.
         video: The first of several.
 
     Raises:

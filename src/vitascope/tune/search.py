@@ -81,6 +81,7 @@ class _Surrogate:
 
         Args:
             rows: Cells; one may come several times.
+            values: Their figures.
             reshape: Look for the shape that makes the figures most likely; without it the last one stays.
         """
         self._known = list(rows)
@@ -259,6 +260,7 @@ def in_turns(
     Args:
         measure: Measures settings that are changed.
         values: What was found; without any, nothing is measured twice.
+        turns: How often.
     """
     old, new = [], []
     for _ in range(turns):
@@ -453,6 +455,7 @@ class GridSearch:
         """Search to the end.
 
         Args:
+            measure: Measures the settings of a cell.
             on_trial: Called after each measurement.
             enough: True of a measurement within the limits that is as good as is needed.
             is_late: True once the time is over; one cell is measured all the same.

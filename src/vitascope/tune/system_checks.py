@@ -46,6 +46,7 @@ def check_system(
 
     Args:
         folders: Whose disks are looked at, by what they hold; the folder for temporary files is always among them.
+        gpus: GPUs that there are.
         root: Where ``proc`` and ``sys`` are.
     """
     checks = [*_governor(root), *_huge_pages(root), *_swap(root), *_limits()]

@@ -83,8 +83,10 @@ def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, wh
     """The file's text.
 
     Args:
+        tuned: What was found.
         source: Where the settings came from that were tuned; what was set there stays.
         subject: What it was measured on, in words.
+        when: Now.
     """
     chosen = dict(tuned.values)
     if source.load().settings.performance.auto_tune:
@@ -96,7 +98,12 @@ def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, wh
 
 
 def reason(effect: Effect, *, unit: str = "fps") -> str:
-    """Why a setting has its value: what each value promised, with the other settings as chosen."""
+    """Why a setting has its value: what each value promised, with the other settings as chosen.
+
+    Args:
+        effect: What the search learnt of it.
+        unit: Unit of the search's scores.
+    """
     parts = [
         f"{'null' if value is None else value}: {score:.3g} {unit}"
         for value, score in sorted(effect.scores, key=lambda pair: -pair[1])
@@ -151,9 +158,13 @@ def append_history(tuned: TunedSettings, *, subject: str, when: datetime, file: 
     """Add one line.
 
     Args:
+        tuned: What was found.
         subject: What it was measured on, in words.
         when: Now, with its time zone.
         file: The settings file that was written; None without one.
+
+    Returns:
+        The history's path.
 
     Raises:
         OutputError: It cannot be written.

@@ -47,6 +47,10 @@ def on_stream(handle: int | None, *, device_id: int) -> Iterator[Any]:
 
     Args:
         handle: CUDA stream handle; None stays on CuPy's current stream.
+        device_id: Number of the GPU.
+
+    Yields:
+        The ``cupy.cuda.Stream``.
     """
     cupy = import_cupy()
     with cupy.cuda.Device(device_id):

@@ -82,6 +82,7 @@ class WeightBlock:
         """The constant of a name.
 
         Args:
+            name: Tells it from others.
             make: Called without arguments when the name is new; returns its NumPy array.
         """
         known = self._arrays.get(name)
@@ -206,6 +207,8 @@ class PlanRecorder(Generic[KernelT]):
         """Note a launch.
 
         Args:
+            kernel: Equal ones are one.
+            grid: One to three numbers of blocks.
             arguments: Arrays and int32 numbers, in the kernel's order.
         """
         at = len(self._launches)
@@ -312,6 +315,8 @@ class TritonKernel:
 
         Args:
             function: Under ``@triton.jit``; no integer of it is specialised.
+            arguments: Its leading parameters.
+            constants: The others, and Triton's options.
         """
         types = tuple(
             _POINTERS[argument.dtype] if isinstance(argument, Array) else None if argument is None else "i32"
@@ -358,6 +363,7 @@ def compile_kernels(kernels: Sequence[TritonKernel], *, capability: int) -> list
     """Compile kernels on several cores, which takes about half of the time.
 
     Args:
+        kernels: All different.
         capability: Compute capability of the GPU: 90 for 9.0.
 
     Raises:

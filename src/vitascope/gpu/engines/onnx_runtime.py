@@ -70,7 +70,12 @@ class OperatorCall:
 
 
 class OperatorTraces:
-    """Sessions that are profiled; made by ``operator_traces``."""
+    """Sessions that are profiled; made by ``operator_traces``.
+
+    Args:
+        folder: Where their files go.
+        optimised: See there.
+    """
 
     def __init__(self, folder: Path, *, optimised: bool) -> None:
         self._folder = folder
@@ -413,6 +418,7 @@ class BoundSession:
     Args:
         session: Opened with ``stream`` as its compute stream.
         stream: ``cupy.cuda.Stream`` that the session computes on; not the default stream.
+        device_id: Number of the GPU.
         cuda_graph: Replay a captured graph from the third call with the same shapes on. Inputs and outputs then pass
             through buffers that stay in place, at the price of one copy each.
     """
@@ -556,6 +562,7 @@ class OnnxRuntimeEngine(Closing):
         provider: Where it runs. What the provider cannot compute runs on CUDA, then the CPU; a provider that would
             compute nothing is an error.
         threads: Threads inside one operator on the CPU; 0 uses every core this process may run on.
+        device_id: Number of the GPU.
         stream: CUDA stream handle that the GPU works on, for example the job's; a stream of the engine's own when
             omitted. It must outlive the engine and may not be the default stream.
         precision: Arithmetic. For ``mixed``, ``fp16`` and ``int8`` the network is converted (see ``with_precision``);
@@ -563,6 +570,7 @@ class OnnxRuntimeEngine(Closing):
         calibration: For ``int8``: what the network is typically fed.
         cuda_graph: Replay captured CUDA graphs, one for each set of shapes.
         cudnn_benchmark: Time cuDNN's convolution algorithms in the first run, instead of asking its heuristics.
+        deterministic: Use only algorithms that repeat bit for bit.
         cache_dir: For TensorRT: where engines and timings are kept; created when absent.
         profiles: For TensorRT: sizes of inputs with free dimensions.
         workspace_bytes: For TensorRT: most scratch memory; its own limit when omitted.

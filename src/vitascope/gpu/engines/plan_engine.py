@@ -52,6 +52,7 @@ class PlanStore:
 
     Args:
         folder: Created when absent; None keeps nothing.
+        label: The network, for file names.
         key: Whatever changes plans besides sizes.
         on_note: Called with one line whenever a kept plan does not fit.
     """
@@ -82,7 +83,12 @@ class PlanStore:
             return None
 
     def keep(self, sizes: Sequence[int], stored: StoredPlan) -> None:
-        """Write a plan for the next process; if that fails, say so once."""
+        """Write a plan for the next process; if that fails, say so once.
+
+        Args:
+            sizes: What it was recorded for.
+            stored: The plan.
+        """
         path = self._path(sizes)
         if path is None:
             return
@@ -153,7 +159,10 @@ class PlanEngine:
     Args:
         record: Records the plan of some sizes; called where none is kept. Its weights are always the same.
         key: Whatever changes plans besides sizes and the GPU.
+        label: What messages and files call the network.
+        device_id: The GPU.
         cache_dir: Where plans are kept; None compiles again in each process.
+        most_plans: How many are ready at a time.
         on_note: Called with one line when a kept plan does not fit.
 
     Raises:
@@ -215,6 +224,9 @@ class PlanEngine:
         Args:
             sizes: What ``record`` takes.
             inputs: Every input by name: C-contiguous CuPy arrays of the plan's shapes and dtypes.
+
+        Returns:
+            The outputs by name, in fresh memory.
 
         Raises:
             DeviceMemoryError: The GPU has too little memory; how much was wanted and is free.

@@ -112,6 +112,7 @@ class SelfCheck:
 
     Args:
         reference: The network under ONNX Runtime on the CPU; run once, and only when a verdict is not yet known.
+        make_inputs: Random inputs.
         cache_dir: Where verdicts are kept; None keeps none.
     """
 
@@ -281,7 +282,9 @@ def choose_engine(
         candidates: The fastest first.
         wanted: A name: one of the candidates that bear it has to work; or ``auto``.
         reference: The network under ONNX Runtime on the CPU.
+        make_inputs: Random inputs for the check.
         model: The network's sha256.
+        machine: What verdicts hold on.
         cache_dir: Where verdicts are kept; None checks again each time.
 
     Returns:

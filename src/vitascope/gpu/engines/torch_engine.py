@@ -103,7 +103,9 @@ class PackageCache:
 
         Args:
             key: Whatever changes the compiled code; the first is a label for the file's name.
+            built_for: See ``this_machine``.
             build: Writes a package to the path it is given.
+            device: Where the package runs.
 
         Raises:
             OSError: The directory cannot be written.
@@ -220,6 +222,9 @@ class CapturedCall:
 
         Args:
             inputs: Shapes and dtypes as the examples'.
+
+        Returns:
+            The results in fresh memory.
         """
         assert self._graph is not None  # a closed one is never called
         _copy(self._inputs, inputs, self._taken)
@@ -262,6 +267,7 @@ def torch_flags(*, allow_tf32: bool, cudnn_benchmark: bool, cudnn_deterministic:
     Args:
         allow_tf32: FP32 convolutions and matrix products may round their inputs to TF32's 10 bits of mantissa.
         cudnn_benchmark: cuDNN times its algorithms when it first meets a shape, and takes the fastest.
+        cudnn_deterministic: cuDNN uses only algorithms that give the same bits every time.
     """
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
@@ -294,9 +300,13 @@ class TorchEngine(Closing):
         module: Takes the inputs by position and gives the outputs as a tensor or a tuple. Moved to ``device``. An
             exported program runs in the shapes that it was exported for.
         inputs: Names, dtypes and shapes in order.
+        outputs: The same for what it gives.
         device: ``cpu`` or ``cuda:N``.
+        label: What messages and package files call the network.
+        mode: See above.
         effort: ``max-autotune`` lets the compiler time its choices, for minutes; without meaning in ``eager``.
         cuda_graph: Record each plan as a CUDA graph; without meaning on a CPU.
+        most_plans: How many shapes are kept.
         cache_dir: Where ``aot`` keeps its packages; required there.
         fingerprint: What tells this network's weights and code from others', for ``aot``; required there.
         allow_tf32: FP32 products may round their inputs to TF32.
@@ -418,6 +428,9 @@ class TorchEngine(Closing):
         Args:
             inputs: Contiguous, of the dtypes that ``spec`` names.
             stream: CUDA stream handle; torch's current stream when omitted.
+
+        Returns:
+            Fresh tensors, in order.
 
         Raises:
             DeviceMemoryError: The GPU has too little memory; how much was wanted and free.

@@ -159,6 +159,7 @@ def trace_module(
         model: Takes its inputs by position, in the order of ``ranges``, and gives a tensor, a tuple or a dict of them.
             Not changed.
         ranges: Sizes of the inputs, by their names in the engine.
+        device: Where the copy lies.
         dtype: Element type of the inputs; that of the weights when omitted.
         computes: False runs it on PyTorch's device ``meta``, which knows shapes and no values, for modules of an
             arithmetic that takes minutes here: FP16 on a CPU.

@@ -72,6 +72,8 @@ class TrtCache:
 
     Args:
         directory: Created when something is first kept.
+        gpu: The GPU's name and compute capability.
+        version: TensorRT's.
     """
 
     def __init__(self, directory: Path, *, gpu: str, version: str) -> None:
@@ -214,6 +216,7 @@ class TrtPlan(Closing):
         profiles: Sizes of every input that has free dimensions.
         precision: Arithmetic; see ``with_precision``. ``fp32`` switches TF32 off, ``tf32`` leaves it on.
         calibration: For ``int8``: what the network is typically fed.
+        device_id: Number of the GPU.
         cache_dir: Where engines and timings are kept; None builds again each time.
         workspace_bytes: Most memory that kernels may use while they run; TensorRT's own limit when omitted.
 
@@ -254,7 +257,9 @@ class TrtPlan(Closing):
 
         Args:
             content: TensorRT's own format, as ``trtexec --saveEngine`` writes it.
+            label: What messages call it.
             precision: What it was built with, for reports; the file does not report it.
+            device_id: Number of the GPU.
 
         Raises:
             MissingDependencyError: TensorRT or CuPy is not installed.

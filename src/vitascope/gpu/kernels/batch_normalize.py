@@ -42,7 +42,11 @@ def batch_normalize(
         images: uint8, uint16, float16 or float32, [N, H, W, C] or [N, C, H, W] with 1 to 4 channels. Anything but
             C-contiguous memory costs a copy.
         mean: Mean of each channel, after ``scale``.
+        std: Standard deviation of each channel, not 0.
         scale: What brings code values to the range that mean and std are given in.
+        layout_in: Order of the axes of ``images``.
+        layout_out: Order of the axes of the result.
+        dtype: Element type of the result.
         out: Where to write: C-contiguous, on the images' device; a new array when omitted.
 
     Returns:
@@ -153,7 +157,11 @@ def _launch_batch_normalize(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """``images * gain + offset`` on the current CuPy stream; arguments and result as in ``batch_normalize``."""
+    """``images * gain + offset`` on the current CuPy stream; arguments and result as in ``batch_normalize``.
+
+    Raises:
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
     import cupy
 
     result = cupy.empty(shape, dtype) if out is None else out

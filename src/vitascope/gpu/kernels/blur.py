@@ -126,7 +126,12 @@ _NAMES = {1: "unsigned char", 2: "unsigned short"}
 
 
 def _launch_blur(plane: Any, weight: Any, plan: BlurPlan) -> Any:
-    """Run the kernels on the current CuPy stream; arguments and result as in ``blur_without``."""
+    """Run the kernels on the current CuPy stream; arguments and result as in ``blur_without``.
+
+    Raises:
+        ValueError: The plan's Gaussian is wider than the kernel's.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
     import cupy
 
     if max(plan.radius) > _MAX_RADIUS:

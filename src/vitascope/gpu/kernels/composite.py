@@ -59,11 +59,13 @@ def render(
     picture once, ordered on the current CuPy stream. Results agree within one code.
 
     Args:
+        frame: The picture.
         regions: Where each eye lies; together they cover the frame. On the GPU one or two.
         gain: [E, 1, h, w] as ``MatteEstimate`` has alpha's, or [E, 4, h, w] with the person's R, G, B before it, as
             ``local_colors`` gives it; upright, on the frame's device. float32; float16 too on the GPU.
         offset: As gain, with the scene's colour.
         rotation_degrees: Clockwise turn that made the picture upright for the network.
+        paint: What to paint.
         decontaminate: Take the person's own colour where alpha is partial; with ``OnColor`` and ``OnFrame``.
         planar: Make yuv420p or yuv420p10le of NV12 or P010, for encoders on the CPU. Planar frames stay planar.
 
@@ -131,6 +133,7 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
     """The person on one colour.
 
     Args:
+        frame: The picture.
         alpha: uint8 or uint16 [H, W], full scale 255 or 65535.
         rgb: Background in 0..255, gamma-encoded.
 
@@ -180,6 +183,7 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
     """The picture with the person tinted: for judging a matte by eye.
 
     Args:
+        frame: The picture.
         alpha: uint8 or uint16 [H, W].
         rgb: Tint in 0..255.
         opacity: 0 leaves the picture alone, 1 paints the person over.
@@ -198,6 +202,7 @@ def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Fra
     A margin keeps its colour, so that scaling or a softer edge later finds no black fringe.
 
     Args:
+        frame: The picture.
         alpha: uint8 or uint16 [H, W].
         margin_px: Luma samples around people that stay.
     """

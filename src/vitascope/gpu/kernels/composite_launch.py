@@ -259,6 +259,7 @@ class LaunchPlans:
 
         Args:
             key: All that the job holds but pointers; equal keys have arrays of equal layout.
+            arrays: The arrays of this frame.
             describe: Describes the launch of this frame, pointers included.
         """
         plan = self._plans.get(key)
@@ -397,6 +398,7 @@ def paint_on_gpu(
         frame: NV12 or P010 in CuPy planes.
         regions: At most two, of whole chroma blocks; together they cover the frame.
         matte: Coefficients, or a finished alpha plane of ``alpha_dtype(frame)`` [H, W].
+        paint: What to paint.
         decontaminates: Take the person's own colour first; needs coefficients of four planes.
         planar: Make yuv420p or yuv420p10le instead of NV12 or P010.
 

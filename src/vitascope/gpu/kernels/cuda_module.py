@@ -54,7 +54,9 @@ def row_pitch(shape: tuple[int, ...], strides: tuple[int, ...], *, itemsize: int
     """Samples from the beginning of a row to that of the next.
 
     Args:
+        shape: Shape of the plane.
         strides: In bytes.
+        itemsize: Bytes of a sample.
 
     Raises:
         ValueError: The samples of a row do not lie side by side, as kernels read them.
@@ -73,8 +75,10 @@ def has_whole_vectors(
     """True when every row of a plane begins on 16 bytes and may be read to a multiple of 16 bytes.
 
     Args:
+        shape: Shape of the plane.
         strides: In bytes.
         misalignment: Misalignment of its first sample: its address modulo 16.
+        itemsize: Bytes of a sample.
     """
     row_bytes = math.prod(shape[1:]) * itemsize
     return misalignment == 0 and strides[0] % 16 == 0 and strides[0] >= -(-row_bytes // 16) * 16
@@ -139,6 +143,7 @@ def cuda_kernel(source: str, name: str, **defines: str | int) -> Any:
 
     Args:
         source: File name, for example ``preprocess.cu``.
+        name: The kernel.
         defines: Preprocessor definitions: types and switches that the inner loop must not test.
 
     Raises:

@@ -51,6 +51,7 @@ def adjust_edges(alpha: Plane, options: EdgeOptions, *, regions: Sequence[Region
 
     Args:
         alpha: uint8 or uint16 [H, W], full scale 255 or 65535.
+        options: What to do.
         regions: Where each eye lies; together they cover the frame.
 
     Returns:
@@ -127,7 +128,11 @@ _Step = Callable[[Any, Any], None]
 
 
 def _launch_edges(alpha: Any, options: EdgeOptions, regions: Sequence[Region]) -> Any:
-    """Run the kernels on the current CuPy stream; arguments and result as in ``adjust_edges``."""
+    """Run the kernels on the current CuPy stream; arguments and result as in ``adjust_edges``.
+
+    Raises:
+        KernelCompileError: A CUDA source could not be built for this GPU.
+    """
     import cupy
 
     adjusted = cupy.empty(alpha.shape, alpha.dtype)

@@ -127,6 +127,7 @@ def _by_way_of_rgb(
 
     Args:
         arrays: NumPy or CuPy, where the picture is.
+        picture: What to fit.
         like: Gives size and format.
         placed: Regions and the crops that fill them.
         turns: Clockwise turns that make picture and ``like`` upright.

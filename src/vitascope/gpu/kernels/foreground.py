@@ -161,6 +161,7 @@ def decontaminate(
     current CuPy stream.
 
     Args:
+        frame: The picture.
         alpha: uint8 or uint16 [H, W], before edge options: says which samples the camera mixed.
         regions: Where each eye lies; together they cover the frame. Nothing is read across a seam; one that cuts a
             chroma block is moved to the block's end.
@@ -242,6 +243,7 @@ def _read_converted(
     Args:
         colors: Two, [3, h, w] each, R, G and B.
         rows: float32 [N], fractional indices.
+        columns: As rows.
         affine: float32 [C, 4], from R, G, B and 1 to the channels wanted.
 
     Returns:
@@ -284,7 +286,11 @@ _BLOCK = 32, 8
 
 
 def _launch_local_colors(rgb: Any, gain: Any, offset: Any) -> tuple[Any, Any]:
-    """Run the kernels on the current CuPy stream; arguments and results as of ``local_colors``."""
+    """Run the kernels on the current CuPy stream; arguments and results as of ``local_colors``.
+
+    Raises:
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
     import cupy
 
     eyes, _, height, width = rgb.shape

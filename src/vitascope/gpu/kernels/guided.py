@@ -66,6 +66,7 @@ def grey_plane(frame: Frame, window: Region | None = None) -> FloatPlane:
     """Mean of R, G and B (0..1, not clipped) at luma samples: float32 [h, w].
 
     Args:
+        frame: The picture.
         window: Which samples; all when omitted.
     """
     window = whole_frame(frame) if window is None else window
@@ -114,6 +115,7 @@ def refine_alpha(
     current CuPy stream.
 
     Args:
+        frame: The picture.
         regions: Where each eye lies; outside them alpha is 0.
         gain: float32 [N, h, w], upright, one for each region, on the frame's device; float16 too on the GPU.
         offset: As gain.

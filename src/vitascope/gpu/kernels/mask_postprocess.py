@@ -79,6 +79,7 @@ def postprocess_mask(
         scores: float16 or float32 [N, C, h, w]: logits or probabilities, C up to 256 for ``argmax``. C-contiguous, or
             channels last as PyTorch has it (``argmax``: to 96 classes of float32 and 192 of float16); other memory
             costs a copy.
+        kind: How scores become decisions.
         class_index: The class to show. For ``threshold`` it may be omitted when C is 1.
         threshold: Least score of a shown pixel, in the scores' own units; ``threshold`` only.
         smoothing_sigma: Standard deviation of the Gaussian in pixels of the scores, 0 (none) to 21.
@@ -221,7 +222,11 @@ _GAUSSIAN = np.dtype([("radius", "i4"), ("weight", "u2", 2 * _MAX_RADIUS + 1), (
 
 
 def _launch_postprocess_mask(scores: Any, steps: MaskSteps, *, previous: Any, out: Any) -> Any:
-    """Run the kernels on the current CuPy stream; arguments and result as in ``postprocess_mask``."""
+    """Run the kernels on the current CuPy stream; arguments and result as in ``postprocess_mask``.
+
+    Raises:
+        KernelCompileError: A CUDA source could not be built for this GPU.
+    """
     import cupy
 
     with nvtx_range("mask_postprocess"):

@@ -104,8 +104,12 @@ def launch_morphology(planes: Any, radius_px: int, *, shape: Shape, erode: bool,
     Args:
         planes: CuPy uint8 or uint16 [H, W] or [N, H, W]; rows and planes may be padded.
         radius_px: 1 to 256.
+        shape: The window.
         erode: True for the smallest sample, False for the largest.
         out: Where to write, of the same dtype and shape, not the input itself; a new array when omitted.
+
+    Returns:
+        ``out``.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.

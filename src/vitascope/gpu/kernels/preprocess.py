@@ -57,7 +57,9 @@ def preprocess(
         size: (height, width) of the network's input, upright.
         mean: Subtracted from RGB in 0..1.
         std: Divides what is left.
+        layout: Order of the axes of the result.
         rotation_degrees: Clockwise turn that makes the picture upright.
+        dtype: Element type of the result.
         out: Where to write: C-contiguous, on the frame's device; a new array when omitted.
 
     Returns:
@@ -136,7 +138,13 @@ def _launch_preprocess(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``preprocess``."""
+    """Run the kernel on the current CuPy stream; arguments and result as in ``preprocess``.
+
+    Raises:
+        ValueError: The frame is not semi-planar, there are more than two regions, or the result is more than 2000
+            times narrower than a region.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
     import cupy
 
     if not frame.format.semi_planar:

@@ -78,6 +78,7 @@ def each_eye(
     made as a whole.
 
     Args:
+        frame: The picture.
         alpha: uint8 or uint16 [H, W].
         regions: Where each eye lies; together they cover the frame.
         make: Given an eye, its alpha and its region, makes a picture of the same size and format.

@@ -409,6 +409,10 @@ def _launch_remap(
         plane: CuPy [H, W] or [H, W, C].
         map_x: CuPy float32 [h, w].
         map_y: CuPy float32 [h, w].
+        read: How the result's samples find their place.
+        codes: What its samples may be.
+        interpolation: ``nearest``, ``linear`` or ``cubic``.
+        border: ``replicate`` or ``constant``.
 
     Raises:
         ValueError: A plane or map has 2^31 samples or more.

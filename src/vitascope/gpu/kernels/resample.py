@@ -45,6 +45,7 @@ def resample_window(
 
     Args:
         plane: uint8, uint16 or float32 [H, W] or [H, W, 2].
+        window: What to read.
         size: (height, width) of the result.
         within: The samples of the plane that may be read, the whole plane when omitted; what lies outside repeats
             their border, so that one eye never sees the other.
@@ -81,6 +82,8 @@ def upsample_to_luma(
 
     Args:
         chroma: One value for each chroma site.
+        fmt: Says how far chroma is subsampled.
+        color: Says where the sites are.
         size: (height, width) of the luma plane.
     """
     height, width = size

@@ -51,7 +51,10 @@ def resize_normalize(
         mean: Mean of each channel of the result, after ``scale``.
         std: Standard deviation of each channel of the result, not 0.
         scale: What brings code values to the range that mean and std are given in.
+        layout_in: Order of the axes of ``images``.
+        layout_out: Order of the axes of the result.
         reverse_channels: The last channel becomes the first: BGR to RGB.
+        dtype: Element type of the result.
         out: Where to write: C-contiguous, on the images' device; a new array when omitted.
 
     Returns:
@@ -132,7 +135,12 @@ def _launch_resize_normalize(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``resize_normalize``."""
+    """Run the kernel on the current CuPy stream; arguments and result as in ``resize_normalize``.
+
+    Raises:
+        ValueError: A row is to shrink more than 1000 times.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
     import cupy
 
     result = cupy.empty(shape, dtype) if out is None else out

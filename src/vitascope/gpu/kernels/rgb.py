@@ -46,6 +46,8 @@ def nv12_to_rgb(
     on the current stream, behind ``frame.ready``.
 
     Args:
+        frame: The picture.
+        layout: Order of the result's axes; N is 1.
         dtype: uint8 is 0..255, rounded; floats are 0..1.
         out: Where to write, C-contiguous, on the frame's device; a new array when omitted.
 
@@ -100,6 +102,8 @@ def rgb_to_nv12(
             [1, 3, H, W] (NCHW).
         color: Matrix, range and chroma site of the result.
         like: Gives the moment.
+        format: Format of the result.
+        layout: Order of the picture's axes.
 
     Returns:
         A frame where ``rgb`` is, codes clipped to what the bit depth holds; the GPU's within one code of the CPU's.
@@ -130,6 +134,7 @@ def planes_from_rgb(rgb: npt.NDArray[np.float32], *, fmt: YuvFormat, color: Colo
 
     Args:
         rgb: float32 [3, H, W], gamma-encoded, 0..1.
+        fmt: Layout of the planes.
         color: Matrix, range and chroma site.
     """
     matrix, offset = yuv_from_rgb(color, fmt)
@@ -175,7 +180,12 @@ _RGB_NAMES = {"uint8": "unsigned char", "float16": "__half", "float32": "float"}
 def _launch_to_rgb(
     frame: Frame, *, layout: str, dtype: np.dtype[Any], shape: tuple[int, ...], out: Any
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``nv12_to_rgb``."""
+    """Run the kernel on the current CuPy stream; arguments and result as in ``nv12_to_rgb``.
+
+    Raises:
+        ValueError: The frame is not semi-planar.
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
     import cupy
 
     if not frame.format.semi_planar:

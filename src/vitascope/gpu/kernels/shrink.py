@@ -200,6 +200,10 @@ def _launch_shrink(
         frame: NV12 or P010 in CuPy planes.
         windows: What each eye's luma and chroma average, and where to.
         size: (height, width) of the result.
+
+    Raises:
+        ValueError: The frame is not semi-planar, there are more than two eyes, or an axis shrinks more than 1000 times.
+        KernelCompileError: The CUDA source could not be built for this GPU.
     """
     import cupy
 

@@ -103,6 +103,7 @@ class GpuSmoothing:
 
     Args:
         frame: The first frame.
+        alpha: Its alpha.
 
     Raises:
         ValueError: The frame has more than 10 bits.

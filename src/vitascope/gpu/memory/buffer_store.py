@@ -119,6 +119,7 @@ class BufferStore:
 
         Args:
             key: Key of buffers that can stand for each other; all of one key have one size.
+            nbytes: Their size.
             timeout_s: How long to wait for room; 0 does not wait, None waits for ever.
 
         Raises:

@@ -249,6 +249,7 @@ class MemoryPool(Closing):
         """The buffer of that shape and dtype: the same one at every call, with what was last written to it.
 
         Args:
+            shape: Shape of the buffer.
             dtype: NumPy's, or PyTorch's own.
 
         Returns:
@@ -271,6 +272,7 @@ class MemoryPool(Closing):
         """Lend a buffer to one user.
 
         Args:
+            shape: Shape of the buffer.
             dtype: NumPy's, or PyTorch's own.
             timeout_s: How long to wait for others to give something back when the cap is reached; None for ever.
 

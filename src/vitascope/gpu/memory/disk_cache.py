@@ -57,6 +57,7 @@ def pack_array(name: str, array: npt.NDArray[Any]) -> list[bytes | memoryview]:
     """An array as the parts of a file, in order; they may show the array's own memory.
 
     Args:
+        name: Any string.
         array: Any shape and order; numbers, booleans, dates, fixed-length strings and records of these.
 
     Raises:
@@ -77,6 +78,10 @@ def pack_array(name: str, array: npt.NDArray[Any]) -> list[bytes | memoryview]:
 
 def unpack_array(name: str, content: bytes) -> npt.NDArray[Any]:
     """The array of a file.
+
+    Args:
+        name: Name that it was written under.
+        content: Content of the whole file.
 
     Returns:
         Read-only, C-contiguous; it shows ``content`` where the values are not packed.
@@ -311,6 +316,8 @@ class ArrayFolder:
         """Remove what was not used for longest until ``size`` more bytes fit; what is left, counted again.
 
         Args:
+            ledger: Ledger of the folder.
+            size: Size of the new entry.
             sparing: The entry that it replaces: not counted, and kept until its successor is there.
         """
         entries = sorted(entry for entry in self._scan() if entry.path != str(sparing))
@@ -446,6 +453,7 @@ class CacheManager(Closing):
         """Get the array of a key, or None.
 
         Args:
+            key: Any string.
             use_disk: False asks the memory alone.
 
         Returns:
@@ -478,6 +486,7 @@ class CacheManager(Closing):
         """Keep an array; an earlier one of that key is replaced.
 
         Args:
+            key: Any string.
             array: Any shape, order and plain dtype (no objects). Bytes come back as a uint8 array.
             to_disk: False keeps it in memory alone.
 

@@ -37,6 +37,10 @@ class LeakSlope:
 def leak_slope(seconds: Sequence[float], sizes_bytes: Sequence[float]) -> LeakSlope:
     """The slope of sizes over time.
 
+    Args:
+        seconds: When each was measured.
+        sizes_bytes: What was measured.
+
     Returns:
         A slope of 0 with a confidence of 0.5, which says nothing, for fewer than three measurements or no time between
         them.
@@ -104,6 +108,7 @@ def steady_growth(positions: Sequence[float], values: Sequence[float], *, least:
 
     Args:
         positions: Times or numbers of steps, ascending.
+        values: As many.
         least: Smallest growth over all samples that counts, in units of the values.
     """
     begin = int(len(positions) * _WARM_UP)

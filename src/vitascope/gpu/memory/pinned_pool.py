@@ -36,6 +36,9 @@ class CopyStreams:
     """Two copy streams of one GPU, and the blocks that were copied up.
 
     What is small goes on the stream that reads or makes it, in order with that.
+
+    Args:
+        device_id: Number of the GPU.
     """
 
     def __init__(self, device_id: int) -> None:
@@ -292,7 +295,9 @@ class PinnedMemoryPool(Closing):
         """Lend an array, until it is given back.
 
         Args:
+            shape: Shape of the array.
             dtype: Any dtype without objects.
+            timeout_s: In the place of the pool's own.
 
         Returns:
             ``with pool.lease((1080, 1920)) as array:`` gives it back by itself.
@@ -480,6 +485,7 @@ def shared_pool(device_id: int, *, page_locked: bool = True) -> PinnedMemoryPool
     """The pool that the applications share: for one GPU, and up to half of the machine's memory.
 
     Args:
+        device_id: Number of a GPU that can be used.
         page_locked: False for ordinary memory, which copies from and to the GPU take as well, more slowly.
     """
     with _SHARED_LOCK:

@@ -117,6 +117,9 @@ class VramFigures(MemoryFigures):
     Without NVML the CUDA runtime tells what is free, which makes a CUDA context (some hundred megabytes) where this
     process has none.
 
+    Args:
+        device_id: Number of the GPU.
+
     Raises:
         DeviceError: The GPU does not answer.
     """
@@ -241,6 +244,7 @@ class VRAMMonitor:
     Args:
         device_id: Number of the GPU, from 0; ignored on a CPU.
         device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
+        interval_s: Between two looks of the thread.
         history_length: Looks that are kept, the latest ones.
 
     Raises:
@@ -387,6 +391,9 @@ class VRAMMonitor:
     def measure(self, *, interval_s: float = _BLOCK_INTERVAL_SECONDS) -> MeasuredBlock:
         """Measure a block: ``with monitor.measure() as block: …``, then ``block.peak_bytes()``.
 
+        Args:
+            interval_s: Between two looks meanwhile.
+
         Raises:
             ValueError: The interval is not positive.
         """
@@ -401,6 +408,10 @@ class MeasuredBlock:
     A thread looks all the while. What rises and falls between two looks is missed, save what allocators keep: CuPy's
     and PyTorch's pools give nothing back by themselves, so that their peak stands in ``allocated`` and ``reserved``
     until it is seen.
+
+    Args:
+        figures: Where they come from.
+        interval_s: Between two looks.
     """
 
     def __init__(self, figures: MemoryFigures, *, interval_s: float) -> None:

@@ -101,7 +101,12 @@ class QueueReport:
 
 
 class BoundedQueue(Generic[T]):
-    """A first-in first-out queue between threads, bounded in items and in bytes, whichever is reached first."""
+    """A first-in first-out queue between threads, bounded in items and in bytes, whichever is reached first.
+
+    Args:
+        name: How reports call it.
+        limits: Bounds and overflow rule.
+    """
 
     def __init__(self, name: str, *, limits: QueueLimits) -> None:
         self.name = name
@@ -124,6 +129,7 @@ class BoundedQueue(Generic[T]):
         """Append an item, waiting or dropping the oldest when there is no room.
 
         Args:
+            item: What to append.
             nbytes: Its size, as the limits count it.
             more_follow: The producer will put more at once: a consumer need not wake for this one.
             timeout_seconds: Longest wait for room; None has no end.

@@ -75,6 +75,7 @@ def role_of(stage: str, *, on_gpu: bool) -> Role:
     """The role of a stage, by its name.
 
     Args:
+        stage: Its name.
         on_gpu: The run uses a GPU, so that networks are computed there.
     """
     name = stage.lower()
@@ -90,6 +91,9 @@ def risk_findings(
     """Heat, memory and spikes.
 
     Args:
+        report: Report of the run.
+        utilisation: Measured beside it.
+        pace_stage: The stage that sets the pace.
         memory_full: Share of the GPU's memory from which it counts as full.
     """
     found = _spikes(report, utilisation, pace_stage)
@@ -256,6 +260,7 @@ class BottleneckDetector:
         """The verdict on a run.
 
         Args:
+            report: Report of a pipeline, finished or not.
             utilisation: Figures of a ``UtilisationSampler`` that ran beside it. Without it the verdict leaves out
                 the GPU's load, memory and temperature.
             gpu_seconds: Time on the GPU by stage (``Profiler.gpu_seconds`` where spans are named like stages).

@@ -237,7 +237,9 @@ def curve_chart(title: str, curves: Mapping[str, Sequence[tuple[float, float]]],
     """Curves over seconds, from zero to the greatest value.
 
     Args:
+        title: Stands above.
         curves: Points (seconds, value) by name.
+        unit: Unit of the values.
     """
 
     def draw(figure: Figure) -> None:

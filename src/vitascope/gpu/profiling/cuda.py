@@ -232,7 +232,11 @@ class CUDAProfiler:
         )
 
     def summary(self, *, top: int = 15) -> str:
-        """Tables as text: on a GPU kernels, copies and idle time, else operators."""
+        """Tables as text: on a GPU kernels, copies and idle time, else operators.
+
+        Args:
+            top: Rows of each table.
+        """
         if not self.on_gpu:
             heads = ["operator", "count", "cpu ms", "memory MB"]
             rows = [
@@ -267,7 +271,12 @@ class CUDAProfiler:
         )
 
     def print_summary(self, file: TextIO | None = None, *, top: int = 15) -> None:
-        """Print the tables."""
+        """Print the tables.
+
+        Args:
+            file: Where to; standard output when omitted.
+            top: Rows of each table.
+        """
         (file or sys.stdout).write(self.summary(top=top) + "\n")
 
     def to_dict(self) -> dict[str, Any]:

@@ -46,6 +46,7 @@ def profile_document(profiler: Profiler, *, utilisation: Sequence[UtilisationSam
         Only in the files of ``vitascope segment``: ``main``, ``others``, and ``paces``, the saving of each stage.
 
     Args:
+        profiler: May still be in use.
         utilisation: Samples of the same time.
     """
     began = profiler.began_ns * 1e-9

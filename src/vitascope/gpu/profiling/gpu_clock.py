@@ -203,6 +203,9 @@ class EventPairs(Generic[T]):
     used again, and few are asked.
 
     Any thread may record; one at a time may ask for what the GPU has passed.
+
+    Args:
+        events: The events of the library whose streams are timed.
     """
 
     __slots__ = ("_events", "_idle", "_pending")
@@ -457,7 +460,11 @@ class StreamTimes:
         self._parts: dict[str, _Part] = {}
 
     def profile(self, name: str) -> _Part:
-        """A context manager to put around launches."""
+        """A context manager to put around launches.
+
+        Args:
+            name: Name of the part; its times are added up.
+        """
         part = self._parts.get(name)
         if part is None:
             self._events = self._events or CupyEvents()

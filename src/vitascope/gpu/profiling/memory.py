@@ -94,6 +94,7 @@ class MemoryProfiler:
 
     Args:
         device: ``auto`` looks at a GPU where one can be used; ``cuda`` insists on it; ``cpu`` looks at none.
+        device_id: Number of the GPU.
         interval_seconds: Time between two looks, 0.005 or more.
         trace_python: Also record which lines of Python allocate (``tracemalloc``); several times slower.
         keep_samples: The newest samples that are kept.
@@ -279,7 +280,11 @@ class MemoryProfiler:
         return "\n".join(lines)
 
     def print_summary(self, file: TextIO | None = None) -> None:
-        """Print the summary."""
+        """Print the summary.
+
+        Args:
+            file: Where to; standard output when omitted.
+        """
         (file or sys.stdout).write(self.summary() + "\n")
 
     def to_dict(self) -> dict[str, Any]:

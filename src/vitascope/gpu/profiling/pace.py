@@ -56,7 +56,9 @@ def tight_queues(
     """Queues at which both sides wait much, and the share of the wall time that both do.
 
     Args:
+        stages: The stages of the run.
         queues: ``queues[n]`` follows ``stages[n]``.
+        wall_seconds: Wall time of the run.
     """
     tight = []
     for n, queue in enumerate(queues):
@@ -80,6 +82,7 @@ def stage_paces(
     Args:
         stages: The stages of the run, or of its part so far.
         queues: ``queues[n]`` follows ``stages[n]``.
+        wall_seconds: Wall time so far.
         cores_busy: CPU cores that the whole process kept busy.
         cores: CPU cores that it may use; this machine's when omitted.
         gpu_seconds: Time on the GPU by stage, where it was measured; one GPU for all.

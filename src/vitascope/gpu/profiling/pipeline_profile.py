@@ -27,7 +27,9 @@ class PipelineProfile:
     """The profile of one run; does nothing unless it is wanted. A context manager around the run.
 
     Args:
+        name: What the profile is called.
         target: A file or folder that the run writes; the profile lies beside it.
+        wanted: Profile the run.
         device_id: Number of the GPU whose load is looked at.
         parts_of_stages: Spans on the GPU that are not called like the stage that they belong to, and that stage.
     """
@@ -113,6 +115,10 @@ def profiled_stages(stages: Sequence[Stage], profiler: Profiler) -> list[Stage]:
 
     Only the host is timed: a stage may wait for the GPU rather than feed it. Spans inside a stage's own code time
     the GPU, and lie inside its span.
+
+    Args:
+        stages: The stages of a ``Pipeline`` that is about to be made.
+        profiler: Takes the spans.
     """
     return [_profiled(stage, profiler) for stage in stages]
 

@@ -165,7 +165,12 @@ class SpanNode:
         return weight
 
     def add_gpu(self, seconds: float, weight: int = 1) -> None:
-        """Count one time of the GPU; the clock calls this from one thread at a time."""
+        """Count one time of the GPU; the clock calls this from one thread at a time.
+
+        Args:
+            seconds: What it took.
+            weight: As of ``gpu_weight``.
+        """
         if self.gpu_histogram is None:
             self.gpu_histogram = LatencyHistogram()
         self.gpu_count += 1
@@ -245,6 +250,7 @@ def merge_stats(roots: Iterable[SpanNode], *, by_name: bool = False) -> list[Spa
     """Statistics by path over the trees of all threads, each parent before its children.
 
     Args:
+        roots: The root spans of the threads.
         by_name: Add up what has one name, wherever it is nested; paths then have one part.
     """
     places: dict[tuple[str, ...], list[SpanNode]] = {}
@@ -477,6 +483,7 @@ class Profiler:
     in each thread.
 
     Args:
+        name: What is profiled, for titles.
         device: ``auto`` times the GPU where one is in use already, and imports no library; ``cuda`` insists on one;
             ``cpu`` times the host alone.
         keep_spans: Single spans that are kept for traces and timelines, each about 300 bytes; 0 keeps only sums.
@@ -508,6 +515,7 @@ class Profiler:
         """A span to put around some work.
 
         Args:
+            name: Name of the work; spans of one name at one place of the nesting are added up.
             host_only: Do not time the GPU: for work that waits for the GPU rather than feeding it.
         """
         return Span(self, name, host_only=host_only) if self.enabled else _NO_SPAN
@@ -594,7 +602,11 @@ class Profiler:
         return _table(self.name, self.stats(), wall_seconds=(perf_counter_ns() - self._began_ns) * 1e-9)
 
     def print_summary(self, file: TextIO | None = None) -> None:
-        """Print the table."""
+        """Print the table.
+
+        Args:
+            file: Where to; standard output when omitted.
+        """
         (file or sys.stdout).write(self.summary() + "\n")
 
     def to_dict(self, *, utilisation: Sequence[UtilisationSample] = ()) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def html_page(title: str, body: str, *, style: str = "") -> str:
     Args:
         title: Also the first heading.
         body: HTML; tables and drawings stand in ``<div class="wide">``, which scrolls sideways.
+        style: More CSS.
     """
     return f"""<!doctype html>
 <html lang="en">

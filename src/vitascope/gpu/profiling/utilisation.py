@@ -392,6 +392,7 @@ class UtilisationSampler:
     Args:
         interval_seconds: Time between two looks, 0.02 or more.
         device: ``auto`` looks at a GPU where one can be seen; ``cuda`` insists on it; ``cpu`` looks at none.
+        device_id: Number of the GPU.
         keep_samples: The newest samples that are kept; at the default interval 100,000 last 14 hours.
 
     Raises:

@@ -30,6 +30,9 @@ class BatchRows:
 
     Whoever comes first allocates it, on its own stream; the others' streams wait for that, because the memory may have
     served that stream for something else before.
+
+    Args:
+        count: Rows.
     """
 
     def __init__(self, count: int) -> None:
@@ -43,7 +46,9 @@ class BatchRows:
         """A row to write to on the current stream.
 
         Args:
+            row: Which.
             shape: Shape of a picture, [C, h, w].
+            dtype: Element type of the picture.
 
         Returns:
             CuPy array [1, C, h, w]; None if a picture must lie elsewhere: others here have another shape or dtype,
@@ -93,6 +98,9 @@ class RowsInTurn:
 
     A batch that was sent with fewer frames than usual moves the beginnings of all later ones: ``align`` says so, and
     the frames that are given places from then on are side by side again.
+
+    Args:
+        count: Frames of a batch.
     """
 
     def __init__(self, count: int) -> None:
@@ -142,8 +150,11 @@ class BatchModel:
 
     Args:
         call: Takes a batch, NumPy on a CPU and CuPy on a GPU, and gives arrays with as many rows.
+        device: Where it computes.
+        dtype: Element type of what it takes.
         size: (height, width) that it insists on, or None.
         rows_for: Rows of the batch that carries so many pictures; what is missing are copies of the last.
+        close: Frees what the network has of ours.
     """
 
     def __init__(
@@ -170,6 +181,7 @@ class BatchModel:
 
         Args:
             pictures: Arrays of one shape, without the batch's axis.
+            label: What messages call them.
             places: Where they lie; a batch that they make up already is taken as it is.
 
         Raises:
@@ -239,6 +251,7 @@ def open_model(
             callable.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
         device_id: Number of the GPU; an engine of the toolkit has its own.
+        batch_size: Most pictures of a call.
         cuda_graphs: Record a module as CUDA graphs; without meaning for others, and on a CPU.
 
     Raises:

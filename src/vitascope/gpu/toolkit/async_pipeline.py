@@ -223,6 +223,7 @@ def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
 
     Args:
         jobs: Any part of a call, each with its own answer.
+        as_mask: Make masks of scores.
 
     Raises:
         EngineError: The scores are none.
@@ -240,7 +241,10 @@ def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryP
     through.
 
     Args:
+        call: What the network gave for the frames.
+        as_mask: Make masks of scores.
         stream: The ``cupy.cuda.Stream`` of this thread; nothing else may be current.
+        pool: Lends the page-locked memory that results come down to.
 
     Raises:
         EngineError: The scores are none.
@@ -356,12 +360,15 @@ class StageWork:
     """The callbacks of the stages. Each stage's pool lends its threads CUDA streams.
 
     Args:
+        model: The network.
         target_size: (height, width) of its input; a picture's own when None.
         mean: Subtracted from RGB in 0..1.
         std: Divides what is left.
         decode: Takes the place of the built-in decoding of bytes and paths.
+        preprocess: Takes the place of the fused preprocessing.
         postprocess: ``mask``, ``auto`` (a mask of what can be scores), a function of the answer and the frame, or None.
         encode: A function of the result and the frame's name, or None.
+        streams: Pools of the stages ``preprocess``, ``gather`` and ``postprocess``.
         rows: Where frames get their places in a call's batch; None on a CPU.
     """
 
@@ -673,6 +680,7 @@ class AsyncPipeline:
         model: A ``torch.nn.Module`` (it is moved to the device, and recorded as CUDA graphs on a GPU), an engine, or a
             callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and gives an array with N
             rows, or a tuple or dict of them, in fresh memory.
+        config: ``AsyncConfig``, or a mapping of its keys.
         device_id: Number of the GPU; ignored on a CPU, and for an engine of the toolkit, which has its own.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
         target_size: (height, width) of the network's input. When omitted, what an engine insists on, else the
@@ -771,6 +779,9 @@ class AsyncPipeline:
     def start(self) -> Self:
         """Start the threads.
 
+        Returns:
+            The pipeline.
+
         Raises:
             RuntimeError: It was started before.
         """
@@ -792,6 +803,9 @@ class AsyncPipeline:
                 before its result is there.
             frame_id: Comes back with the result; a running number when omitted.
             timeout_s: Longest wait for room; None has no end.
+
+        Returns:
+            The frame's id.
 
         Raises:
             TimeoutError: There was no room in that time: a stage hangs, or results are not taken.

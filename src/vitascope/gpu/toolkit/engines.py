@@ -101,6 +101,7 @@ def usual_shape(tensor: TensorSpec, known: ShapeRange | None, batch_size: int | 
     """The size that an input is measured with.
 
     Args:
+        tensor: The input.
         known: The sizes that its engine was built for, where they are known.
         batch_size: First dimension; the usual one when omitted, 1 where that is not known.
 
@@ -134,7 +135,10 @@ def measure_calls(
     """Time a call.
 
     Args:
+        call: What is timed.
         wait: Returns when everything that was launched has finished; does nothing on a CPU.
+        batch_size: Pictures of one call.
+        num_iterations: Calls of each of the two measurements.
         warmup: Calls before, which are not counted: compilers, caches and clocks settle in them.
     """
     for _ in range(warmup):
@@ -270,6 +274,9 @@ class ToolkitEngine(Closing):
             calibration: For ``int8_mode``: for each input, arrays of typical use along the first axis, such as
                 pictures from real frames.
 
+        Returns:
+            The file, or None.
+
         Raises:
             EngineError: The module cannot be exported, or the engine cannot be built or written.
             MissingDependencyError: A package is missing; the message names it.
@@ -291,7 +298,13 @@ class ToolkitEngine(Closing):
         """Build an engine from an ONNX network, open it, and keep it in a file.
 
         Args:
+            onnx_path: The ``.onnx`` file, or its serialised bytes.
             input_shapes: As above; may be left out where the network's sizes are fixed.
+            output_path: As above.
+            calibration: As above.
+
+        Returns:
+            The file, or None.
 
         Raises:
             EngineError: The network cannot be read, or the engine cannot be built or written.
@@ -391,6 +404,7 @@ class ToolkitEngine(Closing):
 
         Args:
             num_iterations: Calls that are measured, one by one and again in a row.
+            warmup: Calls before.
             batch_size: First dimension of the inputs; the usual one of ``input_shapes`` when omitted.
 
         Returns:

@@ -40,6 +40,8 @@ class PreprocessingPipeline(Closing, Generic[Prepared]):
         target_size: (height, width) for the fused preprocessing; the picture's own when omitted.
         mean: Mean of R, G and B in 0..1, for the fused preprocessing.
         std: Standard deviation of R, G and B.
+        device: Where the fused preprocessing computes.
+        device_id: Number of the GPU.
 
     Raises:
         ValueError: ``num_threads`` is below 1.

@@ -122,6 +122,7 @@ class Picture:
         """The frame, where the kernels run.
 
         Args:
+            place: Brings an array there.
             on_gpu: Whether that is a GPU, where frames are NV12 or P010.
 
         Raises:
@@ -207,6 +208,7 @@ def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES)
     Args:
         dtype: What was requested; None for nothing.
         out: Where the result goes; None for a new array.
+        words: What there may be.
 
     Raises:
         ValueError: It has another form.
@@ -255,6 +257,9 @@ def check_affine(
     """Refuse a mean, a deviation or a scale that makes no number of a picture.
 
     Args:
+        mean: Mean of each channel.
+        std: Standard deviation of each channel.
+        scale: One factor for all.
         channels: How many there must be; None for any number.
 
     Raises:

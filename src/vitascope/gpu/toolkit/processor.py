@@ -83,7 +83,11 @@ class PendingResult(ABC):
 
 
 class OnThread(PendingResult):
-    """A result that a worker thread computes."""
+    """A result that a worker thread computes.
+
+    Args:
+        future: The computation.
+    """
 
     def __init__(self, future: Future[Any]) -> None:
         self._future = future
@@ -106,7 +110,10 @@ class OnStream(PendingResult):
     """A result that a CUDA stream computes.
 
     Args:
+        event: ``cupy.cuda.Event`` behind the work.
+        device_id: Number of the GPU.
         collect: Gives the result once the event has passed, or, for an array on the GPU, at any time.
+        on_gpu: True when the result stays on the GPU.
     """
 
     def __init__(self, event: Any, *, device_id: int, collect: Callable[[], Any], on_gpu: bool) -> None:
@@ -149,6 +156,7 @@ class KernelRunner:
     """Runs computations on one device and hands results back in the kind of their first input. Thread-safe.
 
     Args:
+        device: Where.
         stream_count: Streams, or threads on a CPU, for asynchronous computations.
     """
 
@@ -191,6 +199,7 @@ class KernelRunner:
             compute: Gets ``out`` where the runner computes, or None, and gives the result there. It places its inputs.
             arrays: All inputs, for their kind and for the order of streams.
             out: An array of any kind that takes the result, or None.
+            async_exec: Return a ``PendingResult``.
 
         Returns:
             ``out``, or the result in the kind of the first array.
@@ -396,8 +405,10 @@ class CUDAKernelProcessor(Closing):
             std: Standard deviation of R, G and B.
             color: How planes become RGB; a ``Frame`` knows.
             channel_order: Channel order of RGB pictures; the result is RGB.
+            layout: Order of the result's axes.
             dtype: Element type of the result; that of ``out``, or float32, when omitted.
             out: Where to write, C-contiguous.
+            async_exec: Return a ``PendingResult``.
 
         Returns:
             [N, 3, h, w] or [N, h, w, 3]; N is 1 for one picture.
@@ -487,10 +498,14 @@ class CUDAKernelProcessor(Closing):
         Args:
             images: uint8, uint16, float16 or float32 [N, H, W, C] or [N, C, H, W], 1 to 4 channels.
             mean: Mean of each channel, after ``scale``.
+            std: Standard deviation of each channel.
             scale: What brings codes to the range of mean and std; brings integers to 0..1 and leaves floating-point
                 numbers as they are when omitted.
+            layout_in: Order of the axes of ``images``.
+            layout_out: Order of the axes of the result.
             dtype: Element type of the result; that of ``out``, or float32, when omitted.
             out: Where to write, C-contiguous.
+            async_exec: Return a ``PendingResult``.
 
         Raises:
             ValueError: Shapes, dtypes or numbers do not fit.
@@ -530,6 +545,7 @@ class CUDAKernelProcessor(Closing):
 
         Args:
             scores: float16 or float32 [N, C, h, w], or [C, h, w] for one picture.
+            kind: How scores become decisions.
             class_index: The class to show; the class map when omitted.
             threshold: Least score of a shown pixel, for ``threshold``.
             smoothing_sigma: Sigma of the Gaussian, in pixels of the scores; 0 is none.
@@ -538,6 +554,7 @@ class CUDAKernelProcessor(Closing):
             previous: The mask of the frame before, of the result's shape.
             ema: Its weight, 0 to below 1.
             out: Where to write, C-contiguous; may be ``previous``.
+            async_exec: Return a ``PendingResult``.
 
         Returns:
             uint8 [N, h, w], or [h, w] for one picture.
@@ -579,6 +596,7 @@ class CUDAKernelProcessor(Closing):
             layout: ``NHWC`` gives [H, W, 3], ``NCHW`` [3, H, W].
             dtype: uint8 is 0..255, floats are 0..1.
             out: Where to write, C-contiguous.
+            async_exec: Return a ``PendingResult``.
 
         Raises:
             ValueError: Shapes or dtypes do not fit.

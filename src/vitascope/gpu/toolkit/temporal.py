@@ -154,6 +154,9 @@ class StillnessGate:
 
         Args:
             small: The result of ``thumbnail``, or any array that is not written to later.
+
+        Returns:
+            True when the last result will do.
         """
         reference, self.last_change = self._reference, None
         if reference is not None and reference.shape == small.shape and reference.dtype == small.dtype:
@@ -213,6 +216,9 @@ class TemporalOptimizer(Generic[Result]):
         Args:
             frame: As for ``thumbnail``. It is not kept: its memory may be written again.
             stream: Which state to use; anything hashable.
+
+        Returns:
+            The model's result; the same object where it is reused.
 
         Raises:
             UsageError: There is no model.

@@ -36,6 +36,7 @@ class ModuleNetwork:
     Args:
         module: Moved to the device and set to evaluate. Takes one tensor, gives a tensor, or a tuple, list or dict of
             them.
+        device: Where it computes.
         cuda_graphs: Record it; without meaning on a CPU.
 
     Raises:

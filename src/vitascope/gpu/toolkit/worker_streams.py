@@ -21,7 +21,11 @@ _PER_THREAD_STREAM = 2  # cudaStreamPerThread: another stream in each thread tha
 
 
 class WorkerStream:
-    """A CUDA stream for one worker at a time; nothing on a CPU."""
+    """A CUDA stream for one worker at a time; nothing on a CPU.
+
+    Args:
+        device: Where the worker computes.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -177,7 +181,12 @@ def _torch_on_gpu() -> Any:
 
 
 class StreamPool:
-    """Lends each thread of a stage a stream of its own for as long as the thread works; nothing on a CPU."""
+    """Lends each thread of a stage a stream of its own for as long as the thread works; nothing on a CPU.
+
+    Args:
+        device: Where.
+        count: Threads.
+    """
 
     def __init__(self, device: Device, count: int) -> None:
         self._free = open_streams(device, count)

@@ -171,6 +171,8 @@ def open_custom_network(
     """Open the user's ONNX file as a matting network.
 
     Args:
+        path: The ``.onnx`` file.
+        kind: What its outputs mean.
         person_class: Index of the person's class; by ``PERSON_CLASSES`` for channels, 0 for yolo-seg when omitted.
         normalisation: Mean and standard deviation it was trained with; the kind's default when omitted.
         threads: Threads inside one operator on the CPU when no ``open_engine`` is given; 0 uses every core.

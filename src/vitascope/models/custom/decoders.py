@@ -76,9 +76,12 @@ def choose_decoder(
     """The decoder of one network.
 
     Args:
+        kind: What the outputs are declared to mean.
+        trial: Outputs of one picture.
         input_size: (height, width) of that picture as the network took it.
         normalised: Names of the outputs that come out of a sigmoid or softmax.
         person_class: Index of the person's class; the kind's default when None.
+        source: The file, for messages.
 
     Raises:
         ModelError: The outputs are not those of the kind, or the person's class is unknown or out of range.
@@ -188,6 +191,7 @@ def _person_masks(
         rows: float32 [4 + classes + k, anchors]: box centre x, y, width, height, in input pixels; scores; k mask
             coefficients.
         prototypes: float32 [k, h, w].
+        score_row: Row of the person's score.
         input_size: (height, width) of the network's input.
 
     Returns:

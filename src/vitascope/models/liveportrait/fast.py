@@ -133,6 +133,7 @@ class FastWarping(nn.Module):
 
     Args:
         network: Its weights are copied.
+        ops: The work between the convolutions.
         dtype: The dtype of the convolutions; keypoints and sample positions stay float32.
     """
 

@@ -17,7 +17,11 @@ CHECKPOINTS = {
 
 
 def default_folder(home: Path) -> Path:
-    """The folder that is looked into unless another one is named."""
+    """The folder that is looked into unless another one is named.
+
+    Args:
+        home: The product's own folder.
+    """
     return home / "liveportrait"
 
 
@@ -25,6 +29,7 @@ def require_folder(folder: Path, *, named_with: str) -> None:
     """Check that there are weights at all.
 
     Args:
+        folder: The folder that they are looked for in.
         named_with: The option that names another folder, for the message.
 
     Raises:

@@ -205,6 +205,7 @@ def placed_keypoints(motion: RawMotion, rotation: Tensor | None = None) -> Tenso
     """Keypoints as the warping network takes them: turned, deformed, scaled and moved.
 
     Args:
+        motion: The motion of a batch of faces.
         rotation: [B, 3, 3] instead of the one that ``motion.pose_degrees`` says.
 
     Returns:
@@ -224,6 +225,9 @@ def driven_motion(
     """The portrait's keypoints, moved by what the driver changed since its neutral.
 
     Args:
+        portrait: The portrait's motion.
+        neutral: The motion of the driver's neutral picture.
+        driving: The driver's motion now.
         gains: Factors on the change; all of it when omitted.
 
     Returns:

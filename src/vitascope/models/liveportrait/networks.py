@@ -32,6 +32,7 @@ class LivePortraitNetworks(Closing):
 
     Args:
         networks: With their weights; taken over, and changed.
+        device: The device that they run on.
         mode: ``compile`` fuses what lies between convolutions; ``eager`` starts at once.
         half_precision: FP16 for all but the motion extractor; ignored on a CPU.
     """
@@ -102,6 +103,9 @@ class LivePortraitNetworks(Closing):
 
         Args:
             folder: Holds ``base_models`` and ``retargeting_models``, as their ``pretrained_weights/liveportrait`` does.
+            device: The device that they run on.
+            mode: See the class.
+            half_precision: See the class.
 
         Raises:
             ModelError: A file is missing, damaged, or another network's.
@@ -138,6 +142,7 @@ class LivePortraitNetworks(Closing):
         """The deltas that close lips: [B, 21, 3] of keypoints [B, 21, 3].
 
         Args:
+            source: Keypoints of the portrait.
             openness: The lips' openness now: their gap over the mouth's width.
         """
         with torch.inference_mode():

@@ -122,6 +122,7 @@ def onnx_network(network: nn.Module, form: NetworkForm, *, half_precision: bool 
 
     Args:
         network: Float32, on the CPU. Not changed.
+        form: Its inputs and outputs.
         half_precision: Compute in FP16 where the form says that it serves.
 
     Raises:

@@ -38,6 +38,8 @@ class RvmFusedNetwork:
 
     Args:
         path: An official ``rvm_*.onnx`` or ``rvm_*.pth``, already verified.
+        name: Its name in reports.
+        device_id: The GPU.
         precision: ``fp16``: products in FP16, sums, recurrent states and gates in FP32, results in FP16. ``mixed``: as
             ``fp16``, with the guided filter's coefficients computed and given in FP32.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.

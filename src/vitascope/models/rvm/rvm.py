@@ -131,8 +131,12 @@ def engine_profiles(
 
     Args:
         encoder: As ``cut_official_graph`` gives it.
+        decoder: Likewise.
         pictures: Sizes [T * E, 3, h, w] that the encoder shall take.
         most_eyes: Pictures of one time step, which is what the decoder takes at once; at least 1.
+
+    Returns:
+        Profiles of the encoder's inputs, and of the decoder's.
     """
     channels = state_channels(decoder)
     per_limit: list[Mapping[str, tuple[int, ...]]] = []
@@ -234,6 +238,7 @@ class RvmNetwork:
 
     Args:
         path: An official ``rvm_*_fp32.onnx``, already verified.
+        name: Its name in reports.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
         longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
         threads: CPU threads of ONNX Runtime when no ``open_engines`` is given; 0 uses every core.
@@ -402,6 +407,9 @@ def rvm_candidates(
 
     Args:
         open_network: Opens the network on the engines it is given, or on the CPU for None.
+        options: The wishes for the GPU.
+        most_frames: Most frames of one call.
+        most_eyes: Most pictures of one frame.
     """
     height, width = _USUAL_SIZE
     usual = most_frames * most_eyes

@@ -101,8 +101,10 @@ def encoder_and_decoder(
     """Run T frames through the network up to its last features.
 
     Args:
+        parts: Who computes.
         layer: Gives the convolution of a name of ``weights.convolutions``.
         gru: Gives the ConvGRU of a decoder level, 1 to 4.
+        backbone: The encoder.
         sources: The pictures at 1/1, 1/2, 1/4 and 1/8, of ``SOURCE_CHANNELS`` channels.
         states: r1 to r4 before the first frame.
         steps: T.

@@ -198,6 +198,7 @@ class TorchOps:
         Args:
             x: [T * E, 2 C, H, W].
             state: float32 [E, H, W, C].
+            weights: The convolutions.
             steps: T.
 
         Returns:
@@ -258,6 +259,7 @@ class RvmCoarseNetwork(nn.Module):
     """Encoder, LR-ASPP, recurrent decoder, and the learned half of the deep guided filter.
 
     Args:
+        weights: Folded weights.
         precision: ``fp32``: everything. ``mixed``: convolutions multiply in FP16 and add in FP32; recurrent states,
             gates, the guided filter's moments and coefficients, and the results are FP32. ``fp16``: as ``mixed``, but
             the coefficients are computed and returned in FP16 (half the traffic); the moments stay FP32, because
@@ -421,6 +423,7 @@ class RvmTorchNetwork:
 
     Args:
         path: An official ``rvm_*.onnx`` or ``rvm_*.pth``, already verified.
+        name: Its name in reports.
         device: ``cuda:N`` or ``cpu``.
         precision: ``fp16``: products in FP16, sums, recurrent states and gates in FP32, results in FP16. ``mixed``: as
             ``fp16``, with the guided filter's coefficients computed and given in FP32. ``fp32``: everything; ``tf32``:
@@ -428,6 +431,8 @@ class RvmTorchNetwork:
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
         longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
         mode: ``eager``, ``compile`` or ``aot``; ``gpu.engines.torch_engine`` says why ``eager`` is the default.
+        effort: The effort of the compiled modes.
+        cuda_graph: Record calls as CUDA graphs.
         most_frames: Frames in one batch; longer calls are cut. Memory grows with it.
         most_plans: The most combinations of frames, eyes and sizes that are kept ready.
         cache_dir: The folder of the packages of ``aot``.

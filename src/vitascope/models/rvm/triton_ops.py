@@ -50,10 +50,12 @@ def record_network(
     are ``gain`` and ``offset`` [T * E, 4, h, w] and ``r1`` to ``r4``.
 
     Args:
+        weights: Folded.
         steps: T.
         eyes: E.
         size: (height, width) of the pictures.
         result_dtype: Element type of gain and offset; for ``float32`` they are also computed in it.
+        multiprocessors: The GPU's number of them.
 
     Returns:
         The plan, and the weights that it reads, the same for every size.
@@ -209,6 +211,7 @@ class TritonOps:
     Tiles were chosen by a sweep on one H200 over all layers at 512x288, 1 and 16 frames (torch 2.11, Triton 3.6).
 
     Args:
+        recorder: Notes the launches.
         multiprocessors: The GPU's number of them; tiles shrink until there are as many programs.
     """
 
@@ -352,7 +355,9 @@ class TritonOps:
         Args:
             source: [N, H, W, 8].
             hidden: [N, H, W, 16].
+            project: The matte's convolution.
             head: The box filter and the three 1x1 convolutions behind it.
+            result_dtype: Element type of the results.
 
         Returns:
             gain and offset, [N, 4, H, W].

@@ -242,6 +242,10 @@ def fold_state_dict(state: Mapping[str, npt.NDArray[Any]], *, source: str = "sta
     Each output channel is scaled by ``gamma / sqrt(variance + epsilon)`` and shifted by ``beta - mean * scale``,
     computed in double precision.
 
+    Args:
+        state: Arrays by the authors' names.
+        source: Its name in messages.
+
     Raises:
         ModelError: Names are missing, or a shape is another one.
     """

@@ -150,6 +150,7 @@ class PresenceGate:
             pictures: float32 [E, h, w, 3], RGB 0..1: what the network saw.
             look_again: Shows one enlarged picture to both networks.
             ask_opinion: Shows a candidate's views to the person detector.
+            claimant: The network that the frame's shape asks for.
 
         Returns:
             float32 [E, h, w]: ``alpha`` times each eye's openness; a new array.
@@ -423,6 +424,7 @@ class SlowJudge:
         Args:
             found: float32 [71], from ``evidence``.
             features: float32 [2304], from ``PersonFeatures``.
+            claimant: The network whose matte is in question.
         """
         inputs = np.concatenate([found, features])
         inputs = np.clip((inputs - self.centre) * self.scale, -INPUT_LIMIT, INPUT_LIMIT)
@@ -450,6 +452,8 @@ class PresenceClassifier:
         Args:
             found: float32 [71], from ``evidence``.
             ask_features: Gives float32 [2304] of the same views; called at most once, and only where it matters.
+            claimant: The network whose matte is in question.
+            confirmed: Somebody was there at the last look.
         """
         quick = self.quick.score(found)
         if quick < self.quick.surely_not[claimant]:

@@ -196,6 +196,7 @@ class Catalogue(_Frozen):
         """The entry of a model.
 
         Args:
+            name: What the user typed.
             wanted_for: Whose models are suggested where none has that name; those of both when omitted.
 
         Raises:

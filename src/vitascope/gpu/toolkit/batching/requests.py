@@ -282,6 +282,7 @@ class WaitingRoom:
     """Requests by level, kind and stream; each belongs to one caller at a time, who holds the lock.
 
     Args:
+        config: Sizes.
         levels: The most urgent first.
         starvation_seconds: Who has waited this long goes before everyone; None: never.
     """
@@ -348,6 +349,7 @@ class WaitingRoom:
         """Remove and return the next batch.
 
         Args:
+            now: The time.
             closing: No request comes any more, so none waits for others.
 
         Returns:

@@ -39,6 +39,7 @@ def named_frames(
 
     Args:
         frames: Along the first axis, as many entries for each input.
+        names: The network's inputs.
 
     Raises:
         UsageError: It is missing, does not fit the inputs, or holds NaN or infinity.

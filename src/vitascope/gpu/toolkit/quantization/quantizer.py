@@ -319,9 +319,11 @@ class ModelQuantizer:
         Larger convolutions stay as they are: PyTorch has no FP8 convolution.
 
         Args:
+            model: A module.
             calibration: As for ``quantize_int8``; None scales activations by what they are at run time.
             method: How the range of an activation is chosen. FP8 keeps its precision over a wide range, so its largest
                 value is the natural end.
+            device_id: Number of the GPU to run on.
             skip: Layers that stay as they are, by name.
 
         Raises:
@@ -433,6 +435,7 @@ class ModelQuantizer:
         """Check a comparison against limits.
 
         Args:
+            comparison: What was measured.
             limits: What is asked; the defaults of ``QuantizationLimits`` when omitted.
             size_ratio: Reference size / quantised size; needed where ``limits`` has one.
 

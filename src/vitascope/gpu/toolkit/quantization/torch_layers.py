@@ -130,6 +130,7 @@ class EightBitLinear(_EightBitWeights):
     """A linear layer in 8 bits.
 
     Args:
+        layer: What it takes the place of.
         number: ``int8`` or ``fp8`` (e4m3).
         input_scale: From calibration; None scales each input by its own largest value.
         per_channel: One weight scale for each output, instead of one for all.
@@ -159,6 +160,7 @@ class EightBitConv2d(_EightBitWeights):
     """A convolution in 8 bits; one of 1x1, not strided, without groups and padding, is a matrix product.
 
     Args:
+        layer: What it takes the place of.
         number: ``int8`` or ``fp8`` (e4m3).
         input_scale: From calibration; None scales each input by its own largest value.
         per_channel: One weight scale for each output channel, instead of one for all.
@@ -251,7 +253,9 @@ def quantized_module(
         model: Not changed.
         frames: Calibration data for each input, in order; None scales activations as they come (dynamic).
         number: ``int8`` or ``fp8``.
+        method: See ``calibration``.
         percentile: For that method: share of magnitudes that are kept, in per cent.
+        per_channel: One weight scale for each output channel.
         only_products: Leave alone what 8-bit matrix products cannot compute.
         skip: Names of layers to leave alone, as ``named_modules`` gives them.
 
