@@ -106,11 +106,15 @@ def render_alpha(
 ) -> Frame:
     """Paint with a finished alpha plane, each eye by itself: for mattes that were edited in between.
 
-    Other arguments are ``render``'s.
-
     Args:
         frame: The picture, or its foreground.
         alpha: uint8 or uint16 [H, W], on the frame's device; of ``alpha_dtype(frame)`` on the GPU.
+        regions: As for ``render``.
+        paint: What to paint.
+        planar: As for ``render``.
+
+    Returns:
+        As ``render``.
 
     Raises:
         ValueError: As ``render``.

@@ -125,12 +125,12 @@ def remap_eyes(
     Runs where the eyes are: OpenCV on the CPU; CuPy in one CUDA kernel on the current stream (behind ``ready`` of the
     first), which reads the maps once for both.
 
-    Other arguments are ``remap``'s; a border is that of each eye.
-
     Args:
         eyes: One or two frames of one size, format and colour; on the GPU NV12 or P010.
         map_x: float32 [h, w], columns of an eye's luma to read, on the eyes' device. ``w`` is even where there are two.
         map_y: float32 [h, w], rows.
+        interpolation: As in ``remap``.
+        border: As in ``remap``, of each eye.
 
     Returns:
         A frame of the first's format, colour and moment, ``w`` samples wide for each eye.

@@ -927,15 +927,20 @@ def open_engine(
 ) -> ToolkitEngine:
     """Build an engine and check its answers against the CPU's before it is used.
 
-    Other arguments are ``ToolkitEngine``'s.
-
     Args:
         model: A PyTorch module, or an ONNX network (path or bytes).
         backend: ``auto`` tries ``tensorrt``, ``inductor`` (modules only) and ``onnxruntime`` on a GPU, and
             ``onnxruntime`` and ``inductor`` on a CPU, and takes the first that is installed and right; a name takes
             that engine, or says why it cannot be had.
         input_shapes: As for ``build_engine_from_pytorch``; may be left out for an ONNX network of fixed sizes.
+        fp16_mode: See ``ToolkitEngine``.
+        int8_mode: See ``ToolkitEngine``.
+        calibration: For ``int8_mode``.
+        workspace_gb: See ``ToolkitEngine``.
         cache_dir: Where engines and verdicts on them are kept.
+        device: See ``ToolkitEngine``.
+        device_id: See ``ToolkitEngine``.
+        allow_tf32: See ``ToolkitEngine``.
         on_reason: Called line by line with what was passed over and why, and what was taken.
 
     Returns:

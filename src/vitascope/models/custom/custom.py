@@ -377,12 +377,16 @@ def choose_custom_network(
 ) -> Chosen[MattingNetwork]:
     """Open the user's file for a job on the GPU.
 
-    Other arguments are ``open_custom_network``'s.
-
     Args:
+        path: The ``.onnx`` file.
+        options: The wishes for the GPU.
+        kind: What its outputs mean.
+        person_class: See ``open_custom_network``.
         threads: Threads of ONNX Runtime on the CPU; 0 uses every core.
         wanted: ``tensorrt``, ``onnxruntime`` (on the GPU), ``processor`` or ``auto``.
+        most_pictures: Most pictures of one call.
         model: The file's sha256.
+        machine: The machine that verdicts hold on.
         cache_dir: Where verdicts are kept; None checks again each time.
 
     Returns:

@@ -479,11 +479,14 @@ class ModelQuantizer:
     ) -> Gated[NetworkT]:
         """The quantised network where its error and its speed keep to the limits, else the reference; and why.
 
-        Other arguments are ``compare``'s.
-
         Args:
+            reference: See ``compare``.
+            quantized: See ``compare``.
             frames: Others than those of the calibration.
             limits: What is asked; the defaults of ``QuantizationLimits`` when omitted.
+            outputs: See ``compare``.
+            iterations: See ``compare``.
+            threads: See ``compare``.
         """
         limits = limits or QuantizationLimits()
         comparison = ModelQuantizer.compare(
