@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -79,6 +79,8 @@ def match_eyes(
     eyes = [cv2.merge(list(picture)) for picture in pictures]
     found, misfit = np.empty((2, height, width), np.float32), np.empty((2, height, width), np.float32)
     costs = np.empty((len(steps), height, width), np.float32)
+    other, apart = np.empty_like(eyes[0]), np.empty_like(eyes[0])
+    color, alpha = np.empty((height, width), np.float32), np.empty((height, width), np.float32)
     for eye, own in enumerate(eyes):
         own_alpha = pictures[eye, 3]
         for step, cost in zip(steps, costs, strict=True):
@@ -86,17 +88,20 @@ def match_eyes(
             across, down = _displacement(curves[eye], disparity)
             across += columns
             down += rows
-            other = cv2.remap(
+            cv2.remap(
                 eyes[1 - eye],
                 across,
                 down,
                 cv2.INTER_LINEAR,
+                dst=other,
                 borderMode=cv2.BORDER_REPLICATE,
             )
-            apart = cv2.absdiff(own, other)
-            color = np.minimum(cv2.transform(apart, _MEAN_COLOR), np.float32(_MOST_COLOR))
-            color *= np.maximum(own_alpha, cv2.extractChannel(other, 3))
-            cv2.scaleAdd(cv2.extractChannel(apart, 3), _ALPHA_WEIGHT, color, dst=color)
+            cv2.absdiff(own, other, dst=apart)
+            cv2.transform(apart, _MEAN_COLOR, dst=color)
+            np.minimum(color, np.float32(_MOST_COLOR), out=color)
+            np.maximum(own_alpha, cv2.extractChannel(other, 3, dst=alpha), out=alpha)
+            color *= alpha
+            cv2.scaleAdd(cv2.extractChannel(apart, 3, dst=alpha), _ALPHA_WEIGHT, color, dst=color)
             cv2.blur(color, side, dst=cost, borderType=cv2.BORDER_REPLICATE)
         found[eye], misfit[eye] = _best_steps(costs, steps)
     return (found if start is None else found + start), misfit
@@ -192,9 +197,12 @@ def blend_eyes(
         move_x, move_y, weight = (
             cv2.resize(plane, (full_width, full_height), interpolation=cv2.INTER_LINEAR) for plane in moves
         )
-        map_x, map_y = move_x + full_columns, move_y + full_rows
+        places = _Places.at(move_x + full_columns, move_y + full_rows)
         for plane, target, other in zip(planes[eye], blended[eye], planes[1 - eye], strict=True):
-            target += weight * (_between_four(other, map_x, map_y) - plane)
+            change = places.read(other)
+            change -= plane
+            change *= weight
+            target += change
     return blended
 
 
@@ -203,22 +211,47 @@ def _between(picture: Any, map_x: FloatArray, map_y: FloatArray) -> Any:
     return cv2.remap(picture, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 
-def _between_four(plane: FloatArray, map_x: FloatArray, map_y: FloatArray) -> Any:
-    """Read a plane with Catmull-Rom's weights of 4x4 samples, borders repeated.
+class _Places(NamedTuple):
+    """Places between the samples of planes, and half the product of how far they are from the two beside them."""
 
-    On an axis these are the linear weights of the plane, less ``t (1 - t) / 2`` of those of its second differences.
-    """
-    around = cv2.copyMakeBorder(plane, 2, 2, 2, 2, cv2.BORDER_REPLICATE)
-    across, down, both = (
-        cv2.sepFilter2D(around, -1, *weights, borderType=cv2.BORDER_REPLICATE)
-        for weights in ((_SECOND, _ONE), (_ONE, _SECOND), (_SECOND, _SECOND))
-    )
-    read = _between(cv2.merge([around, across, down, both]), map_x + 2, map_y + 2)
-    share_x, share_y = (part * (1 - part) / 2 for part in (map_x - np.floor(map_x), map_y - np.floor(map_y)))
-    linear, across, down, both = cv2.split(read)
-    return linear - share_x * across - share_y * (down - share_x * both)
+    map_x: FloatArray
+    map_y: FloatArray
+    share_x: FloatArray
+    share_y: FloatArray
+
+    @classmethod
+    def at(cls, map_x: FloatArray, map_y: FloatArray) -> _Places:
+        """Columns and rows."""
+        shares = []
+        for places in (map_x, map_y):
+            part = places - np.floor(places)
+            shares.append(part * (1 - part) / 2)
+        return cls(map_x + _MARGIN, map_y + _MARGIN, *shares)
+
+    def read(self, plane: FloatArray) -> FloatArray:
+        """Read a plane with Catmull-Rom's weights of 4x4 samples, borders repeated.
+
+        On an axis these are the linear weights of the plane, less ``t (1 - t) / 2`` of those of its second differences.
+        """
+        around = cv2.copyMakeBorder(plane, *4 * [_MARGIN], cv2.BORDER_REPLICATE)
+        across, down, both = (
+            cv2.sepFilter2D(around, -1, *weights, borderType=cv2.BORDER_REPLICATE)
+            for weights in ((_SECOND, _ONE), (_ONE, _SECOND), (_SECOND, _SECOND))
+        )
+        read = _between(cv2.merge([around, across, down, both]), self.map_x, self.map_y)
+        linear, across, down, both = cv2.split(read)
+        # linear - share_x * across - share_y * (down - share_x * both), in place
+        both *= self.share_x
+        down -= both
+        down *= self.share_y
+        across *= self.share_x
+        linear -= across
+        linear -= down
+        return linear
 
 
+_MARGIN = 2
+"""Repeated samples around a plane."""
 _ONE, _SECOND = np.array([1], np.float32), np.array([1, -2, 1], np.float32)
 """Weights of a plane's own samples, and of its second differences."""
 _LEAST_RISE = 1e-9

@@ -47,8 +47,8 @@ _CLIPPED_MISFIT = 0.06
 """What counts of a window's misfit in that mean."""
 _SMOOTH_SHARE = 0.5
 """Half samples of the coarse pictures by which disparities of one thing differ."""
-_LOOKED_AT = _COARSE_RADIUS + 5
-"""Coarse samples that windows and smoothing look around them."""
+_LOOKED_AT = _COARSE_RADIUS + 3
+"""Coarse samples that windows and smoothing look around people."""
 _NOBODY = 1 / 512
 """Alpha up to which nobody is there."""
 _TOLERANCE = 1.0
@@ -148,7 +148,7 @@ class StereoAgreement:
             if not _has_outline(alpha):
                 continue
             geometries = self._geometries(estimate, device=None)
-            box = _near_people(alpha, geometries[0])
+            box = _near_people(alpha)
             here = _scaled(box, _COARSE)
             own = [matte[both][here]] + ([] if grey is None else [planes[0][both][here]])
             seen = np.concatenate([rgb[both][here], own[0].clip(0, 1)[:, None]], axis=1)
@@ -246,26 +246,18 @@ _Box = tuple["slice | EllipsisType", ...]
 """Rows and columns of planes; the axes before them are whole."""
 
 
-def _near_people(alpha: npt.NDArray[np.float32], coarse: _Geometry) -> _Box:
-    """The part of two pictures that holds everybody, and all that they may be matched with, in coarse samples.
+def _near_people(alpha: npt.NDArray[np.float32]) -> _Box:
+    """The part of two pictures that holds everybody in both, and what is looked at around them, in coarse samples.
 
     Args:
         alpha: float32 [2, h, w], 0..1, at the fine size; somebody is there.
-        coarse: Geometry of the coarse pictures.
     """
     seen = (alpha.max(axis=0) > _NOBODY).astype(np.uint8)
-    x, y, width, height = cv2.boundingRect(seen)
     times = _COARSE // _FINE
-    first_row, last_row = y // times, -(-(y + height) // times)
-    first_column, last_column = x // times, -(-(x + width) // times)
-    across = math.ceil(_MOST_DISPARITY * coarse.samples_per_disparity)
-    # Eyes are side by side: only lenses move a nearing thing up or down.
-    factors = coarse.curves[:, 3:, first_row:last_row, first_column:last_column]
-    powers = np.float32(_MOST_DISPARITY) ** np.arange(1, 4, dtype=np.float32)[:, None, None]
-    down = math.ceil(float(np.abs(factors * powers).sum(axis=1).max()))
+    x, y, width, height = cv2.boundingRect(seen)
     rows, columns = (
-        slice(max(first - reach - _LOOKED_AT, 0), last + reach + _LOOKED_AT)
-        for first, last, reach in ((first_row, last_row, down), (first_column, last_column, across))
+        slice(max(first // times - _LOOKED_AT, 0), -(-(first + length) // times) + _LOOKED_AT)
+        for first, length in ((y, height), (x, width))
     )
     return ..., rows, columns
 
