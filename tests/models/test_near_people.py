@@ -206,9 +206,11 @@ def test_a_stream_that_goes_on_elsewhere_gives_what_it_would_have_given(networks
     assert whole.people.frames == second.people.frames == len(pictures)
 
 
-def test_a_call_that_fails_leaves_the_stream_where_it_was(networks, monkeypatch):
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_call_that_fails_leaves_the_stream_where_it_was(networks, monkeypatch, count):
     _, near = networks
-    pictures, begun = frames(_WHOLE_FRAMES + 4), _WHOLE_FRAMES + 1
+    begun = _WHOLE_FRAMES + 1
+    pictures = frames(begun + count)
     failed, other = near.new_state(), near.new_state()
     for state in (failed, other):
         state.follow_people()
@@ -216,14 +218,14 @@ def test_a_call_that_fails_leaves_the_stream_where_it_was(networks, monkeypatch)
     before = [array.copy() for array in failed.arrays()]
     run, calls = near._near._fine.run, []
 
-    def fail_at_the_second(inputs):
+    def fail(inputs):
         calls.append(inputs)
-        if len(calls) == 2:
+        if len(calls) == min(count, 2):
             raise RuntimeError("no memory")
         return run(inputs)
 
     with monkeypatch.context() as broken, pytest.raises(RuntimeError):
-        broken.setattr(near._near._fine, "run", fail_at_the_second)
+        broken.setattr(near._near._fine, "run", fail)
         near.infer(pictures[begun:], failed)
     assert failed.people is not None
     for kept, was in zip(failed.arrays(), before, strict=True):

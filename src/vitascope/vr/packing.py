@@ -26,7 +26,7 @@ from vitascope.gpu.kernels.color import alpha_peak
 from vitascope.gpu.kernels.cuda_module import current_device, is_on_gpu
 from vitascope.gpu.kernels.paint_alpha import PaintedColor, PaintedPart, paint_alpha
 from vitascope.gpu.kernels.region import Region, cut
-from vitascope.gpu.kernels.remap import remap_eyes, remap_stack
+from vitascope.gpu.kernels.remap import EyePlaces, eye_places, remap_eyes, remap_stack
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.vr.projection import (
     OUTSIDE,
@@ -226,6 +226,7 @@ class AlphaPacker:
         self._alike, self._frame_maps = self._made_frame_maps()
         self._tile_maps = self._made_tile_maps()
         self._uploaded: dict[tuple[int, int], Any] = {}
+        self._places: dict[tuple[str, str], EyePlaces] = {}
 
     def pack(self, frame: Frame, alpha: Plane) -> Frame:
         """One packed picture.
@@ -239,9 +240,18 @@ class AlphaPacker:
         """
         maps = _on_device(self._frame_maps, frame.planes[0], self._uploaded)
         eyes = [cut(frame, region) for region in self._alike] or [frame]
-        picture = remap_eyes(eyes, *maps, border="constant")
+        picture = remap_eyes(eyes, *maps, border="constant", places=self._places_of(eyes[0]))
         pack_discs(picture, self.tiles(alpha), color=self._color)
         return picture
+
+    def _places_of(self, eye: Frame) -> EyePlaces | None:
+        """Where planes like an eye's are read, made once; None on a GPU, whose kernel reads the maps themselves."""
+        if is_on_gpu(eye.planes[0]):
+            return None
+        key = eye.format.name, eye.color.chroma_location
+        if key not in self._places:
+            self._places[key] = eye_places(eye, *self._frame_maps)
+        return self._places[key]
 
     def tiles(self, alpha: Plane) -> Any:
         """Each eye's matte as its disc holds it.

@@ -77,12 +77,12 @@ def test_outside_a_frame_is_black_and_codes_stay_codes(name, interpolation):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_stack_is_its_planes_weighed_and_added(dtype):
     rng = np.random.default_rng(0)
-    planes = rng.random((3, 9, 13)).astype(dtype)
+    planes = rng.random((7, 9, 13)).astype(dtype)
     map_x, map_y = (rng.uniform(-2, 14, (5, 7)).astype(np.float32) for _ in range(2))
     weight = rng.random((5, 7)).astype(np.float32)
     alone = np.stack([remap(plane, map_x, map_y) for plane in planes])
     np.testing.assert_allclose(remap_stack(planes, map_x, map_y), alone, atol=1e-3)
-    total = np.ones((3, 5, 7), dtype)
+    total = np.ones((7, 5, 7), dtype)
     assert remap_stack(planes, map_x, map_y, weight=weight, add_to=total) is total
     np.testing.assert_allclose(total, 1 + alone * weight, atol=3e-3)
 

@@ -77,3 +77,23 @@ def test_memory_of_what_a_batch_is_made_of_is_held_and_no_more():
         for batch in beginnings.add(batch_of([2 * number, 2 * number + 1], [False, True])):
             assert len(batch.made_of) <= 2
             assert not any(one.made_of for one in batch.made_of)
+
+
+def test_joined_batches_hold_their_pictures_as_they_came():
+    pictures = np.arange(7 * 2 * 3, dtype=np.float32).reshape(7, 2, 3)
+    batches = [
+        Batch([None] * len(part), part, shown=part + 100, tiles=part)
+        for part in (pictures[:2], pictures[2:3], pictures[3:])
+    ]
+    joined = Batch.joined([Batch.joined(batches[:2]), batches[2]])
+    assert (len(joined.images), joined.images.shape) == (7, pictures.shape)
+    assert (joined.images.size, joined.images.nbytes) == (pictures.size, pictures.nbytes)
+    np.testing.assert_array_equal(joined.tiles, pictures)
+    np.testing.assert_array_equal(joined.shown.together(), pictures + 100)
+    for first, end in ((0, 1), (1, 4), (3, 7), (2, 2)):
+        part = joined.images[first:end]
+        np.testing.assert_array_equal(part.together(), pictures[first:end])
+    assert np.shares_memory(joined.images[4], pictures)
+    taken = joined.take([0, 3, 5])
+    np.testing.assert_array_equal(taken.images.together(), pictures[[0, 3, 5]])
+    np.testing.assert_array_equal(joined.take([1, 2]).shown.together(), pictures[1:3] + 100)

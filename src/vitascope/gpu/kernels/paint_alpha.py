@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from vitascope.gpu.kernels.color import rgb_from_yuv, yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range, row_pitch
 from vitascope.gpu.kernels.morphology import SAMPLE_NAMES
 from vitascope.gpu.kernels.region import Region, cut
-from vitascope.gpu.kernels.rgb import nv12_to_rgb
+from vitascope.gpu.kernels.resample import upsample_to_luma
 
 PaintedColor = Literal["red", "grey"]
 
@@ -126,24 +126,60 @@ def _paint(frame: Frame, alpha: npt.NDArray[np.float32], *, color: PaintedColor)
     blocks = 1 << fmt.chroma_shift_y, 1 << fmt.chroma_shift_x
     forward, start = yuv_from_rgb(frame.color, fmt)
     word, most = 1 << fmt.sample_shift, (1 << fmt.bit_depth) - 1
-    largest = alpha.reshape(frame.height // blocks[0], blocks[0], frame.width // blocks[1], blocks[1]).max(
-        axis=(1, 3)
-    )
+    largest = alpha
+    if blocks[0] == 2:
+        largest = np.maximum(largest[0::2], largest[1::2])
+    if blocks[1] == 2:
+        largest = np.maximum(largest[:, 0::2], largest[:, 1::2])
     is_painted, touched = alpha >= 0, largest >= 0
     for channel, rounded in ((1, np.floor), (2, np.ceil)):
         slope = forward[channel, 0] if color == "red" else 0.0
-        exact = (start[channel] + slope * largest.astype(np.float64)) / word
-        codes = (np.clip(rounded(exact), 0, most) * word).astype(fmt.dtype)
+        codes = _whole_codes(start[channel] + slope * largest.astype(np.float64), rounded, 0, most, word)
         target = frame.planes[1][..., channel - 1] if fmt.semi_planar else frame.planes[channel]
-        target[touched] = codes[touched]
-    luma = frame.planes[0]
+        np.copyto(target, codes.astype(fmt.dtype), where=touched)
     black = round(start[0])
-    luma[is_painted] = black
-    of_chroma = nv12_to_rgb(frame, dtype="float32")[0, ..., 0]  # R as a reader finds it, but for luma
     # R follows luma as grey does: its whole range for the whole range of alpha.
-    exact_luma = black + (alpha - of_chroma) * np.float32(forward[0].sum())
-    codes = (np.clip(np.rint(exact_luma / word), black // word, most) * word).astype(fmt.dtype)
-    luma[is_painted] = codes[is_painted]
+    exact_luma = _red_of_chroma(frame, black)
+    np.subtract(alpha, exact_luma, out=exact_luma)
+    exact_luma *= np.float32(forward[0].sum())
+    exact_luma += np.float32(black)
+    codes = _whole_codes(exact_luma, np.rint, black // word, most, word)
+    np.copyto(frame.planes[0], codes.astype(fmt.dtype), where=is_painted)
+
+
+def _whole_codes(
+    exact: npt.NDArray[Any], rounded: Callable[..., Any], least: int, most: int, word: int
+) -> npt.NDArray[Any]:
+    """Words of codes in their range; in place."""
+    if word != 1:
+        exact /= word
+    rounded(exact, out=exact)
+    np.clip(exact, least, most, out=exact)
+    if word != 1:
+        exact *= word
+    return exact
+
+
+def _red_of_chroma(frame: Frame, black: int) -> npt.NDArray[np.float32]:
+    """R as a reader finds it where luma is ``black``, float32 [H, W], 0..1."""
+    matrix, bias = rgb_from_yuv(frame.color, frame.format)
+    _, of_blue, of_red = (np.float32(factor) for factor in matrix[0])
+    blue, red = (
+        [frame.planes[1][..., 0], frame.planes[1][..., 1]] if frame.format.semi_planar else frame.planes[1:]
+    )
+    found: npt.NDArray[np.float32] = np.full(
+        (frame.height, frame.width), np.float32(black) * np.float32(matrix[0, 0]), np.float32
+    )
+    for plane, factor in ((blue, of_blue), (red, of_red)):
+        if abs(factor) > _NO_FACTOR:  # U says nothing of red but for rounding
+            codes = np.ascontiguousarray(plane, np.float32)
+            found += upsample_to_luma(codes, frame.format, frame.color, found.shape) * factor
+    found += np.float32(bias[0])
+    return np.clip(found, 0.0, 1.0, out=found)
+
+
+_NO_FACTOR = 1e-14
+"""Of a code: what it adds to R is lost in float32."""
 
 
 def _launch(

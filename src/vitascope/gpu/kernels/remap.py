@@ -8,7 +8,7 @@ interpolated, for a sixteenth of the map's traffic at a scale of 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -119,6 +119,7 @@ def remap_eyes(
     *,
     interpolation: Interpolation = "linear",
     border: Border = "replicate",
+    places: EyePlaces | None = None,
 ) -> Frame:
     """Read the eyes of a frame by the same maps, into one frame that shows them side by side.
 
@@ -131,6 +132,7 @@ def remap_eyes(
         map_y: float32 [h, w], rows.
         interpolation: As in ``remap``.
         border: As in ``remap``, of each eye.
+        places: What ``eye_places`` made of these maps for frames like the first; on the CPU it saves making them.
 
     Returns:
         A frame of the first's format, colour and moment, ``w`` samples wide for each eye.
@@ -150,14 +152,73 @@ def remap_eyes(
         return _launch_frames(
             eyes, map_x, map_y, MapRead(size, (1.0, 1.0), (0.0, 0.0)), interpolation, border
         )
-    luma = MapRead(size, (1.0, 1.0), (0.0, 0.0))
-    planes = []
-    for slot, (read, code) in enumerate(_plane_reads(first, luma)):
-        if slot < 2:  # the second chroma plane is read as the first is
-            places = _places(map_x, read, axis=1), _places(map_y, read, axis=0)
-        parts = [_read_places(eye.planes[slot], *places, read, code, interpolation, border) for eye in eyes]
-        planes.append(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
+    if places is None:
+        places = eye_places(first, map_x, map_y)
+    planes: list[Plane] = []
+    for read, slots in zip(places.reads, ((0,), range(1, len(first.planes))), strict=True):
+        sources = [[eye.planes[slot] for eye in eyes] for slot in slots]
+        planes += _read_beside(sources, read, interpolation, border)
     return replace(first, planes=tuple(planes), ready=None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EyePlaces:
+    """Where ``remap_eyes`` reads eyes of one size, format and colour on the CPU."""
+
+    reads: tuple[_PlaneRead, _PlaneRead]
+    """Of luma, and of chroma."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PlaneRead:
+    columns: npt.NDArray[np.float32]
+    rows: npt.NDArray[np.float32]
+    read: MapRead
+    codes: Sequence[Codes]
+    """Of each plane."""
+
+
+def eye_places(eye: Frame, map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32]) -> EyePlaces:
+    """What ``remap_eyes`` makes of its maps on the CPU: they are the same for all frames like ``eye``.
+
+    Args:
+        eye: Its format and colour count.
+        map_x: As ``remap_eyes`` takes it.
+        map_y: Likewise.
+    """
+    size = _checked_size(map_x, map_y, 1, None)
+    (luma, luma_codes), *chroma = _plane_reads(eye, MapRead(size, (1.0, 1.0), (0.0, 0.0)))
+    made = []
+    for read, codes in ((luma, [luma_codes]), (chroma[0][0], [code for _, code in chroma])):
+        made.append(_PlaneRead(_places(map_x, read, axis=1), _places(map_y, read, axis=0), read, codes))
+    return EyePlaces((made[0], made[1]))
+
+
+def _read_beside(
+    sources: Sequence[Sequence[Plane]], places: _PlaneRead, interpolation: Interpolation, border: Border
+) -> list[Plane]:
+    """Planes of each eye, read at the same places, side by side; OpenCV reads them together."""
+    planes = [(plane, code) for eyes, code in zip(sources, places.codes, strict=True) for plane in eyes]
+    at_once = _AT_ONCE if len(planes) == _AT_ONCE and planes[0][0].ndim == 2 else 1
+    made: list[Plane] = []
+    for first in range(0, len(planes), at_once):
+        group = planes[first : first + at_once]
+        constant = tuple(value for _, code in group for value in code.constant)
+        read = _read_places(
+            group[0][0] if at_once == 1 else cv2.merge([plane for plane, _ in group]),
+            places.columns,
+            places.rows,
+            places.read,
+            replace(group[0][1], constant=constant),
+            interpolation,
+            border,
+        )
+        made += [read] if at_once == 1 else cv2.split(read)
+    count = len(sources[0])
+    return [
+        made[first] if count == 1 else np.concatenate(made[first : first + count], axis=1)
+        for first in range(0, len(made), count)
+    ]
 
 
 def remap_stack(
@@ -195,26 +256,38 @@ def remap_stack(
         launched: npt.NDArray[Any] = _launch_stack(planes, map_x, map_y, weight=weight, add_to=add_to)
         return launched
     made = np.empty(shape, planes.dtype) if add_to is None else add_to
-    read = np.empty(map_x.shape, np.float32)
-    for target, plane in zip(made, planes, strict=True):
-        is_read_at_once = weight is None and add_to is None and target.dtype == np.float32
-        result: Any = cv2.remap(
-            plane.astype(np.float32, copy=False),
-            map_x,
-            map_y,
-            cv2.INTER_LINEAR,
-            dst=target if is_read_at_once else read,
-            borderMode=cv2.BORDER_REPLICATE,
-        )
-        if is_read_at_once:
-            continue
-        if weight is not None:
-            result *= weight
-        if add_to is None:
-            target[...] = result
-        else:
-            target += result
+    for first in range(0, len(planes), _AT_ONCE):
+        group = made[first : first + _AT_ONCE]
+        for target, read in zip(
+            group, _read_together(planes[first : first + _AT_ONCE], map_x, map_y), strict=True
+        ):
+            if weight is not None:
+                read *= weight
+            if add_to is None:
+                target[...] = read
+            else:
+                target += read
     return made
+
+
+_AT_ONCE = 4
+"""Planes that OpenCV reads together, in half the time of one after the other; the same as 1, which 2 are not."""
+
+
+def _read_together(
+    planes: npt.NDArray[Any], map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32]
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Each of a few planes at the same places; the arrays are the caller's until the next is asked for."""
+    sources = [plane.astype(np.float32, copy=False) for plane in planes]
+    if len(planes) > 1:
+        sources += sources[-1:] * (_AT_ONCE - len(sources))
+    read: Any = cv2.remap(cv2.merge(sources), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    if len(planes) == 1:
+        yield read
+        return
+    part: Any = np.empty(map_x.shape, np.float32)
+    for channel in range(len(planes)):
+        yield cv2.extractChannel(read, channel, dst=part)
 
 
 def _checked_size(map_x: Any, map_y: Any, map_scale: int, size: tuple[int, int] | None) -> tuple[int, int]:

@@ -151,6 +151,14 @@ class _Window(NamedTuple):
         )
 
 
+class _Part(NamedTuple):
+    """New planes of a window, and what of them is kept."""
+
+    part: FloatArray
+    shown: _Window
+    kept: _Window
+
+
 class NearPeople:
     """The four parts on ONNX Runtime.
 
@@ -190,7 +198,7 @@ class NearPeople:
     def step(
         self, picture: FloatArray, memory: list[FloatArray], known: FollowedPeople
     ) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
-        """The next frame.
+        """The next frame; a call that fails leaves all as it was.
 
         Args:
             picture: float32 [E, 3, h, w], RGB 0..1.
@@ -206,40 +214,52 @@ class NearPeople:
         shown, kept = self._windows(tiles, known)
         part = np.ascontiguousarray(picture[shown.at(1)])
         features = self._stem.run({"small_rgb": part})
-        # The stem looks 13 samples around it: less than the halo.
-        known.half = _put(known.half, features[names.half], shown, kept, 2)
-        known.quarter = _put(known.quarter, features[names.quarter], shown, kept, 4)
-        deep = self._deep.run({names.quarter: known.quarter, "r4i": memory[3]})
-        eighth = self._middle_level(pooled, deep, memory, known, shown, kept)
-        fine = self._fine.run(
-            {
-                "small_rgb": part,
-                names.half: np.ascontiguousarray(known.half[shown.at(2)]),
-                names.quarter: np.ascontiguousarray(known.quarter[shown.at(4)]),
-                names.eighth: eighth,
-                "r1i": np.ascontiguousarray(memory[0][shown.at(2)]),
-                "r2i": np.ascontiguousarray(memory[1][shown.at(4)]),
-            }
-        )
-        for number, (name, step) in enumerate((("r1o", 2), ("r2o", 4))):
-            memory[number] = _put(memory[number], fine[name], shown, kept, step)
+        half = features[names.half]
+        if shown != kept:  # the stem looks 13 samples around it: less than the halo
+            half, inside = known.half[shown.at(2)].copy(), kept.within(shown).at(2)
+            half[inside] = features[names.half][inside]
+        before = known.quarter[kept.at(4)].copy()
+        quarter = _put(known.quarter, features[names.quarter], shown, kept, 4)
+        try:
+            deep = self._deep.run({names.quarter: quarter, "r4i": memory[3]})
+            eighth, middle = self._middle_level(pooled, deep, memory[2], known, shown, kept)
+            fine = self._fine.run(
+                {
+                    "small_rgb": part,
+                    names.half: half,
+                    names.quarter: np.ascontiguousarray(quarter[shown.at(4)]),
+                    names.eighth: eighth,
+                    "r1i": np.ascontiguousarray(memory[0][shown.at(2)]),
+                    "r2i": np.ascontiguousarray(memory[1][shown.at(4)]),
+                }
+            )
+        except BaseException:
+            known.quarter[kept.at(4)] = before
+            raise
+        # Only now: no more engines run, which may fail.
+        known.half, known.quarter = _put(known.half, features[names.half], shown, kept, 2), quarter
+        new = [
+            _put(memory[number], fine[name], shown, kept, step)
+            for number, (name, step) in enumerate((("r1o", 2), ("r2o", 4)))
+        ]
+        new.append(_put(memory[2], middle.part, middle.shown, middle.kept, _MIDDLE_STEP))
         known.gain = _put(known.gain.copy(), fine["gain"][:, -1:], shown, kept, 1)
         known.offset = _put(known.offset.copy(), fine["offset"][:, -1:], shown, kept, 1)
         known.tiles[kept.at(_TILE)] = tiles[kept.at(_TILE)]
         known.people[kept.at(_TILE)] = self._somebody(picture, known, kept)
         known.frames += 1
-        return known.gain, known.offset, [*memory[:3], deep["r4o"]]
+        return known.gain, known.offset, [*new, deep["r4o"]]
 
     def _middle_level(
         self,
         pooled: FloatArray,
         deep: dict[str, Any],
-        memory: list[FloatArray],
+        r3: FloatArray,
         known: FollowedPeople,
         shown: _Window,
         kept: _Window,
-    ) -> FloatArray:
-        """What the fine part reads at an eighth in the window ``shown``; r3 moves on around ``kept``."""
+    ) -> tuple[FloatArray, _Part]:
+        """What the fine part reads at an eighth in the window ``shown``, and r3's new part, around ``kept``."""
         names, tiles = self._names, (pooled.shape[2] // 2, pooled.shape[3] // 2)
         is_whole = known.frames < _MIDDLE_WHOLE_FRAMES or known.frames % _MIDDLE_WHOLE_EVERY == 0
         seen, moved = (kept.wider(max(tiles) if is_whole else more, tiles) for more in (_MIDDLE_HALO, _HALO))
@@ -249,11 +269,11 @@ class NearPeople:
                 names.sixteenth: np.ascontiguousarray(deep[names.sixteenth][seen.at(_TILE)]),
                 names.skipped: np.ascontiguousarray(deep[names.skipped][seen.at(_MIDDLE_STEP)]),
                 names.pooled: np.concatenate([small, np.zeros_like(small[:, :1])], axis=1),
-                "r3i": np.ascontiguousarray(memory[2][seen.at(_MIDDLE_STEP)]),
+                "r3i": np.ascontiguousarray(r3[seen.at(_MIDDLE_STEP)]),
             }
         )
-        memory[2] = _put(memory[2], middle["r3o"], seen, moved, _MIDDLE_STEP)
-        return np.ascontiguousarray(middle[names.eighth][shown.within(seen).at(_MIDDLE_STEP)])
+        eighth = np.ascontiguousarray(middle[names.eighth][shown.within(seen).at(_MIDDLE_STEP)])
+        return eighth, _Part(middle["r3o"], seen, moved)
 
     def close(self) -> None:
         """Free the engines; idempotent."""

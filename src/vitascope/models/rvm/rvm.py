@@ -352,9 +352,10 @@ class RvmNetwork:
         known = state.people
         if known is None or known.gain.shape != (images.shape[1], 1, *images.shape[3:]):
             known = self._near.begin(int(images.shape[1]), (int(images.shape[3]), int(images.shape[4])))
-        # Copies: a call that fails leaves the stream where it was.
-        known = known.copy()
-        tensors = [*(tensor.copy() for tensor in tensors[:3]), tensors[3]]
+        if len(images) > 1 or state.tensors is None:
+            # Copies: a call that fails leaves the stream where it was, as a step does by itself.
+            known = known.copy()
+            tensors = [*(tensor.copy() for tensor in tensors[:3]), tensors[3]]
         estimates = []
         for picture in images:
             gain, offset, tensors = self._near.step(picture, tensors, known)

@@ -197,8 +197,10 @@ class RvmState:
         """The features in the host's memory, and what is known of people, see ``SpatialState``."""
         if self.tensors is None:
             return []
-        people = [] if self.people is None else self.people.arrays()
-        return [*(to_numpy(tensor) for tensor in self.tensors), *people]
+        if self.people is None:
+            return [to_numpy(tensor) for tensor in self.tensors]
+        # Apart: what is near people alone is changed in place.
+        return [np.array(array) for array in (*self.tensors, *self.people.arrays())]
 
     def restore(self, arrays: Sequence[FloatArray]) -> None:
         """Go on from ``arrays``, see ``SpatialState``."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from vitascope.frames import Frame
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
@@ -22,6 +23,7 @@ __all__ = [
     "Around",
     "Batch",
     "Estimator",
+    "JoinedPictures",
     "Matted",
     "RememberingEstimator",
     "Unfinished",
@@ -32,6 +34,56 @@ __all__ = [
 
 TILES_LONGEST_SIDE = 48
 """Tiles along the longest side in ``tile_means``: about 16 samples of the network's picture to a tile."""
+
+
+class JoinedPictures:
+    """Pictures [T, E, ...] of consecutive frames, in the arrays that they came in: joining and taking copies nothing.
+
+    Args:
+        parts: Arrays [t, E, ...] in the host's memory, or such pictures; t may be 0.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self._parts: list[npt.NDArray[Any]] = []
+        for part in parts:
+            self._parts += part._parts if isinstance(part, JoinedPictures) else [part]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of an array."""
+        return len(self), *self._parts[0].shape[1:]
+
+    @property
+    def size(self) -> int:
+        """Samples."""
+        return sum(part.size for part in self._parts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(part.nbytes for part in self._parts)
+
+    def __getitem__(self, which: int | slice) -> Any:
+        """A frame's pictures [E, ...], or those of some frames in a row."""
+        if not isinstance(which, slice):
+            return self[which : which + 1].together()[0]
+        first, end, _ = which.indices(len(self))
+        taken, begin = [], 0
+        for part in self._parts:
+            own = part[max(first - begin, 0) : max(end - begin, 0)]
+            if len(own):
+                taken.append(own)
+            begin += len(part)
+        return JoinedPictures(taken or [self._parts[0][:0]])
+
+    def together(self) -> npt.NDArray[Any]:
+        """All of them as an array; a view where they came in one."""
+        return self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +110,8 @@ class Batch:
     """The shot's next frames, which come in the next batch, too: for who looks back from them. Empty where no one does,
     and at a shot's end."""
     shown: Any = None
-    """[T, E * count, ...]: the fisheye pictures of ``images``, where they are made before the network asks for them."""
+    """[T, E * count, ...]: the fisheye pictures of ``images``, where they are made before the network asks for them; of
+    joined batches both are ``JoinedPictures``."""
     made_of: Sequence[Batch] = ()
     """The batches that this one was joined from, or is a part of. On a GPU their memory must last as long as this
     one's: it was given out on another CUDA stream."""
@@ -78,7 +131,11 @@ class Batch:
         if len(batches) == 1:
             return batches[0]
 
+        apart = all(batch.shown is not None for batch in batches)
+
         def together(arrays: list[Any]) -> Any:
+            if apart:
+                return JoinedPictures(arrays)
             # NumPy leaves the arrays of a GPU to CuPy.
             return None if arrays[0] is None else np.concatenate(arrays)
 
@@ -86,7 +143,7 @@ class Batch:
             [frame for batch in batches for frame in batch.frames],
             together([batch.images for batch in batches]),
             [starts for batch in batches for starts in batch.starts_shot],
-            tiles=together([batch.tiles for batch in batches]),
+            tiles=None if batches[0].tiles is None else np.concatenate([batch.tiles for batch in batches]),
             shown=together([batch.shown for batch in batches]),
             made_of=[source for batch in batches for source in batch._sources()],
         )
@@ -102,6 +159,8 @@ class Batch:
                 return None
             if where and where == list(range(where[0], where[-1] + 1)):
                 return pictures[where[0] : where[-1] + 1]  # a view: nothing is copied
+            if isinstance(pictures, JoinedPictures):
+                return JoinedPictures([pictures[at : at + 1] for at in where])
             return pictures[where]
 
         return Batch(

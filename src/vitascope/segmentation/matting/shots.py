@@ -24,7 +24,7 @@ from vitascope.models.network import (
     NetworkState,
     SpatialState,
 )
-from vitascope.segmentation.matting.batch import Batch, array_module
+from vitascope.segmentation.matting.batch import Batch, JoinedPictures, array_module
 from vitascope.segmentation.matting.close_ups import LOOK_EVERY_FRAMES, CloseUps
 from vitascope.segmentation.matting.estimates import enlarged, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
@@ -358,12 +358,19 @@ class ShotInference:
             shown: The fisheye pictures of ``images``, where they are made already.
         """
         views, agreement, close_ups = self._fisheye, self._agreement, self._close_ups
+        # Such a network takes frames one by one in any case: as they came, nothing is copied.
+        one_by_one = (
+            self._follows_people
+            and isinstance(shown, JoinedPictures)
+            and isinstance(self._state, FollowingState)
+        )
 
         def show(first: int, end: int) -> Any:
             if views is None:
                 return images[first:end]
             if shown is not None:
-                return shown[first:end]
+                part = shown[first:end]
+                return part.together() if isinstance(part, JoinedPictures) else part
             with memory_errors():
                 return views.show(images[first:end])
 
@@ -397,6 +404,8 @@ class ShotInference:
             ]
 
         def end_of(first: int, most: int) -> int:
+            if one_by_one:
+                return first + 1
             end = next_part(starts_shot, first, most)
             if close_ups is None:
                 return end

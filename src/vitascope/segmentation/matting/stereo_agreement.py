@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
+from vitascope.gpu.kernels.stereo_match import blend_eyes, even_disparity, match_eyes, smooth_disparity
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import array_module, resized
 from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
@@ -45,12 +45,16 @@ _CLIPPED_MISFIT = 0.06
 """What counts of a window's misfit in that mean."""
 _SMOOTH_SHARE = 0.5
 """Half samples of the coarse pictures by which disparities of one thing differ."""
-_LOOKED_AT = _COARSE_RADIUS + 5
-"""Coarse samples that windows and smoothing look around them."""
+_LOOKED_AT = _COARSE_RADIUS + 3
+"""Coarse samples that windows and smoothing look around people."""
 _NOBODY = 1 / 512
 """Alpha up to which nobody is there."""
 _TOLERANCE = 1.0
 """Half samples of the coarse pictures by which disparities that belong together may differ."""
+_EVEN_TOLERANCE = 0.5
+"""The same, of disparities of which both eyes get the mean."""
+_NO_DEPTH = 0.1
+"""The same, of the mean disparity along outlines up to which both eyes show one picture: then none is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,7 @@ class StereoAgreement:
             if not _has_outline(alpha):
                 continue
             geometries = self._geometries(estimate, device=None)
-            box = _near_people(alpha, geometries[0])
+            box = _near_people(alpha)
             here = _scaled(box, _COARSE)
             own = [matte[both][here]] + ([] if grey is None else [planes[0][both][here]])
             seen = np.concatenate([rgb[both][here], own[0].clip(0, 1)[:, None]], axis=1)
@@ -211,7 +215,10 @@ class StereoAgreement:
         )
         found = smooth_disparity(resized(found[:, None], fine_size)[:, 0], sigma=_SMOOTH_SHARE * step)
         outline = 1 - abs(2 * smaller[:, 3] - 1)
-        mean = (misfit.clip(0, _CLIPPED_MISFIT) * outline).sum() / (outline.sum() + 1e-6)
+        total = outline.sum() + 1e-6
+        found *= (abs(found) * outline).sum() / total > _NO_DEPTH * step
+        found = even_disparity(found, fine.curves, tolerance=_EVEN_TOLERANCE * step)
+        mean = (misfit.clip(0, _CLIPPED_MISFIT) * outline).sum() / total
         # Eyes in the wrong order or of two scenes fit badly all along people; then nothing is blended.
         shown = (fine.shown * _falling(mean, _TRUSTED_MEAN, _MOST_MEAN)).astype("float32")
         return blend_eyes(
@@ -244,26 +251,18 @@ _Box = tuple["slice | EllipsisType", ...]
 """Rows and columns of planes; the axes before them are whole."""
 
 
-def _near_people(alpha: npt.NDArray[np.float32], coarse: _Geometry) -> _Box:
-    """The part of two pictures that holds everybody, and all that they may be matched with, in coarse samples.
+def _near_people(alpha: npt.NDArray[np.float32]) -> _Box:
+    """The part of two pictures that holds everybody in both, and what is looked at around them, in coarse samples.
 
     Args:
         alpha: float32 [2, h, w], 0..1, at the fine size; somebody is there.
-        coarse: Geometry of the coarse pictures.
     """
     seen = (alpha.max(axis=0) > _NOBODY).astype(np.uint8)
-    x, y, width, height = cv2.boundingRect(seen)
     times = _COARSE // _FINE
-    first_row, last_row = y // times, -(-(y + height) // times)
-    first_column, last_column = x // times, -(-(x + width) // times)
-    across = math.ceil(_MOST_DISPARITY * coarse.samples_per_disparity)
-    # Eyes are side by side: only lenses move a nearing thing up or down.
-    factors = coarse.curves[:, 3:, first_row:last_row, first_column:last_column]
-    powers = np.float32(_MOST_DISPARITY) ** np.arange(1, 4, dtype=np.float32)[:, None, None]
-    down = math.ceil(float(np.abs(factors * powers).sum(axis=1).max()))
+    x, y, width, height = cv2.boundingRect(seen)
     rows, columns = (
-        slice(max(first - reach - _LOOKED_AT, 0), last + reach + _LOOKED_AT)
-        for first, last, reach in ((first_row, last_row, down), (first_column, last_column, across))
+        slice(max(first // times - _LOOKED_AT, 0), -(-(first + length) // times) + _LOOKED_AT)
+        for first, length in ((y, height), (x, width))
     )
     return ..., rows, columns
 
