@@ -75,7 +75,7 @@ class Crossing:
 CROSSINGS = (
     Crossing(("astronaut", "driver_grin"), is_tuned_on=True),
     Crossing(("astronaut", "astronaut, exchanged"), is_tuned_on=True),
-    Crossing(("astronaut", "juggle"), (0.7, 0.9), seed=11),
+    Crossing(("astronaut", "juggle"), (0.7, 0.9), seed=11, is_tuned_on=True),
     Crossing(("juggle", "driver_grin"), (0.9, 0.5), seed=12),
     Crossing(("astronaut, exchanged", "driver_mouth"), (0.8, 0.65), seed=13),
     Crossing(("driver_grin", "astronaut, exchanged"), (0.6, 0.75), seed=14),
@@ -92,6 +92,7 @@ CROSSINGS = (
         is_tuned_on=True,
     ),
     Crossing(("driver_grin, exchanged", "juggle"), (0.7, 0.9), seed=401, ways=(0.2, 0.3)),
+    Crossing(("astronaut", "juggle, exchanged"), (0.75, 0.85), seed=503),
 )
 TOUCHINGS = (
     Crossing(("driver_grin", "driver_mouth"), (0.7, 0.65), seed=31),

@@ -41,6 +41,10 @@ class PeopleSettings(Section):
     keep_held: bool = setting(
         False, "Also keep what kept people hold; fetches isnet, and mattes are not cached."
     )
+    edges_add_up: bool = setting(
+        False,
+        "Where people touch, cuts of each add up, as layers need it; else nothing of who is left out shows there.",
+    )
     hints: FilePath | None = setting(
         None, "A hints file: who is kept when, clicks, boxes, strokes and regions."
     )

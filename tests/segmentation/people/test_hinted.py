@@ -78,6 +78,21 @@ def test_flags_come_first_and_hints_win_which_is_said(hinted, clip, tmp_path):
     assert [seen(mattes, 1, n) for n in (4, 14)] == [True, False]
 
 
+def test_stretches_whose_edges_add_up_are_others(clip):
+    store = ModelStore(clip.parent)
+    find_people(clip, load_settings(), store=store)
+
+    def reaching(**settings):
+        loaded = load_settings(flags=settings).settings
+        with open_video(clip) as reader:
+            return Keeping(reader, vr_of(reader.info, loaded.video), loaded).reaching_into(0, 1)
+
+    one = reaching(**{"people.keep": 1})
+    assert one is not None
+    assert one != reaching(**{"people.keep": 1, "people.edges_add_up": True})
+    assert reaching(**{"people.edges_add_up": True}) is None
+
+
 def test_regions_are_never_kept_and_need_no_scan(hinted, clip):
     mattes = hinted("never:\n  - polygon: [[0, 0.5], [1, 0.5], [1, 1], [0, 1]]\n    from: 0.5\n")
     assert known_people(clip, load_settings().settings.video) is None

@@ -49,9 +49,9 @@ class Everybody:
         return [self.answer for _ in batch.frames]
 
 
-def kept(inner, *numbers, nobody=False):
+def kept(inner, *numbers, nobody=False, edges_add_up=True):
     choice = Choice((Rule(frozenset(numbers) | ({0} if nobody else set()), keeps=True),))
-    link = KeptPeople(inner, [PeopleLayer(Table(), choice)])
+    link = KeptPeople(inner, [PeopleLayer(Table(), choice, edges_add_up=edges_add_up)])
     return link.estimate(SimpleNamespace(frames=[frame()], starts_shot=[False]))[0]
 
 
@@ -76,13 +76,54 @@ def test_the_other_is_gone_and_the_kept_one_whole():
     assert np.allclose(one[:, 24:, :20], inner.answer.alpha[:, 24:, :20], atol=1e-5)
 
 
+def share_beside(columns, *, edges_add_up, keeps=1):
+    """The share of each column; person 1 covers so many columns from the left, 2 the others."""
+    labels = np.full((1, 9, 40), 2, np.uint8)
+    labels[..., :columns] = 1
+    table = SimpleNamespace(seconds_at=lambda _: 0.0, labels_around=lambda *_, **__: [(1.0, labels)])
+    choice = Choice((Rule(frozenset({keeps}), keeps=True),))
+    return PeopleLayer(table, choice, edges_add_up=edges_add_up).share_at(frame())[0, 4]
+
+
+@pytest.mark.parametrize("columns", [8, 20, 32])
+def test_beside_who_is_left_out_a_strip_is_nobodys(columns):
+    whole, wary = (share_beside(columns, edges_add_up=add_up) for add_up in (True, False))
+    assert (whole[:columns] == 1).all()
+    assert (wary[:columns] <= whole[:columns]).all()
+    assert (wary[columns:] == 0).all()
+    assert wary[columns - 1] < 0.8
+    assert (wary[: columns - 2] == 1).all()
+    other = share_beside(columns, edges_add_up=False, keeps=2)
+    assert ((wary + other) <= 1).all()
+
+
+def test_the_smaller_of_two_gives_up_less():
+    narrow, broad = (share_beside(columns, edges_add_up=False) for columns in (8, 32))
+    assert narrow[7] > broad[31] + 0.2
+
+
+def test_nobody_is_no_stranger():
+    """Where the only other person is far away, who is kept is whole up to their own edge."""
+    labels = np.zeros((1, 9, 40), np.uint8)
+    labels[..., 4:14], labels[..., 30:36] = 1, 2
+    table = SimpleNamespace(seconds_at=lambda _: 0.0, labels_around=lambda *_, **__: [(1.0, labels)])
+    one = [Rule(frozenset({2}), keeps=False)], [Rule(frozenset({1}), keeps=True)]
+    for rules in one:
+        shares = [
+            PeopleLayer(table, Choice(tuple(rules)), edges_add_up=add_up).share_at(frame())
+            for add_up in (True, False)
+        ]
+        assert (shares[0][..., :24] == shares[1][..., :24]).all()
+
+
 def test_between_two_frames_the_edge_of_who_moves_lies_midway():
     before, after = np.ones((2, 1, *GRID), np.uint8)
     before[..., 6:], after[..., 10:] = 2, 2
     table = SimpleNamespace(
         seconds_at=lambda _: 0.0, labels_around=lambda *_, **__: [(0.5, before), (0.5, after)]
     )
-    share = PeopleLayer(table, Choice((Rule(frozenset({1}), keeps=True),))).share_at(frame())
+    choice = Choice((Rule(frozenset({1}), keeps=True),))
+    share = PeopleLayer(table, choice, edges_add_up=True).share_at(frame())
     assert (share[..., :7] == 1).all()  # nothing is half theirs that was only in one frame
     assert (share[..., 9:] == 0).all()
 

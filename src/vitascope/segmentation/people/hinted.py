@@ -138,7 +138,8 @@ class Keeping:
         eyes: tuple[Eye, Eye] = ("right", "left") if self.vr.right_eye_first else ("left", "right")
         if self._choice.rules:
             assert table is not None  # rules need it
-            layers.append(PeopleLayer(table, self._choice))
+            add_up = self.settings.people.edges_add_up
+            layers.append(PeopleLayer(table, self._choice, edges_add_up=add_up))
         info = self.reader.info
         if hints.never:
             origin = float(self.reader.origin_pts * info.time_base)
@@ -187,7 +188,7 @@ class Keeping:
                 people.update(np.flatnonzero(np.bincount(labels.ravel())).tolist())
                 seen.update(b"%d" % pts + labels.tobytes())
             out = self._choice.left_out(begin_seconds, end_seconds, people)
-            reaching += [("people", *part) for part in out]
+            reaching += [("people", self.settings.people.edges_add_up, *part) for part in out]
         if not reaching:
             seen = blake2b(digest_size=20)  # whose each cell is makes no difference
         if self.settings.people.keep_held:

@@ -28,6 +28,12 @@ _SOFTNESS = np.float32(1.4)
 the other shows more when two cross."""
 _FAR = np.float32(8)
 """Cells beyond which it makes no difference how far away somebody is."""
+_WARY, _WARY_OF_SMALLER, _WARY_BETWEEN = 2.25, 0.55, (1.5, 3.0)
+"""By how many cells deeper than they are people who are left out count beside who is kept, as large and twice as
+large as they; and its bounds. Half of it is taken from the kept one's edge: where two cross, a strip of the other is
+seen more than one that is missing, and is the more of them the smaller they are. With 0, 4.1 % of the other show at
+worst and 0.2 % of the kept one are missing on the mean; with 2 throughout 2.7 and 0.7 %; with these 2.2 and 1.1 %:
+means of eight pairs, each of whom was kept."""
 
 
 class Layer(Protocol):
@@ -54,15 +60,18 @@ class PeopleLayer:
     """The share of the people that are kept, by what a scan found.
 
     Shares of all people, and of nobody, add up to one everywhere: each cell of the scan's grid is one person's, and
-    where two touch their shares go over into one another within a cell.
+    where two touch their shares go over into one another within a cell. Unless edges are to add up, who is kept has a
+    little less beside who is left out: the strip where one becomes the other is nobody's.
 
     Args:
         table: Whose each cell is.
         choice: Who is kept.
+        edges_add_up: Whoever is kept has their whole share, as for layers that are put together again.
     """
 
-    def __init__(self, table: PeopleTable, choice: Choice) -> None:
+    def __init__(self, table: PeopleTable, choice: Choice, *, edges_add_up: bool = False) -> None:
         self._table, self._choice = table, choice
+        self._edges_add_up = edges_add_up
 
     def share_at(self, frame: Frame, shot_pts: int | None = None) -> FloatMap | None:
         """As ``Layer``."""
@@ -76,6 +85,8 @@ class PeopleLayer:
             return None
         numbers = np.unique([labels for _, labels in around])
         depths = np.stack([_depths(around, number) for number in numbers])  # [people, E, rows, columns]
+        if not self._edges_add_up:
+            depths[(numbers > 0) & ~kept[numbers]] += _wariness(around, kept)
         shares = np.square((1 - (depths.max(axis=0) - depths) / _SOFTNESS).clip(0, None))
         own: FloatMap = shares[kept[numbers]].sum(axis=0) / shares.sum(axis=0)
         return own
@@ -97,6 +108,23 @@ def _depths(around: Sequence[tuple[float, npt.NDArray[np.uint8]]], number: int) 
             outside: Any = cv2.distanceTransform(1 - own, cv2.DIST_L2, 3) if not own.all() else -_FAR
             eye += np.float32(weight) * np.clip(inside - outside, -_FAR, _FAR)
     return depths
+
+
+def _wariness(
+    around: Sequence[tuple[float, npt.NDArray[np.uint8]]], kept: npt.NDArray[np.bool_]
+) -> np.float32:
+    """By how many cells deeper people who are left out count; 0 where only they are seen, or none of them.
+
+    Args:
+        around: As ``_depths`` takes it.
+        kept: bool [256], for each number.
+    """
+    cells = sum(weight * np.bincount(labels.ravel(), minlength=len(kept)) for weight, labels in around)
+    cells = np.asarray(cells)[1:]
+    own, others = float(cells[kept[1:]].sum()), float(cells[~kept[1:]].sum())
+    if not own or not others:
+        return np.float32(0)
+    return np.float32(np.clip(_WARY + _WARY_OF_SMALLER * np.log2(own / others), *_WARY_BETWEEN))
 
 
 class KeptPeople:
