@@ -15,8 +15,8 @@ Self-reenactment: the film is the truth, frame by frame. Three kinds of rows:
 It runs ``vitascope animate`` into a lossless file, tracks film and result, and writes
 ``benchmarks/results/portrait_quality.json`` and ``benchmarks/portrait_quality/table.md``. Rows of other films and
 animators stay. The reader is MediaPipe, which the animator is driven and calibrated by: what both misread alike is
-not seen in r and slope, but in PSNR; and what it misreads of portraits alone, brows that are not painted, is measured
-a second time by optical flow of the skin.
+not seen in r and slope, but in PSNR; and what it misreads of portraits alone is measured a second time: brows that
+are not painted by optical flow of the skin, lips and glances by where their points are drawn.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ import av
 import cv2
 import numpy as np
 import numpy.typing as npt
+from drawn_face import DRAWN, recorded
 from readings import (
     MOVES,
     READINGS,
@@ -82,8 +83,12 @@ WAVES: list[dict[str, float]] = [
 ROLLS_DEGREES = 12 * np.sin(np.linspace(0, 2 * np.pi, 40))
 
 
+KNOWN: dict[str, npt.NDArray[np.float64]] = {}
+"""Of each film made here by its name: the values of ``DRAWN``, [reading, frame]."""
+
+
 def made_film(portrait: Path, folder: Path) -> Path:
-    """A portrait, moved by ``WAVES``."""
+    """A portrait, moved by ``WAVES``; what was drawn is ``KNOWN``."""
     motions = [FaceMotion.authored(pts_seconds=step / 25) for step in range(10)]
     for wave in WAVES:
         for share in np.sin(np.linspace(0, np.pi, 15, endpoint=False)):
@@ -92,9 +97,11 @@ def made_film(portrait: Path, folder: Path) -> Path:
             motions.append(FaceMotion.authored(now, pts_seconds=len(motions) / 25, **angles))
     write_motion(folder / "known.motion", motions, frame_rate=25)
     made = folder / f"made_{portrait.stem}.mkv"
-    vitascope.animate(
-        portrait, folder / "known.motion", made, settings=LOSSLESS | {"animation.animator": "mesh"}
-    )
+    with recorded() as drawn:
+        vitascope.animate(
+            portrait, folder / "known.motion", made, settings=LOSSLESS | {"animation.animator": "mesh"}
+        )
+    KNOWN[made.name] = np.array(drawn).T
     return made
 
 
@@ -201,13 +208,15 @@ def measured(
         still = calmest(truth, driver, mesh) if portrait is None else portrait
         cv2.imwrite(str(folder / "still.png"), still[..., ::-1])
     picture = portrait if isinstance(portrait, Path) else folder / "still.png"
-    report = vitascope.animate(picture, film, folder / "result.mkv", settings=settings | LOSSLESS)
+    with recorded() as bent:
+        report = vitascope.animate(picture, film, folder / "result.mkv", settings=settings | LOSSLESS)
     result = frames_of(folder / "result.mkv")
     if len(result) != len(truth):
         raise SystemExit(f"{film}: {len(truth)} frames became {len(result)}")
     height, width = result[0][1].shape[:2]  # even sides: a last odd row or column is gone
     pairs, errors = [], {(which, of): [] for which in ("face", "mouth") for of in ("result", "still")}
     read = tracked(result, model)
+    seen = [face is not None and shown is not None for face, shown in zip(driver, read, strict=True)]
     for (_, true), (_, drawn), face, shown in zip(truth, result, driver, read, strict=True):
         if face is None or shown is None:
             continue
@@ -228,6 +237,7 @@ def measured(
         "frames": len(truth),
         "face_lost": len(truth) - len(pairs),
         "readings": _readings(series),
+        "as_drawn": _as_drawn(film, series, np.array(bent).T[..., seen]) if len(bent) == len(truth) else None,
         "brows_by_flow": brows_moved(truth, driver, result, read, mesh),
         "psnr": {f"{which} {of}": psnr(squares) for (which, of), squares in errors.items() if squares},
         "wrong_lips": round(wrong_lips(series[0, 0], series[1, 0]), 3),
@@ -242,6 +252,21 @@ def _readings(series: npt.NDArray[np.float64]) -> dict[str, dict[str, float]]:
         of = looks if name.startswith("gaze") else slice(None)
         made[name] = compared(driver[of], result[of])
     return made
+
+
+def _as_drawn(
+    film: Path, series: npt.NDArray[np.float64], drawn: npt.NDArray[np.float64]
+) -> dict[str, dict[str, float]]:
+    """How far what is drawn follows what is read of the driver, or of a film made here, what is known of it."""
+    known = KNOWN.get(film.name)
+    found = {}
+    for index, name in enumerate(DRAWN):
+        if known is None and name.startswith("gaze"):
+            continue  # a tracker reads less than there is of a driver's glances, too
+        driver = series[0, READINGS.index(name)] if known is None else known[index]
+        if len(driver) == len(drawn[index]):
+            found[name] = compared(driver, drawn[index])
+    return found
 
 
 def sheet_of(truth: list[tuple[float, RgbPicture]], result: list[tuple[float, RgbPicture]]) -> RgbPicture:
@@ -268,7 +293,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         "Written by `measure.py`, whose head says what is measured. A pair is correlation r and slope of what is",
         "read from the result against the driver; – where the driver does not move it. PSNR is against the film, in",
         "brackets that of the unmoved frame: a result below that moves, or paints, wrongly. Brows by flow: motion of",
-        "the skin there, beside the corners of the eyes.",
+        "the skin there, beside the corners of the eyes. As drawn: where the result's points were drawn, against what",
+        "is read of the driver, or of films made here, what was drawn of them.",
     ]
     for title, of_kind in kinds.items():
         if of_kind:
@@ -286,6 +312,9 @@ def _section(rows: list[dict[str, Any]]) -> list[str]:
         lines["frames, without a face"].append(f"{row['frames']}, {row['face_lost']}")
         for name in READINGS:
             lines.setdefault(name, []).append(_cell(row["readings"][name], MOVES[name]))
+            if name in DRAWN:
+                found = (row.get("as_drawn") or {}).get(name)
+                lines.setdefault(f"{name}, as drawn", []).append(_cell(found, MOVES[name]))
             if name == "brows":
                 lines.setdefault("brows, by flow", []).append(_cell(row.get("brows_by_flow"), BROWS_MOVE))
         if row["psnr"]:

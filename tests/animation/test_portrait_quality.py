@@ -12,6 +12,8 @@ from faces import made_face
 
 from vitascope.animation.canonical_mesh import EYES
 from vitascope.animation.expression import ExpressionBasis
+from vitascope.animation.face import FaceMotion
+from vitascope.animation.mesh.animator import MeshAnimator
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "portrait_quality"
 
@@ -62,6 +64,25 @@ def test_flow_sees_brows_that_go_up_and_not_a_head_that_does(quality, mesh):
     risen = brows_by_flow([picture, head, brows], 0, face)
     assert risen[:2] == pytest.approx([0, 0], abs=0.005)
     assert risen[2] == pytest.approx(6 / unit, rel=0.15)
+
+
+def test_what_is_drawn_is_known_whatever_a_tracker_reads(quality, mesh):
+    from drawn_face import DRAWN, recorded
+
+    face = made_face(mesh)
+    with MeshAnimator(mesh) as animator, recorded() as faces:
+        animator.set_portrait(np.full((480, 640, 3), 160, np.uint8), face=face)
+        animator.bent(FaceMotion.authored({}))
+        animator.bent(FaceMotion.authored({"jawOpen": 0.6}))
+        animator.bent(FaceMotion.authored({"mouthPucker": 0.8}))
+        animator.bent(FaceMotion.authored({"eyeLookOutLeft": 0.6, "eyeLookInRight": 0.6}))
+    still, jaw, pucker, glance = (dict(zip(DRAWN, values, strict=True)) for values in faces)
+    at = {name: index for index, name in enumerate(quality.READINGS)}
+    assert still["lip gap"] == pytest.approx(quality.readings_of(mesh, face)[at["lip gap"]], abs=0.01)
+    assert jaw["lip gap"] > still["lip gap"] + 0.1
+    assert pucker["mouth width"] < 0.85 * still["mouth width"]
+    # This face's irises are small, and stay within one and a half of their radii.
+    assert 0.03 < glance["gaze sideways"] - still["gaze sideways"] <= 0.6 * 0.17 + 0.001
 
 
 def test_a_turn_changes_no_shape(read):

@@ -128,6 +128,32 @@ def test_speech_hides_the_lower_teeth_that_a_grin_bares(mesh):
     assert lower_edge(np.asarray(grin, np.float32)) > 0.2
 
 
+def test_speech_hides_the_lower_teeth_of_portraits_that_show_theirs(mesh):
+    basis = ExpressionBasis(mesh)
+    smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
+    face = made_face(
+        mesh, scale=20, displacement=smile * np.float32(0.8) + basis.lips_apart * np.float32(0.5)
+    )
+    weights = face.blendshapes.copy()
+    weights[[BLENDSHAPE_INDEX[f"mouthSmile{side}"] for side in ("Left", "Right")]] = 0.8
+    rig = build_rig(mesh, replace(face, blendshapes=weights), size=SIZE)
+    mouth = Mouth(np.full((*SIZE, 3), 220, np.uint8), rig)
+    assert mouth.own is not None
+
+    def lower_edge(displacement):
+        """Centimetres by which the lower teeth stand above the lower lip."""
+        displacement = np.asarray(displacement, np.float32)
+        bent = bend(rig, mesh, FaceMotion(vertices=displacement), displacement=displacement, gains=Gains())
+        placed = mouth.placed(bent)
+        assert placed is not None
+        middle = placed.lower_teeth @ np.array([4.0 * 64, 0.7 * 64, 1])
+        return (bent.places[14, 1] - middle[1]) / rig.pose.scale
+
+    unsmiling, jaw = smile * np.float32(-0.8), basis.field("jawOpen") * np.float32(0.3)
+    assert lower_edge(unsmiling + jaw) < 0
+    assert lower_edge(jaw) > 0.2
+
+
 def test_teeth_do_not_shrink_with_lips_that_a_portrait_draws_together(mesh):
     basis = ExpressionBasis(mesh)
     closed = basis.lips_apart * np.float32(-gap_cm(mesh.vertices) / gap_cm(basis.lips_apart))

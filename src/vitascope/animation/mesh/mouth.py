@@ -150,6 +150,8 @@ _UPPER_EDGE_CM, _OVERBITE_CM = 0.17, 0.12
 """Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
 _GRINS = (1.06, 1.16)
 """Widths of a mouth, beside its own at rest, from which on, and at which wholly, lips that part bare the teeth."""
+_SMILE_WIDENS = 0.37
+"""Share by which a smile of weight 1 widens a mouth; a portrait that bares its teeth is brought back from its own."""
 _TOUCHING_CM = (0.1, 0.3)
 """A chin moves so far before teeth part, in speech and in a grin."""
 _PARTS_BY = 1.4
@@ -248,8 +250,11 @@ class Mouth:
         self.own: OwnInside | None = None
         """The inside that the portrait shows itself; None behind closed lips."""
         self._has_teeth = False
+        self._unsmiling_width_cm = self._width_cm
         if self._rest_gap_cm > _OPEN_CM:
             self.own = self._own_inside(rgb, rig)
+            smile = sum(rig.face.blendshape(f"mouthSmile{side}") for side in ("Left", "Right")) / 2
+            self._unsmiling_width_cm /= 1 + _SMILE_WIDENS * smile
         self._rest_up = float(rest[13, 1])
         self._upper_edge = self._middle - np.array([0, _UPPER_EDGE_CM * self._scale, 0], np.float32)
         if self._has_teeth:
@@ -334,11 +339,12 @@ class Mouth:
         upper = self._upper_edge - np.array([0, sunk, 0], np.float32)
         # Lower teeth stand just behind the upper ones when the jaw is closed, and sink behind the lip as it drops.
         lower = upper + np.array([0, _OVERBITE_CM * self._scale - parted, -0.15 - 0.25 * parted], np.float32)
-        shows = _SPEAKING_SHOWS_CM * (1 - grin)
-        shows += grin * (_LOWER_SHOWS_CM + max(_CLENCHED_SHOWS_CM - parted, 0.0))
-        lower[1] = min(lower[1], low + shows * self._scale)
+        smile = _smooth(width / self._unsmiling_width_cm, *_GRINS)
+        least = _SPEAKING_SHOWS_CM * (1 - smile) + _LOWER_SHOWS_CM * smile
+        most = least + grin * max(_CLENCHED_SHOWS_CM - parted, 0.0)
+        lower[1] = min(lower[1], low + most * self._scale)
         if self.own is not None:
-            lower[1] = max(lower[1], low + _LOWER_SHOWS_CM * self._scale)
+            lower[1] = max(lower[1], low + least * self._scale)
         jaw = self._middle + np.array([0, -parted, -0.25 * parted], np.float32)
         opening_cm2 = gap * width / self._scale**2
         return MouthPlacement(

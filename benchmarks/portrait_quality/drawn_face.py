@@ -1,0 +1,67 @@
+"""How far a portrait follows by where its own points are drawn, whatever a tracker reads of the picture.
+
+A tracker reads less than is drawn of thin painted lips, and of irises. Where points are drawn is known exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.animation.canonical_mesh import EYES
+from vitascope.animation.face import FaceMotion, FloatArray
+from vitascope.animation.face_reading import mouth_width_seen
+from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.deform import Bent
+from vitascope.animation.mesh.eyes import Eyeball
+
+__all__ = ["DRAWN", "recorded"]
+
+DRAWN = ("lip gap", "mouth width", "gaze sideways")
+"""What is known of a drawn face, in the units of ``readings.READINGS``; gaze from where the portrait looks itself."""
+_UPPER, _LOWER = 13, 14
+_OUTER = [eye.outer_corner for eye in EYES]
+
+
+@contextmanager
+def recorded() -> Iterator[list[list[float]]]:
+    """Collect the values of ``DRAWN`` of each face that the mesh animator bends meanwhile."""
+    faces: list[list[float]] = []
+    bend = MeshAnimator.bent
+
+    def bent(animator: MeshAnimator, motion: FaceMotion) -> Bent:
+        made = bend(animator, motion)
+        portrait = animator._loaded()
+        faces.append(drawn(made, portrait.eyes, portrait.rig.sources))
+        return made
+
+    with patch.object(MeshAnimator, "bent", bent):
+        yield faces
+
+
+def drawn(bent: Bent, eyes: tuple[Eyeball, Eyeball], at_rest: FloatArray) -> list[float]:
+    """The values of ``DRAWN``.
+
+    Args:
+        bent: The points as they are drawn.
+        eyes: Of the portrait.
+        at_rest: float32 [468 or more, 2]: the points of the portrait itself, pixels.
+    """
+    unit = float(np.linalg.norm(np.subtract(*bent.vertices[_OUTER])))
+    gap = float(np.linalg.norm(bent.vertices[_UPPER] - bent.vertices[_LOWER])) / unit
+    sideways = float(np.mean([_glance(ball, bent, at_rest, index) for index, ball in enumerate(eyes)]))
+    return [gap, mouth_width_seen(bent.places), sideways]
+
+
+def _glance(ball: Eyeball, bent: Bent, at_rest: npt.NDArray[np.float32], index: int) -> float:
+    """How far an iris is drawn from its place at rest, to the picture's right, widths of the eye."""
+    placed = ball.placed(bent)
+    if placed is None:
+        return 0.0
+    outer, inner = at_rest[[EYES[index].outer_corner, EYES[index].inner_corner]]
+    along = inner - outer if index == 0 else outer - inner
+    return float(placed.gaze_shift @ along) / max(float(along @ along), 1e-6)
