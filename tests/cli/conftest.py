@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from cyclopts import App
 
+from kept_networks import networks_stay_open
 from vitascope.bench import suite
 from vitascope.bench.suite import Rounds
 from vitascope.cli import main
+
+__all__ = ["networks_stay_open"]
 
 
 @pytest.fixture(autouse=True)
