@@ -34,10 +34,8 @@ _INSTALL = """
 """
 _PIXELS = """
 (() => {
-  // What WebGL has drawn is gone once it was shown: it is read behind whoever drew it. A CPU draws for long: ten
-  // pictures a second do.
-  const next = (draw) => setTimeout(() => frame(draw), 100);
-  const frame = window.requestAnimationFrame.bind(window);
+  // What WebGL has drawn is gone once it was shown: it is read behind whoever drew it.
+  const next = window.requestAnimationFrame.bind(window);
   window.requestAnimationFrame = (draw) => next((time) => {
     draw(time);
     if (!window.wantsPixels) return;
