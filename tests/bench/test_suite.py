@@ -74,6 +74,11 @@ def test_a_real_run(tiny, tmp_path):
     assert 0 < first.row("stage/infer").p50 < 1000
     assert first.load.process_cores > 0
     assert first.verdict is not None
+    for cell in results.measured:  # the network alone
+        assert cell.row("network").n >= SHORT_PROBE.fewest_calls
+        operations = cell.operations
+        assert len(operations.by_time) == len(operations.by_memory) == 10
+        assert sum(operations.share_by_kind.values()) == pytest.approx(1)
     assert results.machine.cores >= 1
     assert results.machine.versions["vitascope"]
 
@@ -112,15 +117,6 @@ def test_a_later_visit_that_fails_takes_nothing_away(tiny, tmp_path, monkeypatch
         assert cell.rounds == 2
         assert cell.notes[-1] == "a later visit was not measured: the GPU has too little memory"
     assert len(results.measured) == 2
-
-
-def test_a_run_measures_the_network_alone(tiny, tmp_path):
-    results, _ = run_suite(replace(QUICK, only="batch"), output_dir=tmp_path)
-    for cell in results.measured:
-        assert cell.row("network").n >= SHORT_PROBE.fewest_calls
-        operations = cell.operations
-        assert len(operations.by_time) == len(operations.by_memory) == 10
-        assert sum(operations.share_by_kind.values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +244,8 @@ def test_wrong_mattes_are_not_timed(tiny, tmp_path, monkeypatch):
     assert "0.0% of the synthetic video for a person" in results.cells[0].reason
 
 
-def test_a_film_of_ones_own(tiny, tmp_path):
+def test_a_film_of_ones_own(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "_QUICK_BATCHES", (1,))
     film = write_clip(tmp_path / "mine.mp4", frame_count=30)
     results, _ = run_suite(replace(QUICK, video=film), output_dir=tmp_path)
     first = results.measured[0]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cyclopts import App
+
+from kept_networks import networks_stay_open
+from vitascope.bench import suite
+from vitascope.bench.suite import Rounds
+from vitascope.cli import main
+
+__all__ = ["networks_stay_open"]
 
 
 @pytest.fixture(autouse=True)
@@ -19,3 +27,18 @@ def consoles_are_as_wide_as_the_test_says(monkeypatch: pytest.MonkeyPatch) -> No
             return kept.fget(self)
 
         monkeypatch.setattr(App, name, property(fresh, kept.fset))
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a small real ``bench run``; to be read only."""
+    folder = tmp_path_factory.mktemp("bench")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
+        patch.setattr(suite, "_QUICK_FRAMES", 8)
+        patch.setattr(suite, "_FRAMES", 8)
+        patch.setattr(suite, "_QUICK_VISITS", 1)
+        patch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=3, most=3, seconds=0))
+        with pytest.raises(SystemExit, match="0"):
+            main(["bench", "run", "--quick", "--only", "batch", "--output-dir", str(folder)])
+    return folder / "benchmark_results.json"

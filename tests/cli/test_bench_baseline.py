@@ -1,17 +1,16 @@
-"""A small suite is run, explained, kept as a baseline, and compared with: the whole way of ``make bench``."""
+"""A small suite that was run is explained, kept as a baseline, and compared with: the way of ``make bench``."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from vitascope.bench import suite
 from vitascope.bench.comparison import compare, load_baselines
 from vitascope.bench.results import ResultsFile, Row, load_results
-from vitascope.bench.suite import Rounds
 from vitascope.cli import main
 
 CHECKOUT = Path(__file__).parents[2]
@@ -24,12 +23,9 @@ def run(*words):
 
 
 @pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
-    monkeypatch.setattr(suite, "_QUICK_FRAMES", 8)
-    monkeypatch.setattr(suite, "_FRAMES", 8)
-    monkeypatch.setattr(suite, "_QUICK_VISITS", 1)
-    monkeypatch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=3, most=3, seconds=0))
+def results(measured, tmp_path):
+    """A run's results, which may be changed."""
+    return Path(shutil.copy(measured, tmp_path))
 
 
 def with_rates(path, rates):
@@ -43,9 +39,8 @@ def with_rates(path, rates):
     ResultsFile(path, replace(results, cells=cells))
 
 
-def test_run_analyze_baseline_compare(small, tmp_path, capsys):
-    results, baselines = tmp_path / "out" / "benchmark_results.json", tmp_path / "baseline.json"
-    assert run("bench", "run", "--quick", "--only", "batch", "--output-dir", results.parent) == 0
+def test_analyze_baseline_compare(results, tmp_path, capsys):
+    baselines = tmp_path / "baseline.json"
     assert run("bench", "analyze", results) == 0
     assert (results.parent / "benchmark_report.html").read_text().startswith("<!")
     with_rates(results, [100.0, 100.5, 99.5])
@@ -62,9 +57,8 @@ def test_run_analyze_baseline_compare(small, tmp_path, capsys):
     assert run("bench", "compare", baselines, results) == 0
 
 
-def test_another_class_of_machine(small, tmp_path, capsys):
-    results, baselines = tmp_path / "out" / "benchmark_results.json", tmp_path / "baseline.json"
-    assert run("bench", "run", "--quick", "--only", "precision", "--output-dir", results.parent) == 0
+def test_another_class_of_machine(results, tmp_path, capsys):
+    baselines = tmp_path / "baseline.json"
     assert run("bench", "baseline", results, baselines) == 0
     document = json.loads(baselines.read_text())
     document["runs"][0]["machine"]["processor"] = "Abacus 9000"

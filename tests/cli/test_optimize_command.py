@@ -14,7 +14,8 @@ from vitascope.config import load_settings
 from vitascope.tune import optimizer as search_time
 from vitascope.tune.optimizer import ClipTrials
 
-FAST = ("--profile", "fast", *(f"--set={key}={value}" for key, value in brightness_settings().items()))
+FAST = ("--profile", "fast", "--set=video.scene_cut_threshold=0")
+FAST = (*FAST, *(f"--set={key}={value}" for key, value in brightness_settings().items()))
 SMALL = (*FAST, "--trials", "3", "--seconds", "0.1")
 
 

@@ -52,6 +52,13 @@ def s3():
         yield made
 
 
+@pytest.fixture(scope="module")
+def two(s3):
+    """Two processes, which live from video to video."""
+    with Segmenter(profile="fast", settings=TWO) as segmenter:
+        yield segmenter
+
+
 def packets(path):
     with av.open(str(path)) as container:
         return [(p.stream.index, p.pts, p.dts, bytes(p)) for p in container.demux() if p.size]
@@ -202,35 +209,31 @@ def test_what_is_not_installed_is_said(monkeypatch):
         path_of("nosuchstore://bucket/a.mp4").exists()
 
 
-def test_two_processes_share_a_video_of_a_bucket(s3, tmp_path):
+def test_two_processes_share_a_video_of_a_bucket(s3, two, tmp_path):
     clip = write_clip(
         tmp_path / "in.mp4", width=64, height=64, frame_count=48, audio="aac", codec_options={"g": "12"}
     )
     (s3 / "in" / "a.mp4").receive(clip)
-    with Segmenter(profile="fast", settings=TWO) as segmenter:
-        report = segmenter.write(f"{s3}/in/a.mp4", [("key", f"{s3}/out/a.mp4")], preview=f"{s3}/out/a.png")
-        segmenter.write(clip, [("key", tmp_path / "o.mp4")])
+    report = two.write(f"{s3}/in/a.mp4", [("key", f"{s3}/out/a.mp4")], preview=f"{s3}/out/a.png")
+    two.write(clip, [("key", tmp_path / "o.mp4")])
     assert report.frame_count == 48
     assert {str(path) for path in (s3 / "out").rglob("*")} == {f"{s3}/out/a.mp4", f"{s3}/out/a.png"}
     assert packets(fetched(s3 / "out" / "a.mp4", tmp_path)) == packets(tmp_path / "o.mp4")
 
 
-def test_a_run_that_broke_off_goes_on_from_the_bucket(s3, tmp_path, monkeypatch):
+def test_a_run_that_broke_off_goes_on_from_the_bucket(s3, two, tmp_path, monkeypatch):
     clip = write_clip(tmp_path / "in.mp4", width=64, height=64, frame_count=48, codec_options={"g": "12"})
     (s3 / "in" / "b.mp4").receive(clip)
 
     def refuses(self, local):
         raise PermissionError(13, "Forbidden", str(self))
 
-    with Segmenter(profile="fast", settings=TWO) as segmenter:
-        with monkeypatch.context() as patch:
-            patch.setattr(RemotePath, "receive", refuses)
-            with pytest.raises(
-                OutputError, match=r"no permission.*--resume goes on from 4 finished"
-            ) as caught:
-                segmenter.write(f"{s3}/in/b.mp4", [("key", f"{s3}/cut/b.mp4")])
-            assert "\n" not in one_line(caught.value)
-        report = segmenter.write(f"{s3}/in/b.mp4", [("key", f"{s3}/cut/b.mp4")], resume=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(RemotePath, "receive", refuses)
+        with pytest.raises(OutputError, match=r"no permission.*--resume goes on from 4 finished") as caught:
+            two.write(f"{s3}/in/b.mp4", [("key", f"{s3}/cut/b.mp4")])
+        assert "\n" not in one_line(caught.value)
+    report = two.write(f"{s3}/in/b.mp4", [("key", f"{s3}/cut/b.mp4")], resume=True)
     assert "nothing was made anew: all of it was there from an earlier run" in report.notes
     assert [str(path) for path in (s3 / "cut").rglob("*")] == [f"{s3}/cut/b.mp4"]
 

@@ -192,11 +192,10 @@ def test_noise_of_two_codes_does_not_change_dark_tiles():
 def test_a_stream_that_goes_on_elsewhere_gives_what_it_would_have_given(networks):
     _, near = networks
     pictures, stop = frames(_WHOLE_FRAMES + 6), _WHOLE_FRAMES + 2
-    whole, first, second = (near.new_state() for _ in range(3))
-    for state in (whole, first):
-        state.follow_people()
-        near.infer(pictures[:stop], state)
-    second.restore([array.copy() for array in first.arrays()])
+    whole, second = near.new_state(), near.new_state()
+    whole.follow_people()
+    near.infer(pictures[:stop], whole)
+    second.restore([array.copy() for array in whole.arrays()])
     second.follow_people()
     for one, other in zip(
         near.infer(pictures[stop:], whole), near.infer(pictures[stop:], second), strict=True
@@ -212,10 +211,11 @@ def test_a_call_that_fails_leaves_the_stream_where_it_was(networks, monkeypatch,
     begun = _WHOLE_FRAMES + 1
     pictures = frames(begun + count)
     failed, other = near.new_state(), near.new_state()
-    for state in (failed, other):
-        state.follow_people()
-        near.infer(pictures[:begun], state)
+    failed.follow_people()
+    near.infer(pictures[:begun], failed)
     before = [array.copy() for array in failed.arrays()]
+    other.restore([array.copy() for array in before])
+    other.follow_people()
     run, calls = near._near._fine.run, []
 
     def fail(inputs):

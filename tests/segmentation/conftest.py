@@ -8,9 +8,12 @@ import pytest
 from segmented_films import astronaut
 
 from clips import write_clip
+from kept_networks import networks_stay_open
 from scripted import BrightnessNetwork
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.networks import ChosenNetwork
+
+__all__ = ["networks_stay_open"]
 
 
 @pytest.fixture(scope="session")
