@@ -16,9 +16,9 @@ from threading import Lock
 from typing import Any
 
 import pytest
+from vitascope.gpu.engines.operator_trace import traces_wanted
 
 from vitascope.gpu.engines import onnx_runtime
-from vitascope.gpu.engines.operator_trace import traces_wanted
 from vitascope.models.rvm import rvm
 from vitascope.models.selfie import selfie
 

@@ -43,8 +43,6 @@ from vitascope.models.store.store import ModelStore
 if TYPE_CHECKING:
     from vitascope.animation.liveportrait.animator import LivePortraitAnimator
 
-__all__ = ["Animator", "OpenedAnimator", "gains_of", "liveportrait_folder", "open_animator"]
-
 _MOST_EVERYWHERE = 0.25
 """Codes of 255, the mean over what can move: edges of eyes and mouth are softened differently, which is below 0.1."""
 _MOST_AT_FEATURES = 0.5

@@ -20,25 +20,6 @@ import numpy.typing as npt
 from vitascope.animation.face import FloatArray
 from vitascope.errors import ModelError
 
-__all__ = [
-    "CHIN",
-    "EYES",
-    "FACE_OVAL",
-    "INNER_LOWER_LIP",
-    "INNER_UPPER_LIP",
-    "LEFT_BROW",
-    "MOUTH_CORNERS",
-    "NOSE_TIP",
-    "OUTER_LOWER_LIP",
-    "OUTER_UPPER_LIP",
-    "RIGHT_BROW",
-    "CanonicalMesh",
-    "EyeLandmarks",
-    "Pose",
-    "fit_pose",
-    "read_canonical_mesh",
-]
-
 _FILE = Path(__file__).parents[1] / "models" / "data" / "canonical_face.npz"
 _JAW_POINTS = (136, 365, 132, 361, 205, 425)
 """Points of the pose that jaw and smile move: with them a driver's head grew by 7 percent as he opened his mouth."""

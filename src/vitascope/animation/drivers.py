@@ -32,19 +32,6 @@ from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.reading.sound import SoundReader, is_sound_file
 from vitascope.media.writing.output_clock import FrameTime
 
-__all__ = [
-    "Driven",
-    "Driver",
-    "RecordedDriver",
-    "VideoDriver",
-    "VoiceDriver",
-    "has_no_pictures",
-    "make_estimator",
-    "no_picture_between",
-    "open_driver",
-    "open_tracker",
-]
-
 _QUEUE = QueueLimits(items=8)
 _RECORDED_TIME_BASE = Fraction(1, 90_000)
 

@@ -26,8 +26,6 @@ from vitascope.animation.canonical_mesh import (
 )
 from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES, FloatArray
 
-__all__ = ["CHIN_POINTS", "ExpressionBasis", "eyes_of", "lids_with_gaze"]
-
 _Vector = tuple[float, float, float]
 _Spec = Callable[[int, FloatArray], _Vector]
 """The displacement of an anchor (landmark number, its place)."""

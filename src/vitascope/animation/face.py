@@ -19,22 +19,6 @@ import numpy.typing as npt
 
 from vitascope.errors import UsageError
 
-__all__ = [
-    "BLENDSHAPES",
-    "BLENDSHAPE_INDEX",
-    "LANDMARK_COUNT",
-    "MESH_VERTEX_COUNT",
-    "FaceMotion",
-    "FloatArray",
-    "PortraitAnimator",
-    "RgbPicture",
-    "TrackedFace",
-    "angles_of",
-    "rotation_from_degrees",
-    "rotation_from_vector",
-    "rotation_vector",
-]
-
 FloatArray = npt.NDArray[np.float32]
 RgbPicture = npt.NDArray[np.uint8]
 """uint8 [H, W, 3], gamma-encoded R'G'B', C-contiguous, upright."""

@@ -9,8 +9,6 @@ import numpy as np
 from vitascope.animation.canonical_mesh import EYES, MOUTH_CORNERS, CanonicalMesh, Pose, fit_pose
 from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace
 
-__all__ = ["FaceReading", "irises_seen", "mouth_width_seen", "read_face"]
-
 _NARROWEST_EYE = 0.3
 """Share of its width that a turned eye keeps at least: of one that is hidden, places between its corners are noise."""
 

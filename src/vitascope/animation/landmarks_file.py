@@ -28,8 +28,6 @@ from vitascope.errors import CorruptInputError, InputError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.writing.output_target import PartialFile
 
-__all__ = ["SavedLandmarks", "landmarks_path", "read_landmarks", "write_landmarks"]
-
 _VERSION = 1
 _MOST_BYTES = 256 * 1024
 _FARTHEST = 4.0

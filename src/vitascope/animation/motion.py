@@ -25,14 +25,6 @@ from vitascope.animation.neutral import NeutralFace, NeutralSearch, is_same_pers
 from vitascope.animation.one_euro import OneEuroFilter, cutoff_of_window
 from vitascope.errors import UsageError
 
-__all__ = [
-    "CLOSED_OPENNESS",
-    "Mirror",
-    "MotionEstimator",
-    "Neutral",
-    "motion_between",
-]
-
 CLOSED_OPENNESS = 0.07
 """Height over width of a closed eye as MediaPipe places its lids: the least in two drivers that blink was 0.065 to
 0.077 (right and left eye of both), beside 0.22 to 0.30 open."""

@@ -42,8 +42,6 @@ from vitascope.animation.face import (
 from vitascope.errors import CorruptInputError, InputError, OutputError
 from vitascope.media.writing.output_target import PartialFile
 
-__all__ = ["MOTION_SUFFIX", "MotionHeader", "MotionReader", "MotionWriter", "write_motion"]
-
 MOTION_SUFFIX = ".motion"
 _MAGIC = b"VITASCOPE-MOTION "
 _VERSION = 1

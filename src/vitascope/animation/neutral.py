@@ -27,8 +27,6 @@ from vitascope.animation.face import (
 )
 from vitascope.animation.face_reading import FaceReading, read_face
 
-__all__ = ["NeutralFace", "NeutralSearch", "is_same_person"]
-
 _CALM = (
     "jawOpen", "mouthSmileLeft", "mouthSmileRight", "mouthPucker", "mouthFunnel", "browInnerUp", "eyeBlinkLeft",
     "eyeBlinkRight", "mouthUpperUpLeft", "mouthUpperUpRight", "mouthLowerDownLeft", "mouthLowerDownRight",

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from vitascope.animation.face import FloatArray
 
-__all__ = ["OneEuroFilter", "cutoff_of_window"]
-
 
 def cutoff_of_window(frames: int, *, frame_rate: float = 30.0) -> float:
     """The cutoff that smooths as much as a moving average over so many frames, Hz; infinite for one frame.

@@ -10,8 +10,6 @@ from vitascope.frames import Frame, Rotation
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 
-__all__ = ["driver_picture"]
-
 
 def driver_picture(frame: Frame, *, rotation_degrees: Rotation = 0, max_side: int = 768) -> RgbPicture:
     """A driver's frame, upright, shrunk to what a tracker can use.

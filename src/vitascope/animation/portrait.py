@@ -19,8 +19,6 @@ from vitascope.animation.tracking import FaceModel, FaceTracker
 from vitascope.errors import InputError, ModelUnavailableError, UsageError
 from vitascope.media.reading.images import picture_size
 
-__all__ = ["Portrait", "PortraitFace", "load_portrait", "read_picture", "require_rgb", "with_even_sides"]
-
 PortraitFace = Literal["largest"] | int
 """The face that moves: the largest, or the n-th from the left, from 0."""
 

@@ -14,8 +14,6 @@ from vitascope.animation.face import FaceMotion, RgbPicture
 if TYPE_CHECKING:
     from vitascope.animation.animator import OpenedAnimator
 
-__all__ = ["open_on_several"]
-
 
 def open_on_several(
     gpus: Sequence[int], open_on: Callable[[int, OpenedAnimator | None], OpenedAnimator], stack: ExitStack

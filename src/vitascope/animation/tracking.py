@@ -24,8 +24,6 @@ from vitascope.gpu.toolkit.temporal import change
 from vitascope.models.store.store import ModelStore
 from vitascope.observe.standard_streams import quiet_native_stderr
 
-__all__ = ["MODEL_NAME", "FaceModel", "FaceTracker", "Follow", "fetch_face_model", "require_mediapipe"]
-
 MODEL_NAME = "face-landmarker"
 """The tracker's model in the catalogue."""
 

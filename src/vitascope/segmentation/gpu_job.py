@@ -40,8 +40,6 @@ from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.render.renderer import Rendered, Renderer
 from vitascope.segmentation.report import GpuReport
 
-__all__ = ["GpuJob", "PendingPictures", "PicturesOnGpu", "on_callers_stream"]
-
 # As many pictures wait in the GPU's and in page-locked memory before the first of them comes down: 8K's are 50 MB each.
 _FRAMES_DRAWN_TOGETHER = 4
 # Pictures that a caller may have work pending on before it is waited for.

@@ -165,8 +165,6 @@ def film_id(path: Path) -> str:
     return hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
 
 
-__all__ = ["MOST_UPLOAD_BYTES", "plain_name", "receive"]
-
 MOST_UPLOAD_BYTES: Final = 64 << 30
 """An hour of 8K from a VR camera has some 60 GB."""
 _LEFT_FREE_BYTES: Final = 1 << 30

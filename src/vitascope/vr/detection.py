@@ -29,18 +29,6 @@ from vitascope.vr.stereo import (
     possible_layout,
 )
 
-__all__ = [
-    "Circle",
-    "Reason",
-    "Sureness",
-    "VrDescription",
-    "describe_vr",
-    "eyes_in_words",
-    "find_circle",
-    "lens_of",
-    "refuse_packed_input",
-]
-
 Sureness = Literal["sure", "likely", "a guess"]
 Picture = npt.NDArray[np.uint8]
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from vitascope.frames import Projection, StereoLayout
 
-__all__ = ["VrName", "read_name", "without_vr_words"]
-
 _SIDE_BY_SIDE = frozenset({"sbs", "hsbs", "fsbs", "halfsbs", "fullsbs", "lr", "rl", "lrf", "3dh", "180x180"})
 _TOP_BOTTOM = frozenset({"htb", "ftb", "hou", "fou", "overunder", "topbottom", "3dv"})
 _AMBIGUOUS_TOP_BOTTOM = frozenset({"tb", "bt", "ou"})

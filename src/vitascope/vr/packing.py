@@ -38,19 +38,6 @@ from vitascope.vr.projection import (
     reprojection_map,
 )
 
-__all__ = [
-    "DISC_SCALE",
-    "AlphaPacker",
-    "PackedColor",
-    "disc_area",
-    "pack_discs",
-    "packed_fov",
-    "packed_size",
-    "refuse_unpackable",
-    "tile_size",
-    "unpack_discs",
-]
-
 PackedColor = PaintedColor
 
 DISC_SCALE: Final = 0.4

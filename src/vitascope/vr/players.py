@@ -31,20 +31,6 @@ from vitascope.frames import Projection, StereoLayout
 from vitascope.vr.detection import VrDescription
 from vitascope.vr.file_names import read_name, without_vr_words
 
-__all__ = [
-    "PLAYERS",
-    "Player",
-    "PlayerKind",
-    "ServedVideo",
-    "as_played",
-    "deovr_json",
-    "description_beside",
-    "heresphere_json",
-    "name_says",
-    "output_name",
-    "vr_words",
-]
-
 PlayerKind = Literal["packed-alpha", "key-color"]
 Box = Literal["st3d", "sv3d", "vexu"]
 

@@ -20,17 +20,6 @@ import numpy.typing as npt
 from vitascope.device import available_cores
 from vitascope.gpu.kernels.region import Region
 
-__all__ = [
-    "OUTSIDE",
-    "Equirectangular",
-    "Fisheye",
-    "Lens",
-    "Rectilinear",
-    "frame_maps",
-    "reprojection_map",
-    "turned",
-]
-
 Array = npt.NDArray[np.float64]
 
 _BAND_ROWS = 32

@@ -16,17 +16,6 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.vr.file_names import read_name
 from vitascope.vr.projection import Lens
 
-__all__ = [
-    "NO_SIGN",
-    "DetectedLayout",
-    "compare_halves",
-    "detect_layout",
-    "disparity_curves",
-    "eye_regions",
-    "halves_alike",
-    "possible_layout",
-]
-
 NO_SIGN = "no sign of stereo"
 
 

@@ -22,22 +22,6 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.vr.projection import OUTSIDE, Equirectangular, Lens, turned
 from vitascope.vr.stereo import eye_regions
 
-__all__ = [
-    "Camera",
-    "Figure",
-    "Place",
-    "Scene",
-    "Surround",
-    "View",
-    "clip",
-    "drift",
-    "eye_disagreement",
-    "noise_surround",
-    "person_picture",
-    "render",
-    "stereo_map",
-]
-
 Array = npt.NDArray[Any]
 
 

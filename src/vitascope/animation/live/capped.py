@@ -7,8 +7,6 @@ import math
 from vitascope.media.live_loop import PictureSource
 from vitascope.media.reading.camera import CameraPicture
 
-__all__ = ["Capped"]
-
 _JITTER = 0.3
 """A picture may come so much of an interval too soon: cameras are no clocks."""
 

@@ -8,8 +8,6 @@ from typing import ClassVar, Literal, TypeVar
 
 from vitascope.media.live_loop import RunControls
 
-__all__ = ["KEYS", "Background", "Controls", "LiveState", "keys_in_words"]
-
 Background = Literal["portrait", "green"]
 
 _STRENGTH_STEP = 1.1

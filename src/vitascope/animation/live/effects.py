@@ -8,8 +8,6 @@ import numpy as np
 from vitascope.animation.face import RgbPicture, TrackedFace
 from vitascope.models.network import MattingNetwork
 
-__all__ = ["GREEN", "GreenScreen", "with_overlay"]
-
 GREEN = (0, 177, 64)
 """The green of chroma key cloth, R'G'B'."""
 _SOFT_EDGE = (0.2, 0.9)

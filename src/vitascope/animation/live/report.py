@@ -8,8 +8,6 @@ from typing import Any
 from vitascope.gpu.profiling.utilisation import Utilisation
 from vitascope.media.live_loop import RunReport, in_milliseconds
 
-__all__ = ["LiveReport", "summarise_live", "verdict"]
-
 # What the guide of the portrait animator calls good and poor.
 _POOR_FPS = 30.0
 _GOOD_LATENCY_MS, _POOR_LATENCY_MS = 15.0, 30.0

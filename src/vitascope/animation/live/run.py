@@ -40,8 +40,6 @@ from vitascope.media.sinks.window import WindowSink
 from vitascope.models.selfie.selfie import SelfieNetwork
 from vitascope.models.store.store import ModelStore
 
-__all__ = ["animate_live", "measure_live"]
-
 _MOST_BEHIND_MS = 150.0
 """Lips behind a voice."""
 _ABSENCE_SECONDS = 1.0

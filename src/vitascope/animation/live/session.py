@@ -30,8 +30,6 @@ from vitascope.media.reading.camera import CameraPicture
 from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 
-__all__ = ["Estimator", "LiveOptions", "LiveSession", "Stillness", "Tracker", "similarity"]
-
 
 class Tracker(Protocol):
     """Finder of the driver's face, such as ``animation.tracking.FaceTracker``."""

@@ -24,8 +24,6 @@ from vitascope.media.reading.paced import Paced, PacedFilm
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.reading.sound import SoundReader
 
-__all__ = ["EndlessDriver", "FilmSource", "PacedSound", "ReplaySource", "VoiceSource", "open_voice"]
-
 _MOST_BYTES = 256 << 20
 _NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
 

@@ -25,8 +25,6 @@ from vitascope.errors import InputError, UsageError
 from vitascope.models.liveportrait.motion import MotionGains, RawMotion, driven_motion, placed_keypoints
 from vitascope.models.liveportrait.networks import CROP_SIDE, PAINTED_SIDE, LivePortraitNetworks
 
-__all__ = ["LivePortraitAnimator", "Paste"]
-
 
 class Paste:
     """Pastes painted squares into one portrait: keeps where each pixel looks in the square, and how much of it shows.

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from vitascope.animation.canonical_mesh import EYES, FACE_OVAL, LEFT_BROW, MOUTH_CORNERS, RIGHT_BROW
 from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
 
-__all__ = ["crop_picture", "driver_crop", "lip_openness", "paste_mask", "portrait_crop"]
-
 _PORTRAIT_SCALE, _PORTRAIT_SHIFT = 2.3, -0.125
 _DRIVER_SCALE, _DRIVER_SHIFT = 2.2, -0.1
 _RAMP_PIXELS = 16

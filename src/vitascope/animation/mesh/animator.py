@@ -45,8 +45,6 @@ from vitascope.errors import UsageError
 if TYPE_CHECKING:
     from vitascope.animation.mesh.gpu_drawing import GpuDrawing
 
-__all__ = ["Difference", "MeshAnimator"]
-
 _TAKEN_SHARE = 0.85
 """Share of an expression that the portrait shows itself which is not added a second time."""
 _RELAXED_SHARE = 0.45

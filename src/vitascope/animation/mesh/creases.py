@@ -33,8 +33,6 @@ from vitascope.animation.mesh.layers import Patch, median_at, opening_mask, patc
 from vitascope.animation.mesh.lips import lips_met, shown_apart, width_cm
 from vitascope.animation.mesh.rig import PortraitRig
 
-__all__ = ["CREASES", "Crease", "Creases"]
-
 CREASES = 7
 """Smile at the right, at the left, brows down, brows up; lips that are drawn together, that meet, and that do both."""
 _REACH_CM = 1.6

@@ -28,8 +28,6 @@ from vitascope.animation.face import (
 )
 from vitascope.animation.mesh.rig import PortraitRig
 
-__all__ = ["Bent", "Gains", "bend", "soft_limit", "turns_too_far"]
-
 _YAW_LIMIT, _PITCH_LIMIT, _ROLL_LIMIT = 27.0, 22.0, 40.0
 """Degrees from the portrait's own pose: beyond, a flat picture has nothing to show."""
 _TOTAL_YAW_LIMIT, _LEAST_YAW_LIMIT = 42.0, 10.0

@@ -24,17 +24,6 @@ from vitascope.animation.mesh.layers import (
 )
 from vitascope.animation.mesh.rig import PortraitRig
 
-__all__ = [
-    "FRINGE_COVER",
-    "IRIS_EDGE",
-    "LASH_LENGTHS",
-    "LINE_COVER",
-    "EyePlacement",
-    "Eyeball",
-    "LashPlacement",
-    "make_eyeballs",
-]
-
 IRIS_EDGE = (1.05, 1.3)
 """In radii of the iris: nearer than the first the picture moves with the gaze, beyond the second lies the white."""
 _SOCKET_EDGE = (1.3, 1.7)

@@ -35,8 +35,6 @@ from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 from vitascope.gpu.memory.shortage import is_out_of_memory
 
-__all__ = ["MAPS", "PATCH", "SCENE", "GpuDrawing", "fill_frame", "frame_type", "inverse"]
-
 MAPS = 5
 """Surroundings, face, and one for each feature."""
 _FEATURES = 3

@@ -22,8 +22,6 @@ from vitascope.config import vitascope_home
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.models.store.store import ModelStore
 
-__all__ = ["CutPortrait", "cut_out", "find_person", "uncut"]
-
 _SEEN_AROUND = 0.25
 """The network sees so much more on each side of what can move, in its widths: a head with shoulders."""
 _SEEN_SIDE = 256

@@ -13,17 +13,6 @@ import numpy.typing as npt
 
 from vitascope.animation.face import FloatArray, RgbPicture
 
-__all__ = [
-    "Patch",
-    "lay_under",
-    "median_at",
-    "opening_mask",
-    "patch_around",
-    "read_at",
-    "smooth_outline",
-    "to_host",
-]
-
 _SHIFT = 4
 _SUBDIVISIONS = 4
 

@@ -13,8 +13,6 @@ from vitascope.animation.canonical_mesh import INNER_LOWER_LIP, INNER_UPPER_LIP,
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import FloatArray
 
-__all__ = ["LipFit", "gap_cm", "lips_met", "shown_apart", "wider", "width_cm"]
-
 _UPPER, _LOWER = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
 _MIDDLE = slice(3, 6)
 _MOST_CM, _MOST_BY_JAW_CM = 1.2, 1.6

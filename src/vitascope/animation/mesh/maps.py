@@ -25,17 +25,6 @@ from vitascope.animation.mesh.deform import Bent
 from vitascope.animation.mesh.layers import Patch, patch_around, read_at
 from vitascope.animation.mesh.rig import SPOKES, PortraitRig
 
-__all__ = [
-    "COARSER",
-    "Feature",
-    "MapGrid",
-    "PortraitMaps",
-    "draw_triangles",
-    "feature_grid",
-    "mix_at_folds",
-    "plan_maps",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class MapGrid:

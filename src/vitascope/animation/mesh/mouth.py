@@ -29,17 +29,6 @@ from vitascope.animation.mesh.layers import (
 )
 from vitascope.animation.mesh.rig import PortraitRig
 
-__all__ = [
-    "HALF_WIDTH_CM",
-    "HEIGHT_CM",
-    "PIXELS_A_CM",
-    "Mouth",
-    "MouthPlacement",
-    "OwnInside",
-    "Tones",
-    "draw_teeth",
-]
-
 PIXELS_A_CM = 64
 HALF_WIDTH_CM = 4.0
 HEIGHT_CM = 2.6

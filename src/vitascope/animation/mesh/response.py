@@ -24,8 +24,6 @@ from vitascope.animation.face_reading import FaceReading, mouth_width_seen, read
 from vitascope.animation.mesh.lips import LipFit, gap_cm, wider
 from vitascope.animation.tracking import FaceTracker
 
-__all__ = ["CHANNELS", "Curve", "ExpressionReader", "Response", "measure_response", "steady_reader"]
-
 ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
 """Draws the portrait in a motion and reads its face; None when it finds none."""
 

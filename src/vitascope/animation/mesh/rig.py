@@ -12,8 +12,6 @@ from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace,
 from vitascope.animation.face_reading import FaceReading, read_face
 from vitascope.errors import InputError
 
-__all__ = ["MIN_FACE_PIXELS", "SPOKES", "PortraitRig", "Rings", "build_rig", "with_person"]
-
 SPOKES = len(FACE_OVAL)
 
 _FACTORS = np.array([1.0, 1.06, 1.14, 1.24, 1.36, 1.52, 1.72, 1.98, 2.26, 2.55])

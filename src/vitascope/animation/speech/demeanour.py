@@ -18,8 +18,6 @@ import numpy as np
 
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, rotation_from_degrees
 
-__all__ = ["Demeanour"]
-
 _BLINKS_A_MINUTE = {True: 26.0, False: 17.0}
 """While somebody speaks, and while not."""
 _CLOSING_SECONDS, _OPENING_SECONDS = 0.09, 0.24

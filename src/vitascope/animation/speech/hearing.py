@@ -12,8 +12,6 @@ import numpy as np
 from vitascope.animation.face import FloatArray
 from vitascope.animation.speech.visemes import ROWS_PER_SECOND
 
-__all__ = ["BANDS", "SAMPLE_RATE", "WINDOW_SECONDS", "Heard", "Hearing"]
-
 SAMPLE_RATE = 16_000
 BANDS = 26
 _HOP = SAMPLE_RATE // ROWS_PER_SECOND

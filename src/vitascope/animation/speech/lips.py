@@ -16,8 +16,6 @@ from vitascope.animation.face import FloatArray
 from vitascope.animation.speech.hearing import BANDS, WINDOW_SECONDS
 from vitascope.animation.speech.visemes import PARAMETERS, ROWS_PER_SECOND, SEAL
 
-__all__ = ["LAG_SECONDS", "ROWS_AHEAD", "ROWS_BEFORE", "LipNetwork"]
-
 ROWS_BEFORE = 10
 ROWS_AHEAD = 8
 LAG_SECONDS = ROWS_AHEAD / ROWS_PER_SECOND + WINDOW_SECONDS / 2

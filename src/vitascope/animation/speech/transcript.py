@@ -18,8 +18,6 @@ from vitascope.animation.speech.hearing import SAMPLE_RATE
 from vitascope.animation.speech.visemes import Sound, viseme_of_ipa
 from vitascope.errors import EngineError, InputError, MissingDependencyError, UsageError
 
-__all__ = ["MOST_SECONDS", "Alignment", "align", "read_transcript", "require_pocketsphinx"]
-
 MOST_SECONDS = 600.0
 """The text of longer sound is not aligned at once."""
 _MOST_BYTES = 1 << 20

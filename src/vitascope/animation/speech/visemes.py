@@ -16,17 +16,6 @@ import numpy as np
 
 from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES, FloatArray
 
-__all__ = [
-    "PARAMETERS",
-    "ROWS_PER_SECOND",
-    "SEAL",
-    "Sound",
-    "Viseme",
-    "shapes_of",
-    "viseme_of_ipa",
-    "weights_of",
-]
-
 ROWS_PER_SECOND = 100
 """Mouth shapes a second."""
 

@@ -12,8 +12,6 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["ort"]
-
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 

@@ -27,8 +27,6 @@ import numpy.typing as npt
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.remap import remap_stack
 
-__all__ = ["blend_eyes", "even_disparity", "match_eyes", "smooth_disparity"]
-
 FloatArray = npt.NDArray[np.float32]
 
 # Largest difference of colour that counts, 0..1: above it the samples show other things. The weight of a difference of

@@ -34,8 +34,6 @@ from vitascope.media.writing.parallel_encoder import (
 )
 from vitascope.media.writing.stream_copy import film_tags
 
-__all__ = ["BOX_MUXERS", "MATROSKA_MUXERS", "ColourTags", "PictureSetup", "muxer_options", "tamed_svt"]
-
 BOX_MUXERS = frozenset({"mp4", "mov"})
 """FFmpeg's muxers that write boxes, which can be patched."""
 MATROSKA_MUXERS = frozenset({"matroska", "webm"})

@@ -36,16 +36,6 @@ if TYPE_CHECKING:
     from vitascope.media.planes import FramePacker
     from vitascope.media.writing.encoding import Encoding
 
-__all__ = [
-    "NVENC_ENCODERS",
-    "NVENC_FORMATS",
-    "Hardware",
-    "NvencFramePacker",
-    "NvencStreamEncoder",
-    "on_hardware",
-    "why_nvenc_fails",
-]
-
 Hardware = Literal["cpu", "nvenc", "auto"]
 
 NVENC_ENCODERS: Mapping[str, str] = MappingProxyType(

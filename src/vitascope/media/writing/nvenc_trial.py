@@ -32,8 +32,6 @@ from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import CodecName, Encoding
 from vitascope.media.writing.writer import VideoWriter
 
-__all__ = ["examine", "main"]
-
 _WIDTH, _HEIGHT = 320, 180
 """All generations take it for every codec; a height that is no whole number of blocks must be cut again."""
 _TIMES = (0, 1, 2, 4, 5, 8, 9, 10, 11, 15, 16, 17)

@@ -8,8 +8,6 @@ from typing import NamedTuple, Protocol
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-__all__ = ["FrameTime", "Moment", "OutputClock"]
-
 _MAX_REORDER_FRAMES = 16
 """Pictures that any of our encoders may hold back (the limit of H.264 and H.265)."""
 

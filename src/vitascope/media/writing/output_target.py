@@ -33,21 +33,6 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-__all__ = [
-    "FILE_BROWSER_LITTER",
-    "ArrivingFile",
-    "OutputTarget",
-    "PartialFile",
-    "PartialFolder",
-    "PictureFolder",
-    "WriterLock",
-    "is_written",
-    "partial_file",
-    "picture_folder",
-    "refuse_unwritable",
-    "shortened_name",
-]
-
 _NO_LOCKS_HERE = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 """Errors of file systems that know no locks, such as some network mounts."""
 

@@ -42,15 +42,6 @@ from av.video.stream import VideoStream
 
 from vitascope.errors import OutputError
 
-__all__ = [
-    "ParallelEncoder",
-    "PictureEncoder",
-    "StreamEncoder",
-    "chunk_length",
-    "encoders_for",
-    "threads_of_each",
-]
-
 _MAX_CHUNK_FRAMES = 60
 _MIN_CHUNK_FRAMES = 15
 """Keyframes cost bits: nearer together than this they are most of the video."""

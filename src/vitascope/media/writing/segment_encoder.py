@@ -27,9 +27,6 @@ from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.writer import VideoWriter
 
-__all__ = ["EncodedPacket", "JoiningWriter", "SegmentEncoder", "portable"]
-
-
 _CARRIED_SIDE_DATA: tuple[PktSideDataT, ...] = ("matroska_block_additional",)
 """Side data that belongs to a packet's picture: VP9's alpha."""
 

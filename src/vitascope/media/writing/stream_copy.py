@@ -32,18 +32,6 @@ from vitascope.media.reading.damage import frame_rate_of
 from vitascope.media.reading.reader import PresentationClock
 from vitascope.media.reading.structure import is_joined
 
-__all__ = [
-    "CLOCK_DEMUXERS",
-    "CarriedStream",
-    "CopiedStream",
-    "ReencodedAudio",
-    "ReencodedSubtitles",
-    "StreamCopier",
-    "carry_chapters",
-    "carry_stream_tags",
-    "film_tags",
-]
-
 CLOCK_DEMUXERS = frozenset({"mpegts", "mpeg"})
 """Broadcast formats count from an arbitrary moment, and anew where recordings were joined."""
 

@@ -46,8 +46,6 @@ from vitascope.media.writing.stream_copy import (
     film_tags,
 )
 
-__all__ = ["ContainerMetadata", "VideoWriter", "WriteReport"]
-
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:

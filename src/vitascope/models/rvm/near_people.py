@@ -29,8 +29,6 @@ from vitascope.models.rvm.blocked_decoder import blocked_layout
 from vitascope.models.rvm.graph_parts import ancestors, sub_network
 from vitascope.models.rvm.state import FollowedPeople
 
-__all__ = ["NearPeople", "Parts", "cut_parts"]
-
 FloatArray = npt.NDArray[np.float32]
 
 _MIDDLE_STEP: Final = 8

@@ -19,19 +19,6 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
-__all__ = [
-    "Around",
-    "Batch",
-    "Estimator",
-    "JoinedPictures",
-    "Matted",
-    "RememberingEstimator",
-    "Unfinished",
-    "array_module",
-    "resized",
-    "tile_means",
-]
-
 TILES_LONGEST_SIDE = 48
 """Tiles along the longest side in ``tile_means``: about 16 samples of the network's picture to a tile."""
 

@@ -12,8 +12,6 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LOOK_AHEAD_FRAMES", "SceneCutDetector"]
-
 Luma = npt.NDArray[np.float32]
 """[rows, columns], 0..1: the means of a picture's tiles."""
 

@@ -32,16 +32,6 @@ from vitascope.segmentation.matting.levers.options import Tally
 from vitascope.segmentation.matting.look_ahead import look_ahead, settle, settled_alpha
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
-__all__ = [
-    "Answer",
-    "ShotInference",
-    "StreamNetwork",
-    "Times",
-    "Views",
-    "coded_window",
-    "next_part",
-]
-
 
 class Views:
     """Makes a network's pictures of parts of the eyes.

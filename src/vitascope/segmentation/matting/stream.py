@@ -41,8 +41,6 @@ from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.vr.projection import Lens
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["Matte", "MattingOptions", "StreamMatting", "upright_size"]
-
 
 @dataclass(frozen=True, slots=True)
 class MattingOptions:

@@ -13,8 +13,6 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Appearance", "color_codes"]
-
 _SHAPE: Final = (8, 12, 12)
 """Bins of L, a and b."""
 _CODES: Final = 8 * 12 * 12

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from vitascope.segmentation.people.motion import MotionField
 
-__all__ = ["UNKNOWN_FIT", "Body", "carried_body", "fit", "joined_body", "learned_body"]
-
 FloatMap = npt.NDArray[np.float32]
 Picture = npt.NDArray[np.uint8]
 

@@ -17,8 +17,6 @@ from vitascope.config.people import PeopleSettings, PersonWord
 from vitascope.errors import UsageError
 from vitascope.segmentation.people.table import Person
 
-__all__ = ["Choice", "Rule", "chosen_people", "numbers_of"]
-
 _MOST_CONTRADICTIONS: Final = 20
 """Beyond that a user reads no line of them."""
 _POV_SHARE: Final = 0.5

@@ -30,8 +30,6 @@ from vitascope.segmentation.people.bodies import (
 )
 from vitascope.segmentation.people.motion import MotionField
 
-__all__ = ["Labelled", "ShotFollower", "Track", "everywhere"]
-
 FloatMap = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.uint8]
 Box = tuple[float, float, float, float]

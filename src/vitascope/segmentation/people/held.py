@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from vitascope.segmentation.people.motion import MotionField
 
-__all__ = ["FindSalient", "HeldThings"]
-
 FloatMap = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 Picture = npt.NDArray[np.uint8]

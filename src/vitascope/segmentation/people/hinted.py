@@ -28,8 +28,6 @@ from vitascope.segmentation.people.table import PeopleTable, known_people
 from vitascope.vr.detection import VrDescription
 from vitascope.vr.stereo import eye_regions
 
-__all__ = ["Keeping", "hints_of", "needs_scan"]
-
 
 def hints_of(settings: Settings, video: Path) -> Hints:
     """The hints that the settings name; without any, none.

@@ -9,8 +9,6 @@ from typing import Final
 from vitascope.segmentation.people.appearance import Appearance
 from vitascope.segmentation.people.following import Track
 
-__all__ = ["MOST_PEOPLE", "Identities", "Presence"]
-
 MOST_PEOPLE: Final = 254
 """People of a film who get a number; those who appear later are nobody."""
 _SAME = 0.72

@@ -19,8 +19,6 @@ from vitascope.segmentation.people.choice import Choice
 from vitascope.segmentation.people.held import HeldThings
 from vitascope.segmentation.people.table import PeopleTable
 
-__all__ = ["KeptPeople", "Layer", "PeopleLayer"]
-
 FloatMap = npt.NDArray[np.float32]
 
 _SOFTNESS = np.float32(1.4)

@@ -8,8 +8,6 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MotionField"]
-
 FloatMap = npt.NDArray[np.float32]
 Grey = npt.NDArray[np.uint8]
 

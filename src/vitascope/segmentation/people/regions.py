@@ -11,8 +11,6 @@ import numpy.typing as npt
 from vitascope.config.hints import Eye, Region
 from vitascope.frames import Frame
 
-__all__ = ["RegionLayer", "polygon_map"]
-
 FloatMap = npt.NDArray[np.float32]
 
 _SIDE, _FINE = 256, 4

@@ -37,8 +37,6 @@ from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.renderer import Rendered
 from vitascope.segmentation.writing import FramesUntilDamage
 
-__all__ = ["FilmFollower", "find_people"]
-
 FloatMap = npt.NDArray[np.float32]
 
 _NETWORK_SIDE: Final = 384

@@ -14,8 +14,6 @@ from vitascope.media.libav import wrap_output_error
 from vitascope.media.writing.output_target import PartialFile
 from vitascope.segmentation.people.table import PeopleTable, Person
 
-__all__ = ["lines_on", "write_sheet"]
-
 Rgb8 = npt.NDArray[np.uint8]
 
 _CELL, _GAP, _BAR_HEIGHT, _MARGIN = 200, 8, 22, 60

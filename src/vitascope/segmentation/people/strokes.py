@@ -30,8 +30,6 @@ from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.people.motion import MotionField
 from vitascope.segmentation.people.table import PeopleTable
 
-__all__ = ["StrokeLayer", "Stroked", "carried_strokes", "stroke_bounds"]
-
 FloatMap = npt.NDArray[np.float32]
 Grey = npt.NDArray[np.uint8]
 

@@ -28,8 +28,6 @@ from vitascope.media.writing.output_target import PartialFile
 from vitascope.segmentation.matting.cached_film import cache_folder, video_fingerprint
 from vitascope.segmentation.people.identities import Presence
 
-__all__ = ["PeopleFacts", "PeopleTable", "PeopleWriter", "Person", "Seen", "known_people", "table_path"]
-
 _FORMAT = 1
 _PIECE_FRAMES = 128
 _READ_AROUND = 2

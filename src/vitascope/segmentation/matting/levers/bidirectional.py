@@ -16,8 +16,6 @@ from vitascope.segmentation.matting.estimates import as_coefficients, bounded, e
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
 
-__all__ = ["BACKWARD_SCALE", "EDGE_SCALE", "Bidirectional"]
-
 BACKWARD_SCALE: Final = 2 / 3
 """Size of the pictures on the way back: who is there is told best where more of a body lies in what a feature sees."""
 EDGE_SCALE: Final = 1.25

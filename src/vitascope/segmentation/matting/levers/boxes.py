@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.region import Region
 
-__all__ = ["cover", "largest_change_outside", "people_boxes", "rim", "still_fits", "total_area"]
-
 FloatArray = npt.NDArray[np.float32]
 
 VISIBLE = 0.1

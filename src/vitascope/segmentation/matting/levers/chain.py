@@ -14,8 +14,6 @@ from vitascope.segmentation.matting.levers.static import SkipStatic
 from vitascope.segmentation.matting.levers.zoomed import Zoomed
 from vitascope.segmentation.matting.shots import StreamNetwork
 
-__all__ = ["build_chain", "require_possible"]
-
 _SMALLER = 0.5
 
 

@@ -26,8 +26,6 @@ from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.levers.surroundings import Surroundings
 from vitascope.segmentation.matting.shots import StreamNetwork
 
-__all__ = ["Cropped", "pasted", "reaches"]
-
 
 class Cropped(Surroundings):
     """Cuts parts around people out of the network's own pictures, sample for sample, and asks for those.

@@ -20,8 +20,6 @@ from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.shots import StreamNetwork
 
-__all__ = ["EarlyExit", "disagreement", "doubt"]
-
 FloatArray = npt.NDArray[np.float32]
 
 _LOW, _HIGH = 0.1, 0.9

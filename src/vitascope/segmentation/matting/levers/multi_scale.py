@@ -11,8 +11,6 @@ from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import as_coefficients, bounded, enlarged
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
 
-__all__ = ["MultiScale"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Size:

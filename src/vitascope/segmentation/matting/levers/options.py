@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-__all__ = ["EarlyExitNetwork", "InferenceOptions", "LeverReport", "RegionMode", "Tally"]
-
 RegionMode = Literal["whole", "crop", "zoom"]
 EarlyExitNetwork = Literal["off", "smaller", "selfie"]
 

@@ -9,8 +9,6 @@ from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.batch import Batch, Estimator
 from vitascope.segmentation.matting.levers.options import Tally
 
-__all__ = ["SkipStatic"]
-
 MOST_REUSES = 30
 """A second: what moves too little to be seen is looked at that often all the same."""
 

@@ -17,8 +17,6 @@ from vitascope.segmentation.matting.levers.boxes import largest_change_outside, 
 from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.shots import StreamNetwork
 
-__all__ = ["Surroundings"]
-
 MOTION = 0.04
 """Change of a tile outside people's parts, in shares of full scale, after which somebody may have come in: ten levels
 of 255 over a tile of 16 x 16 samples."""

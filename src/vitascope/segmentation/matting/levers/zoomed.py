@@ -15,8 +15,6 @@ from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.levers.surroundings import Surroundings
 from vitascope.segmentation.matting.shots import StreamNetwork
 
-__all__ = ["Zoomed"]
-
 _MOST_ENLARGED = 2.0
 _ALIGNMENT = 16
 
