@@ -34,6 +34,32 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 
+__all__ = [
+    "BatcherStoppedError",
+    "BatchingError",
+    "ConfigError",
+    "CorruptInputError",
+    "DeviceError",
+    "DeviceMemoryError",
+    "EngineError",
+    "InputError",
+    "KernelCompileError",
+    "MemoryLimitError",
+    "MissingDependencyError",
+    "ModelChecksumError",
+    "ModelError",
+    "ModelUnavailableError",
+    "OutputError",
+    "PipelineError",
+    "RequestRejectedError",
+    "UsageError",
+    "VitascopeError",
+    "WorkerError",
+    "add_to_line",
+    "let_go",
+    "one_line",
+]
+
 
 class VitascopeError(Exception):
     """Base of all errors that Vitascope raises on purpose."""

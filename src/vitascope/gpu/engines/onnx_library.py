@@ -12,6 +12,9 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+__all__ = ["ort"]
+
+
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
