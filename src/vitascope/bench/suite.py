@@ -656,11 +656,7 @@ def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegment
 
 
 def _long_enough(video: Path) -> VideoInfo:
-    """What the video is.
-
-    Raises:
-        InputError: It cannot be read, or is too short for any measurement.
-    """
+    """What the video is; an ``InputError`` where it is too short for any measurement."""
     info = probe(video)
     known = info.frame_count_estimate
     if known is not None and known < FEWEST_FRAMES:
