@@ -88,7 +88,7 @@ def plain_pictures(size=SIZE):
 
 
 def uneven_disparity(size=SIZE):
-    """Of a wall 4 samples apart as one eye has it, 4.5 as the other; of something before it, in the right eye alone."""
+    """A wall 4 samples apart as one eye has it, 4.5 as the other, and something before it, in the right eye alone."""
     disparity = np.full((2, *size), 4, np.float32)
     disparity[1] = 4.5
     disparity[1, :, : size[1] // 4] = 9

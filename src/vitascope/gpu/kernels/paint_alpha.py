@@ -179,7 +179,7 @@ def _red_of_chroma(frame: Frame, black: int) -> npt.NDArray[np.float32]:
 
 
 _NO_FACTOR = 1e-14
-"""Of a code: what it adds to R is lost in float32."""
+"""R for a code, so little that it is lost in float32."""
 
 
 def _launch(

@@ -166,7 +166,7 @@ class EyePlaces:
     """Where ``remap_eyes`` reads eyes of one size, format and colour on the CPU."""
 
     reads: tuple[_PlaneRead, _PlaneRead]
-    """Of luma, and of chroma."""
+    """The read of luma, and that of chroma."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,7 +175,7 @@ class _PlaneRead:
     rows: npt.NDArray[np.float32]
     read: MapRead
     codes: Sequence[Codes]
-    """Of each plane."""
+    """The range of each plane."""
 
 
 def eye_places(eye: Frame, map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32]) -> EyePlaces:
@@ -256,22 +256,24 @@ def remap_stack(
         launched: npt.NDArray[Any] = _launch_stack(planes, map_x, map_y, weight=weight, add_to=add_to)
         return launched
     made = np.empty(shape, planes.dtype) if add_to is None else add_to
-    for first in range(0, len(planes), _AT_ONCE):
-        group = made[first : first + _AT_ONCE]
-        for target, read in zip(
-            group, _read_together(planes[first : first + _AT_ONCE], map_x, map_y), strict=True
-        ):
+    first = 0
+    while first < len(planes):
+        group = slice(first, first + (_AT_ONCE if len(planes) - first >= _WORTH_FILLING else 1))
+        for target, read in zip(made[group], _read_together(planes[group], map_x, map_y), strict=True):
             if weight is not None:
                 read *= weight
             if add_to is None:
                 target[...] = read
             else:
                 target += read
+        first = group.stop
     return made
 
 
 _AT_ONCE = 4
 """Planes that OpenCV reads together, in half the time of one after the other; the same as 1, which 2 are not."""
+_WORTH_FILLING = 3
+"""Planes from which on four are read, the last of them again where there are fewer."""
 
 
 def _read_together(
