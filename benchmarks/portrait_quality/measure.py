@@ -84,7 +84,7 @@ ROLLS_DEGREES = 12 * np.sin(np.linspace(0, 2 * np.pi, 40))
 
 
 KNOWN: dict[str, npt.NDArray[np.float64]] = {}
-"""Of each film made here by its name: the values of ``DRAWN``, [reading, frame]."""
+"""Values of ``DRAWN``, [reading, frame], of each film made here, by its name."""
 
 
 def made_film(portrait: Path, folder: Path) -> Path:
