@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -87,11 +88,8 @@ class Outcome:
     """Pieces that were made again."""
 
 
-def on_gpus(frames: int, queue_share: float) -> int:
-    """How many stretches GPUs cut a video into; the arguments are ``stretch_count``'s."""
-    return stretch_count(
-        frames, warm_up_frames=WARM_UP_FRAMES, opening_frames=OPENING_FRAMES, queue_share=queue_share
-    )
+on_gpus = partial(stretch_count, warm_up_frames=WARM_UP_FRAMES, opening_frames=OPENING_FRAMES)
+"""Told frames; how many stretches GPUs cut a video into."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +105,7 @@ def simulate(
     makers: int,
     costs: Costs,
     *,
-    stretches_of: Callable[[int, float], int],
+    stretches_of: Callable[[int], int],
     warm_up: int = WARM_UP_FRAMES,
     seed: int = 0,
 ) -> Outcome:
@@ -117,15 +115,12 @@ def simulate(
         films: Frames of each.
         makers: Who cut, one piece at a time.
         costs: Of everything.
-        stretches_of: How many stretches so many frames are, which are such a part of all frames.
+        stretches_of: How many stretches so many frames are.
         warm_up: Frames that a stretch but the first sees before its own.
         seed: Of what is drawn: the spread, and losses.
     """
     random, order = Random(seed), count()
-    work = sum(films)
-    queue = [_Film(rank, n, stretches_of(n, n / work)) for rank, n in enumerate(sorted(films, reverse=True))][
-        ::-1
-    ]
+    queue = [_Film(rank, n, stretches_of(n)) for rank, n in enumerate(sorted(films, reverse=True))][::-1]
     events: list[tuple[float, int, str, Any]] = []
     for _ in range(makers):
         heapq.heappush(events, (costs.start, next(order), "free", None))
@@ -235,7 +230,7 @@ def predicted_seconds(
     makers: int,
     costs: Costs,
     *,
-    stretches_of: Callable[[int, float], int],
+    stretches_of: Callable[[int], int],
     warm_up: int,
 ) -> float:
     """When a queue is done, on paper: the median of some runs with other draws."""
@@ -322,15 +317,9 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
         ray.shutdown()
         joiner.write, film_joiner._join = own, join_alone  # type: ignore[method-assign]
 
-    def stretches_of(frames: int, queue_share: float) -> int:
-        return stretch_count(
-            frames,
-            warm_up_frames=24,
-            opening_frames=10,
-            most_frames=settings["processing.chunk_size"],
-            queue_share=queue_share,
-        )
-
+    stretches_of = partial(
+        stretch_count, warm_up_frames=24, opening_frames=10, most_frames=settings["processing.chunk_size"]
+    )
     (queue,) = json.loads((RESULTS / "cluster_queue.json").read_text())
     driver = {
         "film": queue["driver_ms_a_video"] / 1000,
@@ -383,7 +372,6 @@ def curve(options: argparse.Namespace) -> list[dict[str, Any]]:
         store_bytes_per_second=10e9,
     )
     films = [108_000] * 1000
-    stretches_of = on_gpus
     rows = []
     for gpus in GPUS:
         sides = {
@@ -391,7 +379,7 @@ def curve(options: argparse.Namespace) -> list[dict[str, Any]]:
             "without_joining": replace(costs, join=0.0),
             "with_any_store": replace(costs, store_bytes_per_second=float("inf")),
         }
-        ends = {name: simulate(films, gpus, side, stretches_of=stretches_of) for name, side in sides.items()}
+        ends = {name: simulate(films, gpus, side, stretches_of=on_gpus) for name, side in sides.items()}
         run = ends["all"]
         rows.append(
             {

@@ -16,7 +16,6 @@ from threading import Lock
 from typing import Any
 
 import pytest
-from vitascope.gpu.engines.operator_trace import traces_wanted
 
 from vitascope.gpu.engines import onnx_runtime
 from vitascope.models.rvm import rvm
@@ -56,7 +55,7 @@ def kept_networks() -> Iterator[None]:
         def make() -> Any:
             return open_session(source, request, label=label)
 
-        if request.provider != "cpu" or isinstance(source, str) or traces_wanted():
+        if request.provider != "cpu" or isinstance(source, str) or onnx_runtime.traces_wanted():
             return make()
         key = sha256(source).digest(), request.threads, request.deterministic, onnx_runtime.ort
         return _kept(_sessions, key, make)

@@ -98,7 +98,7 @@ def run(
     makers,
     plans,
     *,
-    shared=lambda count, share: 1,
+    shared=lambda count: 1,
     write=None,
     after=None,
     gpu_bytes=lambda size, sample_bytes: 0,
@@ -134,17 +134,6 @@ def test_the_longest_comes_first_and_all_are_counted(videos):
     assert queue.counts() == {"videos": 5, "videos_done": 5, "videos_failed": 0, "videos_running": 0}
     assert (queue.places["x"].done, queue.places["x"].frames, queue.places["x"].busy) == (5, 20, 0)
     assert makers.rested[-1] == "x"
-
-
-def test_each_video_is_weighed_against_all(videos):
-    told = []
-
-    def shared(count, share):
-        told.append((count, share))
-        return 1
-
-    run(Scripted(["x"]), planned(videos, "abcde"), shared=shared)
-    assert told == [(count, pytest.approx(count / 74)) for count in (30, 20, 12, 8, 4)]
 
 
 def test_who_has_nothing_to_do_rests_once_until_it_has():
@@ -241,7 +230,7 @@ def test_long_ones_are_shared_and_short_ones_fill_the_gaps(videos):
 
     makers = Scripted(["x", "y"])
     _, ended, queue = run(
-        makers, planned(videos, "abcde"), shared=lambda count, share: 4 if count > 16 else 1, write=write
+        makers, planned(videos, "abcde"), shared=lambda count: 4 if count > 16 else 1, write=write
     )
     assert sorted(ended) == [*"abcde"]
     assert sorted(done) == ["d"] * 4 + ["e"] * 4

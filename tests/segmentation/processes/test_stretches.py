@@ -90,20 +90,11 @@ def test_how_many_there_are(frames, warm_up, most, count):
 
 
 @pytest.mark.parametrize(
-    ("frames", "share", "most", "count"),
-    [
-        (1800, 1 / 16, None, 1),
-        (1800, 1 / 8, None, 1),
-        (1800, 1 / 7, None, 2),  # the others would be done long before it
-        (5904, 0.01, None, 1),
-        (5905, 0.01, None, 4),  # a kill would lose more than a stretch of a long video
-        (1800, 0.01, 900, 2),  # asked for
-        (0, 0.0, None, 1),
-    ],
+    ("frames", "count"),
+    [(1800, 1), (3599, 1), (3600, 2), (12_000, 6), (48_000, 14)],
 )
-def test_short_videos_among_many_stay_whole(frames, share, most, count):
-    found = stretch_count(frames, warm_up_frames=192, opening_frames=300, most_frames=most, queue_share=share)
-    assert found == count
+def test_a_stretch_is_long_beside_the_opening_of_decoders(frames, count):
+    assert stretch_count(frames, warm_up_frames=192, opening_frames=300) == count
 
 
 @given(frames=st.integers(0, 10**6), warm_up=st.integers(0, 500), opening=st.integers(1, 300))

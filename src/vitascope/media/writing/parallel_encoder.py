@@ -81,7 +81,7 @@ def threads_of_each(encoders: int, *, cores: int, picture_bytes: int) -> int:
     Args:
         encoders: The number that work at once.
         cores: Cores of the machine.
-        picture_bytes: Bytes of a picture in the encoder's format.
+        picture_bytes: Bytes of a 4:2:0 picture in 8 bits.
     """
     of_core = _THREADS_OF_LARGE if picture_bytes > _LARGE_PICTURE_BYTES else 1
     return max(of_core * cores // encoders, 1)

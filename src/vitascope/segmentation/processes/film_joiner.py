@@ -96,19 +96,13 @@ class FilmJoiner:
         )
         self._warm_up_frames = warm_up_frames(self._settings, recurrent=first.recurrent)
 
-    def stretch_count(self, frame_count: int, queue_share: float = 1.0) -> int:
-        """How many stretches a video of so many frames is cut into; fewer where keyframes lie further apart.
-
-        Args:
-            frame_count: Frames of the video.
-            queue_share: Part of a queue's work that it is.
-        """
+    def stretch_count(self, frame_count: int) -> int:
+        """How many stretches a video of so many frames is cut into; fewer where keyframes lie further apart."""
         return stretch_count(
             frame_count,
             warm_up_frames=self._warm_up_frames,
             opening_frames=_OPENING_FRAMES[self.device.kind],
             most_frames=self._settings.processing.chunk_size,
-            queue_share=queue_share,
         )
 
     def gpu_bytes(self, size: tuple[int, int], sample_bytes: int = 1) -> int:

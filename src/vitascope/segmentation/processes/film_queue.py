@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf, isfinite, prod
+from math import inf, prod
 from queue import Empty, SimpleQueue
 
 from vitascope.config import VideoSettings
@@ -66,7 +66,7 @@ class FilmQueue:
     Args:
         hands: Who works.
         planned: The videos.
-        stretch_count: Told frames, and which part of the queue's work they are; how many stretches so many are.
+        stretch_count: Told frames; how many stretches so many are.
         gpu_bytes: Told height and width, and bytes of a sample; memory without which a GPU need not begin.
         write: Writes a video of several stretches.
         trim: Which part of each video is wanted.
@@ -78,7 +78,7 @@ class FilmQueue:
         hands: Hands,
         planned: Sequence[PlannedVideo],
         *,
-        stretch_count: Callable[[int, float], int],
+        stretch_count: Callable[[int], int],
         gpu_bytes: Callable[[tuple[int, int], int], int] = lambda *_: 0,
         write: WriteFilm,
         trim: VideoSettings,
@@ -105,8 +105,6 @@ class FilmQueue:
         films.sort(key=lambda film: -film.work)
         for rank, film in enumerate(films):
             film.rank = rank
-        self._work = sum(film.work for film in films)
-        """Pixels of all frames of all videos; without end where one does not say."""
         self._waiting = deque(films)
         self._waiting_needs = Counter(film.gpu_bytes for film in films)
         counts = [film.frame_count for film in films]
@@ -215,9 +213,7 @@ class FilmQueue:
 
     def _begin(self, film: _Film, on_start: Callable[[PlannedVideo, Started], object]) -> None:
         self._running[film.rank] = film
-        # A video without length keeps all busy for ever: to the others it is as if there were no end of work.
-        share = film.work / self._work if self._work and isfinite(film.work) else 1.0
-        if film.frame_count is not None and self._stretch_count(film.frame_count, share) == 1:
+        if film.frame_count is not None and self._stretch_count(film.frame_count) == 1:
             self._hand_in(film, on_start)
             return
         self._opening += 1

@@ -29,8 +29,8 @@ _LEAD_FRAMES = 4
 """x264 and x265 hold back two pictures by default, three at most with their pyramids; a seek that lands too late goes
 back further, which costs time and nothing else."""
 _SHARED_BY = 4
-_WHOLE_COSTS = 12
-"""A video of a queue is not cut before its frames are as many as it would take to begin so many stretches."""
+_LEAST_OPENINGS = 6
+"""A stretch is at least so many times as long as it takes to open decoder and encoders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,7 @@ class FilmSpan:
 
 
 def stretch_count(
-    frame_count: int,
-    *,
-    warm_up_frames: int,
-    opening_frames: int,
-    most_frames: int | None = None,
-    queue_share: float = 1.0,
+    frame_count: int, *, warm_up_frames: int, opening_frames: int, most_frames: int | None = None
 ) -> int:
     """How many stretches a video is cut into.
 
@@ -88,27 +83,21 @@ def stretch_count(
     n of them take (F + n·c)/k + F/2n: least at n = √(k·F/2c). How many will share a video must not matter, so k is
     taken for four; the minimum is flat.
 
-    Where other videos keep all busy, cutting a short one gains nothing, and it stays whole: if it is an eighth or less
-    of the work, so that four who share the queue end at about the same time, and as short as a stretch of a long video,
-    so that a kill loses no more.
+    That is of a video alone. In a queue all have enough to do, and every cut is a loss, so short ones are not cut.
 
     Args:
         frame_count: Frames of the video.
         warm_up_frames: Frames that a stretch decodes before its own.
         opening_frames: Frames in whose time decoder and encoders are opened.
         most_frames: What a stretch shall have at most; one that is shorter than its warm-up has as many as that.
-        queue_share: Part of the queue's work that the video is, 0 to 1; 1 where there is no queue.
 
     Returns:
-        1 or more; even, so that two have as much to do; no more than leave each twice its warm-up, if it is not asked
-        for.
+        1 or more; even, so that two have as much to do; no more than leave each twice its warm-up and six times its
+        opening, if it is not asked for.
     """
-    cost = max(warm_up_frames + opening_frames, 1)
-    is_one_of_many = queue_share * 2 * _SHARED_BY <= 1 and frame_count <= _WHOLE_COSTS * cost
-    if is_one_of_many and most_frames is None:
-        return 1
-    count = isqrt(_SHARED_BY * frame_count // (2 * cost))
-    count = min(count + count % 2 if count > 1 else 1, frame_count // max(2 * warm_up_frames, 1))
+    count = isqrt(_SHARED_BY * frame_count // (2 * max(warm_up_frames + opening_frames, 1)))
+    least = max(2 * warm_up_frames, _LEAST_OPENINGS * opening_frames, 1)
+    count = min(count + count % 2 if count > 1 else 1, frame_count // least)
     if most_frames is not None:
         count = max(count, ceil(frame_count / max(most_frames, warm_up_frames)))
     return max(count, 1)
