@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from vitascope.gpu.kernels.stereo_match import blend_eyes, even_disparity, match_eyes, smooth_disparity
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
 
 SIZE = (40, 72)
 STEPS = [0.5 * step for step in range(25)]
@@ -87,22 +87,6 @@ def plain_pictures(size=SIZE):
     return np.zeros((2, 4, *size), np.float32)
 
 
-def uneven_disparity(size=SIZE):
-    """A wall 4 samples apart as one eye has it, 4.5 as the other, and something before it, in the right eye alone."""
-    disparity = np.full((2, *size), 4, np.float32)
-    disparity[1] = 4.5
-    disparity[1, :, : size[1] // 4] = 9
-    return disparity
-
-
-def test_what_both_eyes_show_gets_one_disparity():
-    even = even_disparity(uneven_disparity(), flat_curves(), tolerance=1)
-    np.testing.assert_allclose(even[0, :, 24:], 4.25, atol=1e-6)
-    np.testing.assert_allclose(even[1, :, 19:], 4.25, atol=1e-6)
-    np.testing.assert_array_equal(even[0, :, :21], 4)  # the right eye has something before it there
-    np.testing.assert_array_equal(even[1, :, :18], 9)
-
-
 def test_what_both_eyes_show_gets_the_mean_and_what_one_shows_keeps_its_own():
     height, width = SIZE
     planes = np.stack([np.full((2, height, width), 0.25), np.full((2, height, width), 0.75)]).astype(
@@ -124,7 +108,7 @@ def test_what_both_eyes_show_gets_the_mean_and_what_one_shows_keeps_its_own():
 def test_mattes_that_differ_are_brought_together_where_the_person_has_one_color_in_both_eyes():
     left = person()
     pictures = np.stack([left, shifted(left, 4)])
-    pictures[1, :3, 20:] += 0.1  # another one stands there
+    pictures[1, :3, 20:] += 0.06  # another one stands there
     pictures[1, 3] = 0  # the right eye's matte has nobody
     planes, disparity = pictures[:, 3:].copy(), np.full((2, *SIZE), 4, np.float32)
     shown = np.ones((2, *SIZE), np.float32)

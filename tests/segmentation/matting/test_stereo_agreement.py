@@ -114,21 +114,6 @@ def test_looking_near_people_alone_changes_nothing(lens, monkeypatch):
     assert np.abs(near - everywhere).mean() < 1e-5
 
 
-def test_eyes_that_show_one_picture_get_one_matte():
-    lens = LENSES[0]
-    view, _ = seen(lens)
-    random = np.random.default_rng(0)
-    pictures = np.repeat(pictures_of(view)[:1], 2, axis=0)
-    pictures += random.normal(0, 2 / 255, pictures.shape).astype(np.float32)  # each as its encoder left it
-    own = with_errors(view)
-    own = np.stack([own[0], cv2.GaussianBlur(own[0], (0, 0), 2)])
-    agreed = StereoAgreement.of_eyes(lens, WANTED, right_eye_first=False).agree(
-        MatteEstimate(alpha=own), pictures
-    )
-    assert np.abs(own[0] - own[1]).max() > 0.1
-    np.testing.assert_allclose(agreed.alpha[0], agreed.alpha[1], atol=1e-5)
-
-
 def test_whom_one_eye_alone_sees_keeps_his_matte():
     lens = LENSES[0]
     view, _ = seen(lens)

@@ -25,17 +25,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range
-from vitascope.gpu.kernels.remap import remap_stack
 
 FloatArray = npt.NDArray[np.float32]
 
 # Largest difference of colour that counts, 0..1: above it the samples show other things. The weight of a difference of
 # alpha is enough to hold people without texture by their outlines, too little to join two that differ.
 _MOST_COLOR, _ALPHA_WEIGHT = 0.15, 0.05
-# Difference of a person's color up to which two samples show the same, and from which they do not: outlines mix
-# people with what is behind them, which differs. On synthetic clips alpha's error grew for people who hide one another
-# when 0.06 and 0.12 were believed.
-_SAME_COLOR, _OTHER_COLOR = 0.04, 0.08
+# Difference of a person's color up to which two samples show the same, and from which they do not: on synthetic clips
+# alpha's error grew for people who hide one another when 0.03 and 0.06 were believed.
+_SAME_COLOR, _OTHER_COLOR = 0.02, 0.05
 _LEAST_PERSON = 0.1
 """Added to alpha where a difference is divided by it: where nobody is, nothing differs."""
 _MEAN_COLOR = np.array([[1 / 3, 1 / 3, 1 / 3, 0]], np.float32)
@@ -145,38 +143,6 @@ def smooth_disparity(disparity: FloatArray, *, sigma: float) -> FloatArray:
     return np.stack([cv2.bilateralFilter(plane, side, sigma, _SMOOTH_SIGMA) for plane in disparity])
 
 
-def even_disparity(disparity: FloatArray, curves: FloatArray, *, tolerance: float) -> FloatArray:
-    """Give both eyes the same disparity of what both show: the mean of what is found in each.
-
-    Runs where the disparities are.
-
-    Args:
-        disparity: float32 [2, h, w].
-        curves: Those that it was found with.
-        tolerance: Most that the other eye's disparity may differ, where this eye's leads to.
-
-    Returns:
-        float32 [2, h, w]; elsewhere each eye keeps its own. The GPU's differs by OpenCV's reading.
-
-    Raises:
-        KernelCompileError: The CUDA source could not be built for this GPU.
-    """
-    arrays: Any = np
-    if is_on_gpu(disparity):
-        import cupy
-
-        arrays = cupy
-    height, width = disparity.shape[1:]
-    columns = arrays.arange(width, dtype="float32")
-    rows = arrays.arange(height, dtype="float32")[:, None]
-    even = disparity.copy()
-    for eye in range(2):
-        across, down = _displacement(curves[eye], disparity[eye])
-        change = remap_stack(disparity[1 - eye][None], across + columns, down + rows)[0] - disparity[eye]
-        even[eye] += change * (abs(change) <= tolerance) / 2
-    return even
-
-
 def blend_eyes(
     planes: FloatArray,
     pictures: FloatArray,
@@ -254,22 +220,24 @@ class _Places(NamedTuple):
     @classmethod
     def at(cls, map_x: FloatArray, map_y: FloatArray) -> _Places:
         """Columns and rows."""
-        part_x, part_y = map_x - np.floor(map_x), map_y - np.floor(map_y)
-        share_x, share_y = (part * (1 - part) / np.float32(2) for part in (part_x, part_y))
-        return cls(map_x + _MARGIN, map_y + _MARGIN, share_x, share_y)
+        shares = []
+        for places in (map_x, map_y):
+            part = places - np.floor(places)
+            shares.append(part * (1 - part) / 2)
+        return cls(map_x + _MARGIN, map_y + _MARGIN, *shares)
 
     def read(self, plane: FloatArray) -> FloatArray:
         """Read a plane with Catmull-Rom's weights of 4x4 samples, borders repeated.
 
         On an axis these are the linear weights of the plane, less ``t (1 - t) / 2`` of those of its second differences.
         """
-        around = cv2.copyMakeBorder(plane, _MARGIN, _MARGIN, _MARGIN, _MARGIN, cv2.BORDER_REPLICATE)
+        around = cv2.copyMakeBorder(plane, *4 * [_MARGIN], cv2.BORDER_REPLICATE)
         across, down, both = (
             cv2.sepFilter2D(around, -1, *weights, borderType=cv2.BORDER_REPLICATE)
             for weights in ((_SECOND, _ONE), (_ONE, _SECOND), (_SECOND, _SECOND))
         )
         read = _between(cv2.merge([around, across, down, both]), self.map_x, self.map_y)
-        linear, across, down, both = (np.asarray(each, np.float32) for each in cv2.split(read))
+        linear, across, down, both = cv2.split(read)
         # linear - share_x * across - share_y * (down - share_x * both), in place
         both *= self.share_x
         down -= both

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
-from vitascope.gpu.kernels.stereo_match import blend_eyes, even_disparity, match_eyes, smooth_disparity
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import array_module, resized
 from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
@@ -51,10 +51,6 @@ _NOBODY = 1 / 512
 """Alpha up to which nobody is there."""
 _TOLERANCE = 1.0
 """Half samples of the coarse pictures by which disparities that belong together may differ."""
-_EVEN_TOLERANCE = 0.5
-"""The same, of disparities of which both eyes get the mean."""
-_NO_DEPTH = 0.1
-"""The same, of the mean disparity along outlines up to which both eyes show one picture: then none is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +211,7 @@ class StereoAgreement:
         )
         found = smooth_disparity(resized(found[:, None], fine_size)[:, 0], sigma=_SMOOTH_SHARE * step)
         outline = 1 - abs(2 * smaller[:, 3] - 1)
-        total = outline.sum() + 1e-6
-        found *= (abs(found) * outline).sum() / total > _NO_DEPTH * step
-        found = even_disparity(found, fine.curves, tolerance=_EVEN_TOLERANCE * step)
-        mean = (misfit.clip(0, _CLIPPED_MISFIT) * outline).sum() / total
+        mean = (misfit.clip(0, _CLIPPED_MISFIT) * outline).sum() / (outline.sum() + 1e-6)
         # Eyes in the wrong order or of two scenes fit badly all along people; then nothing is blended.
         shown = (fine.shown * _falling(mean, _TRUSTED_MEAN, _MOST_MEAN)).astype("float32")
         return blend_eyes(
