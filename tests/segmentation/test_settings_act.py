@@ -386,9 +386,8 @@ def test_limits_of_memory_end_with_a_network_that_cannot_be_opened(gpu_streams, 
 
 def test_the_acting_settings_are_these():
     """A new setting needs a test here, in test_segmenter_settings or of its own; this count makes that be noticed."""
-    assert (
-        len(load_settings().rows()) == 127
-    )  # people.keep_held: people/test_held.py; people.edges_add_up: people/test_kept.py
+    # people.keep_held: people/test_held.py; people.edges_add_up: people/test_kept.py
+    assert len(load_settings().rows()) == 127
 
 
 def test_a_batch_size_is_named_where_latency_mode_overrules_it(clip, tmp_path, scripted):

@@ -43,7 +43,7 @@ class PeopleSettings(Section):
     )
     edges_add_up: bool = setting(
         False,
-        "Where people touch, cuts of each add up, as layers need it; else nothing of who is left out shows there.",
+        "Where people touch, cuts of each add up, as layers need it; else a strip between them is nobody's.",
     )
     hints: FilePath | None = setting(
         None, "A hints file: who is kept when, clicks, boxes, strokes and regions."

@@ -1,7 +1,7 @@
 """Metrics of running jobs for Prometheus, and a small server for them: ``http://127.0.0.1:9100/metrics``.
 
 They are read when they are requested, never pushed by the work itself. The metrics and their labels are in
-``readings.py``; the text format is that of ``prometheus-client``
+``job_counts.py``; the text format is that of ``prometheus-client``
 (https://prometheus.io/docs/instrumenting/exposition_formats/).
 """
 

@@ -69,9 +69,10 @@ def test_shares_add_up_to_the_whole(form):
             assert (getattr(parts[0], name)[:, :3] == getattr(inner.answer, name)[:, :3]).all()
 
 
-def test_the_other_is_gone_and_the_kept_one_whole():
+@pytest.mark.parametrize("edges_add_up", [True, False])
+def test_the_other_is_gone_and_the_kept_one_whole(edges_add_up):
     inner = Everybody("alpha")
-    one = kept(inner, 1).alpha
+    one = kept(inner, 1, edges_add_up=edges_add_up).alpha
     assert not one[:, :, 54:].any()
     assert np.allclose(one[:, 24:, :20], inner.answer.alpha[:, 24:, :20], atol=1e-5)
 

@@ -179,7 +179,7 @@ def _red_of_chroma(frame: Frame, black: int) -> npt.NDArray[np.float32]:
 
 
 _NO_FACTOR = 1e-14
-"""R for a code, so little that it is lost in float32."""
+"""What a code adds to R is so little that float32 loses it."""
 
 
 def _launch(

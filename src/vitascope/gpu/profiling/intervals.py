@@ -63,7 +63,7 @@ class AtIntervals:
         """End.
 
         Raises:
-            Exception: What the function failed with, unless the block itself failed.
+            BaseException: What the function failed with, unless the block itself failed.
         """
         self.end()
         if error is None and self.failure is not None:
