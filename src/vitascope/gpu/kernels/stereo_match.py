@@ -220,24 +220,22 @@ class _Places(NamedTuple):
     @classmethod
     def at(cls, map_x: FloatArray, map_y: FloatArray) -> _Places:
         """Columns and rows."""
-        shares = []
-        for places in (map_x, map_y):
-            part = places - np.floor(places)
-            shares.append(part * (1 - part) / 2)
-        return cls(map_x + _MARGIN, map_y + _MARGIN, *shares)
+        part_x, part_y = map_x - np.floor(map_x), map_y - np.floor(map_y)
+        share_x, share_y = (part * (1 - part) / np.float32(2) for part in (part_x, part_y))
+        return cls(map_x + _MARGIN, map_y + _MARGIN, share_x, share_y)
 
     def read(self, plane: FloatArray) -> FloatArray:
         """Read a plane with Catmull-Rom's weights of 4x4 samples, borders repeated.
 
         On an axis these are the linear weights of the plane, less ``t (1 - t) / 2`` of those of its second differences.
         """
-        around = cv2.copyMakeBorder(plane, *4 * [_MARGIN], cv2.BORDER_REPLICATE)
+        around = cv2.copyMakeBorder(plane, _MARGIN, _MARGIN, _MARGIN, _MARGIN, cv2.BORDER_REPLICATE)
         across, down, both = (
             cv2.sepFilter2D(around, -1, *weights, borderType=cv2.BORDER_REPLICATE)
             for weights in ((_SECOND, _ONE), (_ONE, _SECOND), (_SECOND, _SECOND))
         )
         read = _between(cv2.merge([around, across, down, both]), self.map_x, self.map_y)
-        linear, across, down, both = cv2.split(read)
+        linear, across, down, both = (np.asarray(each, np.float32) for each in cv2.split(read))
         # linear - share_x * across - share_y * (down - share_x * both), in place
         both *= self.share_x
         down -= both
