@@ -8,10 +8,10 @@ what joining costs (reading packets from a pipe and muxing them: one thread, som
 encoder is shared by all: key-colour video gains only while cores are left. Films of a queue are cut whole, each on one
 GPU, and neither warm-up nor joining is paid: N times, less what the last film waits for.
 
-One more claim shows what a host gives at most: as many commands as GPUs, each with a film and a GPU of its own, which
-share nothing but the host. Where these are not N times as fast as one alone, no way of sharing is. A virtual machine's
-cores change from minute to minute, so all of this is measured by turns, in rounds, and ratios are of one round. Each
-row says how many cores were busy, and how many had work and were withheld by the host.
+Two more claims show what a host gives at most: as many commands as GPUs, each with a film, or a queue of films, and a
+GPU of its own, which share nothing but the host. Where these are not N times as fast as one alone, no way of sharing
+is. A virtual machine's cores change from minute to minute, so all of this is measured by turns, in rounds, and ratios
+are of one round. Each row says how many cores were busy, and how many had work and were withheld by the host.
 
 With several GPUs a row also says when ``cluster_scale.py``, given what each piece of that run took, says that it ends.
 
@@ -29,7 +29,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -47,6 +47,7 @@ from vitascope.device import available_cores
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.segmentation.batch import plan_batch, segment_all
 from vitascope.segmentation.processes.local import LocalProcesses
+from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter
 
 FRAMES = {"1080p": 48_000, "4K": 48_000, "8K": 9600}
@@ -157,10 +158,18 @@ def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
         "wall_seconds": round(wall, 2),
         "frames": frames,
         **shares,
-        "seconds_a_film": round(sum(report.wall_seconds for report in reports) / QUEUE, 3),
-        "seconds_in_a_pipeline": round(sum(ran_seconds(report.pipeline) for report in reports) / QUEUE, 3),
-        **stage_costs([report.pipeline for report in reports]),
+        **film_costs(reports),
         **on_paper(pieces, [count_frames(film)] * QUEUE, len(ids.split(",")), wall),
+    }
+
+
+def film_costs(reports: Sequence[SegmentReport]) -> dict[str, Any]:
+    """What a film took: all in all, in its pipeline, and a frame of it in each stage."""
+    pipelines = [report.pipeline for report in reports]
+    return {
+        "seconds_a_film": round(sum(report.wall_seconds for report in reports) / len(reports), 3),
+        "seconds_in_a_pipeline": round(sum(map(ran_seconds, pipelines)) / len(reports), 3),
+        **stage_costs(pipelines),
     }
 
 
@@ -170,24 +179,27 @@ def ran_seconds(pipeline: PipelineReport) -> float:
     return busiest.busy_seconds / (busiest.load * busiest.workers)
 
 
-def alone_on_a_gpu(film: Path, warm: Path, out: Path, gpu: int, ready: Any, answers: Any) -> None:
-    """What one of several commands does: a film of its own on a GPU of its own, once all are ready."""
+def alone_on_a_gpu(films: Sequence[Path], warm: Path, out: Path, gpu: int, ready: Any, answers: Any) -> None:
+    """What one of several commands does: films of its own on a GPU of its own, once all are ready."""
     with Segmenter(settings=SETTINGS | {"gpu.device": "cuda", "gpu.device_id": gpu}) as segmenter:
         segmenter.write(warm, [("mask", out)])
         ready.wait(timeout=300)
-        report = segmenter.write(film, [("mask", out)])
-    answers.put(report)
+        began = time.perf_counter()
+        reports = [segmenter.write(film, [("mask", out)]) for film in films]
+        wall = time.perf_counter() - began
+    answers.put((wall, reports))
 
 
-def run_commands(film: Path, warm: Path, folder: Path, gpus: int) -> dict[str, Any]:
-    """Several commands at once, which share nothing but the host."""
+def run_commands(film: Path, warm: Path, folder: Path, gpus: int, count: int = 1) -> dict[str, Any]:
+    """Several commands at once, which share nothing but the host: each makes so many copies of a film."""
     context = multiprocessing.get_context("spawn")
     ready, answers = context.Barrier(gpus + 1), context.Queue()
     commands = []
     for gpu in range(gpus):
-        own = folder / f"own {gpu}.mp4"
-        own.unlink(missing_ok=True)
-        own.hardlink_to(film)
+        own = [folder / f"own {gpu} {number}.mp4" for number in range(count)]
+        for copy in own:
+            copy.unlink(missing_ok=True)
+            copy.hardlink_to(film)
         arguments = own, warm, folder / f"cut {gpu}.mp4", gpu, ready, answers
         commands.append(context.Process(target=alone_on_a_gpu, args=arguments, daemon=True))
     for command in commands:
@@ -197,15 +209,15 @@ def run_commands(film: Path, warm: Path, folder: Path, gpus: int) -> dict[str, A
         made = [answers.get(timeout=300) for _ in commands]
     for command in commands:
         command.join()
-    frames = [report.frame_count for report in made]
-    each = [report.frame_count / report.wall_seconds for report in made]
+    all_reports = [report for _, reports in made for report in reports]
+    each = [sum(report.frame_count for report in reports) / wall for wall, reports in made]
     return {
         "fps": round(sum(each), 1),
         "fps_of_each": [round(fps, 1) for fps in each],
-        "frames": sum(frames),
-        "wall_seconds": round(max(report.wall_seconds for report in made), 2),
+        "frames": sum(report.frame_count for report in all_reports),
+        "wall_seconds": round(max(wall for wall, _ in made), 2),
         **shares,
-        **stage_costs([report.pipeline for report in made]),
+        **film_costs(all_reports),
     }
 
 
@@ -225,40 +237,59 @@ def compare(one: Path, several: Path) -> float:
     return worst
 
 
+def ids_of(gpus: int, processes: int = 1) -> str:
+    """What ``--gpu-ids`` is told for so many GPUs with so many processes each."""
+    return ",".join(str(number) for number in range(gpus) for _ in range(processes))
+
+
+def ways_of(folder: Path, name: str, share: float, gpus: int) -> dict[str, Callable[[], dict[str, Any]]]:
+    """What is measured on so many GPUs, by claim. Films are made when they are needed first."""
+
+    def film(kind: str, frames: int) -> Path:
+        return make_film(folder, f"{name} {kind}", SIZES[name], frames)
+
+    def one_film() -> dict[str, Any]:
+        shared, warm = film("shared", round(FRAMES[name] * share)), film(f"warm {gpus}", WARM_FRAMES * gpus)
+        return run(shared, warm, folder / "shared.mp4", ids_of(gpus))
+
+    def queue(processes: int) -> dict[str, Any]:
+        return run_queue(film("queued", QUEUE_SECONDS * RATE), folder, ids_of(gpus, processes))
+
+    def commands(kind: str, frames: int, count: int) -> dict[str, Any]:
+        return run_commands(film(kind, frames), film("warm 1", WARM_FRAMES), folder, gpus, count)
+
+    queued = f"files of {QUEUE_SECONDS} s"
+    return {
+        f"file to mask {name}": one_film,
+        f"{QUEUE} {queued} to masks {name}": partial(queue, 1),
+        f"{QUEUE} {queued} to masks {name}, two processes on each GPU": partial(queue, 2),
+        f"a file and a GPU of its own for each command, {name}": partial(
+            commands, "own", OWN_FRAMES[name], 1
+        ),
+        f"{QUEUE // 2} {queued} and a GPU of its own for each command, {name}": partial(
+            commands, "queued", QUEUE_SECONDS * RATE, QUEUE // 2
+        ),
+    }
+
+
 def rows(
     folder: Path, names: list[str], share: float, round_count: int, claims: str
 ) -> Iterator[dict[str, Any]]:
     """Each size on 1, 2, 4 ... GPUs, with a share of the frames."""
     count = cupy.cuda.runtime.getDeviceCount()
     counts = [n for n in (1, 2, 4, 8) if n <= count]
-    ids = {gpus: ",".join(map(str, range(gpus))) for gpus in counts}
     check = make_film(folder, "check", (1280, 720), 900)
     apart = {}
     for gpus in counts:
-        run(check, check, folder / f"check_{gpus}.mkv", ids[gpus])
+        run(check, check, folder / f"check_{gpus}.mkv", ids_of(gpus))
         apart[gpus] = compare(folder / "check_1.mkv", folder / f"check_{gpus}.mkv")
         if apart[gpus] > LARGEST_MEAN_DIFFERENCE:
             raise SystemExit(f"{gpus} GPUs: a mask differs by {apart[gpus]:.2f} of 255")
     for name in names:
-        frames = round(FRAMES[name] * share)
-        film = make_film(folder, f"{name} shared", SIZES[name], frames)
-        short = make_film(folder, f"{name} queued", SIZES[name], QUEUE_SECONDS * RATE)
-        own = make_film(folder, f"{name} own", SIZES[name], OWN_FRAMES[name])
-        warm = {
-            gpus: make_film(folder, f"{name} warm {gpus}", SIZES[name], WARM_FRAMES * gpus) for gpus in counts
-        }
         ways = {
             (claim, gpus): way
             for gpus in counts
-            for claim, way in {
-                f"file to mask {name}": partial(run, film, warm[gpus], folder / "shared.mp4", ids[gpus]),
-                f"{QUEUE} files of {QUEUE_SECONDS} s to masks {name}": partial(
-                    run_queue, short, folder, ids[gpus]
-                ),
-                f"a file and a GPU of its own for each command, {name}": partial(
-                    run_commands, own, warm[1], folder, gpus
-                ),
-            }.items()
+            for claim, way in ways_of(folder, name, share, gpus).items()
             if claims in claim
         }
         rounds: list[dict[tuple[str, int], dict[str, Any]]] = [{} for _ in range(round_count)]

@@ -35,5 +35,23 @@ def test_large_videos_get_several_where_memory_allows(monkeypatch, size, gibibyt
     assert decoder_sessions(Settings(**values), Path("video.mp4"), streams=streams) == expected
 
 
+@pytest.mark.parametrize(
+    ("gibibytes", "processes", "memory_fraction", "expected"),
+    [
+        (100, 2, None, 2),
+        (100, 3, None, 1),
+        (10, 2, None, 1),  # two each take two thirds of 8 GiB, and half of 10 is less
+        (12, 2, None, 2),
+        (6, 2, 0.5, 2),  # of a share that is its own already
+    ],
+)
+def test_processes_of_a_gpu_share_its_decoders(monkeypatch, gibibytes, processes, memory_fraction, expected):
+    monkeypatch.setattr(capacity, "read_headers", lambda video: SimpleNamespace(size=UHD))
+    streams = SimpleNamespace(allowed_bytes=lambda: gibibytes << 30)
+    settings = Settings(gpu={"memory_fraction": memory_fraction})
+    sessions = decoder_sessions(settings, Path("video.mp4"), streams=streams, gpu_processes=processes)
+    assert sessions == expected
+
+
 def test_a_cpu_has_one():
     assert decoder_sessions(Settings(), Path("video.mp4"), streams=None) == 1

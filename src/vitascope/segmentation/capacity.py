@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
+from math import ceil, prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,8 +64,17 @@ def frames_per_call(loaded: LoadedSettings, info: VideoInfo, *, streams: JobStre
     return max(min(_FRAMES_PER_CALL, room // frame_bytes), least)
 
 
-def decoder_sessions(settings: Settings, video: Path, *, streams: JobStreams | None) -> int:
-    """Hardware decoders that share a video; 1 on a CPU."""
+def decoder_sessions(
+    settings: Settings, video: Path, *, streams: JobStreams | None, gpu_processes: int = 1
+) -> int:
+    """Hardware decoders that share a video; 1 on a CPU.
+
+    Args:
+        settings: Of this process.
+        video: The video; its headers are read.
+        streams: Of the GPU; None on a CPU.
+        gpu_processes: Processes that share the GPU, with this one. Each takes its share of the decoders and of memory.
+    """
     wanted = settings.gpu.decoder_sessions
     if streams is None:
         return 1
@@ -76,7 +85,11 @@ def decoder_sessions(settings: Settings, video: Path, *, streams: JobStreams | N
         return 1
     for samples, count, memory in _SESSIONS:
         if prod(size) > samples:
-            return count if streams.allowed_bytes() >= memory else 1
+            own_bytes = streams.allowed_bytes()
+            if settings.gpu.memory_fraction is None:  # else it is this process's own
+                own_bytes //= gpu_processes
+            own_count = ceil(count / gpu_processes)
+            return own_count if own_bytes * count >= memory * own_count else 1
     return 1
 
 

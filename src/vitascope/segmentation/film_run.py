@@ -97,6 +97,7 @@ class FilmRunner:
         store: Where networks lie.
         keeps_mattes: False where frames are not counted from the film's beginning, so that the cache of mattes does
             not know them.
+        gpu_processes: Processes that share the GPU, with this one.
         fetch_progress: Told how far the download of a network is.
 
     Raises:
@@ -111,9 +112,11 @@ class FilmRunner:
         *,
         store: ModelStore,
         keeps_mattes: bool = True,
+        gpu_processes: int = 1,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
         keep_heaps_small()
+        self._gpu_processes = gpu_processes
         self.loaded = loaded
         self.settings = settings = loaded.settings
         self.store = store
@@ -194,7 +197,9 @@ class FilmRunner:
             max_corrupt_frames=wanted.max_corrupt_frames,
             threads=self.settings.pipeline.stages.decode.threads or 0,
             cuda_device=None if self.streams is None else self.device.index,
-            decoder_sessions=decoder_sessions(self.settings, video, streams=self.streams),
+            decoder_sessions=decoder_sessions(
+                self.settings, video, streams=self.streams, gpu_processes=self._gpu_processes
+            ),
         )
 
     def frames_per_call(self, reader: VideoReader) -> int:

@@ -82,7 +82,7 @@ def test_a_gpu_that_is_named_twice_gets_two_processes_that_share_what_is_reserve
         ("process 2 of GPU 0", 0),
     ]
     assert [plan.loaded.settings.gpu.memory_fraction for plan in plans] == [0.25, 0.5, 0.25]
-    assert [plan.loaded.settings.gpu.decoder_sessions for plan in plans] == [1, "auto", 1]
+    assert [plan.gpu_processes for plan in plans] == [2, 1, 2]
 
 
 def test_what_a_node_has_room_for():

@@ -681,7 +681,7 @@ class ClusterMakers:
                     max_restarts=0,  # who is lost is started anew when there is something to do
                     scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.node_id, soft=False),
                 )
-                .remote(share.loaded)
+                .remote(share)
             )
             until = time.monotonic() + _MOST_SECONDS_TO_A_GPU
             return seat.actor.gpu.remote() if share.gpu_processes else None, until
@@ -902,8 +902,8 @@ class _Actor:
         loaded: Its settings.
     """
 
-    def __init__(self, loaded: LoadedSettings) -> None:
-        self._loaded = loaded
+    def __init__(self, share: NodeShare) -> None:
+        self._share = share
         self._maker: StretchMaker | None = None
         self._progress: StretchProgress | None = None
         self._order: StretchOrder | WholeFilm | None = None
@@ -922,9 +922,13 @@ class _Actor:
     def introduce(self) -> MakerFacts | Failed:
         """Open the network: what it is."""
         try:
-            self._maker = StretchMaker(
-                FilmRunner(self._loaded, store=ModelStore(vitascope_home()), keeps_mattes=False)
+            runner = FilmRunner(
+                self._share.loaded,
+                store=ModelStore(vitascope_home()),
+                keeps_mattes=False,
+                gpu_processes=self._share.gpu_processes or 1,
             )
+            self._maker = StretchMaker(runner)
             return self._maker.facts()
         except Exception as error:
             return Failed.of(error)

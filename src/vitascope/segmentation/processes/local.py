@@ -21,7 +21,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from vitascope.config import LoadedSettings
 from vitascope.device import select_device
 from vitascope.errors import WorkerError
 from vitascope.models.store.store import ModelStore
@@ -195,7 +194,7 @@ class LocalProcesses:
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=serve,
-                args=(theirs, plan.loaded, self._home),
+                args=(theirs, plan, self._home),
                 name=f"vitascope-worker-{number}",
                 daemon=True,
             )
@@ -262,7 +261,7 @@ def _end(processes: Sequence[SpawnProcess]) -> None:
             process.join()
 
 
-def serve(connection: Connection, loaded: LoadedSettings, home: Path) -> None:
+def serve(connection: Connection, plan: WorkerPlan, home: Path) -> None:
     """Make stretches until the run says that it is over: what a process does.
 
     A run that is gone (it crashed, or was killed) ends the process at once: there is nothing here to tidy up, since
@@ -282,7 +281,10 @@ def serve(connection: Connection, loaded: LoadedSettings, home: Path) -> None:
             connection.send(answer)
 
     try:
-        with StretchMaker(FilmRunner(loaded, store=ModelStore(home), keeps_mattes=False)) as maker:
+        runner = FilmRunner(
+            plan.loaded, store=ModelStore(home), keeps_mattes=False, gpu_processes=plan.gpu_processes or 1
+        )
+        with StretchMaker(runner) as maker:
             send(maker.facts())
             while (order := orders.get()) is not None:
                 if isinstance(order, str):

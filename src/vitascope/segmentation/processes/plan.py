@@ -66,8 +66,6 @@ def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
 def _of_gpu(settings: Settings, number: int, processes: int) -> dict[str, Any]:
     """Settings of one of some processes that share a GPU."""
     own: dict[str, Any] = {"gpu.device": "cuda", "gpu.device_id": number}
-    if processes > 1 and settings.gpu.decoder_sessions == "auto":
-        own["gpu.decoder_sessions"] = 1  # what auto counts on is the memory of a whole GPU
     if settings.gpu.memory_fraction is not None:
         own["gpu.memory_fraction"] = settings.gpu.memory_fraction / processes
     return own
