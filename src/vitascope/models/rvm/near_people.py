@@ -190,14 +190,15 @@ class _Answer(NamedTuple):
     """What the four parts say of some of a frame's pictures."""
 
     half: FloatArray
-    """The stem's, of the window."""
+    """The stem's features, of the window."""
     quarter: FloatArray
-    """The stem's, of the whole pictures; changed in place where the window is a part of them."""
+    """The stem's features, of the whole pictures; changed in place where the window is a part of them."""
     r4: FloatArray
+    """The deep part's memory."""
     r3: FloatArray
-    """Of the middle part's window."""
+    """The middle part's memory, of its window."""
     fine: dict[str, Any]
-    """Of the window."""
+    """The fine part's, of the window."""
 
 
 class NearPeople:
@@ -215,7 +216,7 @@ class NearPeople:
         self._names = parts
         self._threads = threads or available_cores()
         self._engines: dict[int, _Engines] = {}
-        """By their threads: those of one eye's film have twice as many as those of two."""
+        """Opened so far, by their threads: those of one eye's film have twice as many as those of two."""
         self._others: ThreadPoolExecutor | None = None
         """Computes all pictures but the first."""
 
