@@ -8,7 +8,7 @@ interpolated, for a sixteenth of the map's traffic at a scale of 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from vitascope.frames import Frame, Plane
 from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.resample import read_bilinear
+from vitascope.gpu.memory.scratch import scratch_array
 
 Interpolation = Literal["nearest", "linear", "cubic"]
 Border = Literal["replicate", "constant"]
@@ -259,13 +260,18 @@ def remap_stack(
     first = 0
     while first < len(planes):
         group = slice(first, first + (_AT_ONCE if len(planes) - first >= _WORTH_FILLING else 1))
-        for target, read in zip(made[group], _read_together(planes[group], map_x, map_y), strict=True):
+        read = _read_together(planes[group], map_x, map_y)
+        for channel, target in enumerate(made[group]):
+            if weight is None and add_to is None and made.dtype == np.float32:
+                cv2.extractChannel(read, channel, dst=target)
+                continue
+            part: Any = cv2.extractChannel(read, channel, dst=scratch_array("read plane", map_x.shape))
             if weight is not None:
-                read *= weight
+                part *= weight
             if add_to is None:
-                target[...] = read
+                target[...] = part
             else:
-                target += read
+                target += part
         first = group.stop
     return made
 
@@ -278,18 +284,15 @@ _WORTH_FILLING = 3
 
 def _read_together(
     planes: npt.NDArray[Any], map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32]
-) -> Iterator[npt.NDArray[np.float32]]:
-    """Each of a few planes at the same places; the arrays are the caller's until the next is asked for."""
-    sources = [plane.astype(np.float32, copy=False) for plane in planes]
+) -> Any:
+    """A few planes at the same places, one or four channels of a picture of the thread's, which the next call changes."""
+    sources: Any = [plane.astype(np.float32, copy=False) for plane in planes]
     if len(planes) > 1:
         sources += sources[-1:] * (_AT_ONCE - len(sources))
-    read: Any = cv2.remap(cv2.merge(sources), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    if len(planes) == 1:
-        yield read
-        return
-    part: Any = np.empty(map_x.shape, np.float32)
-    for channel in range(len(planes)):
-        yield cv2.extractChannel(read, channel, dst=part)
+        sources = [cv2.merge(sources, scratch_array("merged planes", (*planes.shape[1:], _AT_ONCE)))]
+    channels = (_AT_ONCE,) if len(planes) > 1 else ()
+    read = scratch_array(f"planes read {len(channels)}", (*map_x.shape, *channels))
+    return cv2.remap(sources[0], map_x, map_y, cv2.INTER_LINEAR, dst=read, borderMode=cv2.BORDER_REPLICATE)
 
 
 def _checked_size(map_x: Any, map_y: Any, map_scale: int, size: tuple[int, int] | None) -> tuple[int, int]:
