@@ -229,6 +229,7 @@ def remap_stack(
     *,
     weight: npt.NDArray[np.float32] | None = None,
     add_to: npt.NDArray[Any] | None = None,
+    out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
     """Read each of several planes where the maps say, linearly, with their borders repeated.
 
@@ -240,9 +241,11 @@ def remap_stack(
         map_y: float32 [H, W], rows.
         weight: float32 [H, W], a factor for each sample of the results.
         add_to: [N, H, W] of the planes' dtype, C-contiguous, that the results are added to, in place.
+        out: As ``add_to``, but what is in it is lost; one of both.
 
     Returns:
-        [N, H, W] of the planes' dtype; ``add_to`` itself where it is given. CPU and GPU agree as ``remap``'s do.
+        [N, H, W] of the planes' dtype; ``add_to`` or ``out`` itself where it is given. CPU and GPU agree as
+        ``remap``'s do.
 
     Raises:
         ValueError: Shapes or dtypes do not fit.
@@ -250,13 +253,19 @@ def remap_stack(
     """
     _checked_size(map_x, map_y, 1, None)
     shape = (len(planes), *map_x.shape)
-    fits = add_to is None or (add_to.shape, add_to.dtype) == (shape, planes.dtype)
+    target_of_all = out if add_to is None else add_to
+    fits = target_of_all is None or (
+        (target_of_all.shape, target_of_all.dtype) == (shape, planes.dtype)
+        and (out is None or add_to is None)
+    )
     if planes.ndim != 3 or planes.dtype not in _DTYPES[2:] or not fits:
         raise ValueError(f"planes are {planes.dtype} {planes.shape}, expected float16 or float32 for {shape}")
     if is_on_gpu(planes):
-        launched: npt.NDArray[Any] = _launch_stack(planes, map_x, map_y, weight=weight, add_to=add_to)
+        launched: npt.NDArray[Any] = _launch_stack(
+            planes, map_x, map_y, weight=weight, made=target_of_all, adds=add_to is not None
+        )
         return launched
-    made = np.empty(shape, planes.dtype) if add_to is None else add_to
+    made = np.empty(shape, planes.dtype) if target_of_all is None else target_of_all
     first = 0
     while first < len(planes):
         group = slice(first, first + (_AT_ONCE if len(planes) - first >= _WORTH_FILLING else 1))
@@ -285,7 +294,7 @@ _WORTH_FILLING = 3
 def _read_together(
     planes: npt.NDArray[Any], map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32]
 ) -> Any:
-    """A few planes at the same places, one or four channels of a picture of the thread's, which the next call changes."""
+    """Read planes at the same places into channels, one or four, of a picture that the thread's next call changes."""
     sources: Any = [plane.astype(np.float32, copy=False) for plane in planes]
     if len(planes) > 1:
         sources += sources[-1:] * (_AT_ONCE - len(sources))
@@ -612,10 +621,10 @@ _STACK = np.dtype(
 )
 
 
-def _launch_stack(planes: Any, map_x: Any, map_y: Any, *, weight: Any, add_to: Any) -> Any:
+def _launch_stack(planes: Any, map_x: Any, map_y: Any, *, weight: Any, made: Any, adds: bool) -> Any:
     import cupy
 
-    out = cupy.empty((len(planes), *map_x.shape), planes.dtype) if add_to is None else add_to
+    out = cupy.empty((len(planes), *map_x.shape), planes.dtype) if made is None else made
     map_x, map_y = map(cupy.ascontiguousarray, (map_x, map_y))
     if not planes[0].flags.c_contiguous or planes.strides[0] % planes.dtype.itemsize:
         planes = cupy.ascontiguousarray(planes)
@@ -627,7 +636,7 @@ def _launch_stack(planes: Any, map_x: Any, map_y: Any, *, weight: Any, add_to: A
     job["weight"] = 0 if weight is None else weight.data.ptr
     job["count"], job["height"], job["width"] = planes.shape
     job["out_height"], job["out_width"] = map_x.shape
-    job["adds"] = int(add_to is not None)
+    job["adds"] = int(adds)
     kernel = cuda_kernel("remap.cu", "remap_stack", SAMPLE=_SAMPLES[planes.dtype.name], PEAK=0)
     height, width = map_x.shape
     with nvtx_range("remap"):

@@ -1,6 +1,6 @@
 """Arrays that a thread computes in, frame after frame.
 
-A large array is mapped when it is made and unmapped when it is freed, so the system clears all its pages for every frame.
+A large array is mapped when it is made and unmapped when it is freed, so the system clears its pages for every frame.
 Where an array ends with the call that made it, the thread's own from the last frame does as well.
 """
 
@@ -17,9 +17,7 @@ __all__ = ["scratch_array"]
 _threads = threading.local()
 
 
-def scratch_array(
-    use: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32
-) -> npt.NDArray[Any]:
+def scratch_array(use: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
     """An array of the calling thread, for one call of one function: what it gives on must not share its memory.
 
     It is held until the thread ends, or asks for another shape or dtype.

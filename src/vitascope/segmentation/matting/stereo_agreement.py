@@ -100,7 +100,9 @@ class StereoAgreement:
             grey = arrays.asarray(small_grey(estimate, images, self.wanted, out=out))
             # Alpha as it is before it is clipped: the mean of two clipped mattes would be no line through grey.
             gain, offset = _last(estimate.gain), _last(estimate.offset)
-            matte = gain * grey if out is None else np.multiply(gain, grey, scratch_array("matte", gain.shape))
+            matte = (
+                gain * grey if out is None else np.multiply(gain, grey, scratch_array("matte", gain.shape))
+            )
             matte += offset
         if is_on_gpu(matte):
             return self._agree_everywhere(estimate, rgb, matte, grey)
