@@ -15,6 +15,7 @@ from vitascope.models.rvm.near_people import (
     NearPeople,
     _changed,
     _pooled,
+    _shares,
 )
 from vitascope.models.rvm.rvm import RvmNetwork
 
@@ -101,13 +102,14 @@ def test_the_level_at_an_eighth_is_computed_in_a_window_once_memory_is_sure(netw
     state, sizes = near.new_state(), []
     state.follow_people()
     near.infer(pictures[:1], state)
-    run = near._near._middle.run
+    engine = near._near._engines[1].middle
+    run = engine.run
 
     def watched(inputs):
         sizes.append(inputs["r3i"].shape[2:])
         return run(inputs)
 
-    monkeypatch.setattr(near._near._middle, "run", watched)
+    monkeypatch.setattr(engine, "run", watched)
     near.infer(pictures[1:], state)
     whole = HEIGHT // 8, WIDTH // 8
     assert sizes[:-1] == [whole] * (_MIDDLE_WHOLE_FRAMES - 1)
@@ -205,9 +207,46 @@ def test_a_stream_that_goes_on_elsewhere_gives_what_it_would_have_given(networks
     assert whole.people.frames == second.people.frames == len(pictures)
 
 
+@pytest.fixture(scope="module")
+def on_two_threads(rvm_model_path):
+    near = RvmNetwork(rvm_model_path, threads=2, near_people=True)
+    yield near
+    near.close()
+
+
+@pytest.mark.parametrize("eyes", [1, 2])
+def test_eyes_side_by_side_give_what_they_give_together(networks, on_two_threads, eyes):
+    pictures = frames(_MIDDLE_WHOLE_FRAMES + 2)[:, :eyes]
+    states = [network.new_state() for network in (networks[1], on_two_threads)]
+    answers = []
+    for network, state in zip((networks[1], on_two_threads), states, strict=True):
+        state.follow_people()
+        answers.append(network.infer(pictures, state))
+    for together, apart in zip(*answers, strict=True):
+        np.testing.assert_array_equal(apart.gain, together.gain)
+        np.testing.assert_array_equal(apart.offset, together.offset)
+    for one, other in zip(*(state.arrays() for state in states), strict=True):
+        np.testing.assert_array_equal(other, one)
+    # An eye alone has all threads, two have one each.
+    assert 2 // eyes in on_two_threads._near._engines
+
+
+@pytest.mark.parametrize(
+    ("pictures", "threads", "lengths"),
+    [(2, 1, [2]), (2, 2, [1, 1]), (1, 8, [1]), (4, 2, [2, 2]), (4, 3, [2, 2]), (4, 8, 4 * [1]), (3, 2, [3])],
+)
+def test_pictures_are_shared_evenly(pictures, threads, lengths):
+    shares = _shares(pictures, threads)
+    assert [len(range(pictures)[share]) for share in shares] == lengths
+    assert [number for share in shares for number in range(pictures)[share]] == list(range(pictures))
+
+
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_call_that_fails_leaves_the_stream_where_it_was(networks, monkeypatch, count):
-    _, near = networks
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_call_that_fails_leaves_the_stream_where_it_was(
+    networks, on_two_threads, monkeypatch, count, threads
+):
+    near = networks[1] if threads == 1 else on_two_threads
     begun = _WHOLE_FRAMES + 1
     pictures = frames(begun + count)
     failed, other = near.new_state(), near.new_state()
@@ -216,7 +255,8 @@ def test_a_call_that_fails_leaves_the_stream_where_it_was(networks, monkeypatch,
     before = [array.copy() for array in failed.arrays()]
     other.restore([array.copy() for array in before])
     other.follow_people()
-    run, calls = near._near._fine.run, []
+    engine = near._near._engines[1].fine
+    run, calls = engine.run, []
 
     def fail(inputs):
         calls.append(inputs)
@@ -225,7 +265,7 @@ def test_a_call_that_fails_leaves_the_stream_where_it_was(networks, monkeypatch,
         return run(inputs)
 
     with monkeypatch.context() as broken, pytest.raises(RuntimeError):
-        broken.setattr(near._near._fine, "run", fail)
+        broken.setattr(engine, "run", fail)
         near.infer(pictures[begun:], failed)
     assert failed.people is not None
     for kept, was in zip(failed.arrays(), before, strict=True):

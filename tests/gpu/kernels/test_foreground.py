@@ -181,6 +181,9 @@ def test_nobody_and_shapes_that_do_not_fit():
     zeros = np.zeros((2, 1, 9, 9), np.float32)
     for made in local_colors(picture, zeros, zeros):
         np.testing.assert_array_equal(made[:, :3], picture)
+    out = np.ones((2, 2, 4, 9, 9), np.float32)
+    assert all(np.shares_memory(made, out) for made in local_colors(picture, zeros, zeros, out=out))
+    np.testing.assert_array_equal(out[:, :, 3], 0)
     with pytest.raises(ValueError, match="expected"):
         local_colors(picture, zeros[:1], zeros[:1])
 

@@ -85,6 +85,10 @@ def test_a_stack_is_its_planes_weighed_and_added(dtype):
     total = np.ones((7, 5, 7), dtype)
     assert remap_stack(planes, map_x, map_y, weight=weight, add_to=total) is total
     np.testing.assert_allclose(total, 1 + alone * weight, atol=3e-3)
+    assert remap_stack(planes, map_x, map_y, weight=weight, out=total) is total
+    np.testing.assert_allclose(total, alone * weight, atol=3e-3)
+    with pytest.raises(ValueError, match="expected float16"):
+        remap_stack(planes, map_x, map_y, add_to=total, out=total)
 
 
 def test_a_stack_that_does_not_fit_is_refused():

@@ -153,6 +153,17 @@ def test_a_stack_agrees_with_opencv(dtype, count, size, weighs, adds):
 
 
 @pytest.mark.cuda
+def test_a_stack_may_take_the_place_of_another():
+    import cupy
+
+    planes = noise((3, 17, 31), np.float32)
+    map_x, map_y = maps((23, 37), (17, 31), parts=32)
+    out = cupy.ones((3, 23, 37), "float32")
+    assert remap_stack(cupy.asarray(planes), plane_on_gpu(map_x), plane_on_gpu(map_y), out=out) is out
+    np.testing.assert_allclose(out.get(), remap_stack(planes, map_x, map_y), atol=1e-4)
+
+
+@pytest.mark.cuda
 def test_samples_of_eyes_may_lie_apart():
     """Then they are copied, each into memory of its own."""
     frame = random_frame(PIXEL_FORMATS["nv12"], (34, 64))

@@ -8,6 +8,7 @@ import pytest
 from pictures import solid_frame
 from scripted import BrightnessNetwork
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
+from vitascope.gpu.memory.recycled import RecycledArrays
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.options import InferenceOptions
@@ -89,6 +90,8 @@ def test_what_is_taken_back_lies_where_it_was(lens, form, eyes):
     pictures = (rgb - mean[:, None, None]) / std[:, None, None]
     nhwc = views.eye.layout == "NHWC"
     shown = views.show(pictures.transpose(0, 1, 3, 4, 2) if nhwc else pictures)
+    again = views.show(pictures.transpose(0, 1, 3, 4, 2) if nhwc else pictures, memory=RecycledArrays())
+    np.testing.assert_array_equal(again, shown)
     channels = shown[0].transpose(0, 3, 1, 2) if nhwc else shown[0]
     seen = channels * std[:, None, None] + mean[:, None, None]
     alpha = views.take_back(MatteEstimate(alpha=seen[:, 0])).alpha

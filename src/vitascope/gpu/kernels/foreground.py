@@ -46,7 +46,11 @@ _NOTHING = 1e-4
 
 
 def local_colors(
-    rgb: npt.NDArray[Any], gain: npt.NDArray[Any], offset: npt.NDArray[Any]
+    rgb: npt.NDArray[Any],
+    gain: npt.NDArray[Any],
+    offset: npt.NDArray[Any],
+    *,
+    out: npt.NDArray[np.float32] | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """The colours of person and scene near every sample of a small picture, beside alpha's coefficients.
 
@@ -57,6 +61,7 @@ def local_colors(
         rgb: float16 or float32 [E, 3, h, w], 0..1: the picture at the coefficients' size.
         gain: float16 or float32 [E, 1, h, w], as ``MatteEstimate`` has alpha's.
         offset: As gain.
+        out: float32 [2, E, 4, h, w]: where to make both on the CPU.
 
     Returns:
         ``gain`` and ``offset`` of its dtype [E, 4, h, w], as ``render`` takes them: R, G and B of the person before
@@ -74,7 +79,7 @@ def local_colors(
         )
     if is_on_gpu(rgb):
         return _launch_local_colors(rgb, gain, offset)
-    made = np.empty((2, eyes, 4, height, width), np.float32)
+    made = np.empty((2, eyes, 4, height, width), np.float32) if out is None else out
     for eye, picture in enumerate(rgb.astype(np.float32, copy=False)):
         grey = (picture[0] + picture[1] + picture[2]) * np.float32(1 / 3)
         alpha = gain[eye, 0] * grey + offset[eye, 0]

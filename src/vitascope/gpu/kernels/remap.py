@@ -8,7 +8,7 @@ interpolated, for a sixteenth of the map's traffic at a scale of 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from vitascope.frames import Frame, Plane
 from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.resample import read_bilinear
+from vitascope.gpu.memory.scratch import scratch_array
 
 Interpolation = Literal["nearest", "linear", "cubic"]
 Border = Literal["replicate", "constant"]
@@ -228,6 +229,7 @@ def remap_stack(
     *,
     weight: npt.NDArray[np.float32] | None = None,
     add_to: npt.NDArray[Any] | None = None,
+    out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
     """Read each of several planes where the maps say, linearly, with their borders repeated.
 
@@ -239,9 +241,11 @@ def remap_stack(
         map_y: float32 [H, W], rows.
         weight: float32 [H, W], a factor for each sample of the results.
         add_to: [N, H, W] of the planes' dtype, C-contiguous, that the results are added to, in place.
+        out: As ``add_to``, but what is in it is lost; one of both.
 
     Returns:
-        [N, H, W] of the planes' dtype; ``add_to`` itself where it is given. CPU and GPU agree as ``remap``'s do.
+        [N, H, W] of the planes' dtype; ``add_to`` or ``out`` itself where it is given. CPU and GPU agree as
+        ``remap``'s do.
 
     Raises:
         ValueError: Shapes or dtypes do not fit.
@@ -249,23 +253,34 @@ def remap_stack(
     """
     _checked_size(map_x, map_y, 1, None)
     shape = (len(planes), *map_x.shape)
-    fits = add_to is None or (add_to.shape, add_to.dtype) == (shape, planes.dtype)
+    target_of_all = out if add_to is None else add_to
+    fits = target_of_all is None or (
+        (target_of_all.shape, target_of_all.dtype) == (shape, planes.dtype)
+        and (out is None or add_to is None)
+    )
     if planes.ndim != 3 or planes.dtype not in _DTYPES[2:] or not fits:
         raise ValueError(f"planes are {planes.dtype} {planes.shape}, expected float16 or float32 for {shape}")
     if is_on_gpu(planes):
-        launched: npt.NDArray[Any] = _launch_stack(planes, map_x, map_y, weight=weight, add_to=add_to)
+        launched: npt.NDArray[Any] = _launch_stack(
+            planes, map_x, map_y, weight=weight, made=target_of_all, adds=add_to is not None
+        )
         return launched
-    made = np.empty(shape, planes.dtype) if add_to is None else add_to
+    made = np.empty(shape, planes.dtype) if target_of_all is None else target_of_all
     first = 0
     while first < len(planes):
         group = slice(first, first + (_AT_ONCE if len(planes) - first >= _WORTH_FILLING else 1))
-        for target, read in zip(made[group], _read_together(planes[group], map_x, map_y), strict=True):
+        read = _read_together(planes[group], map_x, map_y)
+        for channel, target in enumerate(made[group]):
+            if weight is None and add_to is None and made.dtype == np.float32:
+                cv2.extractChannel(read, channel, dst=target)
+                continue
+            part: Any = cv2.extractChannel(read, channel, dst=scratch_array("read plane", map_x.shape))
             if weight is not None:
-                read *= weight
+                part *= weight
             if add_to is None:
-                target[...] = read
+                target[...] = part
             else:
-                target += read
+                target += part
         first = group.stop
     return made
 
@@ -278,18 +293,15 @@ _WORTH_FILLING = 3
 
 def _read_together(
     planes: npt.NDArray[Any], map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32]
-) -> Iterator[npt.NDArray[np.float32]]:
-    """Each of a few planes at the same places; the arrays are the caller's until the next is asked for."""
-    sources = [plane.astype(np.float32, copy=False) for plane in planes]
+) -> Any:
+    """Read planes at the same places into channels, one or four, of a picture that the thread's next call changes."""
+    sources: Any = [plane.astype(np.float32, copy=False) for plane in planes]
     if len(planes) > 1:
         sources += sources[-1:] * (_AT_ONCE - len(sources))
-    read: Any = cv2.remap(cv2.merge(sources), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    if len(planes) == 1:
-        yield read
-        return
-    part: Any = np.empty(map_x.shape, np.float32)
-    for channel in range(len(planes)):
-        yield cv2.extractChannel(read, channel, dst=part)
+        sources = [cv2.merge(sources, scratch_array("merged planes", (*planes.shape[1:], _AT_ONCE)))]
+    channels = (_AT_ONCE,) if len(planes) > 1 else ()
+    read = scratch_array(f"planes read {len(channels)}", (*map_x.shape, *channels))
+    return cv2.remap(sources[0], map_x, map_y, cv2.INTER_LINEAR, dst=read, borderMode=cv2.BORDER_REPLICATE)
 
 
 def _checked_size(map_x: Any, map_y: Any, map_scale: int, size: tuple[int, int] | None) -> tuple[int, int]:
@@ -609,10 +621,10 @@ _STACK = np.dtype(
 )
 
 
-def _launch_stack(planes: Any, map_x: Any, map_y: Any, *, weight: Any, add_to: Any) -> Any:
+def _launch_stack(planes: Any, map_x: Any, map_y: Any, *, weight: Any, made: Any, adds: bool) -> Any:
     import cupy
 
-    out = cupy.empty((len(planes), *map_x.shape), planes.dtype) if add_to is None else add_to
+    out = cupy.empty((len(planes), *map_x.shape), planes.dtype) if made is None else made
     map_x, map_y = map(cupy.ascontiguousarray, (map_x, map_y))
     if not planes[0].flags.c_contiguous or planes.strides[0] % planes.dtype.itemsize:
         planes = cupy.ascontiguousarray(planes)
@@ -624,7 +636,7 @@ def _launch_stack(planes: Any, map_x: Any, map_y: Any, *, weight: Any, add_to: A
     job["weight"] = 0 if weight is None else weight.data.ptr
     job["count"], job["height"], job["width"] = planes.shape
     job["out_height"], job["out_width"] = map_x.shape
-    job["adds"] = int(add_to is not None)
+    job["adds"] = int(adds)
     kernel = cuda_kernel("remap.cu", "remap_stack", SAMPLE=_SAMPLES[planes.dtype.name], PEAK=0)
     height, width = map_x.shape
     with nvtx_range("remap"):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vitascope.frames import ColorSpec, Plane, YuvFormat
 from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.memory.scratch import scratch_array
 
 Window = tuple[float, float, float, float]
 """(left, top, right, bottom) in a plane's own sample-edge coordinates."""
@@ -59,8 +60,14 @@ def resample_window(
     y0, y1 = clamped_span(top, bottom, within.y, within.y + within.height)
     height, width = size
     patch = plane[y0:y1, x0:x1]
-    # Another size is another array; the plane itself must never be given.
-    patch = _resize(patch.astype(np.float32, copy=patch.shape[:2] == size), size)
+    if patch.shape[:2] == size:
+        patch = patch.astype(np.float32)  # the plane itself must never be given
+    elif patch.dtype != np.float32:
+        samples = scratch_array("resampled window", patch.shape)
+        np.copyto(samples, patch)
+        patch = _resize(samples, size)
+    else:
+        patch = _resize(patch, size)
     # The integer patch covers a little more than the window; read the window out of the resized patch.
     scale_x = (right - left) / (x1 - x0)
     scale_y = (bottom - top) / (y1 - y0)

@@ -12,24 +12,31 @@ and each tile that looks different from when it was last computed, by more than 
 brightness. Nobody is seen outside of it, where the
 deep part reads the features of an earlier frame: who comes in and changes no tile so far is found when all is computed
 again, every 24th frame.
+
+Pictures of one frame go side by side, each on its share of the cores: two threads that each have an eye need not wait
+for each other after every operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 import onnx
 
+from vitascope.device import available_cores
 from vitascope.gpu.engines import OnnxRuntimeEngine
 from vitascope.models.rvm.blocked_decoder import blocked_layout
 from vitascope.models.rvm.graph_parts import ancestors, sub_network
 from vitascope.models.rvm.state import FollowedPeople
 
 FloatArray = npt.NDArray[np.float32]
+T = TypeVar("T")
 
 _MIDDLE_STEP: Final = 8
 """Samples of the picture to one of the middle part's."""
@@ -133,6 +140,10 @@ class _Window(NamedTuple):
         rows, columns = (slice(first * times, last * times) for first, last in (self[:2], self[2:]))
         return ..., rows, columns
 
+    def covers(self, size: Sequence[int]) -> bool:
+        """True for the whole picture, of (rows, columns) of tiles."""
+        return self == (0, size[0], 0, size[1])
+
     def wider(self, tiles: int, size: Sequence[int]) -> _Window:
         """With so many more tiles on every side, as far as the picture of (rows, columns) of tiles goes."""
         return _Window(
@@ -149,12 +160,45 @@ class _Window(NamedTuple):
         )
 
 
-class _Part(NamedTuple):
-    """New planes of a window, and what of them is kept."""
+class _Engines(NamedTuple):
+    """The four parts on ONNX Runtime."""
+
+    stem: OnnxRuntimeEngine
+    deep: OnnxRuntimeEngine
+    middle: OnnxRuntimeEngine
+    fine: OnnxRuntimeEngine
+
+
+class _Pictures(NamedTuple):
+    """What is computed of a frame."""
 
     part: FloatArray
+    """float32 [E, 3, h, w]: the window ``shown`` of the pictures."""
+    pooled: FloatArray
+    """All of them, at an eighth."""
     shown: _Window
+    """What is computed."""
     kept: _Window
+    """What is kept of that."""
+    seen: _Window
+    """What the middle part computes."""
+    moved: _Window
+    """What is kept of that."""
+
+
+class _Answer(NamedTuple):
+    """What the four parts say of some of a frame's pictures."""
+
+    half: FloatArray
+    """The stem's features, of the window."""
+    quarter: FloatArray
+    """The stem's features, of the whole pictures; changed in place where the window is a part of them."""
+    r4: FloatArray
+    """The deep part's memory."""
+    r3: FloatArray
+    """The middle part's memory, of its window."""
+    fine: dict[str, Any]
+    """The fine part's, of the window."""
 
 
 class NearPeople:
@@ -162,7 +206,7 @@ class NearPeople:
 
     Args:
         parts: As ``cut_parts`` gives them.
-        threads: Threads inside one operator; 0 uses every core.
+        threads: Threads that compute a frame; 0 uses every core.
 
     Raises:
         EngineError: ONNX Runtime cannot load one.
@@ -170,10 +214,11 @@ class NearPeople:
 
     def __init__(self, parts: Parts, *, threads: int) -> None:
         self._names = parts
-        self._stem, self._deep, self._middle, self._fine = (
-            OnnxRuntimeEngine(one, threads=threads)
-            for one in (parts.stem, parts.deep, parts.middle, parts.fine)
-        )
+        self._threads = threads or available_cores()
+        self._engines: dict[int, _Engines] = {}
+        """Opened so far, by their threads: those of one eye's film have twice as many as those of two."""
+        self._others: ThreadPoolExecutor | None = None
+        """Computes all pictures but the first."""
 
     @staticmethod
     def takes(size: Sequence[int]) -> bool:
@@ -206,77 +251,111 @@ class NearPeople:
         Returns:
             Gain and offset, float32 [E, 1, h, w], nobody else's, and r1 to r4.
         """
-        names = self._names
         pooled = _pooled(picture, _MIDDLE_STEP)
         tiles = _pooled(pooled, _TILE // _MIDDLE_STEP)
         shown, kept = self._windows(tiles, known)
-        part = np.ascontiguousarray(picture[shown.at(1)])
-        features = self._stem.run({"small_rgb": part})
-        half = features[names.half]
-        if shown != kept:  # the stem looks 13 samples around it: less than the halo
-            half, inside = known.half[shown.at(2)].copy(), kept.within(shown).at(2)
-            half[inside] = features[names.half][inside]
+        size = int(tiles.shape[2]), int(tiles.shape[3])
+        is_whole = known.frames < _MIDDLE_WHOLE_FRAMES or known.frames % _MIDDLE_WHOLE_EVERY == 0
+        seen, moved = (kept.wider(max(size) if is_whole else more, size) for more in (_MIDDLE_HALO, _HALO))
+        pictures = _Pictures(np.ascontiguousarray(picture[shown.at(1)]), pooled, shown, kept, seen, moved)
+        shares = _shares(len(picture), self._threads)
+        engines = self._opened(-(-self._threads // len(shares)))
         before = known.quarter[kept.at(4)].copy()
-        quarter = _put(known.quarter, features[names.quarter], shown, kept, 4)
         try:
-            deep = self._deep.run({names.quarter: quarter, "r4i": memory[3]})
-            eighth, middle = self._middle_level(pooled, deep, memory[2], known, shown, kept)
-            fine = self._fine.run(
-                {
-                    "small_rgb": part,
-                    names.half: half,
-                    names.quarter: np.ascontiguousarray(quarter[shown.at(4)]),
-                    names.eighth: eighth,
-                    "r1i": np.ascontiguousarray(memory[0][shown.at(2)]),
-                    "r2i": np.ascontiguousarray(memory[1][shown.at(4)]),
-                }
+            answers = self._side_by_side(
+                [partial(self._answer, engines, pictures, memory, known, share) for share in shares]
             )
         except BaseException:
             known.quarter[kept.at(4)] = before
             raise
         # Only now: no more engines run, which may fail.
-        known.half, known.quarter = _put(known.half, features[names.half], shown, kept, 2), quarter
+        known.half = _put(known.half, [answer.half for answer in answers], shown, kept, 2)
+        if shown.covers(size):
+            known.quarter = _joined([answer.quarter for answer in answers])
         new = [
-            _put(memory[number], fine[name], shown, kept, step)
+            _put(memory[number], [answer.fine[name] for answer in answers], shown, kept, step)
             for number, (name, step) in enumerate((("r1o", 2), ("r2o", 4)))
         ]
-        new.append(_put(memory[2], middle.part, middle.shown, middle.kept, _MIDDLE_STEP))
-        known.gain = _put(known.gain.copy(), fine["gain"][:, -1:], shown, kept, 1)
-        known.offset = _put(known.offset.copy(), fine["offset"][:, -1:], shown, kept, 1)
+        new.append(_put(memory[2], [answer.r3 for answer in answers], seen, moved, _MIDDLE_STEP))
+        gain, offset = ([answer.fine[name][:, -1:] for answer in answers] for name in ("gain", "offset"))
+        known.gain = _put(known.gain.copy(), gain, shown, kept, 1)
+        known.offset = _put(known.offset.copy(), offset, shown, kept, 1)
         known.tiles[kept.at(_TILE)] = tiles[kept.at(_TILE)]
         known.people[kept.at(_TILE)] = self._somebody(picture, known, kept)
         known.frames += 1
-        return known.gain, known.offset, [*new, deep["r4o"]]
+        return known.gain, known.offset, [*new, _joined([answer.r4 for answer in answers])]
 
-    def _middle_level(
+    def _answer(
         self,
-        pooled: FloatArray,
-        deep: dict[str, Any],
-        r3: FloatArray,
+        engines: _Engines,
+        pictures: _Pictures,
+        memory: Sequence[FloatArray],
         known: FollowedPeople,
-        shown: _Window,
-        kept: _Window,
-    ) -> tuple[FloatArray, _Part]:
-        """What the fine part reads at an eighth in the window ``shown``, and r3's new part, around ``kept``."""
-        names, tiles = self._names, (pooled.shape[2] // 2, pooled.shape[3] // 2)
-        is_whole = known.frames < _MIDDLE_WHOLE_FRAMES or known.frames % _MIDDLE_WHOLE_EVERY == 0
-        seen, moved = (kept.wider(max(tiles) if is_whole else more, tiles) for more in (_MIDDLE_HALO, _HALO))
-        small = pooled[seen.at(_MIDDLE_STEP)]
-        middle = self._middle.run(
+        share: slice,
+    ) -> _Answer:
+        """Some pictures of a frame; of what is known only their quarter is changed."""
+        names, part, shown, kept, seen = self._names, pictures.part[share], *pictures[2:5]
+        features = engines.stem.run({"small_rgb": part})
+        half = features[names.half]
+        if shown != kept:  # the stem looks 13 samples around it: less than the halo
+            half, inside = known.half[share][shown.at(2)].copy(), kept.within(shown).at(2)
+            half[inside] = features[names.half][inside]
+        quarter = _put(known.quarter[share], [features[names.quarter]], shown, kept, 4)
+        deep = engines.deep.run({names.quarter: quarter, "r4i": memory[3][share]})
+        small = pictures.pooled[share][seen.at(_MIDDLE_STEP)]
+        middle = engines.middle.run(
             {
                 names.sixteenth: np.ascontiguousarray(deep[names.sixteenth][seen.at(_TILE)]),
                 names.skipped: np.ascontiguousarray(deep[names.skipped][seen.at(_MIDDLE_STEP)]),
                 names.pooled: np.concatenate([small, np.zeros_like(small[:, :1])], axis=1),
-                "r3i": np.ascontiguousarray(r3[seen.at(_MIDDLE_STEP)]),
+                "r3i": np.ascontiguousarray(memory[2][share][seen.at(_MIDDLE_STEP)]),
             }
         )
-        eighth = np.ascontiguousarray(middle[names.eighth][shown.within(seen).at(_MIDDLE_STEP)])
-        return eighth, _Part(middle["r3o"], seen, moved)
+        fine = engines.fine.run(
+            {
+                "small_rgb": part,
+                names.half: half,
+                names.quarter: np.ascontiguousarray(quarter[shown.at(4)]),
+                names.eighth: np.ascontiguousarray(middle[names.eighth][shown.within(seen).at(_MIDDLE_STEP)]),
+                "r1i": np.ascontiguousarray(memory[0][share][shown.at(2)]),
+                "r2i": np.ascontiguousarray(memory[1][share][shown.at(4)]),
+            }
+        )
+        return _Answer(features[names.half], quarter, deep["r4o"], middle["r3o"], fine)
+
+    def _opened(self, threads: int) -> _Engines:
+        """The parts, each on so many threads; opened for the first frame that asks for them."""
+        if threads not in self._engines:
+            names = self._names
+            self._engines[threads] = _Engines(
+                *(
+                    OnnxRuntimeEngine(one, threads=threads)
+                    for one in (names.stem, names.deep, names.middle, names.fine)
+                )
+            )
+        return self._engines[threads]
+
+    def _side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Results of all calls, each on a thread; when one fails, the others have ended before that is raised."""
+        if len(calls) == 1:
+            return [calls[0]()]
+        if self._others is None:
+            self._others = ThreadPoolExecutor(self._threads, thread_name_prefix="vitascope-eye")
+        others = [self._others.submit(call) for call in calls[1:]]
+        try:
+            first = calls[0]()
+        finally:
+            wait(others)
+        return [first, *(other.result() for other in others)]
 
     def close(self) -> None:
         """Free the engines; idempotent."""
-        for engine in (self._stem, self._deep, self._middle, self._fine):
-            engine.close()
+        if self._others is not None:
+            self._others.shutdown()
+            self._others = None
+        for engines in self._engines.values():
+            for engine in engines:
+                engine.close()
 
     @staticmethod
     def _windows(tiles: FloatArray, known: FollowedPeople) -> tuple[_Window, _Window]:
@@ -326,9 +405,26 @@ def _pooled(planes: FloatArray, step: int) -> FloatArray:
     return np.asarray(small, np.float32).reshape(eyes, channels, size[1], size[0])
 
 
-def _put(whole: FloatArray, part: FloatArray, shown: _Window, kept: _Window, step: int) -> FloatArray:
+def _shares(pictures: int, threads: int) -> list[slice]:
+    """Which pictures of a frame each of some threads takes: as many each."""
+    most = max(each for each in range(1, pictures + 1) if pictures % each == 0 and each <= threads)
+    length = pictures // most
+    return [slice(first, first + length) for first in range(0, pictures, length)]
+
+
+def _joined(parts: Sequence[FloatArray]) -> FloatArray:
+    """Planes of all pictures."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _put(
+    whole: FloatArray, parts: Sequence[FloatArray], shown: _Window, kept: _Window, step: int
+) -> FloatArray:
     """Planes with the kept part of new ones in their place; new ones of the whole picture are taken as they are."""
-    if part.shape[2:] == whole.shape[2:]:
-        return part
-    whole[kept.at(step)] = part[kept.within(shown).at(step)]
+    if parts[0].shape[2:] == whole.shape[2:]:
+        return _joined(parts)
+    first = 0
+    for part in parts:
+        whole[first : first + len(part)][kept.at(step)] = part[kept.within(shown).at(step)]
+        first += len(part)
     return whole

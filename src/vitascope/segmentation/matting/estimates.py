@@ -80,20 +80,23 @@ def small_alpha(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> A
     return (gain * grey + offset).clip(0.0, 1.0)
 
 
-def small_grey(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> Any:
+def small_grey(
+    estimate: MatteEstimate, images: Any, wanted: NetworkInput, *, out: npt.NDArray[np.float32] | None = None
+) -> Any:
     """The mean of R, G and B that the network saw, float32 [E, h, w], 0..1, at the estimate's size.
 
     Args:
         estimate: Estimate of one frame.
         images: [E, ...] what the network saw of it.
         wanted: How that was prepared.
+        out: On the CPU: where to write it, of the size of the images; the result is that, or another array.
     """
     rgb = plain_rgb(images, wanted)
     if is_on_gpu(rgb):
         grey = rgb.mean(axis=-3, dtype="float32")
     else:  # NumPy's mean of three planes takes far longer than their sum
         red, green, blue = (rgb[:, channel] for channel in range(3))
-        grey = np.add(red, green, dtype=np.float32)
+        grey = np.add(red, green, out=out, dtype=np.float32)
         grey += blue
         grey /= np.float32(3)
     if grey.shape[1:] != estimate.size:

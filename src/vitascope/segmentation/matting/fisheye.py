@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.remap import remap, remap_stack
+from vitascope.gpu.memory.recycled import RecycledArrays
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.matting.batch import array_module
 from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, Lens, reprojection_map, turned
@@ -83,11 +84,12 @@ class FisheyeViews:
         """Samples of the fisheye pictures that some frames are shown as."""
         return steps * eyes * self.count * math.prod(self.size)
 
-    def show(self, images: Any) -> Any:
+    def show(self, images: Any, *, memory: RecycledArrays | None = None) -> Any:
         """The fisheye pictures of eyes; outside their circles they repeat the rim.
 
         Args:
             images: [T, E, ...] as ``eye`` says, NumPy or CuPy.
+            memory: Gives the pictures' array, where images are NumPy's.
 
         Returns:
             [T, E * count, ...] of the same dtype, on the same device; an eye's pictures one after the other.
@@ -97,9 +99,11 @@ class FisheyeViews:
         shape = replace(self.eye, size=self.size).picture_shape()
         all_maps = _maps_there(self, _device_of(images))
         if is_planar and self.count == 1:
-            planes = remap_stack(images.reshape(-1, *images.shape[-2:]), *all_maps[0])
-            return planes.reshape(steps, eyes, *shape)
-        shown = array_module(on_gpu=is_on_gpu(images)).empty((steps, eyes * self.count, *shape), images.dtype)
+            eye_planes = images.reshape(-1, *images.shape[-2:])
+            out = None if memory is None else memory.empty((len(eye_planes), *self.size), images.dtype)
+            return remap_stack(eye_planes, *all_maps[0], out=out).reshape(steps, eyes, *shape)
+        arrays: Any = array_module(on_gpu=is_on_gpu(images)) if memory is None else memory
+        shown = arrays.empty((steps, eyes * self.count, *shape), images.dtype)
         pictures = shown.reshape(steps * eyes, self.count, *shape)
         for number, maps in enumerate(all_maps):
             if is_planar:

@@ -13,6 +13,7 @@ from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.memory.recycled import RecycledArrays
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.models.network import (
@@ -44,6 +45,7 @@ class Views:
     def __init__(self, regions: Sequence[Region], rotation_degrees: Rotation) -> None:
         self._regions = tuple(regions)
         self._rotation: Rotation = rotation_degrees
+        self._memory = RecycledArrays()
 
     @property
     def eyes(self) -> int:
@@ -69,7 +71,8 @@ class Views:
         """
         on_gpu = is_on_gpu(frames[0].planes[0])
         shape = (len(frames), self.eyes, *wanted.picture_shape())
-        arrays = array_module(on_gpu=on_gpu)
+        # Windows have sizes of their own: their memory would not be used again.
+        arrays: Any = self._memory if windows is None and not on_gpu else array_module(on_gpu=on_gpu)
         images = arrays.empty(shape, wanted.dtype)
         for frame, out in zip(frames, images, strict=True):
             preprocess(

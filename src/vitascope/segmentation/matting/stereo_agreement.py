@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
+from vitascope.gpu.memory.scratch import scratch_array
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import array_module, resized
 from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
@@ -95,12 +96,18 @@ class StereoAgreement:
         else:
             assert estimate.gain is not None  # MatteEstimate holds either form
             assert estimate.offset is not None
-            grey = arrays.asarray(small_grey(estimate, images, self.wanted))
+            out = None if is_on_gpu(rgb) else scratch_array("grey", (len(rgb), *rgb.shape[2:]))
+            grey = arrays.asarray(small_grey(estimate, images, self.wanted, out=out))
             # Alpha as it is before it is clipped: the mean of two clipped mattes would be no line through grey.
-            matte = _last(estimate.gain) * grey + _last(estimate.offset)
+            gain, offset = _last(estimate.gain), _last(estimate.offset)
+            matte = (
+                gain * grey if out is None else np.multiply(gain, grey, scratch_array("matte", gain.shape))
+            )
+            matte += offset
         if is_on_gpu(matte):
             return self._agree_everywhere(estimate, rgb, matte, grey)
-        small = resized(matte.clip(0, 1)[:, None], self._size(estimate, _FINE))
+        clipped = np.clip(matte, 0, 1, out=scratch_array("clipped matte", matte.shape))
+        small = resized(clipped[:, None], self._size(estimate, _FINE))
         if not _has_outline(small[:, 0]):
             return estimate
         full_size, fine_size = estimate.size, small.shape[2:]

@@ -16,6 +16,7 @@ from vitascope.gpu.kernels.foreground import decontaminate, local_colors
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
+from vitascope.gpu.memory.recycled import RecycledArrays
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput, side_multiple
@@ -152,6 +153,7 @@ class StreamMatting:
             shown = (lens, self.network_input) if self._fisheye is None else self._fisheye.as_pictures
             agreement = StereoAgreement.of_eyes(*shown, right_eye_first=right_eye_first)
         self._views = Views(self.regions, rotation_degrees)
+        self._memory_of_shown, self._memory_of_colors = RecycledArrays(), RecycledArrays()
         self._times = times
         stream = StreamNetwork(
             network,
@@ -205,7 +207,7 @@ class StreamMatting:
         with nullcontext() if self._times is None else self._times.profile("preprocess"):
             batch = Batch(frames, self._views.make(frames, self.network_input))
         if self._finishes_apart(batch) and self._fisheye is not None:
-            batch.shown = self._fisheye.show(batch.images)
+            batch.shown = self._fisheye.show(batch.images, memory=self._memory_of_shown)
         for_levers = self.options.inference.wants_tiles
         if for_levers or self.options.scene_cut_threshold > 0:
             eyes = batch.images if for_levers else batch.images[:, :1]  # one tells cuts
@@ -370,7 +372,9 @@ class StreamMatting:
         rgb = plain_rgb(images, self.network_input)
         if rgb.shape[-2:] != gain.shape[-2:]:
             rgb = resized(array_module(on_gpu=is_on_gpu(rgb)).ascontiguousarray(rgb), gain.shape[-2:])
-        person, scene = local_colors(rgb, gain, offset)
+        eyes, channels, *size = rgb.shape
+        out = None if is_on_gpu(rgb) else self._memory_of_colors.empty((2, eyes, channels + 1, *size))
+        person, scene = local_colors(rgb, gain, offset, out=out)
         return MatteEstimate(gain=person, offset=scene)
 
     def refine(self, matted: Matted) -> Matte:

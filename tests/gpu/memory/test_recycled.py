@@ -1,0 +1,65 @@
+"""Arrays of a video's frames, given again once nobody holds them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from vitascope.gpu.memory.recycled import RecycledArrays
+
+SHAPE = (2, 3, 64, 64)
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_memory_is_given_again_once_the_last_view_is_gone():
+    arrays = RecycledArrays()
+    first = arrays.empty(SHAPE)
+    assert (first.shape, first.dtype, first.flags.c_contiguous, first.flags.writeable) == (
+        SHAPE,
+        np.float32,
+        True,
+        True,
+    )
+    where = address(first)
+    part = first[1, :, ::2].reshape(3, -1, 64)[:1]
+    part[:] = 5
+    del first
+    other = arrays.empty(SHAPE)  # a view of a view is left
+    assert address(other) != where
+    other[:] = 0
+    assert (part == 5).all()
+    del part
+    assert address(arrays.empty(SHAPE)) == where
+
+
+def test_memory_of_another_size_goes():
+    arrays = RecycledArrays()
+    del_me = arrays.empty(SHAPE)
+    del del_me
+    assert arrays.empty(SHAPE, np.uint8).nbytes == np.prod(SHAPE)
+    assert len(arrays._free) <= 1
+
+
+def test_few_arrays_wait():
+    arrays = RecycledArrays()
+    many = [arrays.empty(SHAPE) for _ in range(20)]
+    many.clear()
+    assert 1 <= len(arrays._free) <= 4
+
+
+def test_threads_never_hold_the_same_memory():
+    arrays = RecycledArrays()
+
+    def write(number):
+        for _ in range(200):
+            array = arrays.empty(SHAPE)
+            array[:] = number
+            assert (array == number).all()
+            del array
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(4)))
