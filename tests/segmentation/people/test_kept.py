@@ -134,25 +134,48 @@ def test_nobody_is_no_stranger():
         assert (shares[0][..., :24] == shares[1][..., :24]).all()
 
 
+def looks_at(place, other):
+    """Somebody who is kept, and one who is not."""
+    labels = np.zeros((1, 24, 60), np.uint8)
+    labels[:, 2:, place : place + 14] = 1
+    labels[:, 2:, other : other + 10] = 2
+    return labels
+
+
 @pytest.mark.parametrize("edges_add_up", [True, False])
 def test_an_arm_that_one_look_gives_to_the_wrong_one_is_left_out(edges_add_up):
     """The others, before and after, know whose it is."""
-    right, wrong = np.ones((2, 1, 18, 40), np.uint8)
-    right[..., 24:], wrong[..., 24:] = 2, 2
-    right[:, 6:12, 14:24] = 2
+    wrong = looks_at(16, 30)
+    right = wrong.copy()
+    right[:, 10:14, 26:30] = 2
     choice = Choice((Rule(frozenset({1}), keeps=True),))
     layer = PeopleLayer(Looks(wrong, beside=(right, right)), choice, edges_add_up=edges_add_up)
     share = layer.share_at(frame())[0]
-    assert share[8:10, 16:24].max() == (1 if edges_add_up else 0)
-    assert share[:, :12].min() == 1
+    assert (share[11:13, 27] == (1 if edges_add_up else 0)).all()
+    assert (share[5:, 17:23] == 1).all()
+
+
+@pytest.mark.parametrize("cells", [1, 12])
+def test_of_two_who_pass_quickly_the_looks_beside_say_nothing(cells):
+    """Otherwise they would take half of who is kept."""
+    now, before, after = looks_at(20, 30), looks_at(20 - cells, 30 + cells), looks_at(20 + cells, 30 - cells)
+    choice = Choice((Rule(frozenset({1}), keeps=True),))
+    alone, among = (
+        PeopleLayer(Looks(now, beside=beside), choice).share_at(frame())[0, 12]
+        for beside in ((), (before, after))
+    )
+    assert (alone[20:29] == 1).all()
+    assert among[20:29].min() > 0.9
+    assert abs(among[29] - alone[29]) < 0.1 if cells > 1 else among[29] < 0.1 < alone[29]
 
 
 def test_who_is_missed_in_one_look_is_left_out_where_they_were():
-    missed, seen = np.ones((2, 1, 18, 40), np.uint8)
-    seen[..., 24:] = 2
+    seen = looks_at(10, 24)
+    missed = np.minimum(seen, 1)
     choice = Choice((Rule(frozenset({1}), keeps=True),))
-    share = PeopleLayer(Looks(missed, beside=(seen,)), choice).share_at(frame())
-    assert not share[..., 26:].any()
+    share = PeopleLayer(Looks(missed, beside=(seen,)), choice).share_at(frame())[0, 12]
+    assert not share[30:34].any()
+    assert (share[12:20] == 1).all()
 
 
 def test_between_two_frames_the_edge_of_who_moves_lies_midway():
