@@ -92,7 +92,9 @@ CROSSINGS = (
         is_tuned_on=True,
     ),
     Crossing(("driver_grin, exchanged", "juggle"), (0.7, 0.9), seed=401, ways=(0.2, 0.3)),
-    Crossing(("astronaut", "juggle, exchanged"), (0.75, 0.85), seed=503),
+    Crossing(("astronaut", "juggle, exchanged"), (0.75, 0.85), seed=503, is_tuned_on=True),
+    Crossing(("astronaut, exchanged", "juggle"), (0.75, 0.85), seed=505),
+    Crossing(("driver_mouth", "juggle, exchanged"), (0.6, 0.85), seed=506, ways=(0.25, 0.3)),
 )
 TOUCHINGS = (
     Crossing(("driver_grin", "driver_mouth"), (0.7, 0.65), seed=31),

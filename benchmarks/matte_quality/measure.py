@@ -18,7 +18,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +43,8 @@ COLUMNS = ("fast", "balanced", "quality", OFFICIAL)
 _BAND_PX = 10
 _BEGINNING = 8
 """Frames that count as the beginning of a shot."""
+_LEAST_LIKE = 3
+"""Frames whose median a frame is told against, itself among them."""
 _SHEET_FRAMES = 12
 
 
@@ -111,7 +113,12 @@ def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str,
         "frames": len(whole),
         "whole": means(whole),
         "band": means(band),
-        "moments": {name: _against_median(whole, at) for name, at in film.moments.items()},
+        "moments": {
+            name: told
+            for name, at in film.moments.items()
+            if (told := _against_median(whole, at, film.people)) is not None
+        },
+        "people_in_frame": list(film.people),
         "frame_sad": [round(one["sad"], 3) for one in whole],
         "first_frame_sad": round(whole[0]["sad"], 4),
         "beginning_sad": round(float(np.mean([one["sad"] for one in whole[:_BEGINNING]])), 4),
@@ -119,9 +126,16 @@ def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str,
     return row, frames
 
 
-def _against_median(frames: list[dict[str, float]], at: int) -> float:
-    """SAD of a frame, as a multiple of the shot's median."""
-    return round(frames[at]["sad"] / max(float(np.median([one["sad"] for one in frames])), 1e-6), 3)
+def _against_median(frames: list[dict[str, float]], at: int, people: Sequence[int]) -> float | None:
+    """SAD of a frame, as a multiple of the median of its shot's frames in which as many people stand.
+
+    A frame of two people has about twice the error of one in which one of them is gone, however good the matte. None
+    where so few frames are like it that their median says nothing.
+    """
+    like = [one["sad"] for one, count in zip(frames, people, strict=True) if count == people[at]]
+    if len(like) < _LEAST_LIKE:
+        return None
+    return round(frames[at]["sad"] / max(float(np.median(like)), 1e-6), 3)
 
 
 @dataclass(frozen=True)
@@ -201,6 +215,8 @@ def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
     lines += [
         "",
         "## Moments: SAD of the frame as a multiple of its shot's median: median over clips, and the highest",
+        "",
+        "The median is that of the frames in which as many people stand: who leaves takes their error along.",
         "",
         *_head(columns),
     ]

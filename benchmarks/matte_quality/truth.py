@@ -53,6 +53,8 @@ class Film:
     moments: dict[str, int] = field(default_factory=dict)
     """Frames at which mattes are hard: the ``first`` one, the one where a person is ``entering``, and the first one
     ``after occlusion``, at which the whole person is seen again."""
+    people: tuple[int, ...] = ()
+    """How many people stand in each frame, whoever hides them; empty where nobody asks."""
 
 
 @dataclass(frozen=True)
@@ -172,21 +174,21 @@ def make_film(
         background[:] = np.float32(on) / 255
     pan = random.uniform(-0.12, 0.12) * size[1], random.uniform(-0.04, 0.04) * size[0]
     wig = hair((size[0] // 2, size[0] * 3 // 4), seed=seed)
-    rgb, alpha, seen, hides = [], [], [], []
+    rgb, alpha, hides = [], [], []
+    seen = np.zeros((frames, len(cast)))
     for frame in range(frames):
         moments = []
-        seen.append(0.0)
         hides.append(False)
         for moment in range(_SUBFRAMES):
             time = (frame + moment / (2 * _SUBFRAMES)) / max(frames - 1, 1)
             shift = pan[0] * time, pan[1] * time
             people = np.zeros((*size, 4), np.float32)
-            for person, walk in zip(cast, CLASSES[kind], strict=True):
+            for place, (person, walk) in enumerate(zip(cast, CLASSES[kind], strict=True)):
                 shown = person[frame % len(person)]
                 if kind == "close-up":
                     people = _over(_placed_hair(wig, shown, walk, size, time, shift), people)
                 placed = _placed(shown, walk, size, time, shift)
-                people, seen[-1] = _over(placed, people), float(placed[..., 3].sum())
+                people, seen[frame, place] = _over(placed, people), placed[..., 3].sum()
             behind = _shifted(background, size, shift)
             if kind == "occluded":
                 hidden = _pillar(size[1], time)
@@ -197,12 +199,14 @@ def make_film(
         noisy = exposed[..., :3] + random.normal(0, 0 if on is not None else _NOISE, (*size, 3))
         rgb.append(np.rint(np.clip(noisy, 0, 1) * 255).astype(np.uint8))
         alpha.append(exposed[..., 3].astype(np.float32))
+    stands = seen > _SEEN * seen.max(axis=0, initial=0)
     hard = {"first": 0} if cast else {}
     if kind == "entering":  # the one in front
-        hard[kind] = next(at for at, area in enumerate(seen) if area > _SEEN * max(seen))
+        hard[kind] = int(stands[:, -1].argmax())
     if kind == "occluded" and not hides[-1] and any(hides):
         hard["after occlusion"] = frames - hides[::-1].index(True)
-    return Film(kind, f"{kind}_{seed}", np.stack(rgb), np.clip(np.stack(alpha), 0, 1), hard)
+    counts = tuple(stands.sum(axis=1).tolist())
+    return Film(kind, f"{kind}_{seed}", np.stack(rgb), np.clip(np.stack(alpha), 0, 1), hard, counts)
 
 
 def make_scene(

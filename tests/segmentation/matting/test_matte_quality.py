@@ -109,5 +109,21 @@ def test_a_moment_is_told_against_the_median_of_its_shot(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     from measure import _against_median
 
-    assert _against_median([{"sad": sad} for sad in (3.0, 1.0, 2.0)], 0) == 1.5
-    assert _against_median([{"sad": 0.0}] * 3, 0) == 0
+    assert _against_median([{"sad": sad} for sad in (3.0, 1.0, 2.0)], 0, (1, 1, 1)) == 1.5
+    assert _against_median([{"sad": 0.0}] * 3, 0, (1, 1, 1)) == 0
+
+
+def test_who_leaves_takes_their_error_along(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from measure import _against_median
+    from truth import make_film
+
+    person = np.zeros((100, 60, 4), np.float32)
+    person[20:, 15:45] = 0.5, 0.4, 0.3, 1
+    film = make_film("leaving", [[person]], [], seed=0, size=(54, 96), frames=12)
+    assert film.people[0] == 2
+    assert film.people[-1] == 1
+    assert list(film.people) == sorted(film.people, reverse=True)
+    frames = [{"sad": 4.0 if count == 2 else 1.0} for count in film.people]
+    assert _against_median(frames, 0, film.people) == 1
+    assert _against_median(frames[:3], 0, (2, 1, 1)) is None

@@ -8,7 +8,7 @@ import pytest
 
 from vitascope.config.people import PeopleSettings
 from vitascope.errors import UsageError
-from vitascope.models.network import MatteEstimate
+from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people
 from vitascope.segmentation.people.kept import KeptPeople, PeopleLayer
 from vitascope.segmentation.people.table import Person, Seen
@@ -31,6 +31,25 @@ class Table:
         labels[:, :, 9:] = 2
         labels[:, :2] = 0
         return [(1.0, labels)]
+
+    def labels_beside(self, _, *, since=None):
+        return []
+
+
+class Looks:
+    """What was found in one frame, and in those beside it."""
+
+    def __init__(self, *around, beside=()):
+        self._around, self._beside = list(around), [[(1.0, labels)] for labels in beside]
+
+    def seconds_at(self, _):
+        return 0.0
+
+    def labels_around(self, *_, **__):
+        return [(1 / len(self._around), labels) for labels in self._around]
+
+    def labels_beside(self, *_, **__):
+        return self._beside
 
 
 class Everybody:
@@ -81,9 +100,8 @@ def share_beside(columns, *, edges_add_up, keeps=1):
     """The share of each column; person 1 covers so many columns from the left, 2 the others."""
     labels = np.full((1, 9, 40), 2, np.uint8)
     labels[..., :columns] = 1
-    table = SimpleNamespace(seconds_at=lambda _: 0.0, labels_around=lambda *_, **__: [(1.0, labels)])
     choice = Choice((Rule(frozenset({keeps}), keeps=True),))
-    return PeopleLayer(table, choice, edges_add_up=edges_add_up).share_at(frame())[0, 4]
+    return PeopleLayer(Looks(labels), choice, edges_add_up=edges_add_up).share_at(frame())[0, 4]
 
 
 @pytest.mark.parametrize("columns", [8, 20, 32])
@@ -107,26 +125,94 @@ def test_nobody_is_no_stranger():
     """Where the only other person is far away, who is kept is whole up to their own edge."""
     labels = np.zeros((1, 9, 40), np.uint8)
     labels[..., 4:14], labels[..., 30:36] = 1, 2
-    table = SimpleNamespace(seconds_at=lambda _: 0.0, labels_around=lambda *_, **__: [(1.0, labels)])
     one = [Rule(frozenset({2}), keeps=False)], [Rule(frozenset({1}), keeps=True)]
     for rules in one:
         shares = [
-            PeopleLayer(table, Choice(tuple(rules)), edges_add_up=add_up).share_at(frame())
+            PeopleLayer(Looks(labels), Choice(tuple(rules)), edges_add_up=add_up).share_at(frame())
             for add_up in (True, False)
         ]
         assert (shares[0][..., :24] == shares[1][..., :24]).all()
 
 
+def looks_at(place, other):
+    """Somebody who is kept, and one who is not."""
+    labels = np.zeros((1, 24, 60), np.uint8)
+    labels[:, 2:, place : place + 14] = 1
+    labels[:, 2:, other : other + 10] = 2
+    return labels
+
+
+@pytest.mark.parametrize("edges_add_up", [True, False])
+def test_an_arm_that_one_look_gives_to_the_wrong_one_is_left_out(edges_add_up):
+    """The others, before and after, know whose it is."""
+    wrong = looks_at(16, 30)
+    right = wrong.copy()
+    right[:, 10:14, 26:30] = 2
+    choice = Choice((Rule(frozenset({1}), keeps=True),))
+    layer = PeopleLayer(Looks(wrong, beside=(right, right)), choice, edges_add_up=edges_add_up)
+    share = layer.share_at(frame())[0]
+    assert (share[11:13, 27] == (1 if edges_add_up else 0)).all()
+    assert (share[5:, 17:23] == 1).all()
+
+
+@pytest.mark.parametrize("cells", [1, 12])
+def test_of_two_who_pass_quickly_the_looks_beside_say_nothing(cells):
+    """Otherwise they would take half of who is kept."""
+    now, before, after = looks_at(20, 30), looks_at(20 - cells, 30 + cells), looks_at(20 + cells, 30 - cells)
+    choice = Choice((Rule(frozenset({1}), keeps=True),))
+    alone, among = (
+        PeopleLayer(Looks(now, beside=beside), choice).share_at(frame())[0, 12]
+        for beside in ((), (before, after))
+    )
+    assert (alone[20:29] == 1).all()
+    assert among[20:29].min() > 0.9
+    assert abs(among[29] - alone[29]) < 0.1 if cells > 1 else among[29] < 0.1 < alone[29]
+
+
+def test_who_is_missed_in_one_look_is_left_out_where_they_were():
+    seen = looks_at(10, 24)
+    missed = np.minimum(seen, 1)
+    choice = Choice((Rule(frozenset({1}), keeps=True),))
+    share = PeopleLayer(Looks(missed, beside=(seen,)), choice).share_at(frame())[0, 12]
+    assert not share[30:34].any()
+    assert (share[12:20] == 1).all()
+
+
 def test_between_two_frames_the_edge_of_who_moves_lies_midway():
     before, after = np.ones((2, 1, *GRID), np.uint8)
     before[..., 6:], after[..., 10:] = 2, 2
-    table = SimpleNamespace(
-        seconds_at=lambda _: 0.0, labels_around=lambda *_, **__: [(0.5, before), (0.5, after)]
-    )
     choice = Choice((Rule(frozenset({1}), keeps=True),))
-    share = PeopleLayer(table, choice, edges_add_up=True).share_at(frame())
+    share = PeopleLayer(Looks(before, after), choice, edges_add_up=True).share_at(frame())
     assert (share[..., :7] == 1).all()  # nothing is half theirs that was only in one frame
     assert (share[..., 9:] == 0).all()
+
+
+@pytest.mark.parametrize("edges_add_up", [True, False])
+@pytest.mark.parametrize("known", [True, False])
+def test_who_touches_is_told_apart_by_colour(edges_add_up, known):
+    """Cells know the line to a cell of four samples; the picture knows it to one, whether the network saw it or not."""
+    labels = np.full((1, *GRID), 2, np.uint8)
+    labels[..., :7] = 1  # to sample 28; it is at 30
+    picture = np.zeros((1, 3, *SIZE), np.float32)
+    picture[:, 0, :, :30], picture[:, 2, :, 30:] = 0.8, 0.8
+    inner = SimpleNamespace(estimate=lambda _: [MatteEstimate(alpha=np.ones((1, *SIZE), np.float32))])
+    layer = PeopleLayer(Looks(labels), Choice((Rule(frozenset({1}), keeps=True),)), edges_add_up=edges_add_up)
+    made = []
+
+    def make(frames, wanted):
+        made.append(wanted.size)
+        return picture[None]
+
+    shown = NetworkInput(size=SIZE, layout="NCHW")
+    link = KeptPeople(inner, [layer], shown=shown, views=SimpleNamespace(make=make))
+    batch = SimpleNamespace(frames=[frame()], starts_shot=[False], images=None if known else picture[None])
+    alpha = link.estimate(batch)[0].alpha[0, 18]
+    assert made == ([SIZE] if known and not edges_add_up else [])
+    if edges_add_up:
+        assert alpha[29] < 0.5
+    else:
+        assert alpha[27:30].min() > 0.8
+        assert alpha[30:].max() < 0.15
 
 
 def test_what_everybody_keeps_is_left_as_it_is():

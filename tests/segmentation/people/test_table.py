@@ -74,6 +74,29 @@ def test_between_two_frames_both_count_by_how_near_they_are(tmp_path):
     assert around(-3) == [(1.0, 1)]
 
 
+def test_a_look_before_and_a_look_after_are_those_of_the_shot(tmp_path):
+    with PeopleWriter(tmp_path / "a.zip") as writer:
+        for shot in range(2):
+            for pts in range(520 * shot, 520 * shot + 520, 4):
+                writer.add(pts, np.full((1, 2, 2), 1 + pts // 4 % 100, np.uint8))
+            writer.end_shot({number: number for number in range(1, 101)})
+        writer.finish([], faces={}, time_base=(1, 25), origin_pts=0, **FACTS)
+    table = PeopleTable(tmp_path / "a.zip")
+
+    def beside(pts, **since):
+        return [
+            sorted((share, int(labels.max())) for share, labels in look)
+            for look in table.labels_beside(pts, **since)
+        ]
+
+    assert beside(8) == [[(1.0, 2)], [(1.0, 4)]]
+    assert beside(9) == [[(0.25, 3), (0.75, 2)], [(0.25, 5), (0.75, 4)]]
+    assert beside(0) == [[(1.0, 2)]]  # nothing before the first
+    assert beside(512) == [[(1.0, 28)], [(1.0, 30)]]  # of two pieces of one shot
+    assert beside(516) == [[(1.0, 29)]]  # what follows is another shot's
+    assert beside(520, since=520) == [[(1.0, 32)]]
+
+
 def test_people_times_and_pictures(tmp_path):
     table = write(tmp_path / "a.zip")
     first, second = table.people

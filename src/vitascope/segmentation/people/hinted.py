@@ -19,6 +19,7 @@ from vitascope.errors import UsageError
 from vitascope.media.reading.reader import VideoReader
 from vitascope.models.network import NetworkInput
 from vitascope.segmentation.matting.batch import Estimator
+from vitascope.segmentation.matting.shots import Views
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people, numbers_of
 from vitascope.segmentation.people.held import FindSalient, HeldThings
 from vitascope.segmentation.people.kept import KeptPeople, Layer, PeopleLayer
@@ -86,10 +87,14 @@ class Keeping:
         Raises:
             ModelError: Held things shall be kept, and the network that finds them cannot be had.
         """
+        info = self.reader.info
+        regions = eye_regions(info.width, info.height, self.vr.layout)
+        views = Views(regions, info.rotation_degrees)
         if not self.settings.people.keep_held:
-            return KeptPeople(inner, self.layers)
+            return KeptPeople(inner, self.layers, shown=shown, views=views)
         assert self.open_salient is not None  # who mattes gives it
-        return KeptPeople(inner, self.layers, things=HeldThings(self.open_salient()), shown=shown)
+        things = HeldThings(self.open_salient())
+        return KeptPeople(inner, self.layers, things=things, shown=shown, views=views)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

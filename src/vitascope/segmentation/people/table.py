@@ -30,12 +30,14 @@ from vitascope.segmentation.people.identities import Presence
 
 _FORMAT = 1
 _PIECE_FRAMES = 128
-_READ_AROUND = 2
-"""Frames that were looked at before and after a part of a video, and are read for its frames: the nearest ones, and
-behind a cut those after it."""
+_READ_AROUND = 3
+"""Frames that were looked at before and after a part of a video, and are read for its frames: the nearest ones, those
+beside them, and behind a cut those after it."""
 _ARCHIVE_ERRORS = (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError)
 
 Labels = npt.NDArray[np.uint8]
+_Look = tuple[int, int]
+"""A frame that was looked at: the number of its piece, and its place there."""
 
 
 class _Frozen(BaseModel):
@@ -293,24 +295,41 @@ class PeopleTable:
         nearest = self._nearest(pts, since)
         if nearest is None:
             return []
-        at, frame = nearest
-        labels, time = self._piece(at)[frame], self.facts.pieces[at].pts[frame]
+        time, labels = self._time(nearest), self._labels(nearest)
         if time == pts:
             return [(1.0, labels)]
-        other_at, other = at, frame + (1 if time < pts else -1)
-        if other < 0 or other == len(self.facts.pieces[at].pts):
-            other_at += 1 if other else -1
-            other = 0 if other else -1
-        if (
-            not 0 <= other_at < len(self.facts.pieces)
-            or self.facts.pieces[other_at].shot != self.facts.pieces[at].shot
-        ):
+        other = self._next(nearest, 1 if time < pts else -1)
+        if other is None:
             return [(1.0, labels)]
-        other_time = self.facts.pieces[other_at].pts[other]
+        other_time = self._time(other)
         share = (pts - time) / (other_time - time)
         if not 0 < share < 1 or (since is not None and other_time < since):
             return [(1.0, labels)]
-        return [(1 - share, labels), (share, self._piece(other_at)[other])]
+        return [(1 - share, labels), (share, self._labels(other))]
+
+    def labels_beside(self, pts: int, *, since: int | None = None) -> list[list[tuple[float, Labels]]]:
+        """Whose each cell was one look before a time, and is one look after it, as far as the shot goes.
+
+        Args:
+            pts: The time.
+            since: As for ``labels_at``.
+
+        Returns:
+            For each of the two, as of ``labels_around``; none, one or two.
+        """
+        nearest = self._nearest(pts, since)
+        if nearest is None:
+            return []
+        beside = []
+        for step in (-1, 1):
+            look = self._next(nearest, step)
+            if look is None:
+                continue
+            there = pts + self._time(look) - self._time(nearest)
+            found = self._nearest(there, since)
+            if found is not None and self._shot(found) == self._shot(nearest):
+                beside.append(self.labels_around(there, since=since))
+        return beside
 
     def labels_between(self, begin: int, end: int) -> Iterator[tuple[int, Labels]]:
         """Pts and labels of all that ``labels_at`` and ``labels_around`` read for frames of a part of the video.
@@ -328,7 +347,27 @@ class PeopleTable:
         for pts, at, frame in places[first : bisect_left(places, (end,)) + _READ_AROUND]:
             yield pts, self._piece(at)[frame]
 
-    def _nearest(self, pts: int, since: int | None) -> tuple[int, int] | None:
+    def _time(self, look: _Look) -> int:
+        return self.facts.pieces[look[0]].pts[look[1]]
+
+    def _shot(self, look: _Look) -> int:
+        return self.facts.pieces[look[0]].shot
+
+    def _labels(self, look: _Look) -> Labels:
+        labels: Labels = self._piece(look[0])[look[1]]
+        return labels
+
+    def _next(self, look: _Look, step: int) -> _Look | None:
+        """The look after (1) or before (-1) another of the same shot; None at its end or beginning."""
+        at, frame = look[0], look[1] + step
+        if not 0 <= frame < len(self.facts.pieces[at].pts):
+            at += step
+            if not 0 <= at < len(self.facts.pieces) or self._shot((at, 0)) != self._shot(look):
+                return None
+            frame = 0 if step > 0 else len(self.facts.pieces[at].pts) - 1
+        return at, frame
+
+    def _nearest(self, pts: int, since: int | None) -> _Look | None:
         """The piece and the frame in it that was looked at nearest to a time."""
         pieces = self.facts.pieces
         if not pieces:
