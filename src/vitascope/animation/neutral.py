@@ -62,9 +62,10 @@ video."""
 _PARTED_GAP = 0.04
 """Lips that are this far apart in a driver's calmest face are parted: the gap is taken out of the face at rest, so that
 the portrait's lips are parted as well."""
-_SHUT_CM, _MOST_BOWED_CM = 0.08, 0.12
-"""Gap of lips that are taken for shut, and how far the middle of the line on which they meet lies above, or below, the
-line between the mouth's corners: by 0.02, 0.11, 0.12 and -0.11 in four faces at rest."""
+_SHUT_CM, _MOST_BOWED_CM = 0.08, 0.04
+"""Gap of lips that are taken for shut, and how far the middle of the line on which they meet may lie above, or below,
+the line between the mouth's corners: what is left of a grin bows it by 0.25. In four faces at rest it lies 0.02, 0.11
+and 0.12 above, and 0.11 below."""
 _ASIDE, _EYE_TURNS = 0.1, 0.25
 """Eyes that look aside by more than the first, in widths of the eye, do not rest, even if they do so all the time: at
 rest they look at the camera. A head that turns by an angle moves irises that stay at it by the second times its sine:
