@@ -406,7 +406,7 @@ __device__ Colour with_tooth(Colour under, const float4* texture, const Scene& s
 
 // Cavity, tongue, lower and upper teeth, back to front, in the light that comes in between the lips.
 __device__ Colour made_inside(const Mouth& mouth, const Scene& scene, float x, float y) {
-    const float deep = mouth.tongue_light + 0.45f;
+    const float deep = 0.59f + 0.6f * mouth.tongue_light;
     Colour colour = {scene.cavity[0] * deep, scene.cavity[1] * deep, scene.cavity[2] * deep};
     const float2 at = applied(mouth.tongue, x, y);
     const float across = at.y > 0.f ? at.y : 0.35f * at.y, radius = at.x * at.x + across * across;

@@ -160,8 +160,8 @@ _LIP_SLIDES_CM = 0.35
 """An upper lip slides so far down over the teeth of a portrait whose mouth is open before they go with it."""
 _TONGUE_LIGHT, _HALF_LIT_CM2 = (0.35, 0.8), 20.0
 """Least light that a tongue has, and what is added as the opening, in square centimetres, lets light in."""
-_CAVITY_LIGHTER = 0.45
-"""What is behind the tongue has so much more of its own colour, which is dark."""
+_CAVITY_LIGHT = (0.59, 0.6)
+"""Light of what is behind the tongue, as a share of its own colour, which is dark: least, and share of the tongue's."""
 _LOWER_LIGHT = 0.85
 """Light of the lower teeth, which stand behind the upper ones and the lip, beside that of the upper ones."""
 _TEETH_SINK_CM, _SINK_APART_CM = 0.15, 0.8
@@ -427,7 +427,9 @@ class Mouth:
         """Cavity, tongue, lower and upper teeth, back to front: float32 [h, w, 3], 0..255."""
         patch = placed.patch
         colours = np.empty((patch.height, patch.width, 3), np.float32)
-        colours[...] = self.tones.cavity * np.float32(placed.tongue_light + _CAVITY_LIGHTER)
+        colours[...] = self.tones.cavity * np.float32(
+            _CAVITY_LIGHT[0] + _CAVITY_LIGHT[1] * placed.tongue_light
+        )
         self._lay_tongue(colours, placed)
         _lay_teeth(colours, self.lower_teeth, placed.lower_teeth, patch)
         if placed.upper_teeth is not None:
