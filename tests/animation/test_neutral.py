@@ -126,6 +126,21 @@ def test_a_driver_who_always_grins_has_a_rest_without_the_grin(mesh, posed):
     assert rest.blendshapes[BLENDSHAPE_INDEX["mouthSmileLeft"]] == pytest.approx(0)
 
 
+def test_whose_grin_is_more_than_its_weights_has_lips_that_meet_in_line(mesh, posed):
+    grin = {"mouthSmileLeft": 0.9, "mouthSmileRight": 0.9, "mouthUpperUpLeft": 0.6, "mouthUpperUpRight": 0.6}
+    told = [
+        BLENDSHAPE_INDEX[f"mouth{name}{side}"] for name in ("Smile", "UpperUp") for side in ("Left", "Right")
+    ]
+    faces = [posed(seconds=step / 25, **grin) for step in range(20)]
+    weights = np.zeros_like(faces[0].blendshapes)
+    weights[told] = 0.9, 0.9, 0.1, 0.1
+    rest = found(mesh, [replace(face, blendshapes=weights) for face in faces]).reading.vertices
+    upper, lower = rest[list(INNER_UPPER_LIP), 1], rest[list(INNER_LOWER_LIP), 1]
+    assert (upper - lower).min() > -0.03
+    assert (upper - lower).max() < 0.12
+    assert np.abs((upper + lower) / 2 - np.linspace(upper[0], upper[-1], len(upper))).max() < 0.15
+
+
 def test_lips_drawn_together_for_once_are_no_rest_of_who_always_grins(mesh, posed):
     grin = {"mouthSmileLeft": 0.9, "mouthSmileRight": 0.9, "jawOpen": 0.3}
     faces = [posed(seconds=float(step), weights=True, **grin) for step in range(30)]
@@ -138,6 +153,15 @@ def test_lips_that_never_meet_rest_closed_and_leave_the_chin(mesh, posed, shut):
     rest = found(mesh, faces).reading.vertices
     assert 0.0 < rest[13, 1] - rest[14, 1] < 0.15
     assert abs(rest[152, 1] - read_face(mesh, faces[0]).vertices[152, 1]) < 0.3
+
+
+def test_full_lips_that_are_parted_keep_their_shape(mesh, posed):
+    faces = [posed(seconds=step / 25, weights=True, jawOpen=0.15, mouthPucker=0.29) for step in range(40)]
+    before, rest = read_face(mesh, faces[0]), found(mesh, faces).reading
+    assert rest.vertices[13, 1] - rest.vertices[14, 1] < 0.15
+    width = np.ptp(before.vertices[[61, 291], 0])
+    assert np.ptp(rest.vertices[[61, 291], 0]) == pytest.approx(width, rel=0.04)
+    assert rest.blendshapes[BLENDSHAPE_INDEX["mouthPucker"]] == pytest.approx(0.29, abs=0.02)
 
 
 @pytest.mark.parametrize("yaw", [0.0, 25.0, -25.0])

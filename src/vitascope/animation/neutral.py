@@ -15,7 +15,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vitascope.animation.canonical_mesh import EYES, LEFT_BROW, MOUTH_CORNERS, RIGHT_BROW, CanonicalMesh
+from vitascope.animation.canonical_mesh import (
+    EYES,
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    LEFT_BROW,
+    MOUTH_CORNERS,
+    RIGHT_BROW,
+    CanonicalMesh,
+)
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import (
     BLENDSHAPE_INDEX,
@@ -47,10 +55,17 @@ _AT_REST, _NOISE = 0.35, 0.08
 """A driver whose calmest face has a weight of the mouth above the first smiles or speaks all the time: then all above
 the second are taken out. A grin without a calm face in the video leaves the lips 0.2 cm from where they rest, 0.8 to
 1.1 without."""
+_OF_FULL_LIPS = [BLENDSHAPE_INDEX[name] for name in ("mouthPucker", "mouthFunnel")]
+"""Full or small lips at rest are read as these: up to the first of the above they are the person's own shape, and stay.
+The rest of a painted girl whose lips are parted is read as a pucker of 0.29; taken out, she puckered throughout her own
+video."""
 _PARTED_GAP = 0.04
 """Lips that are this far apart in a driver's calmest face are parted: the gap is taken out of the face at rest, so that
 the portrait's lips are parted as well."""
-_SHUT_CM = 0.08
+_SHUT_CM, _MOST_BOWED_CM = 0.08, 0.04
+"""Gap of lips that are taken for shut, and how far the middle of the line on which they meet may lie above, or below,
+the line between the mouth's corners: what is left of a grin bows it by 0.25. In four faces at rest it lies 0.02, 0.11
+and 0.12 above, and 0.11 below."""
 _ASIDE, _EYE_TURNS = 0.1, 0.25
 """Eyes that look aside by more than the first, in widths of the eye, do not rest, even if they do so all the time: at
 rest they look at the camera. A head that turns by an angle moves irises that stay at it by the second times its sine:
@@ -162,13 +177,38 @@ class NeutralSearch:
     def _rested(self, reading: FaceReading) -> FaceReading:
         """Take out a smile, a word or an open mouth, for a driver who never rests."""
         weights = _mouth_weights(reading)
+        weights[[index for index in _OF_FULL_LIPS if weights[index] <= _AT_REST]] = 0
         vertices = reading.vertices - self._basis.displacement(weights)
         # The jaw's share is among the weights; what is left is lips alone, such as those of a grin with clenched teeth.
         apart = self._basis.lips_apart
         gap = float(vertices[13, 1] - vertices[14, 1])
         if gap > _SHUT_CM:
             vertices = vertices - apart * np.float32((gap - _SHUT_CM) / (apart[13, 1] - apart[14, 1]))
+        if weights.max() > _AT_REST and _measured(reading)[_GAP] > _PARTED_GAP:
+            vertices = self._lips_met(vertices)
         return replace(reading, vertices=vertices, blendshapes=reading.blendshapes - weights)
+
+    def _lips_met(self, vertices: FloatArray) -> FloatArray:
+        """Bring lips together along the line on which people's meet: what an expression leaves is not its field."""
+        upper, lower = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
+        right, left = vertices[MOUTH_CORNERS[0]], vertices[MOUTH_CORNERS[1]]
+        across = vertices[upper, 0]
+        share = (across - right[0]) / max(float(left[0] - right[0]), 1e-3)
+        straight = right[1] + share * (left[1] - right[1])
+        middle = len(upper) // 2
+        gap = min(max(float(vertices[upper[middle], 1] - vertices[lower[middle], 1]), 0.0), _SHUT_CM)
+        bow = float(vertices[upper[middle], 1] + vertices[lower[middle], 1]) / 2 - straight[middle]
+        arc = 1 - (2 * share - 1) ** 2
+        line = straight + np.clip(bow, -_MOST_BOWED_CM, _MOST_BOWED_CM) * arc
+        met = vertices.copy()
+        for points, side in ((upper, 0.5), (lower, -0.5)):
+            # Lips and the skin beside them go along as they do when lips part.
+            field = np.where(
+                np.sign(self._basis.lips_apart[:, 1]) == np.sign(side), self._basis.lips_apart[:, 1], 0
+            )
+            lack = (line + side * gap * arc - vertices[points, 1]) / field[points]
+            met[:, 1] += field * np.interp(vertices[:, 0], across, lack)
+        return met
 
     def _closed(self) -> float:
         """The lip gap of closed lips."""

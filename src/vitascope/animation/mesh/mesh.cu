@@ -406,7 +406,8 @@ __device__ Colour with_tooth(Colour under, const float4* texture, const Scene& s
 
 // Cavity, tongue, lower and upper teeth, back to front, in the light that comes in between the lips.
 __device__ Colour made_inside(const Mouth& mouth, const Scene& scene, float x, float y) {
-    Colour colour = {scene.cavity[0], scene.cavity[1], scene.cavity[2]};
+    const float deep = 0.59f + 0.6f * mouth.tongue_light;
+    Colour colour = {scene.cavity[0] * deep, scene.cavity[1] * deep, scene.cavity[2] * deep};
     const float2 at = applied(mouth.tongue, x, y);
     const float across = at.y > 0.f ? at.y : 0.35f * at.y, radius = at.x * at.x + across * across;
     const float cover = fminf(fmaxf((1.3f - radius) / 0.7f, 0.f), 1.f), furrow = at.x / 0.16f;
@@ -422,7 +423,7 @@ __device__ Colour made_inside(const Mouth& mouth, const Scene& scene, float x, f
         const float from_x = x + mouth.light_px * offset.x, from_y = y + mouth.light_px * (offset.y - 0.5f);
         open += fminf(fmaxf(depth_inside(mouth.outline, from_x, from_y) + 1.f, 0.f), 1.f);
     }
-    const float light = 0.60f + 0.50f * fminf(mouth.shown * open / OFFSETS, 0.9f);
+    const float light = 0.70f + 0.35f * fminf(mouth.shown * open / OFFSETS, 0.9f);
     return {colour.r * light, colour.g * light, colour.b * light};
 }
 

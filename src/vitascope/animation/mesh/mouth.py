@@ -41,9 +41,13 @@ _WIDTHS_CM = {
     "upper": (0.85, 0.64, 0.68, 0.52, 0.42, 0.4),
     "lower": (0.50, 0.54, 0.60, 0.52, 0.44, 0.4),
 }
-_HEIGHTS_CM = {"upper": (1.0, 0.86, 0.95, 0.82, 0.74, 0.68), "lower": (0.84, 0.86, 0.92, 0.82, 0.74, 0.68)}
-_BETWEEN, _GUM = np.array([[0.74, 0.62, 0.55], [0.80, 0.55, 0.54]], np.float32)
-"""Colours between the crowns and above them, in shares of the teeth's own."""
+_HEIGHTS_CM = {"upper": (1.2, 1.03, 1.14, 0.98, 0.89, 0.82), "lower": (0.84, 0.86, 0.92, 0.82, 0.74, 0.68)}
+"""Crowns as they are seen: upper ones of two people who grin reached the lip that was raised, without a gum above."""
+_NECK_CM = {"upper": 1.38, "lower": 1.15}
+"""So far from the biting edge light begins to fail."""
+_BETWEEN, _GUM = np.array([[0.85, 0.77, 0.73], [0.80, 0.55, 0.54]], np.float32)
+"""Colours between the crowns and above them, in shares of the teeth's own: real ones are told by their outline and
+gloss more than by a dark line, and a grid of lines looks like a denture."""
 _SQUARENESS = (6.0, 4.5, 2.6, 3.0, 3.5, 3.5)
 """Exponents of the superellipses that the crowns end in: incisors are cut straight, canines are pointed."""
 
@@ -73,19 +77,19 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
             centre = (middle, (_EDGE_CM - lift - tooth_height / 2) * scale)
             _fill_crown(crowns, centre, (half, tooth_height / 2 * scale), squareness)
             inside = np.abs(columns - middle) <= half + 1
-            bulge[inside] = 1 - 0.16 * np.clip(np.abs(columns[inside] - middle) / half, 0, 1) ** 3
+            bulge[inside] = 1 - 0.1 * np.clip(np.abs(columns[inside] - middle) / half, 0, 1) ** 3
             x += tooth_width
     cover_crowns = cv2.GaussianBlur(crowns, (0, 0), 0.012 * scale + 0.5).astype(np.float32) / 255
     across = np.abs(columns[None, :] / scale - HALF_WIDTH_CM)
     from_edge = _EDGE_CM - _lift_cm(row, across) - np.arange(height, dtype=np.float32)[:, None] / scale
     # Necks are darker, biting edges a little translucent; teeth farther back are darker and yellower.
     shade = bulge * (
-        0.80 + 0.2 * np.clip(1.15 - from_edge, 0, 1) - 0.10 * np.clip(1 - from_edge / 0.12, 0, 1)
+        0.80 + 0.2 * np.clip(_NECK_CM[row] - from_edge, 0, 1) - 0.10 * np.clip(1 - from_edge / 0.12, 0, 1)
     )
     shade = shade * np.clip(1.05 - 0.03 * across - 0.05 * across**2, 0.2, 1)
     shade *= 1 - 0.75 * np.clip((across - 2.5) / 0.7, 0, 1)  # cheeks leave the last ones in the dark
     enamel = 1.04 * np.stack((shade, shade * (1 - 0.015 * across), shade * (1 - 0.04 * across)), -1)
-    gum = np.clip((from_edge - 0.75) / 0.15, 0, 1)
+    gum = np.clip((from_edge - 0.95) / 0.15, 0, 1)
     # Between two crowns their own shadow is seen, higher up the gum.
     beside = _BETWEEN + (_GUM - _BETWEEN) * gum[..., None]
     beside *= np.clip(1 - 0.09 * across**2, 0.2, 1)[..., None]
@@ -108,7 +112,7 @@ def _lift_cm(row: Literal["upper", "lower"], across_cm: FloatArray) -> FloatArra
     Both arches rise to the sides, the lower one more: it is seen from above.
     """
     if row == "upper":
-        return np.asarray(0.022 * across_cm**2, np.float32)
+        return np.asarray(0.06 * across_cm**2, np.float32)
     return np.asarray(-np.minimum(0.11 * across_cm**2, 0.5), np.float32)
 
 
@@ -135,10 +139,12 @@ _OPEN_CM = 0.16
 """A portrait whose lips are farther apart shows what is behind them."""
 _APPEARS_CM = (0.03, 0.14)
 """The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
-_UPPER_EDGE_CM, _OVERBITE_CM = 0.17, 0.12
+_UPPER_EDGE_CM, _OVERBITE_CM = 0.17, 0.2
 """Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
-_GRINS = (1.06, 1.16)
+_GRINS = (1.1, 1.2)
 """Widths of a mouth, beside its own at rest, from which on, and at which wholly, lips that part bare the teeth."""
+_BARES_LOWER = (1.12, 1.24)
+"""The same for the lower teeth to stand above the lip, beside its width without its smile."""
 _SMILE_WIDENS = 0.37
 """Share by which a smile of weight 1 widens a mouth; a portrait that bares its teeth is brought back from its own."""
 _TOUCHING_CM = (0.1, 0.3)
@@ -154,6 +160,13 @@ _LIP_SLIDES_CM = 0.35
 """An upper lip slides so far down over the teeth of a portrait whose mouth is open before they go with it."""
 _TONGUE_LIGHT, _HALF_LIT_CM2 = (0.35, 0.8), 20.0
 """Least light that a tongue has, and what is added as the opening, in square centimetres, lets light in."""
+_CAVITY_LIGHT = (0.59, 0.6)
+"""Light of what is behind the tongue, as a share of its own colour, which is dark: least, and share of the tongue's."""
+_LOWER_LIGHT = 0.85
+"""Light of the lower teeth, which stand behind the upper ones and the lip, beside that of the upper ones."""
+_TEETH_SINK_CM, _SINK_APART_CM = 0.15, 0.8
+"""Teeth that a grin bares and that touch are drawn so much lower, teeth that are the second apart no more: cheeks and
+lips that rise take the head that is fitted to them along, by 0.2 in two drivers."""
 _ARCH_A_CM = 0.18
 """Depth of the dental arch, so many centimetres at one from the middle, growing by the square."""
 _DEPTH_CM = 0.9
@@ -250,7 +263,7 @@ class Mouth:
             # Made ones continue the portrait's own, which end where the lower lip begins.
             self._upper_edge[1] = rest[14, 1]
         self.upper_teeth = self._teeth_texture("upper", 1.0)
-        self.lower_teeth = self._teeth_texture("lower", 0.92)
+        self.lower_teeth = self._teeth_texture("lower", _LOWER_LIGHT)
 
     def _teeth_texture(self, row: Literal["upper", "lower"], brightness: float) -> FloatArray:
         """A row as it lies in this portrait's arch, as sharp as it will be drawn: float32 [h, w, 4]."""
@@ -325,10 +338,13 @@ class Mouth:
         bared = grin * max(gap - self._rest_gap_cm - _BARED * drop, 0.0)
         touching = _TOUCHING_CM[0] + (_TOUCHING_CM[1] - _TOUCHING_CM[0]) * grin
         parted = _PARTS_BY * max(drop - touching - _CHIN_FOLLOWS * bared, 0.0)
-        upper = self._upper_edge - np.array([0, sunk, 0], np.float32)
+        low_set = _TEETH_SINK_CM * min(bared, 1.0) * (1 - _smooth(parted, 0, _SINK_APART_CM))
+        if self._has_teeth:
+            low_set = 0.0  # they continue the portrait's own
+        upper = self._upper_edge - np.array([0, sunk + low_set, 0], np.float32)
         # Lower teeth stand just behind the upper ones when the jaw is closed, and sink behind the lip as it drops.
         lower = upper + np.array([0, _OVERBITE_CM * self._scale - parted, -0.15 - 0.25 * parted], np.float32)
-        smile = _smooth(width / self._unsmiling_width_cm, *_GRINS)
+        smile = _smooth(width / self._unsmiling_width_cm, *_BARES_LOWER)
         least = _SPEAKING_SHOWS_CM * (1 - smile) + _LOWER_SHOWS_CM * smile
         most = least + grin * max(_CLENCHED_SHOWS_CM - parted, 0.0)
         lower[1] = min(lower[1], low + most * self._scale)
@@ -411,7 +427,9 @@ class Mouth:
         """Cavity, tongue, lower and upper teeth, back to front: float32 [h, w, 3], 0..255."""
         patch = placed.patch
         colours = np.empty((patch.height, patch.width, 3), np.float32)
-        colours[...] = self.tones.cavity
+        colours[...] = self.tones.cavity * np.float32(
+            _CAVITY_LIGHT[0] + _CAVITY_LIGHT[1] * placed.tongue_light
+        )
         self._lay_tongue(colours, placed)
         _lay_teeth(colours, self.lower_teeth, placed.lower_teeth, patch)
         if placed.upper_teeth is not None:
@@ -427,7 +445,7 @@ class Mouth:
         open_light = cv2.GaussianBlur(small, (0, 0), radius / factor)
         shifted = np.roll(open_light, max(1, round(0.5 * radius / factor)), axis=0)
         light = cv2.resize(shifted, (patch.width, patch.height), interpolation=cv2.INTER_LINEAR)
-        colours *= (0.60 + 0.50 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
+        colours *= (0.70 + 0.35 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
         return colours
 
     def _lay_tongue(self, colours: FloatArray, placed: MouthPlacement) -> None:
@@ -486,7 +504,7 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
     white = np.mean(whites, axis=0) if whites else skin
     # As bright as skin in this light, as colourless as the eyes' whites, never brighter than enamel.
     tint = 0.5 * white / max(float(white.max()), 1.0) + 0.5 * skin / max(float(skin.max()), 1.0)
-    tint = 0.3 + 0.7 * tint / max(float(tint.max()), 1e-3)
+    tint = 0.4 + 0.6 * tint / max(float(tint.max()), 1e-3)
     level = max(1.12 * float(skin.max()), 0.55 * float(skin.max()) + 0.55 * float(white.max()))
     level = min(max(level, 40.0), 245.0) / 255
     lips = lips / max(float(lips.max()), 1.0)
