@@ -169,6 +169,32 @@ def test_of_two_who_pass_quickly_the_looks_beside_say_nothing(cells):
     assert abs(among[29] - alone[29]) < 0.1 if cells > 1 else among[29] < 0.1 < alone[29]
 
 
+@pytest.mark.parametrize("cells", [2, 5, 8])
+def test_an_arm_that_moves_far_from_others_stays(cells):
+    """Looks beside say where it was; nobody else was there."""
+
+    def arm_at(row):
+        labels = looks_at(4, 48)
+        labels[:, row : row + 4, 18:28] = 1
+        return labels
+
+    choice = Choice((Rule(frozenset({1}), keeps=True),))
+    looks = Looks(arm_at(10), beside=(arm_at(10 - cells), arm_at(10 + cells)))
+    assert (PeopleLayer(looks, choice).share_at(frame())[0, 10:14, 18:28] == 1).all()
+
+
+def test_the_order_of_looks_beside_makes_no_difference():
+    now, before, after = looks_at(16, 30), looks_at(14, 27), looks_at(17, 30)
+    before[:, 6:18, 20:27] = after[:, 8:20, 22:30] = 2
+    choice = Choice((Rule(frozenset({1}), keeps=True),))
+    one, other, alone = (
+        PeopleLayer(Looks(now, beside=beside), choice).share_at(frame())
+        for beside in ((before, after), (after, before), ())
+    )
+    assert np.allclose(one, other, atol=1e-5)
+    assert abs(one - alone).max() > 0.5
+
+
 def test_who_is_missed_in_one_look_is_left_out_where_they_were():
     seen = looks_at(10, 24)
     missed = np.minimum(seen, 1)

@@ -97,6 +97,20 @@ def test_a_look_before_and_a_look_after_are_those_of_the_shot(tmp_path):
     assert beside(520, since=520) == [[(1.0, 32)]]
 
 
+def test_a_look_after_lies_no_further_than_the_next_but_one(tmp_path):
+    """Frames of variable rate: the next look is far away, and those behind it are close together."""
+    looks = [0, *range(100, 160, 4)]
+    with PeopleWriter(tmp_path / "a.zip") as writer:
+        for number, pts in enumerate(looks, start=1):
+            writer.add(pts, np.full((1, 2, 2), number, np.uint8))
+        writer.end_shot({number: number for number in range(1, len(looks) + 1)})
+        writer.finish([], faces={}, time_base=(1, 25), origin_pts=0, **FACTS)
+    table = PeopleTable(tmp_path / "a.zip")
+    read = {int(labels.max()) for look in table.labels_beside(49) for _, labels in look}
+    assert read == {3}
+    assert read <= {int(labels.max()) for _, labels in table.labels_between(49, 50)}
+
+
 def test_people_times_and_pictures(tmp_path):
     table = write(tmp_path / "a.zip")
     first, second = table.people

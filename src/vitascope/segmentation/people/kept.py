@@ -47,8 +47,11 @@ _MOST_BESIDE = np.float32(3)
 _SLOW, _QUICK = 4.0, 8.0
 """Cells that who is kept and who is left out move from look to look, against each other, up to which looks beside count
 wholly, and from which they say nothing: of two who run past one another a face went."""
-_SEARCH = 6
-"""Cells to either side that somebody is looked for in a look beside."""
+_NEAR = np.float32(6)
+"""Cells from who is left out within which looks beside take from who is kept, half as much one cell less: elsewhere an
+arm that moves is the kept one's own."""
+_SEARCH, _ALIKE = 6, 0.01
+"""Cells to either side that somebody is looked for in a look beside; misfits, in square cells, that count as equal."""
 
 
 class Layer(Protocol):
@@ -105,8 +108,14 @@ class PeopleLayer:
         depths = np.stack([_depths(around, number) for number in numbers])  # [people, E, rows, columns]
         if not self._edges_add_up:
             out = (numbers > 0) & ~kept[numbers]
-            for look in beside:
-                _count_beside(depths, [_depths(look, number) for number in numbers], numbers > 0, out)
+            is_person = numbers > 0
+            changes = [
+                _change_by(depths, [_depths(look, number) for number in numbers], is_person, out)
+                for look in beside
+            ]
+            if changes:  # of two that say the same, the larger one
+                depths[out] += np.max([change[out] for change in changes], axis=0)
+                depths[~out] += np.min([change[~out] for change in changes], axis=0)
             depths[out] += _wariness([one for look in (around, *beside) for one in look], kept)
         shares = np.square((1 - (depths.max(axis=0) - depths) / _SOFTNESS).clip(0, None))
         own: FloatMap = shares[kept[numbers]].sum(axis=0) / shares.sum(axis=0)
@@ -139,16 +148,19 @@ def _depths(around: Sequence[tuple[float, npt.NDArray[np.uint8]]], number: int) 
     return depths
 
 
-def _count_beside(
+def _change_by(
     depths: FloatMap, beside: Sequence[FloatMap], is_person: npt.NDArray[np.bool_], out: npt.NDArray[np.bool_]
-) -> None:
-    """Let a look beside a frame make who is left out larger, and who is kept smaller.
+) -> FloatMap:
+    """How much deeper a look beside a frame makes who is left out, and how much less deep who is kept near them.
 
     Args:
-        depths: In the frame, by number, float32 [numbers, E, rows, columns]; they change.
+        depths: In the frame, by number, float32 [numbers, E, rows, columns].
         beside: In the look.
         is_person: bool [numbers]; False for nobody.
         out: bool [numbers], who is left out.
+
+    Returns:
+        As ``depths``: 0 or more of who is left out, 0 or less of who is kept, 0 of nobody.
     """
     moved, shifts = list(beside), np.full((len(depths), 2), np.nan)
     people = np.flatnonzero(is_person).tolist()
@@ -166,12 +178,18 @@ def _count_beside(
         counts = np.clip((_QUICK - speed) / (_QUICK - _SLOW), 0, 1)
         most[place] = counts * (_MOST_BESIDE if is_seen else 2 * _FAR)
     most[is_person & ~out] = min(most[out].max(initial=0), _MOST_BESIDE)
+    change = np.zeros_like(depths)
+    if not out.any():
+        return change
+    others = np.maximum(depths[out].max(axis=0), np.stack(moved)[out].max(axis=0))
+    near = ((others + _NEAR) / 2).clip(0, 1)
     for place in people:
         now, reach = depths[place], most[place]
         if out[place]:
-            now += (moved[place] - _BESIDE - now).clip(0, reach)
+            change[place] = (moved[place] - _BESIDE - now).clip(0, reach)
         else:
-            now -= (now - moved[place] - _BESIDE).clip(0, reach)
+            change[place] = -near * (now - moved[place] - _BESIDE).clip(0, reach)
+    return change
 
 
 def _moved_onto(depths: FloatMap, now: FloatMap) -> tuple[FloatMap, npt.NDArray[np.float64]]:
@@ -187,7 +205,10 @@ def _moved_onto(depths: FloatMap, now: FloatMap) -> tuple[FloatMap, npt.NDArray[
         wide = slice(rows[0], rows[-1] + 1 + 2 * _SEARCH), slice(columns[0], columns[-1] + 1 + 2 * _SEARCH)
         room = np.pad(there, _SEARCH, mode="edge")
         misfit: Any = cv2.matchTemplate(np.clip(room, -2, 2)[wide], shape[part], cv2.TM_SQDIFF)
-        top, left = divmod(int(misfit.argmin()), misfit.shape[1])
+        best = int(misfit.argmin())
+        if misfit[_SEARCH, _SEARCH] <= misfit.flat[best] + _ALIKE:  # they stay: a wall fits everywhere
+            best = _SEARCH * misfit.shape[1] + _SEARCH
+        top, left = divmod(best, misfit.shape[1])
         own[:] = room[top : top + own.shape[0], left : left + own.shape[1]]
         shifts.append((_SEARCH - left, _SEARCH - top))
     return moved, np.mean(shifts, axis=0) if shifts else np.zeros(2)

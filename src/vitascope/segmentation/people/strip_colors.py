@@ -31,7 +31,7 @@ _LEAST_SEEN = np.float32(0.02)
 """Share of a window that somebody must fill for their colour to count half."""
 _MATTED = 0.02
 """Alpha from which there is something to share."""
-_WINDOW = 3.0
+_WINDOW = 4.0
 """Standard deviations that a window reaches."""
 
 

@@ -326,13 +326,17 @@ class PeopleTable:
             if look is None:
                 continue
             there = pts + self._time(look) - self._time(nearest)
+            if (behind := self._next(look, step)) is not None:  # looks may come closer together there
+                there = min(step * there, step * self._time(behind)) * step
             found = self._nearest(there, since)
             if found is not None and self._shot(found) == self._shot(nearest):
                 beside.append(self.labels_around(there, since=since))
         return beside
 
     def labels_between(self, begin: int, end: int) -> Iterator[tuple[int, Labels]]:
-        """Pts and labels of all that ``labels_at`` and ``labels_around`` read for frames of a part of the video.
+        """Pts and labels of all that is read for the frames of a part of the video.
+
+        That is, by ``labels_at``, ``labels_around`` and ``labels_beside``.
 
         Args:
             begin: pts of its first frame.
