@@ -23,6 +23,13 @@ def test_a_use_has_one_memory_as_large_as_its_largest_array():
     assert np.shares_memory(scratch_array("test", (3, 5)), larger)
 
 
+def test_what_is_very_large_is_not_held():
+    large = (33 << 20,)
+    assert not np.shares_memory(
+        scratch_array("large", large, np.uint8), scratch_array("large", large, np.uint8)
+    )
+
+
 def test_threads_have_arrays_of_their_own():
     mine = scratch_array("test", (2, 2))
     with ThreadPoolExecutor(1) as thread:
