@@ -114,6 +114,36 @@ def test_looking_near_people_alone_changes_nothing(lens, monkeypatch):
     assert np.abs(near - everywhere).mean() < 1e-5
 
 
+def one_picture_twice():
+    """Pictures of both eyes, each with the noise that its encoder left, and mattes that differ."""
+    view, _ = seen(LENSES[0])
+    random = np.random.default_rng(0)
+    pictures = np.repeat(pictures_of(view)[:1], 2, axis=0)
+    pictures += random.normal(0, 2 / 255, pictures.shape).astype(np.float32)
+    own = with_errors(view)
+    return pictures, np.stack([own[0], cv2.GaussianBlur(own[0], (0, 0), 2)])
+
+
+def test_eyes_that_show_one_picture_get_one_matte():
+    pictures, own = one_picture_twice()
+    agreed = StereoAgreement.of_eyes(LENSES[0], WANTED, right_eye_first=False).agree(
+        MatteEstimate(alpha=own), pictures
+    )
+    assert np.abs(own[0] - own[1]).max() > 0.1
+    np.testing.assert_allclose(agreed.alpha[0], agreed.alpha[1], atol=1e-5)
+
+
+@pytest.mark.cuda
+def test_eyes_that_show_one_picture_get_one_matte_on_a_gpu():
+    import cupy
+
+    pictures, own = map(cupy.asarray, one_picture_twice())
+    agreed = StereoAgreement.of_eyes(LENSES[0], WANTED, right_eye_first=False).agree(
+        MatteEstimate(alpha=own), pictures
+    )
+    np.testing.assert_allclose(agreed.alpha[0].get(), agreed.alpha[1].get(), atol=1e-5)
+
+
 def test_whom_one_eye_alone_sees_keeps_his_matte():
     lens = LENSES[0]
     view, _ = seen(lens)

@@ -555,7 +555,7 @@ class OnnxRuntimeEngine(Closing):
 
     On the CPU it takes and gives NumPy arrays. On a GPU it takes and gives CuPy arrays, computes on one stream of its
     own (or ``stream``), orders the caller's stream behind it by events, and never makes the host wait. The GPU
-    providers have not yet run on hardware. Calls come from one thread at a time.
+    providers have not yet run on hardware. On a GPU calls come from one thread at a time, on the CPU several may call.
 
     Args:
         model: Path of an ``.onnx`` file, or its serialised bytes.

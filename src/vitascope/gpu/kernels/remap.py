@@ -300,7 +300,7 @@ def _read_together(
         sources += sources[-1:] * (_AT_ONCE - len(sources))
         sources = [cv2.merge(sources, scratch_array("merged planes", (*planes.shape[1:], _AT_ONCE)))]
     channels = (_AT_ONCE,) if len(planes) > 1 else ()
-    read = scratch_array(f"planes read {len(channels)}", (*map_x.shape, *channels))
+    read = scratch_array("planes read", (*map_x.shape, *channels))
     return cv2.remap(sources[0], map_x, map_y, cv2.INTER_LINEAR, dst=read, borderMode=cv2.BORDER_REPLICATE)
 
 

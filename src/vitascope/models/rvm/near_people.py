@@ -216,7 +216,7 @@ class NearPeople:
         self._names = parts
         self._threads = threads or available_cores()
         self._engines: dict[int, _Engines] = {}
-        """Opened so far, by their threads: those of one eye's film have twice as many as those of two."""
+        """Opened so far, by their threads: where two eyes call, one of them is a caller's."""
         self._others: ThreadPoolExecutor | None = None
         """Computes all pictures but the first."""
 
@@ -259,7 +259,8 @@ class NearPeople:
         seen, moved = (kept.wider(max(size) if is_whole else more, size) for more in (_MIDDLE_HALO, _HALO))
         pictures = _Pictures(np.ascontiguousarray(picture[shown.at(1)]), pooled, shown, kept, seen, moved)
         shares = _shares(len(picture), self._threads)
-        engines = self._opened(-(-self._threads // len(shares)))
+        # A session's threads are those that call it, and workers, which all callers share.
+        engines = self._opened(self._threads - len(shares) + 1)
         before = known.quarter[kept.at(4)].copy()
         try:
             answers = self._side_by_side(

@@ -52,6 +52,8 @@ _NOBODY = 1 / 512
 """Alpha up to which nobody is there."""
 _TOLERANCE = 1.0
 """Half samples of the coarse pictures by which disparities that belong together may differ."""
+_NO_DEPTH = 0.1
+"""The same, of the mean disparity along outlines up to which both eyes show one picture: then none is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,9 @@ class StereoAgreement:
         )
         found = smooth_disparity(resized(found[:, None], fine_size)[:, 0], sigma=_SMOOTH_SHARE * step)
         outline = 1 - abs(2 * smaller[:, 3] - 1)
-        mean = (misfit.clip(0, _CLIPPED_MISFIT) * outline).sum() / (outline.sum() + 1e-6)
+        total = outline.sum() + 1e-6
+        found *= (abs(found) * outline).sum() / total > _NO_DEPTH * step
+        mean = (misfit.clip(0, _CLIPPED_MISFIT) * outline).sum() / total
         # Eyes in the wrong order or of two scenes fit badly all along people; then nothing is blended.
         shown = (fine.shown * _falling(mean, _TRUSTED_MEAN, _MOST_MEAN)).astype("float32")
         return blend_eyes(
