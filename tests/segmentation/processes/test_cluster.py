@@ -650,8 +650,8 @@ def placed(tmp_path, monkeypatch):
             )
 
         class Simulated(cluster_module._Actor):
-            def __init__(self, loaded):
-                super().__init__(loaded.with_values({"gpu.device": "cpu"}))
+            def __init__(self, share):
+                super().__init__(replace(share, loaded=share.loaded.with_values({"gpu.device": "cpu"})))
 
             def gpu(self):
                 context = ray.get_runtime_context()

@@ -25,7 +25,7 @@ from vitascope.segmentation.people.held import FindSalient, HeldThings
 from vitascope.segmentation.people.kept import KeptPeople, Layer, PeopleLayer
 from vitascope.segmentation.people.regions import RegionLayer
 from vitascope.segmentation.people.strokes import StrokeLayer, carried_strokes, stroke_bounds
-from vitascope.segmentation.people.table import PeopleTable, known_people
+from vitascope.segmentation.people.table import Labels, PeopleTable, known_people
 from vitascope.vr.detection import VrDescription
 from vitascope.vr.stereo import eye_regions
 
@@ -184,14 +184,20 @@ class Keeping:
 
         seen = blake2b(digest_size=20)
         if table is not None and self._choice.rules:
-            people = {0}
             last = max((piece.pts[-1] for piece in table.facts.pieces), default=0)
             until = last + 1 if isinf(end_seconds) else table.pts_at(end_seconds)
+            people = {0}
             for pts, labels in table.labels_between(table.pts_at(begin_seconds), until):
-                people.update(np.flatnonzero(np.bincount(labels.ravel())).tolist())
+                people |= _people_in(labels)
                 seen.update(b"%d" % pts + labels.tobytes())
-            out = self._choice.left_out(begin_seconds, end_seconds, people)
-            reaching += [("people", self.settings.people.edges_add_up, *part) for part in out]
+            for begin, end, numbers in self._choice.left_out(begin_seconds, end_seconds, people):
+                near = {0}  # who is seen around the part's own time
+                for _, labels in table.labels_between(
+                    table.pts_at(begin), until if end == end_seconds else table.pts_at(end)
+                ):
+                    near |= _people_in(labels)
+                if out := [number for number in numbers if number in near]:
+                    reaching.append(("people", self.settings.people.edges_add_up, begin, end, out))
         if not reaching:
             seen = blake2b(digest_size=20)  # whose each cell is makes no difference
         if self.settings.people.keep_held:
@@ -261,6 +267,11 @@ class Keeping:
             seen.begin_seconds < rule.end_seconds and seen.end_seconds >= rule.begin_seconds
             for seen in person.seen
         )
+
+
+def _people_in(labels: Labels) -> set[int]:
+    """Numbers of those whom a look saw; 0 is nobody."""
+    return set(np.flatnonzero(np.bincount(labels.ravel())).tolist())
 
 
 def _times(hint: Timed) -> tuple[float, float]:
