@@ -13,8 +13,8 @@ brightness. Nobody is seen outside of it, where the
 deep part reads the features of an earlier frame: who comes in and changes no tile so far is found when all is computed
 again, every 24th frame.
 
-Pictures of one frame go side by side, each on its share of the cores: two threads that each have an eye need not wait
-for each other after every operator.
+Pictures of one frame go side by side: two threads that each have an eye need not wait for each other after every
+operator. What other cores there are help both.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ means of eight pairs, each of whom was kept."""
 _BESIDE = np.float32(1)
 """By how many cells less deep people who are left out count where they were a look before or will be a look after, and
 deeper who is kept, each moved to where they are now: an arm that moves, or a ball, is given to the wrong one for a look
-or two, and is theirs in those beside it. Of three pairs (seeds 503, 601, 603) the other showed 4.9, 4.9 and 7.5 % at
-worst, and 2.3, 3.4 and 2.8 % with it; of the kept one 7.3 % were missing where they crossed, in place of 6.6 %. Two who
-cross four times as quickly stay as they were. What ``strip_colors`` gives back is in these figures."""
+or two, and is theirs in those beside it. Of seed 503 of ``benchmarks/people.py`` the other showed 5.2 % at worst
+without it and ``strip_colors``, and shows 2.4 % with both; of the kept one 3.8 % are missing where they cross, not 3.1.
+Two who cross four times as quickly stay as they were."""
 _MOST_BESIDE = np.float32(3)
 """By how many cells that changes somebody who is seen now, at most."""
 _SLOW, _QUICK = 4.0, 8.0
