@@ -30,7 +30,7 @@ from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_
 from vitascope.config.loading import checked_gpus, engine_cache
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
-from vitascope.gpu.memory.host_heap import keep_heaps_small
+from vitascope.gpu.memory.host_heap import give_back_free_memory, keep_heaps_small
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink
@@ -191,6 +191,7 @@ def animate_file(
     """
     began = perf_counter()
     keep_heaps_small()
+    give_back_free_memory()  # of earlier runs, or what this one opens comes to lie among it
     _refuse_clashes(portrait, driver, out, record)
     if may_replace is not None:
         may_replace([path for path in (out, record) if path is not None and path.is_file()])
