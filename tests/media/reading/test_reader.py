@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from clips import write_clip
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame
-from vitascope.media.reading.reader import PresentationClock, open_video
+from vitascope.media.reading.reader import PresentationClock, keyframe_lumas, open_video
 
 
 def joined(frame: Frame) -> npt.NDArray[np.generic]:
@@ -451,3 +451,23 @@ def test_leaving_early_neither_hangs_nor_leaks(long_gop_clip: Path, tmp_path: Pa
         check=False,
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "done\n", "")
+
+
+def test_keyframes_are_of_one_size_where_the_size_of_pictures_changes(tmp_path: Path) -> None:
+    path = tmp_path / "changes.mkv"
+    with av.open(str(path), "w") as film:
+        stream = film.add_stream("mjpeg", rate=24)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuvj420p"
+        for n in range(48):
+            shape = (48, 64, 3) if n < 24 else (64, 64, 3)
+            encoder = av.CodecContext.create("mjpeg", "w")
+            encoder.height, encoder.width, encoder.pix_fmt = *shape[:2], "yuvj420p"
+            encoder.time_base = Fraction(1, 24)
+            picture = av.VideoFrame.from_ndarray(np.full(shape, 5 * n, np.uint8), "rgb24").reformat(
+                format="yuvj420p"
+            )
+            picture.pts = n
+            for packet in encoder.encode(picture):
+                packet.stream = stream
+                film.mux(packet)
+    assert [luma.shape for luma in keyframe_lumas(path, 8, longest_side=32)] == [(24, 32)] * 4

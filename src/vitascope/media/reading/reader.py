@@ -606,7 +606,8 @@ def keyframe_lumas(path: Path, count: int, *, longest_side: int) -> list[npt.NDA
         longest_side: Samples of the longer side of what is given.
 
     Returns:
-        Luma, uint8 [h, w] each, aspect kept; fewer than ``count``, or none, where the video cannot be read.
+        Luma, uint8 [h, w], all of the first one's size, aspect kept; fewer than ``count``, or none, where the video
+        cannot be read or the size of its pictures changes.
     """
     found: list[npt.NDArray[np.uint8]] = []
     try:
@@ -620,7 +621,9 @@ def keyframe_lumas(path: Path, count: int, *, longest_side: int) -> list[npt.NDA
                 shrink = max(frame.width, frame.height) / longest_side
                 size = [max(round(side / shrink), 1) for side in (frame.width, frame.height)]
                 grey = frame.reformat(width=size[0], height=size[1], format="gray", interpolation="AREA")
-                found.append(np.asarray(grey.to_ndarray(), np.uint8))
+                luma = np.asarray(grey.to_ndarray(), np.uint8)
+                if not found or luma.shape == found[0].shape:
+                    found.append(luma)
     except (av.FFmpegError, OSError, IndexError):
         return found
     return found
