@@ -11,7 +11,7 @@ from vitascope.errors import UsageError
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people
 from vitascope.segmentation.people.kept import KeptPeople, PeopleLayer
-from vitascope.segmentation.people.table import Person, Seen
+from vitascope.segmentation.people.table import Look, Person, Seen
 
 GRID, SIZE = (9, 16), (36, 64)
 
@@ -26,13 +26,13 @@ class Table:
     def seconds_at(self, pts):
         return pts / 25
 
-    def labels_around(self, _, *, since=None):
+    def looks_around(self, _, *, since=None):
         labels = np.ones((2, *GRID), np.uint8)
         labels[:, :, 9:] = 2
         labels[:, :2] = 0
-        return [(1.0, labels)]
+        return [(1.0, Look(labels))]
 
-    def labels_beside(self, _, *, since=None):
+    def looks_beside(self, _, *, since=None):
         return []
 
 
@@ -40,15 +40,16 @@ class Looks:
     """What was found in one frame, and in those beside it."""
 
     def __init__(self, *around, beside=()):
-        self._around, self._beside = list(around), [[(1.0, labels)] for labels in beside]
+        self._around = [(1 / len(around), Look(labels)) for labels in around]
+        self._beside = [[(1.0, Look(labels))] for labels in beside]
 
     def seconds_at(self, _):
         return 0.0
 
-    def labels_around(self, *_, **__):
-        return [(1 / len(self._around), labels) for labels in self._around]
+    def looks_around(self, *_, **__):
+        return self._around
 
-    def labels_beside(self, *_, **__):
+    def looks_beside(self, *_, **__):
         return self._beside
 
 
@@ -239,6 +240,37 @@ def test_who_touches_is_told_apart_by_colour(edges_add_up, known):
     else:
         assert alpha[27:30].min() > 0.8
         assert alpha[30:].max() < 0.15
+
+
+def test_frames_of_a_batch_are_each_as_alone(monkeypatch):
+    """Their shares are computed side by side, in more groups than one."""
+    monkeypatch.setattr("vitascope.segmentation.people.kept.available_cores", lambda: 3)
+    random = np.random.default_rng(1)
+    pictures = random.random((7, 1, 3, *SIZE), np.float32)
+    mattes = [MatteEstimate(alpha=random.random((1, *SIZE), np.float32)) for _ in pictures]
+    labels = np.full((1, *GRID), 2, np.uint8)
+    labels[..., :7] = 1
+    moved = np.roll(labels, 1, axis=2)
+
+    class Two(Looks):
+        def looks_around(self, pts, **_):
+            return [(1 - pts / 7, self._around[0][1]), (pts / 7, self._around[1][1])]
+
+    def estimate(first, count):
+        link = KeptPeople(
+            SimpleNamespace(estimate=lambda _: mattes[first : first + count]),
+            [PeopleLayer(Two(labels, moved), Choice((Rule(frozenset({1}), keeps=True),)))],
+            shown=NetworkInput(size=SIZE, layout="NCHW"),
+        )
+        frames = [SimpleNamespace(pts=pts) for pts in range(first, first + count)]
+        batch = SimpleNamespace(
+            frames=frames, starts_shot=[False] * count, images=pictures[first : first + count]
+        )
+        return [one.alpha for one in link.estimate(batch)]
+
+    alone = [estimate(n, 1)[0] for n in range(7)]
+    assert (np.stack(estimate(0, 7)) == np.stack(alone)).all()
+    assert len({alpha.tobytes() for alpha in alone}) == 7
 
 
 def test_what_everybody_keeps_is_left_as_it_is():

@@ -63,7 +63,7 @@ def test_between_two_frames_both_count_by_how_near_they_are(tmp_path):
     table = PeopleTable(tmp_path / "a.zip")
 
     def around(pts, **since):
-        return sorted((share, int(labels.max())) for share, labels in table.labels_around(pts, **since))
+        return sorted((share, int(look.labels.max())) for share, look in table.looks_around(pts, **since))
 
     assert around(4) == [(1.0, 2)]
     assert around(5) == [(0.25, 1), (0.75, 2)]
@@ -85,8 +85,8 @@ def test_a_look_before_and_a_look_after_are_those_of_the_shot(tmp_path):
 
     def beside(pts, **since):
         return [
-            sorted((share, int(labels.max())) for share, labels in look)
-            for look in table.labels_beside(pts, **since)
+            sorted((share, int(look.labels.max())) for share, look in looks)
+            for looks in table.looks_beside(pts, **since)
         ]
 
     assert beside(8) == [[(1.0, 2)], [(1.0, 4)]]
@@ -106,7 +106,7 @@ def test_a_look_after_lies_no_further_than_the_next_but_one(tmp_path):
         writer.end_shot({number: number for number in range(1, len(looks) + 1)})
         writer.finish([], faces={}, time_base=(1, 25), origin_pts=0, **FACTS)
     table = PeopleTable(tmp_path / "a.zip")
-    read = {int(labels.max()) for look in table.labels_beside(49) for _, labels in look}
+    read = {int(look.labels.max()) for looks in table.looks_beside(49) for _, look in looks}
     assert read == {3}
     assert read <= {int(labels.max()) for _, labels in table.labels_between(49, 50)}
 

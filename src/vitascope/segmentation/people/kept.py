@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.device import available_cores
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
@@ -19,15 +21,13 @@ from vitascope.segmentation.matting.shots import Views
 from vitascope.segmentation.people.choice import Choice
 from vitascope.segmentation.people.held import HeldThings
 from vitascope.segmentation.people.strip_colors import shares_by_color
-from vitascope.segmentation.people.table import PeopleTable
+from vitascope.segmentation.people.table import FAR_CELLS, Look, PeopleTable
 
 FloatMap = npt.NDArray[np.float32]
 
 _SOFTNESS = np.float32(1.4)
 """By how many cells somebody may lie less deep in a cell than somebody else and still have a share of it. With more,
 the other shows more when two cross."""
-_FAR = np.float32(8)
-"""Cells beyond which it makes no difference how far away somebody is."""
 _WARY, _WARY_OF_SMALLER, _WARY_BETWEEN = 2.25, 0.55, (1.5, 3.0)
 """By how many cells deeper than they are people who are left out count beside who is kept, as large and twice as large
 as they; and its bounds. Half of it is taken from the kept one's edge: where two cross, a strip of the other is seen
@@ -50,6 +50,8 @@ wholly, and from which they say nothing: of two who run past one another a face 
 _NEAR = np.float32(6)
 """Cells from who is left out within which looks beside take from who is kept, half as much one cell less: elsewhere an
 arm that moves is the kept one's own."""
+_FRAMES_AT_ONCE = 8
+"""Frames of a batch whose shares are computed side by side, at most: their pictures are in memory for it."""
 _SEARCH, _ALIKE = 6, 0.01
 """Cells to either side that somebody is looked for in a look beside; misfits, in square cells, that count as equal."""
 
@@ -97,26 +99,23 @@ class PeopleLayer:
         kept = self._choice.kept_at(self._table.seconds_at(frame.pts))
         if kept.all():
             return None
-        around = self._table.labels_around(frame.pts, since=shot_pts)
+        around = self._table.looks_around(frame.pts, since=shot_pts)
         if not around:
             return None if kept[0] else np.zeros((1, 1, 1), np.float32)
-        beside = [] if self._edges_add_up else self._table.labels_beside(frame.pts, since=shot_pts)
-        looks = [labels for look in (around, *beside) for _, labels in look]
-        if all(kept[labels].all() for labels in looks):  # who is left out is not seen
+        beside = [] if self._edges_add_up else self._table.looks_beside(frame.pts, since=shot_pts)
+        looks = [one for some in (around, *beside) for one in some]
+        numbers = np.unique(np.concatenate([look.numbers for _, look in looks]))
+        if kept[numbers].all():  # who is left out is not seen
             return None
-        numbers = np.unique(looks)
-        depths = np.stack([_depths(around, number) for number in numbers])  # [people, E, rows, columns]
+        depths = _depths(around, numbers)
         if not self._edges_add_up:
             out = (numbers > 0) & ~kept[numbers]
             is_person = numbers > 0
-            changes = [
-                _change_by(depths, [_depths(look, number) for number in numbers], is_person, out)
-                for look in beside
-            ]
+            changes = [_change_by(depths, _depths(some, numbers), is_person, out) for some in beside]
             if changes:  # of two that say the same, the larger one
                 depths[out] += np.max([change[out] for change in changes], axis=0)
                 depths[~out] += np.min([change[~out] for change in changes], axis=0)
-            depths[out] += _wariness([one for look in (around, *beside) for one in look], kept)
+            depths[out] += _wariness(looks, kept)
         shares = np.square((1 - (depths.max(axis=0) - depths) / _SOFTNESS).clip(0, None))
         own: FloatMap = shares[kept[numbers]].sum(axis=0) / shares.sum(axis=0)
         return own
@@ -131,25 +130,23 @@ class PeopleLayer:
         return self._edges_add_up
 
 
-def _depths(around: Sequence[tuple[float, npt.NDArray[np.uint8]]], number: int) -> FloatMap:
-    """How deep in somebody each cell lies, in cells; less than 0 outside, float32 [E, rows, columns].
+def _depths(around: Sequence[tuple[float, Look]], numbers: npt.NDArray[np.int64]) -> FloatMap:
+    """How deep in each person each cell lies, in cells; less than 0 outside, float32 [numbers, E, rows, columns].
 
     Between two frames somebody's edge lies midway between its places in both; who was missed in one is where the other
     has them.
     """
-    depths = np.zeros(around[0][1].shape, np.float32)
-    seen = [look for look in around if (look[1] == number).any()] or around
-    total = sum(weight for weight, _ in seen)
-    for weight, labels in seen:
-        for eye, own in zip(depths, (labels == number).astype(np.uint8), strict=True):
-            inside: Any = cv2.distanceTransform(own, cv2.DIST_L2, 3) if own.any() else -_FAR
-            outside: Any = cv2.distanceTransform(1 - own, cv2.DIST_L2, 3) if not own.all() else -_FAR
-            eye += np.float32(weight / total) * np.clip(inside - outside, -_FAR, _FAR)
+    depths = np.zeros((len(numbers), *around[0][1].labels.shape), np.float32)
+    for own, number in zip(depths, numbers.tolist(), strict=True):
+        seen = [one for one in around if one[1].cell_counts[number]] or around
+        total = sum(weight for weight, _ in seen)
+        for weight, look in seen:
+            own += np.float32(weight / total) * look.depth(number)
     return depths
 
 
 def _change_by(
-    depths: FloatMap, beside: Sequence[FloatMap], is_person: npt.NDArray[np.bool_], out: npt.NDArray[np.bool_]
+    depths: FloatMap, beside: FloatMap, is_person: npt.NDArray[np.bool_], out: npt.NDArray[np.bool_]
 ) -> FloatMap:
     """How much deeper a look beside a frame makes who is left out, and how much less deep who is kept near them.
 
@@ -162,7 +159,7 @@ def _change_by(
     Returns:
         As ``depths``: 0 or more of who is left out, 0 or less of who is kept, 0 of nobody.
     """
-    moved, shifts = list(beside), np.full((len(depths), 2), np.nan)
+    moved, shifts = beside.copy(), np.full((len(depths), 2), np.nan)
     people = np.flatnonzero(is_person).tolist()
     for place in people:
         if depths[place].max() > 0 and beside[place].max() > 0:
@@ -176,12 +173,12 @@ def _change_by(
         if is_seen and np.abs(shifts[place]).max() >= _SEARCH:  # or more
             speed = _QUICK
         counts = np.clip((_QUICK - speed) / (_QUICK - _SLOW), 0, 1)
-        most[place] = counts * (_MOST_BESIDE if is_seen else 2 * _FAR)
+        most[place] = counts * (_MOST_BESIDE if is_seen else 2 * FAR_CELLS)
     most[is_person & ~out] = min(most[out].max(initial=0), _MOST_BESIDE)
     change = np.zeros_like(depths)
     if not out.any():
         return change
-    others = np.maximum(depths[out].max(axis=0), np.stack(moved)[out].max(axis=0))
+    others = np.maximum(depths[out].max(axis=0), moved[out].max(axis=0))
     near = ((others + _NEAR) / 2).clip(0, 1)
     for place in people:
         now, reach = depths[place], most[place]
@@ -214,21 +211,33 @@ def _moved_onto(depths: FloatMap, now: FloatMap) -> tuple[FloatMap, npt.NDArray[
     return moved, np.mean(shifts, axis=0) if shifts else np.zeros(2)
 
 
-def _wariness(
-    around: Sequence[tuple[float, npt.NDArray[np.uint8]]], kept: npt.NDArray[np.bool_]
-) -> np.float32:
+def _wariness(around: Sequence[tuple[float, Look]], kept: npt.NDArray[np.bool_]) -> np.float32:
     """By how many cells deeper people who are left out count; 0 where only they are seen, or none of them.
 
     Args:
         around: As ``_depths`` takes it.
         kept: bool [256], for each number.
     """
-    cells = sum(weight * np.bincount(labels.ravel(), minlength=len(kept)) for weight, labels in around)
-    cells = np.asarray(cells)[1:]
+    cells = np.asarray(sum(weight * look.cell_counts for weight, look in around))[1:]
     own, others = float(cells[kept[1:]].sum()), float(cells[~kept[1:]].sum())
     if not own or not others:
         return np.float32(0)
     return np.float32(np.clip(_WARY + _WARY_OF_SMALLER * np.log2(own / others), *_WARY_BETWEEN))
+
+
+def _by_color(share: FloatMap | None, seen: tuple[FloatMap, FloatMap] | None) -> FloatMap | None:
+    """A share, made finer by colour: float32 [E, h, w], as large as the matte that is seen."""
+    if share is None or seen is None:
+        return share
+    alpha, rgb = seen
+    size: tuple[int, int] = alpha.shape[1:]
+    whole = resized(np.ascontiguousarray(share[: len(alpha)][:, None]), size)[:, 0]
+    cell = size[1] / share.shape[2]
+    eyes = [
+        shares_by_color(picture.transpose(1, 2, 0), own, matte, cell=cell)
+        for picture, own, matte in zip(rgb, np.broadcast_to(whole, alpha.shape), alpha, strict=True)
+    ]
+    return np.stack(eyes)
 
 
 class KeptPeople:
@@ -260,23 +269,69 @@ class KeptPeople:
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, of who is kept."""
-        kept = []
-        for at, (frame, starts_shot, estimate) in enumerate(
-            zip(batch.frames, batch.starts_shot, self._inner.estimate(batch), strict=True)
-        ):
+        estimates = self._inner.estimate(batch)
+        shots = []
+        for frame, starts_shot in zip(batch.frames, batch.starts_shot, strict=True):
             if starts_shot:
                 self._shot_pts = frame.pts
+            shots.append(self._shot_pts)
+        people = self._shares_of_people(batch, estimates, shots)
+        kept = []
+        for at, (frame, starts_shot, estimate) in enumerate(
+            zip(batch.frames, batch.starts_shot, estimates, strict=True)
+        ):
             images = None if self._shown is None or batch.images is None else batch.images[at]
-            kept.append(self._kept(frame, estimate, images, starts_shot=starts_shot))
+            shares = [
+                people[layer][at] if isinstance(layer, PeopleLayer) else layer.share_at(frame, shots[at])
+                for layer in self._layers
+            ]
+            kept.append(self._kept(frame, estimate, images, shares, starts_shot=starts_shot))
         return kept
 
+    def _shares_of_people(
+        self, batch: Batch, estimates: Sequence[MatteEstimate], shots: Sequence[int | None]
+    ) -> dict[PeopleLayer, list[FloatMap | None]]:
+        """Shares of the frames of a batch, made finer by colour; side by side, so many frames as there are cores."""
+        shares: dict[PeopleLayer, list[FloatMap | None]] = {}
+        layers = [layer for layer in self._layers if isinstance(layer, PeopleLayer)]
+        at_once = min(len(batch.frames), available_cores(), _FRAMES_AT_ONCE) if layers else 1
+        with ThreadPoolExecutor(at_once, thread_name_prefix="vitascope-people") as threads:
+            for layer in layers:
+                shares[layer] = list(threads.map(layer.share_at, batch.frames, shots))
+                if layer.edges_add_up:
+                    continue
+                for begin in range(0, len(batch.frames), at_once):  # pictures of so many are held at once
+                    these = range(begin, min(begin + at_once, len(batch.frames)))
+                    seen = [self._seen_by_color(batch, at, estimates[at], shares[layer][at]) for at in these]
+                    shares[layer][begin : these.stop] = threads.map(
+                        _by_color, shares[layer][begin : these.stop], seen
+                    )
+        return shares
+
+    def _seen_by_color(
+        self, batch: Batch, at: int, estimate: MatteEstimate, share: FloatMap | None
+    ) -> tuple[FloatMap, FloatMap] | None:
+        """Matte and picture, as of ``_seen``, where who is kept touches others; None elsewhere.
+
+        On a GPU they come down for it, in frames in which somebody is left out.
+        """
+        if self._shown is None or share is None or not ((share > 0.5).any() and (share < 0.5).any()):
+            return None
+        if batch.images is not None:
+            return self._seen(estimate, batch.images[at])
+        if self._views is None:
+            return None
+        return self._seen(estimate, self._views.make([batch.frames[at]], self._shown)[0])
+
     def _kept(
-        self, frame: Frame, estimate: MatteEstimate, images: Any, *, starts_shot: bool
+        self,
+        frame: Frame,
+        estimate: MatteEstimate,
+        images: Any,
+        shares: Sequence[FloatMap | None],
+        *,
+        starts_shot: bool,
     ) -> MatteEstimate:
-        shares = [layer.share_at(frame, self._shot_pts) for layer in self._layers]
-        for at, (layer, own) in enumerate(zip(self._layers, shares, strict=True)):
-            if own is not None and isinstance(layer, PeopleLayer) and not layer.edges_add_up:
-                shares[at] = self._by_color(frame, estimate, images, own)
         additions = [layer.added_at(frame) for layer in self._layers]
         if self._things is not None:
             additions.insert(0, self._held(estimate, images, shares, starts_shot=starts_shot))
@@ -312,26 +367,6 @@ class KeptPeople:
         if added is not None:
             offset[:, -1:] += added.astype(planes.dtype)
         return MatteEstimate(gain=gain, offset=offset)
-
-    def _by_color(self, frame: Frame, estimate: MatteEstimate, images: Any, share: FloatMap) -> FloatMap:
-        """A share, made finer by colour where who is kept touches others: float32 [E, h, w], as large as the estimate.
-
-        On a GPU pictures and mattes come down for it, in frames in which somebody is left out.
-        """
-        if self._shown is None or not ((share > 0.5).any() and (share < 0.5).any()):
-            return share
-        if images is None:
-            if self._views is None:
-                return share
-            images = self._views.make([frame], self._shown)[0]
-        alpha, rgb = self._seen(estimate, images)
-        whole = resized(np.ascontiguousarray(share[: len(alpha)][:, None]), estimate.size)[:, 0]
-        cell = estimate.size[1] / share.shape[2]
-        eyes = [
-            shares_by_color(picture.transpose(1, 2, 0), own, matte, cell=cell)
-            for picture, own, matte in zip(rgb, np.broadcast_to(whole, alpha.shape), alpha, strict=True)
-        ]
-        return np.stack(eyes)
 
     def _seen(self, estimate: MatteEstimate, images: Any) -> tuple[FloatMap, FloatMap]:
         """Everybody's matte, float32 [E, h, w], and the pictures as large, [E, 3, h, w], 0..1, in the host's memory."""

@@ -13,10 +13,13 @@ import json
 import zipfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -35,9 +38,50 @@ _READ_AROUND = 3
 beside them, and behind a cut those after it."""
 _ARCHIVE_ERRORS = (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError)
 
+FAR_CELLS = np.float32(8)
+"""Cells beyond which it makes no difference how far away somebody is."""
+_LOOKS_KEPT = 16
+"""Looks that several frames around them ask for."""
+
 Labels = npt.NDArray[np.uint8]
-_Look = tuple[int, int]
-"""A frame that was looked at: the number of its piece, and its place there."""
+_Place = tuple[int, int]
+"""Of a frame that was looked at: the number of its piece, and its place there."""
+
+
+class Look:
+    """A frame that was looked at: whose each of its cells is.
+
+    Args:
+        labels: People's numbers, uint8 [eyes, rows, columns]; 0 is nobody's.
+    """
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+        self._depths: dict[int, npt.NDArray[np.float32]] = {}
+
+    @cached_property
+    def cell_counts(self) -> npt.NDArray[np.int64]:
+        """How many cells each number has: int64 [256]."""
+        return np.bincount(self.labels.ravel(), minlength=256)
+
+    @cached_property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Who is seen, nobody included, in ascending order: int64 [N]."""
+        return np.flatnonzero(self.cell_counts)
+
+    def depth(self, number: int) -> npt.NDArray[np.float32]:
+        """How deep in somebody each cell lies: float32 [eyes, rows, columns], cells, less than 0 outside.
+
+        At most ``FAR_CELLS``, either way; it is computed once, and must not be changed.
+        """
+        if number not in self._depths:
+            depth = np.empty(self.labels.shape, np.float32)
+            for eye, own in zip(depth, (self.labels == number).astype(np.uint8), strict=True):
+                inside: Any = cv2.distanceTransform(own, cv2.DIST_L2, 3) if own.any() else -FAR_CELLS
+                outside: Any = cv2.distanceTransform(1 - own, cv2.DIST_L2, 3) if not own.all() else -FAR_CELLS
+                np.clip(inside - outside, -FAR_CELLS, FAR_CELLS, out=eye)
+            self._depths[number] = depth
+        return self._depths[number]
 
 
 class _Frozen(BaseModel):
@@ -220,7 +264,7 @@ class PeopleWriter:
 
 
 class PeopleTable:
-    """Reads such a file; whose each cell is at a time. Used by one thread at a time.
+    """Reads such a file; whose each cell is at a time. Any threads may use it.
 
     Args:
         path: The file.
@@ -239,7 +283,9 @@ class PeopleTable:
         if self.facts.format != _FORMAT:
             raise InputError(f"{path}: is of another version of Vitascope; delete it")
         self._begins = [piece.pts[0] for piece in self.facts.pieces]
+        self._lock = Lock()
         self._open: tuple[int, Labels] | None = None
+        self._looks: dict[_Place, Look] = {}
 
     @property
     def people(self) -> tuple[Person, ...]:
@@ -281,7 +327,7 @@ class PeopleTable:
         nearest = self._nearest(pts, since)
         return None if nearest is None else self._piece(nearest[0])[nearest[1]]
 
-    def labels_around(self, pts: int, *, since: int | None = None) -> list[tuple[float, Labels]]:
+    def looks_around(self, pts: int, *, since: int | None = None) -> list[tuple[float, Look]]:
         """Whose each cell is in the frames of a shot that were looked at before and after a time.
 
         Args:
@@ -289,25 +335,25 @@ class PeopleTable:
             since: As for ``labels_at``.
 
         Returns:
-            How much each counts, by how near it is, and labels as of ``labels_at``; one, or two whose shares add up to
-            one; nothing where nothing was looked at.
+            How much each counts, by how near it is; one, or two whose shares add up to one; nothing where nothing was
+            looked at.
         """
         nearest = self._nearest(pts, since)
         if nearest is None:
             return []
-        time, labels = self._time(nearest), self._labels(nearest)
+        time, look = self._time(nearest), self._look(nearest)
         if time == pts:
-            return [(1.0, labels)]
+            return [(1.0, look)]
         other = self._next(nearest, 1 if time < pts else -1)
         if other is None:
-            return [(1.0, labels)]
+            return [(1.0, look)]
         other_time = self._time(other)
         share = (pts - time) / (other_time - time)
         if not 0 < share < 1 or (since is not None and other_time < since):
-            return [(1.0, labels)]
-        return [(1 - share, labels), (share, self._labels(other))]
+            return [(1.0, look)]
+        return [(1 - share, look), (share, self._look(other))]
 
-    def labels_beside(self, pts: int, *, since: int | None = None) -> list[list[tuple[float, Labels]]]:
+    def looks_beside(self, pts: int, *, since: int | None = None) -> list[list[tuple[float, Look]]]:
         """Whose each cell was one look before a time, and is one look after it, as far as the shot goes.
 
         Args:
@@ -315,28 +361,28 @@ class PeopleTable:
             since: As for ``labels_at``.
 
         Returns:
-            For each of the two, as of ``labels_around``; none, one or two.
+            For each of the two, as of ``looks_around``; none, one or two.
         """
         nearest = self._nearest(pts, since)
         if nearest is None:
             return []
         beside = []
         for step in (-1, 1):
-            look = self._next(nearest, step)
-            if look is None:
+            place = self._next(nearest, step)
+            if place is None:
                 continue
-            there = pts + self._time(look) - self._time(nearest)
-            if (behind := self._next(look, step)) is not None:  # looks may come closer together there
+            there = pts + self._time(place) - self._time(nearest)
+            if (behind := self._next(place, step)) is not None:  # looks may come closer together there
                 there = min(step * there, step * self._time(behind)) * step
             found = self._nearest(there, since)
             if found is not None and self._shot(found) == self._shot(nearest):
-                beside.append(self.labels_around(there, since=since))
+                beside.append(self.looks_around(there, since=since))
         return beside
 
     def labels_between(self, begin: int, end: int) -> Iterator[tuple[int, Labels]]:
         """Pts and labels of all that is read for the frames of a part of the video.
 
-        That is, by ``labels_at``, ``labels_around`` and ``labels_beside``.
+        That is, by ``labels_at``, ``looks_around`` and ``looks_beside``.
 
         Args:
             begin: pts of its first frame.
@@ -351,36 +397,41 @@ class PeopleTable:
         for pts, at, frame in places[first : bisect_left(places, (end,)) + _READ_AROUND]:
             yield pts, self._piece(at)[frame]
 
-    def _time(self, look: _Look) -> int:
-        return self.facts.pieces[look[0]].pts[look[1]]
+    def _time(self, place: _Place) -> int:
+        return self.facts.pieces[place[0]].pts[place[1]]
 
-    def _shot(self, look: _Look) -> int:
-        return self.facts.pieces[look[0]].shot
+    def _shot(self, place: _Place) -> int:
+        return self.facts.pieces[place[0]].shot
 
-    def _labels(self, look: _Look) -> Labels:
-        labels: Labels = self._piece(look[0])[look[1]]
-        return labels
+    def _look(self, place: _Place) -> Look:
+        piece = self._piece(place[0])
+        with self._lock:
+            if place not in self._looks:
+                self._looks[place] = Look(piece[place[1]])
+                if len(self._looks) > _LOOKS_KEPT:
+                    del self._looks[next(iter(self._looks))]
+            return self._looks[place]
 
-    def _next(self, look: _Look, step: int) -> _Look | None:
+    def _next(self, place: _Place, step: int) -> _Place | None:
         """The look after (1) or before (-1) another of the same shot; None at its end or beginning."""
-        at, frame = look[0], look[1] + step
+        at, frame = place[0], place[1] + step
         if not 0 <= frame < len(self.facts.pieces[at].pts):
             at += step
-            if not 0 <= at < len(self.facts.pieces) or self._shot((at, 0)) != self._shot(look):
+            if not 0 <= at < len(self.facts.pieces) or self._shot((at, 0)) != self._shot(place):
                 return None
             frame = 0 if step > 0 else len(self.facts.pieces[at].pts) - 1
         return at, frame
 
-    def _nearest(self, pts: int, since: int | None) -> _Look | None:
+    def _nearest(self, pts: int, since: int | None) -> _Place | None:
         """The piece and the frame in it that was looked at nearest to a time."""
         pieces = self.facts.pieces
         if not pieces:
             return None
         at = max(bisect_right(self._begins, pts) - 1, 0)
         times = pieces[at].pts
-        frame = min(range(len(times)), key=lambda place: abs(times[place] - pts))
+        frame = min(range(len(times)), key=lambda frame: abs(times[frame] - pts))
         if since is not None and times[frame] < since:
-            later = [place for place in range(len(times)) if times[place] >= since]
+            later = [frame for frame in range(len(times)) if times[frame] >= since]
             if later:
                 frame = later[0]
             elif at + 1 < len(pieces):
@@ -388,19 +439,22 @@ class PeopleTable:
         return at, frame
 
     def _piece(self, at: int) -> Labels:
-        if self._open is None or self._open[0] != at:
-            try:
-                with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
-                    tracks = np.load(io.BytesIO(archive.read(f"labels/{at}.npy")), allow_pickle=False)
-            except _ARCHIVE_ERRORS as error:
-                raise InputError(
-                    f"{self.path}: who is in the video cannot be read from it: {error}"
-                ) from error
-            names = np.zeros(256, np.uint8)
-            for track, person in self.facts.shots[self.facts.pieces[at].shot].items():
-                names[track] = person
-            self._open = at, names[tracks]
-        return self._open[1]
+        with self._lock:
+            if self._open is None or self._open[0] != at:
+                self._open = at, self._read(at)
+            return self._open[1]
+
+    def _read(self, at: int) -> Labels:
+        try:
+            with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
+                tracks = np.load(io.BytesIO(archive.read(f"labels/{at}.npy")), allow_pickle=False)
+        except _ARCHIVE_ERRORS as error:
+            raise InputError(f"{self.path}: who is in the video cannot be read from it: {error}") from error
+        names = np.zeros(256, np.uint8)
+        for track, person in self.facts.shots[self.facts.pieces[at].shot].items():
+            names[track] = person
+        labels: Labels = names[tracks]
+        return labels
 
 
 def table_path(video: Path, wanted: VideoSettings) -> Path:
