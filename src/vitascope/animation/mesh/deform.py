@@ -51,9 +51,8 @@ _CLOSED_RISE = np.array([-0.30, -0.20, -0.12, -0.04, 0.03, 0.08, 0.13, 0.14, 0.1
 The line in which lids meet slopes down to the ear."""
 _RETRACTS = (0.1, 0.6)
 """Closures between which the lids' edges go over from the portrait's lashes to the skin beside them."""
-_AT_EDGE, _LEAST_SPACING = 0.015, 0.5
-"""How near to the face's edge the rings beyond it may lie, in heights of the face (a border without any width would be
-a staircase in the map), and to one another, in shares of their distance at rest."""
+_OVAL = np.array(FACE_OVAL, np.intp)
+_UPPER_LIP, _LOWER_LIP = np.array(INNER_UPPER_LIP[1:-1], np.intp), np.array(INNER_LOWER_LIP[1:-1], np.intp)
 _LID_FOLLOWS, _CREASE_FOLLOWS, _LOWER_LID_FOLLOWS = 0.7, 0.25, 0.5
 
 
@@ -178,7 +177,7 @@ def _carried_spokes(rig: PortraitRig, carried: FloatArray) -> FloatArray:
     As the face's border does, or what bulges beyond it; and not much more or less than the spokes beside them, lest a
     part of the outline come off.
     """
-    shares = np.maximum(carried[rig.rings.rim], carried[list(FACE_OVAL)])
+    shares = np.maximum(carried[rig.rings.rim], carried[_OVAL])
     for _ in range(2):
         round_trip = np.concatenate((shares[-1:], shares, shares[:1]))
         shares = np.maximum(shares, (round_trip[:-2] + 2 * shares + round_trip[2:]) / 4)
@@ -188,9 +187,9 @@ def _carried_spokes(rig: PortraitRig, carried: FloatArray) -> FloatArray:
 def _sources(rig: PortraitRig, lid_retracted: FloatArray) -> FloatArray:
     """Choose what the points show: their own places, but for lids that close: these show what is beside lashes."""
     sources = rig.sources.copy()
-    for eye, retracted in zip(EYES, lid_retracted, strict=True):
-        edges = list(eye.upper[1:-1] + eye.lower[1:-1])
-        sources[edges] += (rig.lid_skin[edges] - sources[edges]) * retracted
+    for lids, retracted in zip(_LIDS, lid_retracted, strict=True):
+        for edge in (lids.upper, lids.lower):
+            sources[edge] += (rig.lid_skin[edge] - sources[edge]) * retracted
     return sources
 
 
@@ -271,10 +270,9 @@ def _smoothing(count: int) -> npt.NDArray[np.float64]:
 
 def _part_lips(vertices: FloatArray) -> None:
     """Keep lips from passing through one another."""
-    upper, lower = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
-    overlap = np.maximum(vertices[lower, 1] - vertices[upper, 1], 0) / 2
-    vertices[upper, 1] += overlap
-    vertices[lower, 1] -= overlap
+    overlap = np.maximum(vertices[_LOWER_LIP, 1] - vertices[_UPPER_LIP, 1], 0) / 2
+    vertices[_UPPER_LIP, 1] += overlap
+    vertices[_LOWER_LIP, 1] -= overlap
 
 
 def soft_limit(value: float, limit: float) -> float:
@@ -348,7 +346,7 @@ def _move_rings(
     of_rim = (points[rings.rim, :2] - rig.sources[rings.rim] - by_head) * carried[:, None]
     beside = expression[None] * (1 - carried[:, None]) + of_rim
     places = rings.sources + by_head + beside * rings.expression_weights[..., None]
-    places[0] = points[list(FACE_OVAL), :2]
+    places[0] = points[_OVAL, :2]
     places, sources = _covering(rig, places)
     return places.reshape(-1, 2), sources.reshape(-1, 2)
 
@@ -367,11 +365,7 @@ def _covering(rig: PortraitRig, places: FloatArray) -> tuple[FloatArray, FloatAr
         Places and sources, float32 [K, S, 2].
     """
     rings = rig.rings
-    sources, directions = rings.sources, rings.directions
-    of_edge = rings.expression_weights >= 1
-    spacing = np.linalg.norm(np.diff(sources, axis=0), axis=2)  # [K-1, S]
-    at_edge = of_edge[:-1] & ~of_edge[1:]
-    spacing = np.where(at_edge, np.minimum(spacing, _AT_EDGE * rig.face_height), _LEAST_SPACING * spacing)
+    sources, directions, spacing = rings.sources, rings.directions, rings.spacing
     along = np.einsum("ksc,sc->ks", places, directions)
     ordered = along.copy()
     for ring in range(1, len(places) - 1):
@@ -379,7 +373,7 @@ def _covering(rig: PortraitRig, places: FloatArray) -> tuple[FloatArray, FloatAr
     for ring in range(len(places) - 2, 0, -1):
         ordered[ring] = np.minimum(ordered[ring], ordered[ring + 1] - spacing[ring])
     shift = ordered - along
-    moved = (np.abs(shift) > 1e-3) & ~of_edge
+    moved = (np.abs(shift) > 1e-3) & (rings.expression_weights < 1)
     shown = sources
     if moved.any():
         # Where several would lie at a place, the outermost is seen behind the edge: from there on places only rise.

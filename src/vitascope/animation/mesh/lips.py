@@ -13,7 +13,7 @@ from vitascope.animation.canonical_mesh import INNER_LOWER_LIP, INNER_UPPER_LIP,
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import FloatArray
 
-_UPPER, _LOWER = list(INNER_UPPER_LIP[1:-1]), list(INNER_LOWER_LIP[1:-1])
+_UPPER, _LOWER = np.array(INNER_UPPER_LIP[1:-1], np.intp), np.array(INNER_LOWER_LIP[1:-1], np.intp)
 _MIDDLE = slice(3, 6)
 _MOST_CM, _MOST_BY_JAW_CM = 1.2, 1.6
 """Lips alone are brought nearer, or farther apart, by no more than the first; nearer by the second more with the jaw,

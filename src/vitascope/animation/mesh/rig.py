@@ -36,6 +36,9 @@ _UPPER_SKIN, _LOWER_SKIN = 0.35, 0.3
 """Skin without lashes or rim begins so far from a lid's edge towards the row of points next to it."""
 _LONGEST_HAIR = 0.9
 """Hair that reaches farther beyond the mesh's border, in the rings' factors, is not only hair."""
+_AT_EDGE, _LEAST_SPACING = 0.015, 0.5
+"""How near to the face's edge the rings beyond it may lie, in heights of the face (a border without any width would be
+a staircase in the map), and to one another, in shares of their distance at rest."""
 _GRAZING, _HIDDEN = 0.4, 0.08
 """Cosines between a vertex' normal and the line of sight below which a portrait shows little or nothing of it."""
 _OUTLINE_STAYS = 0.8
@@ -65,6 +68,8 @@ class Rings:
     """float32 [K, S], pixels away from the camera, from the canonical origin."""
     directions: FloatArray
     """float32 [S, 2]: unit vectors along the spokes, outward."""
+    spacing: FloatArray
+    """float32 [K - 1, S], pixels: how near to the next one inside each ring may come."""
     rim: npt.NDArray[np.int32]
     """int32 [S]: the vertex whose expression a spoke's rings follow: that of the mesh's border, or where a turned face
     bulges beyond it, the outermost one."""
@@ -152,7 +157,6 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
     height, width = size
     left, top = np.floor(outer.min(axis=0)).astype(int)
     right, bottom = np.ceil(outer.max(axis=0)).astype(int) + 1
-    oval = landmarks[list(FACE_OVAL), :2]
     return PortraitRig(
         size=size,
         face=face,
@@ -164,7 +168,7 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
         lid_skin=lid_skin,
         skin_triangles=mesh.triangles,
         box=(max(int(left), 0), max(int(top), 0), min(int(right), width), min(int(bottom), height)),
-        face_height=float(np.linalg.norm(oval[0] - oval[SPOKES // 2])),
+        face_height=_face_height(landmarks),
     )
 
 
@@ -286,16 +290,26 @@ def _rings(landmarks: FloatArray, pose: Pose, matte: FloatArray | None = None) -
     # The first strip is the edge of chin and cheeks, whose border the tracker only guesses.
     expression = np.exp(-np.maximum(from_rim - _FACTORS[1], 0) / 0.18)
     expression[-1] = 0
+    sources, expression = sources.astype(np.float32), expression.astype(np.float32)
+    of_edge = expression >= 1
+    spacing = np.linalg.norm(np.diff(sources, axis=0), axis=2)
+    at_edge = np.minimum(spacing, _AT_EDGE * _face_height(landmarks))
     return Rings(
-        sources.astype(np.float32),
+        sources,
         weights.astype(np.float32),
-        expression.astype(np.float32),
+        expression,
         share_back.astype(np.float32),
         depths.astype(np.float32),
         directions,
+        np.where(of_edge[:-1] & ~of_edge[1:], at_edge, _LEAST_SPACING * spacing),
         rim,
         _ring_triangles(len(_FACTORS)),
     )
+
+
+def _face_height(landmarks: FloatArray) -> float:
+    """Pixels from the top of the face's outline to the chin."""
+    return float(np.linalg.norm(landmarks[FACE_OVAL[0], :2] - landmarks[FACE_OVAL[SPOKES // 2], :2]))
 
 
 def _hair(matte: FloatArray, centre: FloatArray, spokes: FloatArray, reach: FloatArray) -> FloatArray:
