@@ -15,6 +15,7 @@ refined against the eye. ``product`` is what a run of Vitascope makes of such a 
 repeated, from the eye at the network's size.
 
 Usage: python benchmarks/vr_elevation.py CLIP.mp4 ... [--ways "raw,1.5x rim"] [--frames 6] [--keep ROWS.json]
+[--table TABLE.md]
 """
 
 from __future__ import annotations
@@ -304,8 +305,34 @@ def measure(
     return result
 
 
+def table_of(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown: IoU of each way by where the person stands."""
+    ways = list(dict.fromkeys(row["way"] for row in rows))
+    azimuths = sorted({row["azimuth_degrees"] for row in rows})
+    lines = [
+        "# People near the poles of a VR180 eye",
+        "",
+        "Written by `vr_elevation.py`, whose head says what is measured: IoU at 0.5, over the samples of the eye. "
+        f"`{'`, `'.join(ways)}` at each azimuth; degrees.",
+        "",
+        "| clip, distance | elevation | " + " | ".join(f"azimuth {azimuth:g}" for azimuth in azimuths) + " |",
+        "|-|-|" + "-|" * len(azimuths),
+    ]
+    for clip, distance in dict.fromkeys((row["clip"], row["distance_m"]) for row in rows):
+        own = [row for row in rows if (row["clip"], row["distance_m"]) == (clip, distance)]
+        for elevation in sorted({row["elevation_degrees"] for row in own}, reverse=True):
+            found = {
+                (row["azimuth_degrees"], row["way"]): f"{row['iou']:.3f}"
+                for row in own
+                if row["elevation_degrees"] == elevation
+            }
+            cells = [" ".join(found.get((azimuth, way), "") for way in ways) for azimuth in azimuths]
+            lines.append(f"| {clip}, {distance:g} m | {elevation:+g} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Print the table; keep its rows when asked."""
+    """Print the scores; keep rows and table when asked."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -320,6 +347,7 @@ def main() -> None:
     parser.add_argument("--noise", action="store_true", help="before noise instead of the clip's own scenery")
     parser.add_argument("--sheets", type=Path, help="folder for pictures of the mattes")
     parser.add_argument("--keep", type=Path, help="JSON file that the rows are added to")
+    parser.add_argument("--table", type=Path, help="Markdown file that a table of the rows is written to")
     options = parser.parse_args()
     ways = options.ways.split(",")
     network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
@@ -363,6 +391,8 @@ def main() -> None:
     network.close()
     if options.keep is not None:
         write_rows(options.keep, rows)
+    if options.table is not None:
+        options.table.write_text(table_of(rows))
 
 
 if __name__ == "__main__":
