@@ -45,7 +45,7 @@ _LOOKS_KEPT = 16
 
 Labels = npt.NDArray[np.uint8]
 _Place = tuple[int, int]
-"""Of a frame that was looked at: the number of its piece, and its place there."""
+"""A frame that was looked at: the number of its piece, and its place in there."""
 
 
 class Look:
