@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +239,34 @@ def test_a_large_size_is_taken_or_refused_with_what_would_do(
         with pytest.raises(OutputError, match=rf"in\.mp4: {codec} .* to .*{size[0]}x{size[1]}: use h265"):
             encode(path, make_info(*size), encoding=encoding)
     encode(path, make_info(*taken), encoding=encoding)
+
+
+_NARROW = """
+import sys
+from pathlib import Path
+from written_films import encode, make_info
+from vitascope.frames import PIXEL_FORMATS
+from vitascope.media.writing.encoding import choose_encoding
+
+path, info = Path(sys.argv[1]), make_info(int(sys.argv[2]), int(sys.argv[3]), format_name="yuv420p10le")
+encode(path, info, pts=range(24), encoding=choose_encoding(path, codec="h265", source_format=info.format))
+"""
+
+
+@pytest.mark.parametrize("size", [(36, 64), (48, 64), (46, 96)])
+def test_a_narrow_video_of_ten_bits_does_not_end_the_process(tmp_path: Path, size: tuple[int, int]) -> None:
+    """x265 wrote behind an array of its own, and so ended the process that it ran in."""
+    path = tmp_path / "a.mkv"
+    run = subprocess.run(
+        [sys.executable, "-c", _NARROW, str(path), *map(str, size)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (run.returncode, run.stderr) == (0, "")
+    assert len(list(decode(path))) == 24
+    encoding = choose_encoding(path, codec="h265", source_format=TEN)
+    assert encoding.for_size(*size).parameters["cutree"] == "0"
+    assert "cutree" not in encoding.for_size(64, 64).parameters
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="no scheduling policies here")

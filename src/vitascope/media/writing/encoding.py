@@ -242,6 +242,9 @@ class Encoding:
             )
         if self.encoder == "ffv1" and shorter < 16:  # there is less to each of its usual slices than it takes
             return replace(self, options={**self.options, "slices": "1"})
+        if self.encoder == "libx265" and width < 64 and "cutree" not in self.parameters:
+            # x265 4.2 writes behind an array of its analysis there, with AVX2 and 10 bits, and may end the process.
+            return replace(self, parameters={**self.parameters, "cutree": "0"}).for_size(width, height)
         chosen = VideoFormat(self.pixel_format, 64, 64)
         odd = (width % 2 and chosen.chroma_width() < 64) or (height % 2 and chosen.chroma_height() < 64)
         if not odd or self.encoder not in _EVEN_SIZE_ENCODERS:
