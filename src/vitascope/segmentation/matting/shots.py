@@ -13,7 +13,7 @@ from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.memory.recycled import RecycledArrays
+from vitascope.gpu.memory.host_arrays import RecycledArrays
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.models.network import (

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
-from vitascope.gpu.memory.scratch import scratch_array
+from vitascope.gpu.memory.host_arrays import scratch_array
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import array_module, resized
 from vitascope.segmentation.matting.estimates import plain_rgb, small_grey

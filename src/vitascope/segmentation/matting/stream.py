@@ -16,7 +16,7 @@ from vitascope.gpu.kernels.foreground import decontaminate, local_colors
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
-from vitascope.gpu.memory.recycled import RecycledArrays
+from vitascope.gpu.memory.host_arrays import RecycledArrays
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput, side_multiple
