@@ -279,7 +279,7 @@ def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryP
 def _brought_down(answers: Any, *, stream: Any, pool: PinnedMemoryPool) -> Any:
     """The same form with all arrays of the GPU on the host, once they are there."""
     # Imported here: page-locked memory is of no use without a GPU.
-    from vitascope.gpu.download import Download
+    from vitascope.gpu.memory.pinned_pool import Download
 
     arrays = [import_cupy().ascontiguousarray(to_cupy(leaf)) for leaf in leaves(answers) if _is_on_gpu(leaf)]
     if not arrays:
