@@ -41,8 +41,8 @@ def optimize(
     detect_bottlenecks: Switch = False,
     auto_optimize: Switch = False,
     profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
@@ -85,7 +85,7 @@ def optimize(
         raise UsageError(
             "--detect-bottlenecks changes nothing, so it saves nothing; leave one of the two out"
         )
-    source = SettingsSource(profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()))
+    source = SettingsSource(profile=profile, files=config, assignments=set_)
     source.load()  # what is wrong with settings is said before a video is made
     job = _Job(source, save_config, quiet=quiet or json)
     with ending_promptly(job.kept), TemporaryDirectory(prefix="vitascope-") as folder:
