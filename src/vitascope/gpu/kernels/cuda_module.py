@@ -26,6 +26,11 @@ def is_on_gpu(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
+def array_module(*, on_gpu: bool) -> Any:
+    """``numpy``, or ``cupy`` for arrays on a GPU."""
+    return _cupy() if on_gpu else np
+
+
 def wait_until_ready(frame: Frame) -> None:
     """Order the current CuPy stream behind ``frame.ready``; the host does not wait."""
     # Asking comes first: CuPy gives the interpreter away to order a stream, and to get it back takes longer.

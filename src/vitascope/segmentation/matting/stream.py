@@ -10,7 +10,7 @@ from itertools import accumulate, groupby
 from typing import Any
 
 from vitascope.frames import Frame, Plane, Rotation, StereoLayout
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.foreground import decontaminate, local_colors
 from vitascope.gpu.kernels.guided import refine_alpha
@@ -25,7 +25,6 @@ from vitascope.segmentation.matting.batch import (
     Batch,
     Estimator,
     Matted,
-    array_module,
     resized,
     tile_means,
 )
