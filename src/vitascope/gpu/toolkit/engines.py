@@ -908,6 +908,11 @@ class TensorRTEngine(ToolkitEngine):
 
 
 Backend = Literal["auto", "tensorrt", "inductor", "onnxruntime"]
+_ENGINES: dict[str, type[ToolkitEngine]] = {
+    "tensorrt": TensorRTEngine,
+    "inductor": InductorEngine,
+    "onnxruntime": OnnxEngine,
+}
 
 
 def open_engine(
@@ -972,7 +977,7 @@ def open_engine(
 
     def opened(name: str) -> ToolkitEngine:
         own: dict[str, Any] = {"workspace_gb": workspace_gb} if name == "tensorrt" else {}
-        engine = _engine_class(name)(**options, **own)
+        engine = _ENGINES[name](**options, **own)
         try:
             if is_network:
                 engine.build_engine_from_onnx(network, input_shapes, calibration=calibration)
@@ -1014,15 +1019,6 @@ def open_engine(
         for reason in chosen.reasons:
             on_reason(reason)
     return chosen.engine
-
-
-def _engine_class(name: str) -> type[ToolkitEngine]:
-    if name == "onnxruntime":
-        return OnnxEngine
-    if name == "inductor":
-        return InductorEngine
-
-    return TensorRTEngine
 
 
 def _network_reference(network: bytes) -> Runner:
