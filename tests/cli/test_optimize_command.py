@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+import command_line
 import pytest
 
 from brightness_file import brightness_settings
 from clips import write_clip
 from vitascope.bench import synthetic_clip
-from vitascope.cli import main
 from vitascope.config import load_settings
 from vitascope.tune import optimizer as search_time
 from vitascope.tune.optimizer import ClipTrials
@@ -20,9 +20,7 @@ SMALL = (*FAST, "--trials", "3", "--seconds", "0.1")
 
 
 def run(*words):
-    with pytest.raises(SystemExit) as end:
-        main(["optimize", *(str(word) for word in words)])
-    return end.value.code
+    return command_line.run("optimize", *words)
 
 
 @pytest.fixture(scope="module")
