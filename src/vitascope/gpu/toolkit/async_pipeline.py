@@ -26,8 +26,8 @@ import numpy as np
 
 from vitascope.errors import ConfigError, DeviceError, EngineError, InputError
 from vitascope.frames import Frame
-from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.interchange import ArrayKind, kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
+from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
 from vitascope.gpu.pipeline.pipeline import Pipeline, quick_turns
 from vitascope.gpu.pipeline.queues import (

@@ -44,7 +44,7 @@ from vitascope.gpu.engines.engine import (
     shapes_from_json,
     shapes_to_json,
 )
-from vitascope.gpu.engines.gpu_arrays import import_cupy, on_stream
+from vitascope.gpu.engines.gpu_arrays import on_stream
 from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_network import (
     Calibration,
@@ -62,6 +62,7 @@ from vitascope.gpu.engines.onnx_runtime import (
 from vitascope.gpu.engines.selection import Arrays, Candidate, Machine, Runner, choose_engine
 from vitascope.gpu.engines.trt_plan import TrtCache, TrtPlan, load_tensorrt
 from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
+from vitascope.gpu.kernels.cuda_module import import_cupy
 
 if TYPE_CHECKING:
     import torch

@@ -9,9 +9,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.kernels.cuda_module import array_module
+from vitascope.gpu.kernels.cuda_module import array_module, import_cupy
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.models.network import FloatArray, NetworkInput, SpatialState, each_part
