@@ -44,6 +44,8 @@ def test_a_file_that_segment_takes(clip, tmp_path, capsys):
     assert load_settings(files=[tuned]).profile == "fast"
     assert tuned.read_text().startswith("# Tuned by vitascope ")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["tuned.yaml"]  # no state stays
+    (tmp_path / "other").touch()
+    assert tuned.stat().st_mode == (tmp_path / "other").stat().st_mode
     (line,) = (tmp_path / "home" / "optimization_history.jsonl").read_text().splitlines()
     assert json.loads(line)["file"] == str(tuned)
 

@@ -17,6 +17,7 @@ from vitascope.cli.options import Assignments, ConfigFiles, Switch
 from vitascope.cli.printing import print_json, print_table
 from vitascope.config import SettingsSource, load_settings, vitascope_home
 from vitascope.errors import UsageError
+from vitascope.file_lock import write_file
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
@@ -451,7 +452,7 @@ def _tune(
         from vitascope.animation import find_example
         from vitascope.models.store.store import ModelStore
         from vitascope.tune.live_tuner import LiveTuner
-        from vitascope.tune.tuned_file import append_history, reason, tuned_text, write_tuned
+        from vitascope.tune.tuned_file import append_history, reason, tuned_text
 
     screen = Screen()
 
@@ -472,7 +473,7 @@ def _tune(
             on_trial=tell,
         ).tune()
     when = datetime.now().astimezone()
-    write_tuned(file, tuned_text(tuned, source, subject=subject, when=when))
+    write_file(file, tuned_text(tuned, source, subject=subject, when=when).encode())
     history = append_history(tuned, subject=subject, when=when, file=file)
     if json:
         print_json(_plain(tuned, file))

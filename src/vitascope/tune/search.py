@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import UsageError
-from vitascope.gpu.profiling.document import write_file
+from vitascope.file_lock import write_file
 
 _Floats = npt.NDArray[np.float64]
 
