@@ -38,9 +38,8 @@ import numpy as np
 import torch
 
 from row_stamp import gpu_stamp, write_rows
-from vitascope.gpu.download import Download
 from vitascope.gpu.memory.host_memory import host_memory
-from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
+from vitascope.gpu.memory.pinned_pool import Download, PinnedMemoryPool
 
 SIZES = {
     "64 KB": 1 << 16,

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from vitascope.bench.measured_run import OF_ONE_PROCESS, MeasuredSegmenter
+from vitascope.bench.measured_run import ALONE, MeasuredSegmenter
 from vitascope.bench.network_probe import (
     NetworkProbe,
     ProbeEffort,
@@ -174,8 +174,7 @@ def gpu_roof(index: int, precision: str) -> Roof:
 
 def measure(clip: Path, assignments: list[str], batch: int) -> dict[str, Any]:
     """One row: a network alone, its work, and its roof."""
-    values = [*assignments, *OF_ONE_PROCESS, f"model.batch_size={batch}"]
-    loaded = load_settings(assignments=values)
+    loaded = load_settings(assignments=assignments, flags={**ALONE, "model.batch_size": batch})
     with MeasuredSegmenter(loaded=loaded) as segmenter:
         probed = NetworkProbe(ProbeEffort()).look(segmenter, clip, batch=batch)
         network, gpu, on_gpu = (

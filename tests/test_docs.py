@@ -22,7 +22,7 @@ from vitascope.cli.app import app
 from vitascope.config import load_settings
 from vitascope.frames import StereoLayout
 from vitascope.media.reading.reader import probe
-from vitascope.vr.stereo import detect_layout
+from vitascope.vr.detection import detect_layout
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

@@ -11,9 +11,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+from vitascope.errors import OutputError
 
 if sys.platform == "win32":
     import msvcrt
@@ -97,3 +99,23 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file for the user, whole or not at all; its folder is made.
+
+    Others may read it, as the system's settings say; those of ``write_atomically`` are for the user alone, as caches
+    are.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    unfinished = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error

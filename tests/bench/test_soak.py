@@ -11,7 +11,7 @@ import pytest
 from clips import write_clip
 from left_threads import left_threads
 from scripted_soaks import MB, soak_of
-from vitascope.bench.measured_run import OF_ONE_PROCESS
+from vitascope.bench.measured_run import ALONE
 from vitascope.bench.soak import Soak, soak
 from vitascope.config import load_settings
 from vitascope.errors import InputError, UsageError
@@ -92,7 +92,7 @@ def test_nothing_was_seen():
 
 @pytest.fixture
 def settings():
-    return load_settings(profile="fast", assignments=OF_ONE_PROCESS)
+    return load_settings(profile="fast", flags=ALONE)
 
 
 def test_a_real_film_is_run_until_the_time_is_over(tmp_path, settings):
@@ -144,6 +144,6 @@ def test_a_pass_whose_time_is_over_before_its_first_frame_is_none(tmp_path, sett
 
 def test_a_part_of_the_film_without_pictures_is_an_error(tmp_path):
     film = write_clip(tmp_path / "in.mp4", frame_count=6)
-    late = load_settings(profile="fast", assignments=[*OF_ONE_PROCESS, "video.start_seconds=3"])
+    late = load_settings(profile="fast", flags={**ALONE, "video.start_seconds": 3})
     with pytest.raises(InputError, match="no picture between 3 s and the end"):
         soak(late, film, seconds=5.0)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import run as run_it
 from cyclopts import App
 
 from kept_networks import networks_stay_open
 from vitascope.bench import suite
 from vitascope.bench.suite import Rounds
-from vitascope.cli import main
 
 __all__ = ["networks_stay_open"]
 
@@ -29,6 +30,21 @@ def consoles_are_as_wide_as_the_test_says(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(App, name, property(fresh, kept.fset))
 
 
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[object, str, str]]:
+    """Run a command line; gives exit code, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def runner(*words: object) -> tuple[object, str, str]:
+        code = run_it(*words)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return runner
+
+
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a small real ``bench run``; to be read only."""
@@ -39,6 +55,5 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(suite, "_FRAMES", 8)
         patch.setattr(suite, "_QUICK_VISITS", 1)
         patch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=3, most=3, seconds=0))
-        with pytest.raises(SystemExit, match="0"):
-            main(["bench", "run", "--quick", "--only", "batch", "--output-dir", str(folder)])
+        assert run_it("bench", "run", "--quick", "--only", "batch", "--output-dir", folder) == 0
     return folder / "benchmark_results.json"

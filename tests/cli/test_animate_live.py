@@ -25,28 +25,24 @@ from free_ports import free_port
 from left_threads import left_threads
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
 from vitascope.animation.motion_file import MotionReader, write_motion
-from vitascope.cli import main
 
 PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path, face_model):
+def run(run, monkeypatch, tmp_path, face_model):
     """Run a command line in an empty folder; gives exit code, stdout and stderr.
 
     Without calibration, which takes longer than most of these runs, unless a test asks for it.
     """
-    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
     monkeypatch.chdir(tmp_path)
 
     def runner(*words, calibrated=False):
         settings = () if calibrated else ("--set", "animation.calibrate=false")
-        with pytest.raises(SystemExit) as ended:
-            main(["animate", str(PORTRAIT), *map(str, words), *settings])
-        captured = capsys.readouterr()
+        code, out, err = run("animate", PORTRAIT, *words, *settings)
         kept = f"the face is that of {PORTRAIT}.landmarks; no network looked for it\n"
-        return ended.value.code, captured.out, captured.err.removeprefix(kept)
+        return code, out, err.removeprefix(kept)
 
     return runner
 

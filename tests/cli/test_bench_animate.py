@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from vitascope.animation.live import run as live_run
-from vitascope.cli import main
 from vitascope.config import load_settings
 from vitascope.gpu.pipeline.report import LatencyHistogram
 from vitascope.tune import live_tuner
@@ -20,20 +20,12 @@ PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path, face_model):
+def run(run, monkeypatch, tmp_path, face_model):
     """Run a command line in an empty folder; gives exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
     monkeypatch.setattr("vitascope.tune.tuned_file.vitascope_home", lambda: tmp_path / "home")
     monkeypatch.chdir(tmp_path)
-
-    def runner(*words):
-        with pytest.raises(SystemExit) as ended:
-            main(["bench", "animate", "--image", str(PORTRAIT), *map(str, words)])
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    return runner
+    return partial(run, "bench", "animate", "--image", PORTRAIT)
 
 
 @pytest.fixture

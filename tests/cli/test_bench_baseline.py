@@ -8,18 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import run
 
 from vitascope.bench.comparison import compare, load_baselines
 from vitascope.bench.results import ResultsFile, Row, load_results
-from vitascope.cli import main
 
 CHECKOUT = Path(__file__).parents[2]
-
-
-def run(*words):
-    with pytest.raises(SystemExit) as end:
-        main([str(word) for word in words])
-    return end.value.code
 
 
 @pytest.fixture

@@ -6,18 +6,12 @@ import json
 from contextlib import nullcontext
 
 import pytest
+from command_line import run
 
 from clips import write_clip
 from vitascope.bench import suite
-from vitascope.cli import main
 from vitascope.config import vitascope_home
 from vitascope.tune import checklist
-
-
-def run(*words):
-    with pytest.raises(SystemExit) as end:
-        main([str(word) for word in words])
-    return end.value.code
 
 
 @pytest.fixture(autouse=True)

@@ -7,16 +7,10 @@ import sys
 from dataclasses import replace
 
 import pytest
+from command_line import run
 
 from clips import write_clip
 from vitascope.bench.results import Row, load_results
-from vitascope.cli import main
-
-
-def run(*words):
-    with pytest.raises(SystemExit) as end:
-        main([str(word) for word in words])
-    return end.value.code
 
 
 def test_run_and_analyze(measured, capsys, tmp_path):

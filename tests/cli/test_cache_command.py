@@ -9,22 +9,13 @@ import numpy as np
 import pytest
 
 from clips import write_clip
-from vitascope.cli import main
 from vitascope.file_lock import exclusive_lock
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("COLUMNS", "200")
+def run(run, monkeypatch, tmp_path):
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
-
-    def runner(*words):
-        with pytest.raises(SystemExit) as ended:
-            main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    return runner
+    return run
 
 
 @pytest.fixture

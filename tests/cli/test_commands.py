@@ -12,7 +12,6 @@ import pytest
 from clips import write_clip
 from photographs import astronaut
 from vitascope import __version__
-from vitascope.cli import main
 from vitascope.device import probe_gpus
 from vitascope.media.writing import nvenc
 from vitascope.models.store.store import ModelStore
@@ -29,20 +28,6 @@ def clip(tmp_path_factory):
         audio="aac",
         paint=lambda _: np.ascontiguousarray(astronaut()[:192:2, 60:316:2]),
     )
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Run a command line; gives exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def runner(*words):
-        with pytest.raises(SystemExit) as ended:
-            main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    return runner
 
 
 def test_version_and_help(run):

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from vitascope.cli import main
 from vitascope.models.liveportrait.folder import CHECKPOINTS
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
+def run(run, monkeypatch, tmp_path):
     """Run a command line; gives exit code, stdout and stderr."""
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
-
-    def runner(*words):
-        with pytest.raises(SystemExit) as ended:
-            main(["models", "export", *(str(word) for word in words)])
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    return runner
+    return partial(run, "models", "export")
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+import command_line
 import pytest
 
 from brightness_file import brightness_settings
 from clips import write_clip
 from vitascope.bench import synthetic_clip
-from vitascope.cli import main
 from vitascope.config import load_settings
 from vitascope.tune import optimizer as search_time
 from vitascope.tune.optimizer import ClipTrials
@@ -20,9 +20,7 @@ SMALL = (*FAST, "--trials", "3", "--seconds", "0.1")
 
 
 def run(*words):
-    with pytest.raises(SystemExit) as end:
-        main(["optimize", *(str(word) for word in words)])
-    return end.value.code
+    return command_line.run("optimize", *words)
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +44,8 @@ def test_a_file_that_segment_takes(clip, tmp_path, capsys):
     assert load_settings(files=[tuned]).profile == "fast"
     assert tuned.read_text().startswith("# Tuned by vitascope ")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["tuned.yaml"]  # no state stays
+    (tmp_path / "other").touch()
+    assert tuned.stat().st_mode == (tmp_path / "other").stat().st_mode
     (line,) = (tmp_path / "home" / "optimization_history.jsonl").read_text().splitlines()
     assert json.loads(line)["file"] == str(tuned)
 

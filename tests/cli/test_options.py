@@ -9,17 +9,11 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from command_line import run
 
 from clips import write_clip
-from vitascope.cli import main
 from vitascope.observe.metrics import Metrics, MetricsServer
 from vitascope.observe.tensorboard import EventFile
-
-
-def run(*words):
-    with pytest.raises(SystemExit) as end:
-        main([str(word) for word in words])
-    return end.value.code
 
 
 def test_a_run_can_be_watched(tmp_path, capsys, monkeypatch):

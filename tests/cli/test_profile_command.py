@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from command_line import run
 
 from clips import write_clip
-from vitascope.cli import main
-
-
-def run(*words):
-    with pytest.raises(SystemExit) as end:
-        main([str(word) for word in words])
-    return end.value.code
 
 
 def test_memory_of_a_real_run(tmp_path, capsys):

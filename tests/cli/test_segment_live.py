@@ -22,7 +22,6 @@ from clips import write_clip
 from free_ports import free_port
 from left_threads import left_threads
 from photographs import astronaut
-from vitascope.cli import main
 from vitascope.errors import OutputError
 from vitascope.media.sinks.streams import UdpSink
 from vitascope.observe import progress
@@ -43,17 +42,14 @@ def film(tmp_path_factory):
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
+def run(run, monkeypatch, tmp_path):
     """Run a command line in an empty folder; gives exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
 
     def runner(*words):
-        with pytest.raises(SystemExit) as ended:
-            main(["segment", *map(str, words)])
-        captured = capsys.readouterr()
+        result = run("segment", *words)
         assert not left_threads("vitascope")
-        return ended.value.code, captured.out, captured.err
+        return result
 
     return runner
 

@@ -8,22 +8,8 @@ import numpy as np
 import pytest
 
 from clips import write_clip
-from vitascope.cli import main
 from vitascope.frames import Projection, StereoLayout
 from vitascope.media.metadata.spherical import SphericalMetadata, write_spherical
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def runner(*words):
-        with pytest.raises(SystemExit) as ended:
-            main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    return runner
 
 
 @pytest.fixture

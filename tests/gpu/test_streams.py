@@ -11,7 +11,7 @@ from fake_cupy import fake_cupy
 from fake_vram import FakeVram
 from vitascope.device import Device
 from vitascope.errors import DeviceMemoryError
-from vitascope.gpu.download import Download
+from vitascope.gpu.memory.pinned_pool import Download
 from vitascope.gpu.streams import JobStreams
 
 MIB = 1 << 20

@@ -14,8 +14,8 @@ from vitascope.config import VideoSettings
 from vitascope.frames import StereoLayout
 from vitascope.media.reading.reader import probe
 from vitascope.segmentation.layout import vr_of
-from vitascope.vr import stereo
-from vitascope.vr.stereo import NO_SIGN, compare_halves, possible_layout
+from vitascope.vr import detection
+from vitascope.vr.detection import NO_SIGN, compare_halves, possible_layout
 
 SIDE = 256
 
@@ -90,7 +90,7 @@ def test_where_nothing_is_to_be_seen_nothing_is_said(value):
 
 
 def test_what_may_be_eyes_is_a_doubt(side_by_side, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(stereo, "_likeness", lambda *_: 0.75)
+    monkeypatch.setattr(detection, "_likeness", lambda *_: 0.75)
     found = compare_halves([np.zeros((4, 8), np.uint8)], StereoLayout.SIDE_BY_SIDE)
     assert (found.layout, found.reason) == (StereoLayout.MONO, NO_SIGN)
     assert "--stereo sbs" in found.doubt

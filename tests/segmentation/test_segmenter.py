@@ -15,7 +15,8 @@ from segmented_films import astronaut, packets
 import vitascope
 from clips import write_clip
 from vitascope.errors import InputError
-from vitascope.media.metadata.spherical import read_rotation, set_rotation
+from vitascope.media.metadata.spherical import set_rotation
+from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.segmenter import Segmenter
 from waiting import eventually
 
@@ -180,7 +181,8 @@ def test_rotation_comes_out_as_it_went_in(tmp_path, scripted):
     with Segmenter() as segmenter:
         report = segmenter.write(path, [("key", tmp_path / "o.mp4")])
     assert report.network_size == (48, 32)
-    assert read_rotation(tmp_path / "o.mp4") == 90
+    with open_video(tmp_path / "o.mp4") as made:
+        assert made.info.rotation_degrees == 90
 
 
 def test_the_background_of_a_phone_video_is_upright(tmp_path, scripted):

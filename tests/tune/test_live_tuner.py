@@ -10,9 +10,10 @@ import pytest
 from live_reports import live_report
 from vitascope.config import SettingsSource, load_settings
 from vitascope.errors import EngineError, UsageError, VitascopeError
+from vitascope.file_lock import write_file
 from vitascope.tune import live_tuner
 from vitascope.tune.live_tuner import LiveTuner
-from vitascope.tune.tuned_file import append_history, read_history, tuned_text, write_tuned
+from vitascope.tune.tuned_file import append_history, read_history, tuned_text
 
 LONGEST = 1920
 PORTRAIT, DRIVER = Path("portrait.jpg"), Path("talk.mp4")
@@ -216,7 +217,7 @@ def test_the_batch_of_liveportrait_is_that_of_films(tune, films, setting, most, 
         when = datetime(2026, 1, 2, tzinfo=UTC)
         text = tuned_text(tuned, source, subject="portrait.jpg", when=when)
         assert f"{chosen}: 99.5 %" in text or f"{chosen}: 100 %" in text
-        write_tuned(tmp_path / "live.yaml", text)
+        write_file(tmp_path / "live.yaml", text.encode())
         assert load_settings(files=[tmp_path / "live.yaml"]).settings.animation.batch_size.low == chosen
 
 
@@ -238,7 +239,7 @@ def test_the_file_is_one_that_animate_takes(tune, tmp_path):
     assert "8.0 -> 30.0 fps of 30" in text.replace("\n# ", " ")
     assert "960: 88 %" in text
     path = tmp_path / "live.yaml"
-    write_tuned(path, text)
+    write_file(path, text.encode())
     settings = load_settings(files=[path]).settings
     assert (settings.animation.max_side, settings.performance.target_fps) == (960, 30)
     append_history(tuned, subject="portrait.jpg", when=when, file=path)

@@ -19,6 +19,7 @@ from scripted_runs import HELD, script_runs
 from vitascope.config import SettingsSource, load_settings
 from vitascope.device import Device
 from vitascope.errors import InputError, UsageError, VitascopeError
+from vitascope.file_lock import write_file
 from vitascope.segmentation import film_run
 from vitascope.tune import optimizer as search_time
 from vitascope.tune.knobs import cell_of, knobs_for
@@ -30,7 +31,6 @@ from vitascope.tune.tuned_file import (
     read_history,
     reason,
     tuned_text,
-    write_tuned,
 )
 
 
@@ -363,7 +363,7 @@ def test_the_file_says_why_and_loads_and_the_history_remembers(scripted, plainly
     source, tuned = source_of("performance.auto_tune=true"), plainly_tuned
     when = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
     path = tmp_path / "tuned.yaml"
-    write_tuned(path, tuned_text(tuned, source, subject="a clip", when=when))
+    write_file(path, tuned_text(tuned, source, subject="a clip", when=when).encode())
     text = path.read_text()
     assert "# Tuned by vitascope" in text
     assert "# expected with each value, the rest as below: 4:" in " ".join(text.split())

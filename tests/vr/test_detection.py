@@ -13,7 +13,7 @@ from skimage import data
 
 from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Projection, StereoLayout, VideoInfo
-from vitascope.vr.detection import describe_vr, find_circle
+from vitascope.vr.detection import describe_vr, detect_layout, find_circle
 from vitascope.vr.projection import Equirectangular, Fisheye
 
 SBS, TB, MONO = StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM, StereoLayout.MONO
@@ -296,3 +296,45 @@ def test_one_whole_sphere_is_known_by_its_borders():
 
 def test_a_file_in_a_folder_of_pictures_needs_no_pictures():
     assert found(describe_vr(replace(video("shots"), container="images"), [])) == (MONO, FLAT, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("wedding_SBS.mp4", "side-by-side"),
+        ("wedding_LR_180.mp4", "side-by-side"),
+        ("clip-180_180x180_3dh_LR.mp4", "side-by-side"),
+        ("beach_MKX200_alpha.mp4", "side-by-side"),
+        ("Trip [VR180].mp4", "side-by-side"),
+        ("beach.fisheye190.mp4", "side-by-side"),
+        ("concert_VR_TB.mkv", "top-bottom"),
+        ("concert_htb.mkv", "top-bottom"),
+        ("movie_flat_sbs.mp4", "side-by-side"),
+        ("clip_2D_3D_sbs.mp4", "side-by-side"),
+        ("fisheye_mono.mp4", "mono"),
+        ("VR180_mono.mp4", "mono"),
+        ("moi_ou_toi.mp4", "mono"),
+        ("BT_advert.mp4", "mono"),
+        ("concert 360 OU.mp4", "top-bottom"),
+        ("concert_2D_180.mp4", "mono"),
+        ("slr.mp4", "mono"),  # not a whole token
+        ("ours_180.mp4", "mono"),
+        ("holiday.mp4", "mono"),
+    ],
+)
+def test_what_file_names_say_of_the_layout(name, layout):
+    assert detect_layout(video(name)).layout == layout
+
+
+def test_what_the_user_declares_beats_the_box_and_the_box_beats_the_name():
+    named = video("a_SBS.mp4", stereo=TB)
+    assert detect_layout(named).layout is TB
+    assert detect_layout(named).reason == "stereo box"
+    declared = detect_layout(named, MONO)
+    assert (declared.layout, declared.reason) == (MONO, "declared")
+
+
+def test_a_doubtful_word_is_mentioned():
+    found = detect_layout(video("wedding_TB.mp4"))
+    assert found.layout is MONO
+    assert "--stereo tb" in found.reason

@@ -36,7 +36,7 @@ from vitascope.bench.results import (
     results_from,
 )
 from vitascope.errors import InputError, UsageError
-from vitascope.gpu.profiling.document import write_file
+from vitascope.file_lock import write_file
 
 METHOD = "percentile bootstrap over rounds, with an allowance for drift between runs"
 _RESAMPLES = 20_000

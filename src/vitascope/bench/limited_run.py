@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
 
-from vitascope.bench.measured_run import OF_ONE_PROCESS
-from vitascope.config import OutputKind, SettingsSource, load_settings
+from vitascope.bench.measured_run import ALONE
+from vitascope.config import OutputKind, SettingsSource
 from vitascope.device import Device, select_device
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.segmentation.report import SegmentReport
@@ -72,12 +72,7 @@ def run_for(
     Raises:
         VitascopeError: As ``Segmenter``.
     """
-    wanted = [
-        *run.assignments,
-        *OF_ONE_PROCESS,
-        f"debug.profile_performance={str(keep_in is not None).lower()}",
-    ]
-    loaded = load_settings(profile=run.profile, files=run.files, assignments=wanted)
+    loaded = run.load({**ALONE, "debug.profile_performance": keep_in is not None})
     with tempfile.TemporaryDirectory(prefix="vitascope-") as folder, Segmenter(loaded=loaded) as segmenter:
         out = Path(folder) / "discarded.mp4"
         warm_up(segmenter, run.video, kind=_KIND)

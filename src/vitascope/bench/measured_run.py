@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.config import OutputKind
-from vitascope.config.yaml_file import display
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.gpu.pipeline.stages import Sink
@@ -34,9 +33,7 @@ ALONE: Mapping[str, Any] = {
     "gpu.device_ids": None,
     "debug.profile_performance": False,
 }
-"""Processes and caches would hide what is measured."""
-OF_ONE_PROCESS = tuple(f"{key}={display(value)}" for key, value in ALONE.items())
-"""The same as assignments."""
+"""Settings of a run that is measured: processes and caches would hide what it does."""
 _SHORTAGE = "went on with"
 """In the note of a job whose batch did not fit and was made smaller."""
 
@@ -96,7 +93,7 @@ class MeasuredRun:
 
 
 class MeasuredSegmenter(Segmenter):
-    """A ``Segmenter`` that is measured from outside. Settings keep the work in this process: ``OF_ONE_PROCESS``."""
+    """A ``Segmenter`` that is measured from outside. Settings keep the work in this process: ``ALONE``."""
 
     @property
     def store(self) -> ModelStore:

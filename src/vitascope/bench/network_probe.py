@@ -21,8 +21,8 @@ from vitascope.config import LoadedSettings
 from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
 from vitascope.gpu.current_stream import on_cuda_stream
-from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.onnx_runtime import OperatorCall, operator_traces
+from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.media.reading.reader import open_video

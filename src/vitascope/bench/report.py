@@ -20,8 +20,8 @@ from vitascope.bench.recommendations import Recommendation, fastest_cells, limit
 from vitascope.bench.results import BenchResults, Cell, Machine, Operation, what_is_lacking
 from vitascope.bench.targets import USER, TargetResult, check_targets
 from vitascope.errors import InputError
+from vitascope.file_lock import write_file
 from vitascope.gpu.profiling.charts import Chart, require_matplotlib
-from vitascope.gpu.profiling.document import write_file
 from vitascope.gpu.profiling.tables import html_page, text_table
 from vitascope.segmentation.run_profile import PARTS_OF_STAGES
 

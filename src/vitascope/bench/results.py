@@ -22,8 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 from vitascope import __version__
 from vitascope.device import available_cores, physical_memory_bytes, probe_gpus
 from vitascope.errors import DeviceError, InputError, MissingDependencyError
+from vitascope.file_lock import write_file
 from vitascope.gpu.profiling.bottleneck import Finding
-from vitascope.gpu.profiling.document import write_file
 from vitascope.gpu.profiling.utilisation import GpuLimits, NvmlGpu, Utilisation
 
 _PACKAGES = (

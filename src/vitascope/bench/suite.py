@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from vitascope.bench.limited_run import stopping_after, warm_up
-from vitascope.bench.measured_run import OF_ONE_PROCESS, MeasuredRun, MeasuredSegmenter
+from vitascope.bench.measured_run import ALONE, MeasuredRun, MeasuredSegmenter
 from vitascope.bench.network_probe import NetworkProbe, ProbeEffort
 from vitascope.bench.results import (
     RESULTS_NAME,
@@ -32,7 +32,7 @@ from vitascope.bench.results import (
     this_machine,
 )
 from vitascope.bench.synthetic_clip import make_clip
-from vitascope.config import FlagValue, LoadedSettings, OutputKind, SettingsSource, load_settings
+from vitascope.config import FlagValue, LoadedSettings, OutputKind, SettingsSource
 from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
 from vitascope.frames import VideoInfo
@@ -288,20 +288,20 @@ class SuiteVideos:
         """The first mattes in fp32 with one frame a call."""
         video, shape = self.video(key), (key.resolution, key.stereo)
         if shape not in self._expected:
-            plain = self._options.loaded(*cell_assignments(key, batch=1, precision="fp32"))
+            plain = self._options.loaded(cell_values(key, batch=1, precision="fp32"))
             with MeasuredSegmenter(loaded=plain) as segmenter:
                 self._expected[shape] = segmenter.alphas(video, count=_CHECKED_FRAMES)
         return self._expected[shape]
 
 
-def cell_assignments(key: CellKey, *, batch: int, precision: str) -> list[str]:
-    """The settings that make a run this cell, ``key=value`` each."""
-    values = [
-        f"model.batch_size={batch}",
-        f"pipeline.stages.inference.batch_size={batch}",
-        f"gpu.precision={precision}",
-    ]
-    return values if key.stereo == "auto" else [*values, f"video.stereo={key.stereo}"]
+def cell_values(key: CellKey, *, batch: int, precision: str) -> dict[str, Any]:
+    """The settings that make a run this cell, by dotted key."""
+    values = {
+        "model.batch_size": batch,
+        "pipeline.stages.inference.batch_size": batch,
+        "gpu.precision": precision,
+    }
+    return values if key.stereo == "auto" else {**values, "video.stereo": key.stereo}
 
 
 Axis = Literal["resolution", "batch", "precision"]
@@ -340,17 +340,17 @@ class SuiteOptions(SettingsSource):
     """Two eyes side by side."""
     model: str | None = None
 
-    def loaded(self, *more: str) -> LoadedSettings:
+    def loaded(self, values: Mapping[str, Any] | None = None) -> LoadedSettings:
         """The settings of a run, with values of the suite's own over those of the user.
 
         Raises:
             ConfigError: A setting is unknown or out of range.
         """
         network = self.model or ("selfie" if self.quick else None)
-        flags = {} if network is None else {"model.name": FlagValue(network, "--model")}
+        named = {} if network is None else {"model.name": FlagValue(network, "--model")}
         # One frame at a time would make all batches the same.
-        wanted = [*self.assignments, *OF_ONE_PROCESS, "performance.mode=auto", *more]
-        return load_settings(profile=self.profile, files=self.files, assignments=wanted, flags=flags)
+        own = {**ALONE, "performance.mode": "auto", **(values or {})}
+        return replace(self, flags=named).load(own, chosen_by="the suite")
 
     def frame_count(self, width: int, height: int, *, on_gpu: bool) -> int:
         """Frames of one round; of a longer video the first ones."""
@@ -507,8 +507,7 @@ def _visit(
 
 def explicit_settings(loaded: LoadedSettings) -> dict[str, str]:
     """The settings that the user set, and the profile. The suite's own values are part of its cells instead."""
-    own = {assignment.partition("=")[0] for assignment in OF_ONE_PROCESS}
-    rows = {row.key: str(row.value) for row in loaded.rows() if row.origin.explicit and row.key not in own}
+    rows = {row.key: str(row.value) for row in loaded.rows() if row.origin.explicit and row.key not in ALONE}
     return {"profile": loaded.profile, **rows}
 
 
@@ -570,7 +569,7 @@ def _measure(
         reason = f"the CPU computes in fp32; {key.precision} needs a GPU"
         return Cell(key=key, status="skipped", reason=reason)
     video = videos.video(key)
-    limits: list[str] = []
+    limits: dict[str, Any] = {}
     if options.video is not None:
         start_seconds = options.loaded().settings.video.start_seconds
         frame_count = options.frame_count(key.width, key.height, on_gpu=on_gpu)
@@ -578,7 +577,7 @@ def _measure(
         short = too_short(video, frame_count=available, batch=key.batch)
         if short is not None:
             return Cell(key=key, status="skipped", reason=short)
-    wanted = options.loaded(*cell_assignments(key, batch=key.batch, precision=key.precision), *limits)
+    wanted = options.loaded({**cell_values(key, batch=key.batch, precision=key.precision), **limits})
     rounds = _QUICK_ROUNDS if options.quick else _ROUNDS
     try:
         expected = videos.expected(key)  # before the network of this cell takes memory
@@ -666,7 +665,7 @@ def _long_enough(video: Path) -> VideoInfo:
     return info
 
 
-def _first_frames(video: Path, frame_count: int, *, start_seconds: float) -> tuple[int, list[str]]:
+def _first_frames(video: Path, frame_count: int, *, start_seconds: float) -> tuple[int, dict[str, Any]]:
     """Frames to measure, at most as many as wanted, and the settings that end a longer video there.
 
     Raises:
@@ -676,7 +675,7 @@ def _first_frames(video: Path, frame_count: int, *, start_seconds: float) -> tup
     known = info.frame_count_estimate
     end_seconds = start_seconds + float(frame_count / info.average_frame_rate)
     available = frame_count if known is None else min(known, frame_count)
-    return available, [f"video.end_seconds={end_seconds}"]
+    return available, {"video.end_seconds": end_seconds}
 
 
 _SIZE = (1920, 1080)
@@ -706,10 +705,7 @@ class PipelineOptions(SettingsSource):
         Raises:
             ConfigError: A setting is unknown or out of range.
         """
-        wanted = [*self.assignments, *OF_ONE_PROCESS]
-        if self.stereo:
-            wanted.append("video.stereo=side-by-side")
-        return load_settings(profile=self.profile, files=self.files, assignments=wanted)
+        return self.load({**ALONE, "video.stereo": "side-by-side"} if self.stereo else ALONE)
 
 
 def bench_pipeline(options: PipelineOptions) -> BenchResults:

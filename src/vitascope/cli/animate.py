@@ -67,8 +67,8 @@ def animate(
     enable_metrics: Annotated[Switch, Parameter(group=MONITORING)] = False,
     metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=MONITORING)] = None,
     tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER", group=MONITORING)] = None,
-    config: Annotated[ConfigFiles, Parameter(group=SETTINGS)] = None,
-    set_: Annotated[Assignments, Parameter(group=SETTINGS)] = None,
+    config: Annotated[ConfigFiles, Parameter(group=SETTINGS)] = (),
+    set_: Annotated[Assignments, Parameter(group=SETTINGS)] = (),
 ) -> None:
     """Animate a portrait with a face in a video, a voice, recorded motion, or live.
 
@@ -137,7 +137,7 @@ def animate(
         "video.end_seconds": ("--end", end),
     }
     flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
-    loaded = load_settings(profile=profile, files=config or (), assignments=set_ or (), flags=flags)
+    loaded = load_settings(profile=profile, files=config, assignments=set_, flags=flags)
     if sink and out is not None:
         raise UsageError(
             "--out writes a file as fast as it can, --sink shows pictures live; take --sink file:PATH for both"

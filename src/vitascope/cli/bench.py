@@ -17,6 +17,7 @@ from vitascope.cli.options import Assignments, ConfigFiles, Switch
 from vitascope.cli.printing import print_json, print_table
 from vitascope.config import SettingsSource, load_settings, vitascope_home
 from vitascope.errors import UsageError
+from vitascope.file_lock import write_file
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
@@ -40,8 +41,8 @@ def run(
     resume: Switch = False,
     model: Annotated[str | None, Parameter(alias="-m")] = None,
     profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
 ) -> None:
     """Measure 1080p, 4K, 6K and 8K with batches of 1, 4, 8, 16 and 32 frames in each precision.
 
@@ -73,8 +74,8 @@ def run(
         stereo=stereo,
         model=model,
         profile=profile,
-        files=tuple(config or ()),
-        assignments=tuple(set_ or ()),
+        files=config,
+        assignments=set_,
     )
 
     def tell(cell: Cell, number: int, count: int) -> None:
@@ -163,8 +164,8 @@ def analyze(
     *,
     output_dir: Annotated[Path | None, Parameter(alias="-o")] = None,
     profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
 ) -> None:
     """Explain results: how fast, what limits, what to change, targets, tables and charts.
 
@@ -180,7 +181,7 @@ def analyze(
     from vitascope.bench.report import analyse, text_report, write_reports
     from vitascope.bench.results import load_results
 
-    loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
+    loaded = load_settings(profile=profile, files=config, assignments=set_)
     wishes = loaded.settings.performance
     values = {"target_fps": wishes.target_fps, "max_latency_ms": wishes.max_latency_ms}
     wanted = {
@@ -208,8 +209,8 @@ def pipeline(
     stereo: Switch = False,
     output_dir: Path | None = None,
     profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
 ) -> None:
     """Run the whole pipeline on a video: how fast is it here, and what limits it?
 
@@ -234,8 +235,8 @@ def pipeline(
         seconds=duration,
         stereo=stereo,
         profile=profile,
-        files=tuple(config or ()),
-        assignments=tuple(set_ or ()),
+        files=config,
+        assignments=set_,
     )
     with ending_promptly():
         results = bench_pipeline(options)
@@ -316,8 +317,8 @@ def checklist(
     duration: Annotated[float | None, Parameter(alias="-d", metavar="SECONDS")] = None,
     results: Path | None = None,
     profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
     json: Switch = False,
 ) -> int:
     """Measure whether everything is ready for production; exit with 1 if something is not.
@@ -343,8 +344,8 @@ def checklist(
         soak_seconds=duration,
         results=results,
         profile=profile,
-        files=tuple(config or ()),
-        assignments=tuple(set_ or ()),
+        files=config,
+        assignments=set_,
     )
     found = checklist_of(measure_for_checklist(options, tell=None if json else screen.print))
     page = Page()
@@ -383,8 +384,8 @@ def animate(
     auto_tune: Switch = False,
     save_config: Annotated[Path | None, Parameter(alias="-o", metavar="FILE")] = None,
     profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
     json: Switch = False,
 ) -> None:
     """Measure how fast a portrait follows a driver here; nothing is shown.
@@ -406,7 +407,7 @@ def animate(
     """
     if not 0 < duration < float("inf"):
         raise UsageError(f"--duration {duration:g}: a number of seconds above 0")
-    source = SettingsSource(profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()))
+    source = SettingsSource(profile=profile, files=config, assignments=set_)
     source.load()  # what is wrong with settings is said before anything opens
     if auto_tune:
         file = save_config or _DEFAULT_FILE
@@ -451,7 +452,7 @@ def _tune(
         from vitascope.animation import find_example
         from vitascope.models.store.store import ModelStore
         from vitascope.tune.live_tuner import LiveTuner
-        from vitascope.tune.tuned_file import append_history, reason, tuned_text, write_tuned
+        from vitascope.tune.tuned_file import append_history, reason, tuned_text
 
     screen = Screen()
 
@@ -472,7 +473,7 @@ def _tune(
             on_trial=tell,
         ).tune()
     when = datetime.now().astimezone()
-    write_tuned(file, tuned_text(tuned, source, subject=subject, when=when))
+    write_file(file, tuned_text(tuned, source, subject=subject, when=when).encode())
     history = append_history(tuned, subject=subject, when=when, file=file)
     if json:
         print_json(_plain(tuned, file))

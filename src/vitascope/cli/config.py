@@ -16,8 +16,8 @@ app = App(name="config", help="Show settings.", help_format="plaintext")
 def show(
     *,
     profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
     yaml: Switch = False,
     json: Switch = False,
 ) -> None:
@@ -30,7 +30,7 @@ def show(
         yaml: Print a settings file that gives the same values.
         json: Print as JSON.
     """
-    loaded = load_settings(profile=profile, files=config or (), assignments=set_ or ())
+    loaded = load_settings(profile=profile, files=config, assignments=set_)
     page = Page()
     if yaml:
         page.print(loaded.to_yaml(), end="")

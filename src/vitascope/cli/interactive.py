@@ -21,8 +21,8 @@ from vitascope.observe.terminal import Page
 def interactive(
     *,
     profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
     metrics_port: Annotated[int | None, Parameter(metavar="PORT")] = None,
     metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
 ) -> int:
@@ -93,8 +93,8 @@ def interactive(
             jobs,
             page=page,
             profile=profile,
-            files=config or (),
-            assignments=set_ or (),
+            files=config,
+            assignments=set_,
             hardware=findings,
             sampler=sampler,
             live=live,

@@ -13,6 +13,7 @@ from vitascope.cli.ending import ending_promptly
 from vitascope.cli.options import Assignments, ConfigFiles, Switch
 from vitascope.cli.printing import print_json
 from vitascope.errors import UsageError, VitascopeError
+from vitascope.file_lock import write_file
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
@@ -41,8 +42,8 @@ def optimize(
     detect_bottlenecks: Switch = False,
     auto_optimize: Switch = False,
     profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
@@ -85,7 +86,7 @@ def optimize(
         raise UsageError(
             "--detect-bottlenecks changes nothing, so it saves nothing; leave one of the two out"
         )
-    source = SettingsSource(profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()))
+    source = SettingsSource(profile=profile, files=config, assignments=set_)
     source.load()  # what is wrong with settings is said before a video is made
     job = _Job(source, save_config, quiet=quiet or json)
     with ending_promptly(job.kept), TemporaryDirectory(prefix="vitascope-") as folder:
@@ -175,12 +176,12 @@ class _Job:
 
     def keep(self, tuned: Tuned, *, as_json: bool) -> None:
         """Write the file, unless the target is out of reach; add to the history; say what came out."""
-        from vitascope.tune.tuned_file import append_history, reason, tuned_text, write_tuned
+        from vitascope.tune.tuned_file import append_history, reason, tuned_text
 
         when = datetime.now().astimezone()
         file = self._file if tuned.unreachable is None else None
         if file is not None:
-            write_tuned(file, tuned_text(tuned, self._source, subject=self._subject, when=when))
+            write_file(file, tuned_text(tuned, self._source, subject=self._subject, when=when).encode())
         history = append_history(tuned, subject=self._subject, when=when, file=file)
         if self._state is not None and tuned.unreachable is None:
             self._state.unlink(missing_ok=True)

@@ -36,13 +36,13 @@ INPUT, OUTPUT, PEOPLE, MATTE, STEREO, FACE, LIVE, QUALITY, DEVICE, MONITORING, S
 )
 """The boxes of ``--help`` of commands with many flags, in order."""
 
-Many = Parameter(negative="", consume_multiple=False)
+Many = Parameter(negative="", consume_multiple=False, show_default=False)
 """A flag that may be given several times, each time with one value."""
 Switch = Annotated[bool, Parameter(negative="", show_default=False)]
 """A flag without a value, and without a ``--no-`` of its own: off unless it is given."""
-ConfigFiles = Annotated[list[Path] | None, Many, Parameter(alias="-c")]
+ConfigFiles = Annotated[tuple[Path, ...], Many, Parameter(alias="-c")]
 """``-c FILE``: settings files."""
-Assignments = Annotated[list[str] | None, Many, Parameter(name="--set")]
+Assignments = Annotated[tuple[str, ...], Many, Parameter(name="--set")]
 """``--set key=value``."""
 
 

@@ -26,8 +26,8 @@ def people(
     again: Switch = False,
     device: Literal["auto", "cpu", "cuda"] | None = None,
     overwrite: Overwrite = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> None:
@@ -59,9 +59,7 @@ def people(
         "gpu.device": ("--device", device),
     }
     flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
-    loaded = SettingsSource(
-        profile=None, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
-    ).load()
+    loaded = SettingsSource(profile=None, files=config, assignments=set_, flags=flags).load()
     with holding_interrupts():
         from vitascope.config import vitascope_home
         from vitascope.models.store.store import ModelStore

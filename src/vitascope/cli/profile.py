@@ -25,8 +25,8 @@ def profile(
     duration: Annotated[float, Parameter(alias="-d", metavar="SECONDS")] = 30.0,
     output_dir: Annotated[Path, Parameter(alias="-o")] = Path("profile"),
     profile: str | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
 ) -> None:
     """Segment a video under a profiler, and say where time or memory goes; writes no video.
 
@@ -49,8 +49,8 @@ def profile(
         video=video,
         seconds=duration,
         profile=profile,
-        files=tuple(config or ()),
-        assignments=tuple(set_ or ()),
+        files=config,
+        assignments=set_,
     )
     if tool is None:  # on the CPU PyTorch has nothing to do
         tool = "pytorch" if find_spec("torch") and run.device().kind == "cuda" else "stages"

@@ -120,8 +120,8 @@ def segment(
     metrics_port: Annotated[int | None, Parameter(metavar="PORT", group=MONITORING)] = None,
     metrics_host: Annotated[str | None, Parameter(metavar="ADDRESS", group=MONITORING)] = None,
     tensorboard: Annotated[Path | None, Parameter(metavar="FOLDER", group=MONITORING)] = None,
-    config: Annotated[ConfigFiles, Parameter(group=SETTINGS)] = None,
-    set_: Annotated[Assignments, Parameter(group=SETTINGS)] = None,
+    config: Annotated[ConfigFiles, Parameter(group=SETTINGS)] = (),
+    set_: Annotated[Assignments, Parameter(group=SETTINGS)] = (),
 ) -> int:
     """Cut every person out of videos.
 
@@ -238,9 +238,7 @@ def segment(
         )
     if tensorboard is not None and dry_run:
         raise UsageError("--tensorboard records figures of a run, and --dry-run runs nothing")
-    source = SettingsSource(
-        profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
-    )
+    source = SettingsSource(profile=profile, files=config, assignments=set_, flags=flags)
     if camera is not None:
         files_alone = {
             "--keep": keep,

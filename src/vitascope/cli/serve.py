@@ -24,8 +24,8 @@ def serve(
     tls_key: Path | None = None,
     profile: str | None = None,
     device: Literal["auto", "cpu", "cuda"] | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
 ) -> None:
     """Take jobs from programs over HTTP: the studio without its page.
 

@@ -27,8 +27,8 @@ def studio(
     no_browser: Switch = False,
     profile: str | None = None,
     device: Literal["auto", "cpu", "cuda"] | None = None,
-    config: ConfigFiles = None,
-    set_: Assignments = None,
+    config: ConfigFiles = (),
+    set_: Assignments = (),
 ) -> None:
     """Look at videos, correct their mattes and cut them, in a web page on this machine.
 
@@ -99,9 +99,7 @@ def opened_studio(
     if (certificate is None) != (key is None):
         raise UsageError("--tls-cert and --tls-key go together: a certificate and its key")
     flags = {} if device is None else {"gpu.device": FlagValue(device, "--device")}
-    source = SettingsSource(
-        profile=profile, files=tuple(config or ()), assignments=tuple(set_ or ()), flags=flags
-    )
+    source = SettingsSource(profile=profile, files=config, assignments=set_, flags=flags)
     source.load()  # what is wrong with them is said before anything opens
     with holding_interrupts():
         from vitascope.config import vitascope_home

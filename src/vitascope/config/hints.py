@@ -48,8 +48,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from vitascope.config.people import People
-from vitascope.config.result import EdgeSettings
+from vitascope.config.result import EdgeSettings, People
 from vitascope.config.values import Seconds, Section
 from vitascope.config.yaml_file import display, document_of, dump_yaml, read_content
 from vitascope.errors import ConfigError

@@ -371,9 +371,13 @@ def _explain(problem: ErrorDetails, entries: Mapping[str, _Entry]) -> ConfigErro
     return ConfigError(f"{entry.origin}: {key} is {_show(entry.value)}, expected {expected}")
 
 
-def _show(value: object, *, limit: int = 60) -> str:
+_MOST_SHOWN = 60
+"""Letters of a value in a message."""
+
+
+def _show(value: object) -> str:
     text = repr(value) if isinstance(value, str) else display(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,7 @@ from vitascope.config.compute import (
     ProcessingSettings,
     TensorrtSettings,
 )
-from vitascope.config.people import PeopleSettings
-from vitascope.config.result import EdgeSettings, OutputSettings, VideoSettings
+from vitascope.config.result import EdgeSettings, OutputSettings, PeopleSettings, VideoSettings
 from vitascope.config.values import BatchRange, Expected, RgbColor, Section
 
 

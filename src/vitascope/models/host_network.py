@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitascope.gpu.download import Download
-from vitascope.gpu.engines.gpu_arrays import import_cupy
-from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range
-from vitascope.gpu.memory.pinned_pool import shared_pool
+from vitascope.gpu.kernels.cuda_module import import_cupy, is_on_gpu, nvtx_range
+from vitascope.gpu.memory.pinned_pool import Download, shared_pool
 from vitascope.models.network import (
     FloatArray,
     MatteEstimate,

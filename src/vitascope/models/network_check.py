@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from vitascope.errors import ModelError
-from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.selection import Arrays, Runner
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import import_cupy, is_on_gpu
 from vitascope.models.network import MattingNetwork
 
 CHECK_STEPS = 3

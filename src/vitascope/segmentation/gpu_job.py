@@ -24,9 +24,9 @@ from time import perf_counter
 from typing import Any
 
 from vitascope.frames import Frame, Plane
-from vitascope.gpu.download import Download
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range, wait_until_ready
 from vitascope.gpu.kernels.semi_planar import upload
+from vitascope.gpu.memory.pinned_pool import Download
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Group, Map, Stage, Together
 from vitascope.gpu.profiling.gpu_clock import StreamTimes

@@ -146,7 +146,7 @@ def open_job(
             parallelism=parallelism_of(settings, network_samples=seen),
         )
     # Imported here: of no use without a GPU.
-    from vitascope.gpu.download import Download
+    from vitascope.gpu.memory.pinned_pool import Download
     from vitascope.gpu.profiling.gpu_clock import StreamTimes
     from vitascope.segmentation.gpu_job import GpuJob
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from vitascope.config import VideoSettings
 from vitascope.frames import Plane, Projection, StereoLayout, VideoInfo
 from vitascope.media.reading.reader import keyframe_lumas
-from vitascope.vr.detection import VrDescription, describe_vr
-from vitascope.vr.stereo import NO_SIGN, possible_layout
+from vitascope.vr.detection import NO_SIGN, VrDescription, describe_vr, possible_layout
 
 _PICTURES, _LONGEST_SIDE = 5, 512
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from vitascope.bench.results import (
 from vitascope.bench.soak import Soak, Where, check_soak_seconds, soak
 from vitascope.bench.suite import PipelineOptions, bench_pipeline
 from vitascope.bench.synthetic_clip import synthetic_or
-from vitascope.config import LoadedSettings, SettingsSource, load_settings
+from vitascope.config import LoadedSettings, SettingsSource
 from vitascope.config.settings import value_of
 from vitascope.device import select_device
 from vitascope.errors import InputError, VitascopeError, one_line
@@ -639,10 +638,5 @@ def _not_in_use(
 ) -> Iterator[tuple[str, Any]]:
     """List values that a tuner found and the settings do not have."""
     for key, value in change.items():
-        wanted = load_settings(
-            profile=options.profile,
-            files=options.files,
-            assignments=[*options.assignments, f"{key}={json.dumps(value)}"],
-        )
-        if value_of(wanted.settings, key) != value_of(loaded.settings, key):
+        if value_of(options.load({key: value}).settings, key) != value_of(loaded.settings, key):
             yield key, value

@@ -17,7 +17,6 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -26,7 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.errors import OutputError, UsageError
+from vitascope.errors import UsageError
+from vitascope.file_lock import write_file
 
 _Floats = npt.NDArray[np.float64]
 
@@ -298,15 +298,7 @@ def save_trials(path: Path, identity: Mapping[str, Any], trials: Sequence[Trial]
         for trial in trials
     ]
     document = {"schema": _SCHEMA, "version": _VERSION, "search": dict(identity), "trials": rows}
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    write_file(path, (json.dumps(document, indent=1) + "\n").encode())
 
 
 def load_trials(path: Path, identity: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from typing import Any
 from vitascope import __version__
 from vitascope.config import SettingsSource, vitascope_home
 from vitascope.errors import OutputError
-from vitascope.file_lock import write_atomically
 from vitascope.tune.search import Effect, Measured, SearchResult
 
 NOTHING_BETTER = "nothing was better than the settings as they are"
@@ -65,18 +64,6 @@ class TunedSettings(ABC):
 
 
 _WIDTH = 110
-
-
-def write_tuned(path: Path, text: str) -> None:
-    """Write the file whole or not at all.
-
-    Raises:
-        OutputError: It cannot be written.
-    """
-    try:
-        write_atomically(path, text.encode())
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, when: datetime) -> str:

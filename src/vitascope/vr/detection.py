@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -19,18 +21,14 @@ from vitascope.frames import Projection, StereoLayout, VideoInfo
 from vitascope.gpu.kernels.region import Region
 from vitascope.vr.file_names import VrName, read_name
 from vitascope.vr.projection import Equirectangular, Fisheye, Lens, Rectilinear
-from vitascope.vr.stereo import (
-    NO_SIGN,
-    DetectedLayout,
-    compare_halves,
-    detect_layout,
-    eye_regions,
-    halves_alike,
-    possible_layout,
-)
+from vitascope.vr.stereo import eye_regions
 
 Sureness = Literal["sure", "likely", "a guess"]
 Picture = npt.NDArray[np.uint8]
+
+NO_SIGN = "no sign of stereo"
+_SAME_SCENE = "both halves show the same scene"
+"""Reasons of a layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +225,123 @@ def _layout(
     return found
 
 
-_SAME_SCENE = "both halves show the same scene"
+@dataclass(frozen=True, slots=True)
+class DetectedLayout:
+    """A stereo layout, and how it is known."""
+
+    layout: StereoLayout
+    reason: str
+    """For people: ``declared``, ``stereo box``, ``file name (_SBS)`` or ``NO_SIGN``."""
+    doubt: str | None = None
+    """A note to check the layout, because nothing is sure; None otherwise."""
+
+
+def detect_layout(info: VideoInfo, declared: StereoLayout | None = None) -> DetectedLayout:
+    """The stereo layout of a video: what the user declared, else the container's box, else the file name.
+
+    Args:
+        info: The video; its ``stereo`` and ``path`` are looked at.
+        declared: The user's choice; None finds out.
+    """
+    if declared is not None:
+        return DetectedLayout(declared, "declared")
+    if info.stereo is not None:
+        return DetectedLayout(info.stereo, "stereo box")
+    return _from_name(info.path)
+
+
+# Two eyes of one scene: the median block of one half is found in the other at 0.88 and more (rectified photographs,
+# warped and noisy videos), in halves of one picture at 0.63 at most.
+_SAME, _ALIKE = 0.8, 0.7
+_SIDE_SAMPLES, _BLOCK_SAMPLES = 128, 16
+_PARALLAX_SHARE, _MISALIGNED_SAMPLES = 0.08, 2
+_LEAST_CONTRAST, _LEAST_BLOCKS = 4.0, 8
+
+
+def possible_layout(width: int, height: int) -> StereoLayout | None:
+    """The stereo layout that a frame of this shape may have without saying so; None for shapes of plain video."""
+    if width >= 1.9 * height:
+        return StereoLayout.SIDE_BY_SIDE
+    # Eyes of 2:1 (360 degrees), or square ones (180 degrees) one above the other.
+    is_top_bottom = 0.85 * height <= width <= 1.1 * height or 2 * width == height
+    return StereoLayout.TOP_BOTTOM if is_top_bottom else None
+
+
+def compare_halves(pictures: Sequence[Picture], layout: StereoLayout) -> DetectedLayout | None:
+    """Look whether the halves of some frames are two views of one scene.
+
+    Blocks of one half are looked for in the other, a little to the left and right, by normalised cross-correlation.
+
+    Args:
+        pictures: Luma of frames of one video, uint8 [h, w], any size.
+        layout: How they may be shared.
+
+    Returns:
+        The layout where they are; ``MONO`` with a doubt where they may be, as in all upright pictures whose halves
+        are alike; None if they are not.
+    """
+    alike = halves_alike(pictures, layout)
+    if alike in ("no", "unseen"):
+        return None
+    # Telephones film at 1:2, too, and a curtain or bricks look the same above and below.
+    height, width = pictures[0].shape
+    if alike == "yes" and height < 1.5 * width:
+        return DetectedLayout(layout, _SAME_SCENE)
+    flag = "sbs" if layout is StereoLayout.SIDE_BY_SIDE else "tb"
+    return DetectedLayout(
+        StereoLayout.MONO,
+        NO_SIGN,
+        f"the halves look alike, but not enough to be sure that they are two eyes: --stereo {flag} says so, "
+        "--stereo mono that they are not",
+    )
+
+
+def halves_alike(
+    pictures: Sequence[Picture], layout: StereoLayout
+) -> Literal["yes", "maybe", "no", "unseen"]:
+    """True if the halves of some frames are two views of one scene, see ``compare_halves``; ``unseen`` in the dark."""
+    scores = [score for picture in pictures if (score := _likeness(picture, layout)) is not None]
+    if len(scores) < max(len(pictures) // 2, 1):
+        return "unseen"  # dark, or without any texture
+    score = float(np.median(scores))
+    return "yes" if score >= _SAME else "maybe" if score >= _ALIKE else "no"
+
+
+def _likeness(picture: Picture, layout: StereoLayout) -> float | None:
+    height, width = picture.shape
+    first, second = (
+        cv2.resize(
+            picture[eye.rows, eye.columns], (_SIDE_SAMPLES, _SIDE_SAMPLES), interpolation=cv2.INTER_AREA
+        ).astype(np.float32)
+        for eye in eye_regions(width, height, layout)
+    )
+    reach = int(_SIDE_SAMPLES * _PARALLAX_SHARE)
+    padding = cv2.copyMakeBorder(
+        second, _MISALIGNED_SAMPLES, _MISALIGNED_SAMPLES, reach, reach, cv2.BORDER_REPLICATE
+    )
+    scores = []
+    for top in range(0, _SIDE_SAMPLES, _BLOCK_SAMPLES):
+        for left in range(0, _SIDE_SAMPLES, _BLOCK_SAMPLES):
+            block = first[top : top + _BLOCK_SAMPLES, left : left + _BLOCK_SAMPLES]
+            _, contrast = cv2.meanStdDev(block)  # a tenth of what NumPy takes for so few samples
+            if contrast.item() < _LEAST_CONTRAST:
+                continue
+            around = padding[
+                top : top + _BLOCK_SAMPLES + 2 * _MISALIGNED_SAMPLES, left : left + _BLOCK_SAMPLES + 2 * reach
+            ]
+            scores.append(float(cv2.matchTemplate(around, block, cv2.TM_CCOEFF_NORMED).max()))
+    return float(np.median(scores)) if len(scores) >= _LEAST_BLOCKS else None
+
+
+def _from_name(path: Path) -> DetectedLayout:
+    name = read_name(path.stem)
+    if name.layout is not None:
+        return DetectedLayout(name.layout, f"file name ({name.layout_word})")
+    if name.layout_word:
+        return DetectedLayout(
+            StereoLayout.MONO, f"{name.layout_word} alone is no sign of stereo; --stereo tb says it is"
+        )
+    return DetectedLayout(StereoLayout.MONO, NO_SIGN)
 
 
 def _sureness_of(found: DetectedLayout) -> Sureness:

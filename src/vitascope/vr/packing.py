@@ -23,7 +23,7 @@ import numpy.typing as npt
 from vitascope.errors import UsageError
 from vitascope.frames import Frame, Plane, VideoInfo
 from vitascope.gpu.kernels.color import alpha_peak
-from vitascope.gpu.kernels.cuda_module import current_device, is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, current_device, is_on_gpu
 from vitascope.gpu.kernels.paint_alpha import PaintedColor, PaintedPart, paint_alpha
 from vitascope.gpu.kernels.region import Region, cut
 from vitascope.gpu.kernels.remap import EyePlaces, eye_places, remap_eyes, remap_stack
@@ -250,7 +250,7 @@ class AlphaPacker:
             float32 [2, *tile_size(side)], 0..1, on the same device, left eye first.
         """
         size = tile_size(self._side)
-        arrays: Any = _array_module(alpha)
+        arrays: Any = array_module(on_gpu=is_on_gpu(alpha))
         # Averaged down before they are turned into fisheye pictures: what is read is as fine as what is made.
         small = arrays.empty((2, 1, *size), "float32")
         for first, eyes in enumerate(_eyes(alpha, self._regions)):
@@ -314,7 +314,7 @@ def _eyes(alpha: Plane, regions: Sequence[Region]) -> list[Any]:
     first, second = (alpha[region.rows, region.columns] for region in regions)
     if first.shape != second.shape:
         return [first[None], second[None]]
-    arrays: Any = _array_module(alpha)
+    arrays: Any = array_module(on_gpu=is_on_gpu(alpha))
     apart = (regions[1].y - regions[0].y) * alpha.strides[0] + (regions[1].x - regions[0].x) * alpha.strides[
         1
     ]
@@ -329,7 +329,7 @@ def _on_device(
         return maps
     key = id(maps), int(plane.device.id)
     if key not in uploaded:
-        arrays: Any = _array_module(plane)
+        arrays: Any = array_module(on_gpu=is_on_gpu(plane))
         uploaded[key] = [arrays.asarray(places) for places in maps]
     return uploaded[key]
 
@@ -340,11 +340,3 @@ def _side(frame: Frame) -> int:
             f"a picture of {frame.width}x{frame.height} holds no two fisheye eyes side by side: expected 2E x E"
         )
     return frame.height
-
-
-def _array_module(plane: Any) -> Any:
-    if is_on_gpu(plane):
-        import cupy
-
-        return cupy
-    return np

@@ -11,9 +11,8 @@ import pytest
 
 from fake_cupy import fake_cupy
 from vitascope.device import Device
-from vitascope.gpu.download import Download
 from vitascope.gpu.memory import pinned_pool
-from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
+from vitascope.gpu.memory.pinned_pool import Download, PinnedMemoryPool, shared_pool
 
 
 @pytest.fixture

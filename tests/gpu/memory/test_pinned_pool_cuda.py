@@ -120,8 +120,7 @@ def test_nothing_is_left_after_many_round_trips(pool) -> None:
 def test_a_pageable_pool_serves_a_gpu_too(monkeypatch) -> None:
     import cupy
 
-    from vitascope.gpu.download import Download
-    from vitascope.gpu.memory.pinned_pool import shared_pool
+    from vitascope.gpu.memory.pinned_pool import Download, shared_pool
 
     array = cupy.arange(1 << 20)
     (view,) = Download(

@@ -16,7 +16,6 @@ from vitascope.frames import Projection, StereoLayout
 from vitascope.media.metadata.mp4_boxes import Box, full_box, parse_boxes, read_moov, shown_share
 from vitascope.media.metadata.spherical import (
     SphericalMetadata,
-    read_rotation,
     read_spherical,
     set_rotation,
     write_spherical,
@@ -161,7 +160,6 @@ def test_hostile_files_raise_nothing_but_our_errors(
         path.write_bytes(prefix + data)
         for act in (
             read_spherical,
-            read_rotation,
             lambda file: write_spherical(file, VR180),
             lambda file: set_rotation(file, 90),
         ):

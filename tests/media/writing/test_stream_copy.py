@@ -11,10 +11,11 @@ import av
 import numpy as np
 import pytest
 from rewritten_films import packets, rewrite, video_times, write_subtitled
+from written_films import make_info
 
 from clips import write_clip
 from vitascope.errors import InputError
-from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, VideoInfo
+from vitascope.frames import Frame
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.stream_copy import StreamCopier
@@ -150,20 +151,7 @@ def test_sound_longer_than_the_picture_is_kept_whole(tmp_path: Path) -> None:
     target = tmp_path / "out.mkv"
     with av.open(str(clip)) as container:
         stream = container.streams.video[0]
-        info = VideoInfo(
-            path=clip,
-            width=96,
-            height=64,
-            format=PIXEL_FORMATS["yuv420p"],
-            source_format="yuv420p",
-            color=ColorSpec(),
-            codec="h264",
-            container="matroska,webm",
-            time_base=stream.time_base,
-            average_frame_rate=Fraction(24),
-            frame_count_estimate=None,
-            duration_seconds=None,
-        )
+        info = make_info(path=clip, time_base=stream.time_base)
     planes = (np.zeros((64, 96), np.uint8), np.zeros((32, 48), np.uint8), np.zeros((32, 48), np.uint8))
     with VideoWriter(
         target, info=info, encoding=choose_encoding(target, source_format=info.format), copy_from=clip
@@ -177,20 +165,7 @@ def test_an_interrupted_film_has_sound_as_long_as_its_picture(tmp_path: Path) ->
     target = tmp_path / "out.mp4"
     with av.open(str(clip)) as container:
         time_base = container.streams.video[0].time_base
-    info = VideoInfo(
-        path=clip,
-        width=96,
-        height=64,
-        format=PIXEL_FORMATS["yuv420p"],
-        source_format="yuv420p",
-        color=ColorSpec(),
-        codec="h264",
-        container="mp4",
-        time_base=time_base,
-        average_frame_rate=Fraction(24),
-        frame_count_estimate=None,
-        duration_seconds=None,
-    )
+    info = make_info(path=clip, time_base=time_base)
     planes = (np.zeros((64, 96), np.uint8), np.zeros((32, 48), np.uint8), np.zeros((32, 48), np.uint8))
     writer = VideoWriter(
         target, info=info, encoding=choose_encoding(target, source_format=info.format), copy_from=clip
@@ -243,20 +218,7 @@ def test_pictures_have_no_sound_and_say_so(tmp_path: Path) -> None:
 
 def test_a_missing_source_is_an_input_error(tmp_path: Path) -> None:
     clip = write_clip(tmp_path / "in.mp4", frame_count=2)
-    info = VideoInfo(
-        path=clip,
-        width=96,
-        height=64,
-        format=PIXEL_FORMATS["yuv420p"],
-        source_format="yuv420p",
-        color=ColorSpec(),
-        codec="h264",
-        container="mp4",
-        time_base=Fraction(1, 24),
-        average_frame_rate=Fraction(24),
-        frame_count_estimate=None,
-        duration_seconds=None,
-    )
+    info = make_info(path=clip)
     target = tmp_path / "out.mp4"
     with pytest.raises(InputError, match=r"gone\.mp4"):
         VideoWriter(

@@ -119,6 +119,8 @@ def test_a_folder_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert told == list(written)
     assert [file.path.name for file in written] == ["stitching.onnx", "lips.onnx"]
     assert [file.path.stat().st_size for file in written] == [file.byte_count for file in written]
+    (tmp_path / "other").touch()
+    assert {file.path.stat().st_mode for file in written} == {(tmp_path / "other").stat().st_mode}
     # The toolkit's engine takes them, and knows how many pictures they are for.
     driving, source = keypoints(2)
     with OnnxEngine(device="cpu") as engine:

@@ -8,7 +8,7 @@ import pytest
 from pictures import solid_frame
 from scripted import BrightnessNetwork
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
-from vitascope.gpu.memory.recycled import RecycledArrays
+from vitascope.gpu.memory.host_arrays import RecycledArrays
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.options import InferenceOptions

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from vitascope.config.people import PeopleSettings
+from vitascope.config.result import PeopleSettings
 from vitascope.errors import UsageError
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people

@@ -14,7 +14,7 @@ from scripted import BrightnessNetwork
 from vitascope import Segmenter
 from vitascope.device import Device
 from vitascope.errors import EngineError
-from vitascope.gpu.download import Download
+from vitascope.gpu.memory.pinned_pool import Download
 from vitascope.gpu.streams import JobStreams
 from vitascope.media.reading.reader import open_video
 from vitascope.segmentation import film_run

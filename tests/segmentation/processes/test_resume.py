@@ -19,7 +19,7 @@ from makers_here import crew_here
 from vitascope.errors import OutputError
 from vitascope.segmentation.processes import film_joiner
 from vitascope.segmentation.processes import plan as crew_plan
-from vitascope.segmentation.processes.handing_out import SharedFilm
+from vitascope.segmentation.processes.film_joiner import SharedFilm
 from vitascope.segmentation.segmenter import Segmenter
 
 PATIENCE_SECONDS = 120

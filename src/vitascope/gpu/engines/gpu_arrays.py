@@ -6,24 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from vitascope.errors import DeviceMemoryError, EngineError, MissingDependencyError
+from vitascope.errors import DeviceMemoryError, EngineError
 from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.engines.engine import EngineSpec, Tensor
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import import_cupy, is_on_gpu
 from vitascope.gpu.memory.shortage import speaks_of_memory
-
-
-def import_cupy() -> Any:
-    """The module ``cupy``.
-
-    Raises:
-        MissingDependencyError: It is not installed.
-    """
-    try:
-        import cupy
-    except ImportError as error:
-        raise MissingDependencyError("engines on the GPU need CuPy: pip install 'vitascope[cuda]'") from error
-    return cupy
 
 
 class _StreamHandle:

@@ -37,13 +37,13 @@ from vitascope.gpu.engines.engine import EngineSpec, Precision, ShapeRange, Tens
 from vitascope.gpu.engines.gpu_arrays import (
     external_stream,
     failure,
-    import_cupy,
     on_stream,
     require_gpu_inputs,
     wanted_outputs,
 )
 from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_network import Calibration, with_precision
+from vitascope.gpu.kernels.cuda_module import import_cupy
 
 _SUFFIX = "_kernel_time"
 """Ending of the names of events that time an operator's computation."""

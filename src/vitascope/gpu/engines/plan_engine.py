@@ -26,7 +26,7 @@ import numpy.typing as npt
 from vitascope.errors import EngineError, VitascopeError
 from vitascope.file_lock import write_atomically
 from vitascope.gpu.current_stream import RECORDING, on_cuda_stream, recorded
-from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
+from vitascope.gpu.engines.gpu_arrays import failure
 from vitascope.gpu.engines.launch_plan import (
     Argument,
     ArrayPlace,
@@ -35,6 +35,7 @@ from vitascope.gpu.engines.launch_plan import (
     TritonKernel,
     compile_kernels,
 )
+from vitascope.gpu.kernels.cuda_module import import_cupy
 
 _FORMAT: Final = "vitascope-launch-plan-1"
 

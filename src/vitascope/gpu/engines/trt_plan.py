@@ -55,14 +55,9 @@ from vitascope.closing import Closing
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.file_lock import write_atomically
 from vitascope.gpu.engines.engine import EngineSpec, Precision, ShapeRange, Tensor, TensorSpec
-from vitascope.gpu.engines.gpu_arrays import (
-    failure,
-    import_cupy,
-    on_stream,
-    require_gpu_inputs,
-    wanted_outputs,
-)
+from vitascope.gpu.engines.gpu_arrays import failure, on_stream, require_gpu_inputs, wanted_outputs
 from vitascope.gpu.engines.onnx_network import Calibration, with_precision
+from vitascope.gpu.kernels.cuda_module import import_cupy
 
 _FORMAT = "vitascope-tensorrt-engine-1"
 

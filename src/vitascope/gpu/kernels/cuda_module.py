@@ -21,22 +21,40 @@ SOURCES = Path(__file__).parent
 _INCLUDED = re.compile(r'^#include "([^"]+)"$', re.MULTILINE)
 
 
+def import_cupy() -> Any:
+    """The module ``cupy``.
+
+    Raises:
+        MissingDependencyError: It is not installed.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingDependencyError("the GPU needs CuPy: pip install 'vitascope[cuda]'") from error
+    return cupy
+
+
 def is_on_gpu(array: Any) -> bool:
     """True for CuPy arrays; a CPU run never imports CuPy for it."""
     return type(array).__module__.partition(".")[0] == "cupy"
+
+
+def array_module(*, on_gpu: bool) -> Any:
+    """``numpy``, or ``cupy`` for arrays on a GPU."""
+    return import_cupy() if on_gpu else np
 
 
 def wait_until_ready(frame: Frame) -> None:
     """Order the current CuPy stream behind ``frame.ready``; the host does not wait."""
     # Asking comes first: CuPy gives the interpreter away to order a stream, and to get it back takes longer.
     if frame.ready is not None and not frame.ready.done:
-        cupy = _cupy()
+        cupy = import_cupy()
         cupy.cuda.get_current_stream().wait_event(frame.ready)
 
 
 def current_device() -> int:
     """Number of the GPU that this thread launches on."""
-    return int(_cupy().cuda.runtime.getDevice())
+    return int(import_cupy().cuda.runtime.getDevice())
 
 
 def multiprocessors() -> int:
@@ -46,7 +64,7 @@ def multiprocessors() -> int:
 
 @lru_cache(maxsize=8)
 def _multiprocessors_of(device: int) -> int:
-    return int(_cupy().cuda.Device(device).attributes["MultiProcessorCount"])
+    return int(import_cupy().cuda.Device(device).attributes["MultiProcessorCount"])
 
 
 @lru_cache(maxsize=256)  # asked for every plane of every frame
@@ -125,7 +143,7 @@ class _NvtxRange:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._nvtx = _cupy().cuda.nvtx
+        self._nvtx = import_cupy().cuda.nvtx
 
     def __enter__(self) -> None:
         self._nvtx.RangePush(self._name)
@@ -150,7 +168,7 @@ def cuda_kernel(source: str, name: str, **defines: str | int) -> Any:
         MissingDependencyError: CuPy is not installed.
         KernelCompileError: NVRTC refused the source, or is not installed; its log is the cause.
     """
-    cupy = _cupy()
+    cupy = import_cupy()
     return _compiled(cupy.cuda.Device().id, source, name, tuple(sorted(defines.items())))
 
 
@@ -168,17 +186,9 @@ def kernel_source(source: str) -> str:
     )
 
 
-def _cupy() -> Any:
-    try:
-        import cupy
-    except ImportError as error:
-        raise MissingDependencyError("the GPU kernels need CuPy: pip install 'vitascope[cuda]'") from error
-    return cupy
-
-
 @lru_cache(maxsize=256)
 def _compiled(device: int, source: str, name: str, defines: tuple[tuple[str, str | int], ...]) -> Any:
-    cupy = _cupy()
+    cupy = import_cupy()
     options = ("-std=c++17", *(f"-D{key}={value}" for key, value in defines))
     module = cupy.RawModule(code=kernel_source(source), options=options, backend="nvrtc")
     try:

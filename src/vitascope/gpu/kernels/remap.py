@@ -20,7 +20,7 @@ from vitascope.frames import Frame, Plane
 from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.resample import read_bilinear
-from vitascope.gpu.memory.scratch import scratch_array
+from vitascope.gpu.memory.host_arrays import scratch_array
 
 Interpolation = Literal["nearest", "linear", "cubic"]
 Border = Literal["replicate", "constant"]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vitascope.frames import ColorSpec, Plane, YuvFormat
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.memory.scratch import scratch_array
+from vitascope.gpu.memory.host_arrays import scratch_array
 
 Window = tuple[float, float, float, float]
 """(left, top, right, bottom) in a plane's own sample-edge coordinates."""

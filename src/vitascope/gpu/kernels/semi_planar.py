@@ -16,12 +16,12 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vitascope.errors import MissingDependencyError
 from vitascope.frames import PIXEL_FORMATS, Frame, Plane, YuvFormat
 from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.kernels.cuda_module import (
     by_value,
     cuda_kernel,
+    import_cupy,
     is_on_gpu,
     nvtx_range,
     row_pitch,
@@ -182,13 +182,7 @@ def upload_planes(
     timed: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> tuple[tuple[Any, ...], Any]:
     """The planes of a 4:2:0 frame as NV12 or P010 on the GPU, and the event behind them."""
-    try:
-        import cupy
-    except ImportError as error:
-        raise MissingDependencyError(
-            "a frame on the GPU needs CuPy: pip install 'vitascope[cuda]'"
-        ) from error
-
+    cupy = import_cupy()
     # A planar 10-bit frame is shifted on its way into the buffer, which costs no more than the copy.
     shift = 6 if frame.format.name == "yuv420p10le" else 0
     pitches = [_pitch_bytes(plane.shape, plane.dtype) for plane in frame.planes]

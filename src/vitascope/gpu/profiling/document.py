@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from html import escape
 from os import PathLike
@@ -14,7 +13,8 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from vitascope.device import available_cores, probe_gpus
-from vitascope.errors import InputError, OutputError
+from vitascope.errors import InputError
+from vitascope.file_lock import write_file
 from vitascope.gpu.profiling.charts import profile_chart
 from vitascope.gpu.profiling.tables import html_page, milliseconds
 
@@ -271,21 +271,3 @@ def _page_row(row: dict[str, Any]) -> str:
     times += [gpu.get("total_seconds"), gpu.get("p95_seconds")]
     cells = "".join(f"<td>{milliseconds(time)}</td>" for time in times)
     return f"<tr><td{indent}>{escape(path[-1])}</td><td>{row['count']}</td>{cells}</tr>"
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; its folder is made.
-
-    Raises:
-        OutputError: It cannot be written.
-    """
-    # Not write_atomically: its files are for the user alone, as caches are.
-    unfinished = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error

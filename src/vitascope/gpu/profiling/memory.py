@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from vitascope.device import select_device
+from vitascope.file_lock import write_file
 from vitascope.gpu.memory.growth import steady_growth
 from vitascope.gpu.profiling.charts import Chart, curve_chart
-from vitascope.gpu.profiling.document import write_document, write_file
+from vitascope.gpu.profiling.document import write_document
 from vitascope.gpu.profiling.intervals import AtIntervals, check_sampling
 from vitascope.gpu.profiling.tables import html_page, megabytes, text_table
 from vitascope.gpu.profiling.utilisation import resident_bytes

@@ -22,6 +22,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TextIO, TypeVar, overload
 
+from vitascope.file_lock import write_file
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.gpu.profiling.gpu_clock import CudaEvents, GpuClock, GpuMark, GpuTime
 from vitascope.gpu.profiling.tables import milliseconds, text_table
@@ -651,7 +652,6 @@ class Profiler:
             OutputError: The file cannot be written.
         """
         from vitascope.gpu.profiling.charts import profile_chart
-        from vitascope.gpu.profiling.document import write_file
 
         write_file(Path(path), profile_chart(self.to_dict()).to_png())
 
@@ -662,7 +662,7 @@ class Profiler:
             MissingDependencyError: matplotlib, which draws it, is not installed.
             OutputError: The file cannot be written.
         """
-        from vitascope.gpu.profiling.document import profile_page, write_file
+        from vitascope.gpu.profiling.document import profile_page
 
         write_file(Path(path), profile_page(self.to_dict()).encode())
 

@@ -26,8 +26,8 @@ import numpy as np
 
 from vitascope.errors import ConfigError, DeviceError, EngineError, InputError
 from vitascope.frames import Frame
-from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.interchange import ArrayKind, kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
+from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
 from vitascope.gpu.pipeline.pipeline import Pipeline, quick_turns
 from vitascope.gpu.pipeline.queues import (
@@ -279,7 +279,7 @@ def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryP
 def _brought_down(answers: Any, *, stream: Any, pool: PinnedMemoryPool) -> Any:
     """The same form with all arrays of the GPU on the host, once they are there."""
     # Imported here: page-locked memory is of no use without a GPU.
-    from vitascope.gpu.download import Download
+    from vitascope.gpu.memory.pinned_pool import Download
 
     arrays = [import_cupy().ascontiguousarray(to_cupy(leaf)) for leaf in leaves(answers) if _is_on_gpu(leaf)]
     if not arrays:

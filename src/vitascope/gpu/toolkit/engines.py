@@ -44,7 +44,7 @@ from vitascope.gpu.engines.engine import (
     shapes_from_json,
     shapes_to_json,
 )
-from vitascope.gpu.engines.gpu_arrays import import_cupy, on_stream
+from vitascope.gpu.engines.gpu_arrays import on_stream
 from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_network import (
     Calibration,
@@ -62,6 +62,7 @@ from vitascope.gpu.engines.onnx_runtime import (
 from vitascope.gpu.engines.selection import Arrays, Candidate, Machine, Runner, choose_engine
 from vitascope.gpu.engines.trt_plan import TrtCache, TrtPlan, load_tensorrt
 from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
+from vitascope.gpu.kernels.cuda_module import import_cupy
 
 if TYPE_CHECKING:
     import torch
@@ -908,6 +909,11 @@ class TensorRTEngine(ToolkitEngine):
 
 
 Backend = Literal["auto", "tensorrt", "inductor", "onnxruntime"]
+_ENGINES: dict[str, type[ToolkitEngine]] = {
+    "tensorrt": TensorRTEngine,
+    "inductor": InductorEngine,
+    "onnxruntime": OnnxEngine,
+}
 
 
 def open_engine(
@@ -972,7 +978,7 @@ def open_engine(
 
     def opened(name: str) -> ToolkitEngine:
         own: dict[str, Any] = {"workspace_gb": workspace_gb} if name == "tensorrt" else {}
-        engine = _engine_class(name)(**options, **own)
+        engine = _ENGINES[name](**options, **own)
         try:
             if is_network:
                 engine.build_engine_from_onnx(network, input_shapes, calibration=calibration)
@@ -1014,15 +1020,6 @@ def open_engine(
         for reason in chosen.reasons:
             on_reason(reason)
     return chosen.engine
-
-
-def _engine_class(name: str) -> type[ToolkitEngine]:
-    if name == "onnxruntime":
-        return OnnxEngine
-    if name == "inductor":
-        return InductorEngine
-
-    return TensorRTEngine
 
 
 def _network_reference(network: bytes) -> Runner:

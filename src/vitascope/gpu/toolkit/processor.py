@@ -21,12 +21,13 @@ from vitascope.closing import Closing
 from vitascope.device import Device, select_device
 from vitascope.errors import DeviceError
 from vitascope.frames import ColorSpec
-from vitascope.gpu.download import Download
-from vitascope.gpu.engines.gpu_arrays import import_cupy, on_stream
+from vitascope.gpu.engines.gpu_arrays import on_stream
 from vitascope.gpu.interchange import ArrayKind, kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
 from vitascope.gpu.kernels.batch_normalize import BatchLayout, batch_normalize
+from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.kernels.mask_postprocess import MaskKind, postprocess_mask
 from vitascope.gpu.kernels.rgb import RgbDtype, nv12_to_rgb
+from vitascope.gpu.memory.pinned_pool import Download
 from vitascope.gpu.streams import memory_errors
 from vitascope.gpu.toolkit.pictures import (
     FLOAT_DTYPES,

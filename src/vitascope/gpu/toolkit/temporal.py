@@ -16,7 +16,7 @@ from vitascope.errors import UsageError
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_numpy
 from vitascope.gpu.kernels.batch_normalize import INPUT_DTYPES
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import whole_frame
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
@@ -75,7 +75,7 @@ def change(previous: Any, current: Any, *, tiles: tuple[int, int] = (1, 1)) -> f
         import torch
 
         return float(torch.stack(means).max())
-    return float(_namespace(flat).stack(means).max())
+    return float(array_module(on_gpu=is_on_gpu(flat)).stack(means).max())
 
 
 def thumbnail(frame: Any) -> Any:
@@ -260,14 +260,6 @@ def _as_picture_array(frame: Any) -> Any:
         if frame.dtype == torch.bfloat16:  # which NumPy and CuPy do not know
             frame = frame.float()
     return to_cupy(frame) if lies_on_gpu(frame) else to_numpy(frame)
-
-
-def _namespace(array: Any) -> Any:
-    if is_on_gpu(array):
-        import cupy
-
-        return cupy
-    return np
 
 
 def _full_scale(array: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from vitascope.device import Device
 from vitascope.gpu.current_stream import RECORDING, on_cuda_stream
-from vitascope.gpu.engines.gpu_arrays import import_cupy
+from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.toolkit.batching.batch_arrays import leaves, library_of
 
 _PER_THREAD_STREAM = 2  # cudaStreamPerThread: another stream in each thread that names it

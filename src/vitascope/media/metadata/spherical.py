@@ -181,18 +181,6 @@ def write_spherical(path: Path, metadata: SphericalMetadata) -> None:
     rewrite_moov(path, edit)
 
 
-def read_rotation(path: Path) -> int:
-    """Clockwise turn in {0, 90, 180, 270} of the first video track; 0 for any other matrix or file."""
-    moov = read_moov(path)
-    header = _track_header(moov) if moov is not None else None
-    if header is None:
-        return 0
-    offset = _matrix_offset(header)
-    a, b, _, c, d = struct.unpack_from(">5i", header.head, offset)
-    signs = tuple((value > 0) - (value < 0) for value in (a, b, c, d))
-    return {(0, 1, -1, 0): 90, (-1, 0, 0, -1): 180, (0, -1, 1, 0): 270}.get(signs, 0)
-
-
 def set_rotation(path: Path, degrees: int) -> None:
     """Write the display matrix of the first video track of an MP4 or QuickTime file.
 

@@ -27,7 +27,8 @@ from av.packet import Packet
 from av.stream import Discard, Disposition
 from av.video.stream import VideoStream
 
-from vitascope.errors import CorruptInputError, InputError, MissingDependencyError, UsageError
+from vitascope.errors import CorruptInputError, InputError, UsageError
+from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.media.libav import describe_av_error, fraction_or_none, open_input, silence_libav
 from vitascope.media.metadata.color_tags import read_chroma_location
 from vitascope.media.planes import layout_of
@@ -294,12 +295,7 @@ def on_cuda_device(device: int) -> Iterator[None]:
         MissingDependencyError: CuPy is not installed.
         UsageError: There is no such device.
     """
-    try:
-        import cupy
-    except ImportError as error:
-        raise MissingDependencyError(
-            "decoding on the GPU needs CuPy: pip install 'vitascope[cuda]'"
-        ) from error
+    cupy = import_cupy()
     runtime: Any = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()

@@ -293,7 +293,7 @@ class SinkOutlet:
 
         return Opening(self._sink, self._made, before=before, on_failure=fail, threaded=self._threaded)
 
-    def wait_open(self, *, timeout_seconds: float = _OPEN_SECONDS) -> None:
+    def wait_open(self) -> None:
         """Wait until the sink is open; one that takes longer may still come.
 
         Raises:
@@ -302,7 +302,7 @@ class SinkOutlet:
         opening = self._opening
         if opening is None:
             return
-        opening.is_decided.wait(timeout_seconds)
+        opening.is_decided.wait(_OPEN_SECONDS)
         if opening.error is not None:
             raise opening.error
 

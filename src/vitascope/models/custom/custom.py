@@ -22,7 +22,6 @@ import onnx
 
 from vitascope.errors import EngineError, ModelError
 from vitascope.gpu.engines.engine import Engine, ShapeRange, TensorSpec
-from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.gpu.engines.selection import (
     Arrays,
@@ -35,7 +34,7 @@ from vitascope.gpu.engines.selection import (
     gpu_openers,
     host_runner,
 )
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import import_cupy, is_on_gpu
 from vitascope.models.custom.decoders import NetworkKind, Outputs, choose_decoder
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import (

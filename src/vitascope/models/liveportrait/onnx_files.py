@@ -8,7 +8,6 @@ computes; TensorRT 10 and before refuse it (NVIDIA/TensorRT issue 4618), so W is
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vitascope.errors import OutputError
-from vitascope.file_lock import write_atomically
+from vitascope.file_lock import write_file
 from vitascope.gpu.engines.engine import ShapeRange
 from vitascope.gpu.engines.onnx_network import with_kept_shapes
 from vitascope.gpu.engines.torch_export import trace_module
@@ -107,10 +105,7 @@ def export_onnx_files(
     for part, form in ONNX_FILES.items():
         content = onnx_network(getattr(networks, part), form, half_precision=half_precision)
         path = folder / form.file_name
-        try:
-            write_atomically(path, content)
-        except OSError as error:
-            raise OutputError(f"{path}: cannot be written ({os.strerror(error.errno or 0)})") from error
+        write_file(path, content)
         written.append(OnnxFile(path, len(content)))
         if on_written is not None:
             on_written(written[-1])

@@ -18,10 +18,9 @@ import numpy as np
 
 from vitascope.errors import EngineError, ModelError
 from vitascope.gpu.engines import launch_plan
-from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.launch_plan import triton_version
 from vitascope.gpu.engines.plan_engine import PlanEngine, Recorded
-from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range
+from vitascope.gpu.kernels.cuda_module import import_cupy, is_on_gpu, nvtx_range
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput, NetworkState
 from vitascope.models.rvm.state import RvmInput, RvmState, frame_chunks
 

@@ -33,8 +33,8 @@ from onnx import helper, numpy_helper
 from vitascope.errors import ModelError
 from vitascope.gpu.engines import Engine, OnnxRuntimeEngine
 from vitascope.gpu.engines.engine import ShapeRange
-from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.engines.selection import Candidate, GpuOptions, Opener, gpu_openers
+from vitascope.gpu.kernels.cuda_module import array_module
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import (
     FloatArray,
@@ -372,7 +372,7 @@ class RvmNetwork:
 
     def _blank(self, eyes: int, size: tuple[int, ...]) -> list[FloatArray]:
         """States before the first frame, in full size: engines that are built or captured for sizes know one less."""
-        arrays: Any = import_cupy() if self._on_gpu else np
+        arrays: Any = array_module(on_gpu=self._on_gpu)
         return [
             arrays.zeros((eyes, channels, *level), np.float32)
             for channels, level in zip(self._channels, state_sizes(size), strict=True)

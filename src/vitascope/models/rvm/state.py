@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.kernels.cuda_module import array_module, import_cupy
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.models.network import FloatArray, NetworkInput, SpatialState, each_part
@@ -177,7 +177,7 @@ class RvmState:
         """Replace features in part, see ``SpatialState``."""
         if self.tensors is None or not isinstance(state, RvmState) or state.tensors is None:
             raise ValueError("an empty state has no features")
-        arrays: Any = import_cupy() if self._on_gpu else np
+        arrays: Any = array_module(on_gpu=self._on_gpu)
         places = arrays.asarray(share)[:, None]
         tensors = []
         for own, other in zip(self.tensors, state.tensors, strict=True):

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from vitascope.errors import ModelError
 from vitascope.gpu.engines import TensorSpec
-from vitascope.gpu.engines.gpu_arrays import failure, import_cupy
+from vitascope.gpu.engines.gpu_arrays import failure
 from vitascope.gpu.engines.torch_engine import CompileEffort, TorchEngine, TorchMode
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import import_cupy, is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import (
     FloatArray,

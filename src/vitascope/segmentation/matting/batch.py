@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Frame
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
@@ -262,12 +262,3 @@ def resized(planes: Any, size: tuple[int, int]) -> Any:
     return resize_normalize(
         planes, size=size, mean=(0.0,) * channels, std=(1.0,) * channels, scale=1.0, layout_in="NCHW"
     )
-
-
-def array_module(*, on_gpu: bool) -> Any:
-    """``numpy``, or ``cupy`` for arrays on a GPU."""
-    if on_gpu:
-        import cupy
-
-        return cupy
-    return np

@@ -21,11 +21,10 @@ from typing import Any, Self, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.remap import remap, remap_stack
-from vitascope.gpu.memory.recycled import RecycledArrays
+from vitascope.gpu.memory.host_arrays import RecycledArrays
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
-from vitascope.segmentation.matting.batch import array_module
 from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, Lens, reprojection_map, turned
 
 _LARGEST_FOV_DEGREES = 200.0

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from vitascope.errors import DeviceMemoryError
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.memory.recycled import RecycledArrays
+from vitascope.gpu.memory.host_arrays import RecycledArrays
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.models.network import (
@@ -25,7 +25,7 @@ from vitascope.models.network import (
     NetworkState,
     SpatialState,
 )
-from vitascope.segmentation.matting.batch import Batch, JoinedPictures, array_module
+from vitascope.segmentation.matting.batch import Batch, JoinedPictures
 from vitascope.segmentation.matting.close_ups import LOOK_EVERY_FRAMES, CloseUps
 from vitascope.segmentation.matting.estimates import enlarged, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews

@@ -10,13 +10,13 @@ from itertools import accumulate, groupby
 from typing import Any
 
 from vitascope.frames import Frame, Plane, Rotation, StereoLayout
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.foreground import decontaminate, local_colors
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.steady import AlphaSmoother
-from vitascope.gpu.memory.recycled import RecycledArrays
+from vitascope.gpu.memory.host_arrays import RecycledArrays
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput, side_multiple
@@ -25,7 +25,6 @@ from vitascope.segmentation.matting.batch import (
     Batch,
     Estimator,
     Matted,
-    array_module,
     resized,
     tile_means,
 )

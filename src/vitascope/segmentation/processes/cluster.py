@@ -54,7 +54,7 @@ from vitascope.segmentation.processes.port import (
     Tell,
     WholeFilm,
 )
-from vitascope.segmentation.processes.work_folder import finished_stretches
+from vitascope.segmentation.processes.stretch_folders import finished_stretches
 from vitascope.segmentation.report import SegmentReport
 
 _log = logging.getLogger(__name__)

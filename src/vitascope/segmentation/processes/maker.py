@@ -27,7 +27,6 @@ from vitascope.segmentation.notes import notes_on, notes_on_reading
 from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.processes.film_joiner import FilmJoiner, seen_seconds
 from vitascope.segmentation.processes.hands import Hands
-from vitascope.segmentation.processes.kept_stretches import KeptStretches
 from vitascope.segmentation.processes.port import (
     Failed,
     FilmOrder,
@@ -39,6 +38,7 @@ from vitascope.segmentation.processes.port import (
     WholeFilm,
 )
 from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
+from vitascope.segmentation.processes.stretch_folders import KeptStretches
 from vitascope.segmentation.processes.stretches import FilmStretch
 from vitascope.segmentation.render.contact_sheet import ContactSheet, Rgb8
 from vitascope.segmentation.render.renderer import Rendered

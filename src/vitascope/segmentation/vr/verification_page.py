@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import OutputError
+from vitascope.file_lock import write_file
 from vitascope.frames import Frame
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.profiling.document import write_file
 from vitascope.gpu.profiling.tables import html_page
 
 _MOST_FRAMES = 16

@@ -7,5 +7,5 @@
     DynamicBatcher    one line                PriorityBatcher    levels
     StreamBatcher     several workers         AdaptiveBatchSizer, BatchSizeOptimizer    how many go together
 
-Consecutive frames of one video need none of this: ``gpu.stages.Batched`` groups them.
+Consecutive frames of one video need none of this: ``gpu.pipeline.Batched`` groups them.
 """

@@ -18,8 +18,8 @@ import numpy as np
 
 from vitascope.device import select_device
 from vitascope.errors import DeviceMemoryError, EngineError
-from vitascope.gpu.engines.gpu_arrays import import_cupy
 from vitascope.gpu.interchange import to_cupy
+from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.memory.shortage import is_out_of_memory, release_idle_memory
 from vitascope.gpu.toolkit.batching.batch_arrays import kind_of, split, stack
 from vitascope.gpu.toolkit.worker_streams import finish, open_streams

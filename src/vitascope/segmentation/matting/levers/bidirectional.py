@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from vitascope.frames import Frame
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
-from vitascope.segmentation.matting.batch import Batch, array_module, resized
+from vitascope.segmentation.matting.batch import Batch, resized
 from vitascope.segmentation.matting.estimates import as_coefficients, bounded, enlarged, small_grey
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part

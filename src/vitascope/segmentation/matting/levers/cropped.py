@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
-from vitascope.segmentation.matting.batch import Batch, array_module
+from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import as_coefficients, small_alpha
 from vitascope.segmentation.matting.levers.boxes import (
     VISIBLE,

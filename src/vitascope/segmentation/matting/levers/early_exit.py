@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.matting.batch import (
     Batch,
     Estimator,
-    array_module,
     resized,
 )
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha

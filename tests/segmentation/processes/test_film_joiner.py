@@ -22,12 +22,12 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Sink, Source
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.segmentation.processes import hands as hands_module
-from vitascope.segmentation.processes.handing_out import SharedFilm
+from vitascope.segmentation.processes.film_joiner import SharedFilm
 from vitascope.segmentation.processes.hands import Hands, Piece
 from vitascope.segmentation.processes.port import FilmOrder, MakerGoneError, StretchMade, StretchProgress
 from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
+from vitascope.segmentation.processes.stretch_folders import WorkFolder
 from vitascope.segmentation.processes.stretches import FilmStretch
-from vitascope.segmentation.processes.work_folder import WorkFolder
 from waiting import eventually
 
 FILM = FilmOrder(

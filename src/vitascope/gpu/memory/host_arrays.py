@@ -1,12 +1,14 @@
-"""Arrays of a video's frames, given again once nobody holds them.
+"""Arrays in the host's memory whose memory is used again, frame after frame.
 
-A new large array is mapped, and the system clears all its pages: for a frame of VR on the CPU that took as long as
-drawing it. The next frame's array can lie where that of an earlier one lay.
+A new large array is mapped, and the system clears all its pages, for every frame anew: for a frame of VR on the CPU
+that took as long as drawing it. Where an array ends with the call that made it, ``scratch_array`` gives the thread's
+own from the last frame; where it goes on to others, ``RecycledArrays`` gives its memory again once nobody holds it.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import weakref
 from collections import deque
 from typing import Any
@@ -14,7 +16,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RecycledArrays"]
+_threads = threading.local()
+_MOST_BYTES = 32 << 20
+"""What is larger is made anew: threads may live long."""
+
+
+def scratch_array(use: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+    """An array of the calling thread, for one call of one function: what it gives on must not share its memory.
+
+    The memory is held until the thread ends, for the largest array that it asked for; none above 32 MiB.
+
+    Args:
+        use: Names what it is for; a thread has memory for each.
+        shape: Its axes.
+        dtype: Its element type.
+
+    Returns:
+        C-contiguous, with what was left in it.
+    """
+    memories: dict[str, npt.NDArray[np.uint8]] = _threads.__dict__
+    wanted = np.dtype(dtype)
+    nbytes = math.prod(shape) * wanted.itemsize
+    if nbytes > _MOST_BYTES:
+        return np.empty(shape, wanted)
+    memory = memories.get(use)
+    if memory is None or memory.nbytes < nbytes:
+        memories.pop(use, None)  # before the larger one is made
+        memory = memories[use] = np.empty(nbytes, np.uint8)
+    return memory[:nbytes].view(wanted).reshape(shape)
+
 
 _MOST_FREE = 4
 """Arrays that wait to be given again: as many as a call of the network lets go of."""
