@@ -46,7 +46,8 @@ class TrailState:
 
     def take(self, state, share):
         share = np.stack([cv2.resize(eye, self.seen.shape[:0:-1]) for eye in share])
-        self.seen = to_numpy(self.seen) * (1 - share) + to_numpy(state.seen) * share
+        other = 0 if state is None else to_numpy(state.seen)
+        self.seen = to_numpy(self.seen) * (1 - share) + other * share
 
     def stretch(self, size):
         level = -(-size[0] // 2), -(-size[1] // 2)

@@ -104,6 +104,15 @@ def test_features_are_taken_from_another_memory_where_they_are_wanted(kind):
         state.take(other, share)
 
 
+@pytest.mark.parametrize("kind", STATES)
+def test_what_is_taken_from_nobodys_memory_is_forgotten(kind):
+    state = STATES[kind]()
+    before = [array.copy() for array in state.arrays()]
+    state.take(None, np.full((2, 5, 7), 0.25, np.float32))
+    for now, old in zip(state.arrays(), before, strict=True):
+        np.testing.assert_allclose(now, old * 0.75, atol=1e-6)
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("kind", STATES)
 def test_features_are_taken_alike_on_a_gpu(kind):
@@ -126,6 +135,7 @@ def test_features_are_taken_alike_on_a_gpu(kind):
         state, other = pair
         other.restore([array + 1 for array in other.arrays()])
         state.take(other, share)
+        state.take(None, share / 2)
         taken.append(state.arrays())
     for host, device in zip(*taken, strict=True):
         np.testing.assert_allclose(host, device, atol=1e-5)

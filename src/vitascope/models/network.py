@@ -160,11 +160,11 @@ class SpatialState(NetworkState, Protocol):
         """The same features apart, to go another way from here; empty if the state is."""
         ...
 
-    def take(self, state: SpatialState, share: FloatArray) -> None:
+    def take(self, state: SpatialState | None, share: FloatArray) -> None:
         """Replace features by those of a state of the same pictures, in part.
 
         Args:
-            state: A state of the same network.
+            state: A state of the same network; None for one that knows nothing.
             share: float32 [E, rows, columns], 0..1, in the host's memory: how much of the other's, by place.
 
         Raises:

@@ -173,14 +173,17 @@ class RvmState:
         state.tensors = None if self.tensors is None else [tensor.copy() for tensor in self.tensors]
         return state
 
-    def take(self, state: SpatialState, share: FloatArray) -> None:
+    def take(self, state: SpatialState | None, share: FloatArray) -> None:
         """Replace features in part, see ``SpatialState``."""
-        if self.tensors is None or not isinstance(state, RvmState) or state.tensors is None:
+        others: Sequence[Any] | None = [0.0] * LEVELS
+        if state is not None:
+            others = state.tensors if isinstance(state, RvmState) else None
+        if self.tensors is None or others is None:
             raise ValueError("an empty state has no features")
         arrays: Any = array_module(on_gpu=self._on_gpu)
         places = arrays.asarray(share)[:, None]
         tensors = []
-        for own, other in zip(self.tensors, state.tensors, strict=True):
+        for own, other in zip(self.tensors, others, strict=True):
             at = _scaled(places, (own.shape[2], own.shape[3]))
             tensors.append(own + at * (other - own))
         self.tensors, self.people = tensors, None

@@ -388,15 +388,18 @@ class RvmTorchState:
                 state.tensors = tuple(tensor.clone() for tensor in self.tensors)
         return state
 
-    def take(self, state: SpatialState, share: FloatArray) -> None:
+    def take(self, state: SpatialState | None, share: FloatArray) -> None:
         """Replace features in part, see ``SpatialState``."""
-        if self.tensors is None or not isinstance(state, RvmTorchState) or state.tensors is None:
+        others: Sequence[Tensor | float] | None = [0.0] * len(_STATES)
+        if state is not None:
+            others = state.tensors if isinstance(state, RvmTorchState) else None
+        if self.tensors is None or others is None:
             raise ValueError("an empty state has no features")
         with self.on_stream():
             places = torch.from_numpy(share).to(self._device)[..., None]
             self.tensors = tuple(
                 own + _scaled(places, (own.shape[1], own.shape[2])) * (other - own)
-                for own, other in zip(self.tensors, state.tensors, strict=True)
+                for own, other in zip(self.tensors, others, strict=True)
             )
 
     def stretch(self, size: tuple[int, int]) -> None:

@@ -113,6 +113,28 @@ def test_where_directions_differ_the_larger_pictures_have_a_word():
     assert with_it.min() > against.max() + 0.1
 
 
+class Told(Opinion):
+    """Remembers having seen somebody everywhere; keeps what it remembers before it sees larger pictures."""
+
+    told = None
+
+    def infer(self, images, state):
+        if images.shape[3:] == LARGE:
+            self.told = state.seen
+        estimates = super().infer(images, state)
+        state.seen = np.ones_like(state.seen)
+        return estimates
+
+
+@pytest.mark.parametrize(
+    ("ahead", "back", "told"), [(1.0, 1.0, 1), (0.0, 0.0, 1), (1.0, 0.0, 0), (0.0, 1.0, 0), (0.8, 0.7, 0.7)]
+)
+def test_larger_pictures_are_judged_without_a_memory_of_what_the_directions_differ_in(ahead, back, told):
+    network = Told(ahead=ahead, back=back, edges=0.0)
+    mattes(walk(3), network)
+    assert network.told == pytest.approx(np.full_like(network.told, told), abs=1e-5)
+
+
 class Moments(Opinion):
     """Sees somebody in larger pictures in some frames alone."""
 
