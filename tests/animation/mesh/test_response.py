@@ -36,16 +36,24 @@ def reader(mesh, basis, *, of_jaw, in_smile):
     return read
 
 
-def measured(mesh, basis, read):
-    return measure_response(basis, LipFit(basis, mesh.vertices), mesh, read)
+def measured(mesh, basis, read, *, own_smile=0.0):
+    """The response of a portrait that smiles with some strength itself."""
+    lips = LipFit(basis, mesh.vertices)
+    return measure_response(basis, lips, mesh, read, own_smile=smile_of(basis, own_smile))
 
 
-def adjusted(basis, response, shown, **named):
+def smile_of(basis, strength):
+    return (basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")) * np.float32(strength)
+
+
+def adjusted(basis, response, shown, *, narrower=0.0, **named):
     """What is drawn when a driver does ``shown``, and the network names it so."""
     weights = np.zeros(52, np.float32)
     for name, value in named.items():
         weights[BLENDSHAPE_INDEX[name]] = value
-    drawn, _ = response.adjust(shown, np.zeros(2, np.float32), FaceMotion(blendshapes=weights))
+    drawn, _ = response.adjust(
+        shown, np.zeros(2, np.float32), FaceMotion(blendshapes=weights), narrower=narrower
+    )
     return drawn
 
 
@@ -86,7 +94,7 @@ def test_a_jaw_that_was_measured_stays_where_it_was(mesh, basis):
 
     def gap_of(vertices):
         motion = FaceMotion(blendshapes=weights, vertices=vertices)
-        drawn, _ = response.adjust(shown, np.zeros(2, np.float32), motion)
+        drawn, _ = response.adjust(shown, np.zeros(2, np.float32), motion, narrower=0.0)
         return drawn[13, 1] - drawn[14, 1]
 
     by_driver = shown[13, 1] - shown[14, 1]
@@ -118,7 +126,7 @@ def test_a_chin_that_was_measured_behind_closed_lips_stays_where_it_was(mesh, ba
     weights = np.zeros(52, np.float32)
     weights[BLENDSHAPE_INDEX["jawOpen"]] = 0.4
     motion = FaceMotion(blendshapes=weights, vertices=sealed)
-    drawn, _ = response.adjust(sealed, np.zeros(2, np.float32), motion)
+    drawn, _ = response.adjust(sealed, np.zeros(2, np.float32), motion, narrower=0.0)
     assert np.abs(drawn - sealed).max() < 0.02
 
 
@@ -174,6 +182,25 @@ def test_glances_are_drawn_as_far_as_they_read(mesh, basis):
     wanted = np.array([[0.2, 0.05], [0.18, 0.05]], np.float32)
     assert response.gaze(wanted) == pytest.approx(wanted / 0.66, rel=0.06)
     assert not response.gaze(np.zeros((2, 2), np.float32)).any()
+
+
+def test_each_side_of_a_glance_is_drawn_as_far_as_it_reads(mesh, basis):
+    """Eyes that look aside in the portrait: nearly all is read of a glance across, less of one farther aside."""
+    face = made_face(mesh)
+
+    def read(motion):
+        landmarks = face.landmarks.copy()
+        for eye, gaze in zip(EYES, motion.gaze, strict=True):
+            width = np.linalg.norm(
+                face.landmarks[eye.outer_corner, :2] - face.landmarks[eye.inner_corner, :2]
+            )
+            landmarks[list(eye.iris), 0] += (0.95 if gaze[0] < 0 else 0.65) * gaze[0] * width
+        return replace(face, landmarks=landmarks)
+
+    response = measured(mesh, basis, read)
+    for asked, share in ((-0.2, 0.95), (0.2, 0.65)):
+        drawn = response.gaze(np.array([[asked, 0], [asked, 0]], np.float32))
+        assert drawn[:, 0] == pytest.approx(asked / share, rel=0.06)
 
 
 def test_brows_are_lowered_by_what_a_portrait_hides_of_it(mesh, basis):
@@ -257,6 +284,22 @@ def test_a_pucker_is_drawn_together_until_it_reads(mesh, basis):
         assert wider(now) / wider(field) == pytest.approx(drawn, abs=0.02)
 
 
+def test_a_pucker_of_who_smiles_in_the_portrait_is_measured_and_drawn_without_the_smile(mesh, basis):
+    """The smile goes as lips are drawn together. Kept, it would hide the pucker; taken off, it is none itself."""
+    face, field, smile = made_face(mesh), basis.field("mouthPucker"), smile_of(basis, 0.8)
+    fields = np.stack([field[MOUTH_CORNERS[0]], smile[MOUTH_CORNERS[0]]])
+
+    def read(motion):
+        together, smiling = np.linalg.pinv(fields.T) @ motion.vertices[MOUTH_CORNERS[0]]
+        weights = np.zeros(52, np.float32)
+        weights[BLENDSHAPE_INDEX["mouthPucker"]] = np.clip(0.8 * together - 0.7 * (1 + smiling), 0, 1)
+        return replace(face, blendshapes=weights)
+
+    response = measured(mesh, basis, read, own_smile=0.8)
+    drawn = adjusted(basis, response, 0.5 * field - smile, narrower=wider(smile), mouthPucker=0.6)
+    assert wider(drawn + smile) / wider(field) == pytest.approx(0.75, abs=0.02)
+
+
 def test_a_mouth_that_is_wide_open_in_the_portrait_closes_with_its_jaw(mesh, basis):
     jaw = basis.field("jawOpen")
     rest = mesh.vertices + jaw * np.float32(2.2 / gap_cm(jaw))
@@ -282,14 +325,14 @@ def test_a_smile_with_closed_lips_is_measured_with_closed_lips(mesh, basis):
             weights[BLENDSHAPE_INDEX[f"mouthSmile{side}"]] = strength * (0.6 if met else 0.9)
         return replace(face, blendshapes=weights)
 
-    response = measure_response(basis, LipFit(basis, apart), mesh, read)
+    response = measure_response(basis, LipFit(basis, apart), mesh, read, own_smile=smile_of(basis, 0))
     weights = np.zeros(52, np.float32)
     weights[[BLENDSHAPE_INDEX[f"mouthSmile{side}"] for side in ("Left", "Right")]] = 0.45
 
     def drawn(parted):
         vertices = smile * np.float32(0.4) + basis.lips_apart * np.float32(parted)
         motion = FaceMotion(blendshapes=weights, vertices=vertices)
-        moved, _ = response.adjust(vertices, np.zeros(2, np.float32), motion)
+        moved, _ = response.adjust(vertices, np.zeros(2, np.float32), motion, narrower=0.0)
         return float(moved[61, 1] / smile[61, 1])
 
     parted = [drawn(share) for share in (0.0, 0.2, 1.0)]

@@ -26,7 +26,7 @@ from vitascope.animation.mesh.deform import Bent, Gains, bend, turns_too_far
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
 from vitascope.animation.mesh.head import CutPortrait, cut_out, find_person, uncut
 from vitascope.animation.mesh.layers import read_at, to_host
-from vitascope.animation.mesh.lips import LipFit, gap_cm, shown_apart, wider
+from vitascope.animation.mesh.lips import LipFit, gap_cm, shown_apart, unsmiled, wider
 from vitascope.animation.mesh.maps import (
     COARSER,
     Feature,
@@ -51,8 +51,6 @@ _RELAXED_SHARE = 0.45
 """Share of its own smile that a portrait loses while a driver, whose rest shows none, does not smile."""
 _LEAST_SMILE = 0.3
 """A smaller smile of a portrait is relaxed by less, too."""
-_DRAWN_TOGETHER = (0.04, 0.2)
-"""A mouth that a driver narrows by the first share leaves a portrait its own smile, from the second on none of it."""
 _OF_A_SMILE = np.array(
     [name.startswith(("mouthSmile", "mouthStretch", "mouthDimple")) for name in BLENDSHAPES]
 )
@@ -231,7 +229,10 @@ class MeshAnimator:
             return find(to_host(self.draw(bent)[top:bottom, left:right]))
 
         self._portrait = replace(
-            portrait, response=measure_response(self._basis, portrait.lips, self._mesh, read)
+            portrait,
+            response=measure_response(
+                self._basis, portrait.lips, self._mesh, read, own_smile=portrait.own_smile
+            ),
         )
 
     @property
@@ -277,11 +278,13 @@ class MeshAnimator:
         # Lips that are drawn together do not smile.
         shown = self._basis.displacement(change) if motion.vertices is None else motion.vertices
         relaxed = 0.0 if motion.vertices is None else _relaxed(portrait.rig.face, motion)
-        gone = max(float(np.interp(-wider(shown), _DRAWN_TOGETHER, (0, 1))), relaxed)
+        gone = max(unsmiled(shown), relaxed)
         displacement = displacement - portrait.own_smile * np.float32(gone)
         if portrait.response is not None:
             added = replace(motion, blendshapes=motion.blendshapes + np.where(_OF_A_SMILE, weights, 0))
-            displacement, closure = portrait.response.adjust(displacement, motion.eye_closure, added)
+            displacement, closure = portrait.response.adjust(
+                displacement, motion.eye_closure, added, narrower=gone * wider(portrait.own_smile)
+            )
             motion = replace(motion, eye_closure=closure, gaze=portrait.response.gaze(motion.gaze))
         if motion.vertices is not None:
             gap, width = max(gap_cm(motion.vertices), 0.0), wider(motion.vertices)

@@ -27,6 +27,8 @@ _SHOWN_APART_CM = (0.1, 0.3)
 _MEETING, _MET = 0.5, 0.15
 """Lips that come nearer than the first share of the gap that the portrait shows begin to show what closed ones do."""
 _UPPER_SHARE = 0.35
+_DRAWN_TOGETHER = (0.04, 0.2)
+"""A mouth that a driver narrows by the first share leaves a portrait its own smile, from the second on none of it."""
 _NOSE, _UPPER_EDGE = 2, [37, 0, 267]
 _MOST_RAISED = 0.45
 """An upper lip rises by at most this share of the skin between it and the nose, whose shadow it would squeeze to a
@@ -48,6 +50,11 @@ def width_cm(vertices: FloatArray) -> float:
 def wider(displacement: FloatArray) -> float:
     """How much wider a displacement makes the canonical face's mouth, as a share of its width."""
     return _widened(displacement) / _CANONICAL_WIDTH_CM
+
+
+def unsmiled(displacement: FloatArray) -> float:
+    """Share of its own smile that a portrait loses while lips are drawn together so: 0..1."""
+    return float(np.interp(-wider(displacement), _DRAWN_TOGETHER, (0, 1)))
 
 
 def shown_apart(rest: FloatArray) -> float:

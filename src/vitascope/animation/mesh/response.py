@@ -21,7 +21,7 @@ from vitascope.animation.canonical_mesh import LEFT_BROW, RIGHT_BROW, CanonicalM
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.face_reading import FaceReading, mouth_width_seen, read_face
-from vitascope.animation.mesh.lips import LipFit, gap_cm, wider
+from vitascope.animation.mesh.lips import LipFit, gap_cm, unsmiled, wider
 from vitascope.animation.tracking import FaceTracker
 
 ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
@@ -80,7 +80,7 @@ _MOST_MORE = {
     "eyeBlinkLeft": 0.3,
 }
 """Most strength that is added to what the driver's own movement gives."""
-_MOST_ALTOGETHER = {"jawOpen": 1.15, "mouthPucker": 1.15}
+_MOST_ALTOGETHER = {"jawOpen": 1.15, "mouthPucker": 1.0}
 """Nor is anything added beyond this; a driver's jaw that opened as far as it would was 1.08, and lips that were drawn
 together as far as they would 0.7."""
 _JAW_ADDED_IN_SMILE = 0.85
@@ -126,9 +126,17 @@ class Response:
         self._pucker = basis.field(_PUCKER)
 
     def adjust(
-        self, displacement: FloatArray, closure: FloatArray, motion: FaceMotion
+        self, displacement: FloatArray, closure: FloatArray, motion: FaceMotion, *, narrower: float
     ) -> tuple[FloatArray, FloatArray]:
-        """A displacement [468, 3] and closures [2] that read as the motion's weights."""
+        """A displacement and closures that read as the motion's weights.
+
+        Args:
+            displacement: float32 [468, 3], centimetres: what is done to the portrait's face.
+            closure: float32 [2].
+            motion: The weights.
+            narrower: How much narrower the displacement makes the mouth by taking the portrait's own smile off, as
+                ``lips.wider`` says it: that is no pucker.
+        """
         held = self._project @ displacement.reshape(-1)
         more = np.array([self._more(name, float(now), motion) for name, now in zip(_SKIN, held, strict=True)])
         if motion.vertices is not None:
@@ -136,7 +144,7 @@ class Response:
         # A jaw may drop behind closed lips: then they stay closed.
         displacement = displacement + self._closing * np.float32(more[0] * (1 - _parted(displacement)))
         displacement = displacement + np.tensordot(more.astype(np.float32), self._fields, axes=1)
-        drawn_together = wider(displacement) / wider(self._pucker)
+        drawn_together = (wider(displacement) + narrower) / wider(self._pucker)
         displacement = displacement + self._pucker * np.float32(self._more(_PUCKER, drawn_together, motion))
         for name, field in self._brows.items():
             up = displacement[_BROW_POINTS, 1] @ field[_BROW_POINTS, 1]
@@ -206,7 +214,12 @@ def _sides(name: str) -> list[str]:
 
 
 def measure_response(
-    basis: ExpressionBasis, lips: LipFit, mesh: CanonicalMesh, read: ExpressionReader
+    basis: ExpressionBasis,
+    lips: LipFit,
+    mesh: CanonicalMesh,
+    read: ExpressionReader,
+    *,
+    own_smile: FloatArray,
 ) -> Response:
     """Draw and read a portrait 51 times, or 58 times if it shows its lips apart.
 
@@ -215,6 +228,8 @@ def measure_response(
         lips: Of the portrait.
         mesh: The canonical face.
         read: Draws and reads.
+        own_smile: float32 [468, 3], centimetres: the displacement of the smile that the portrait shows itself, which
+            goes as it draws its lips together.
     """
     still = np.zeros_like(basis.field("jawOpen"))
     smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
@@ -237,7 +252,10 @@ def measure_response(
         curves |= _curves(of_met, _SKIN_STRENGTHS, [read(FaceMotion(vertices=one)) for one in closed])
         _as_the_near_side(curves, of_met)
     pucker = basis.field(_PUCKER)
-    puckered = [read(FaceMotion(vertices=pucker * np.float32(x))) for x in _PUCKERS]
+    narrowed = [
+        pucker * np.float32(x) - own_smile * np.float32(unsmiled(pucker * np.float32(x))) for x in _PUCKERS
+    ]
+    puckered = [read(FaceMotion(vertices=one)) for one in narrowed]
     curves |= _curves((_PUCKER,), _PUCKERS, puckered)
     closing = [read(FaceMotion(vertices=still, eye_closure=np.array([x, x], np.float32))) for x in _CLOSURES]
     curves |= _curves(_EYES, _CLOSURES, closing)
@@ -264,7 +282,7 @@ def measure_response(
         ]
         return np.array(found).reshape(-1, 2).T
 
-    narrow = widths((pucker * np.float32(x) for x in _PUCKERS[1:3]), puckered[1:3])
+    narrow = widths(narrowed[1:3], puckered[1:3])
     wide = widths((smile * np.float32(x) for x in _SKIN_STRENGTHS[2:6]), drawn[2:6])
     apart = widths((smile + jaw * np.float32(x) for x in _SKIN_STRENGTHS[1:4]), grins[1:4])
     curves[_WIDER], curves[_WIDER_APART] = _bent_line(narrow, wide), _bent_line(narrow, apart)
@@ -280,8 +298,11 @@ def measure_response(
             gaze[:, axis] = glance
             now = reading(read(FaceMotion(vertices=still, gaze=gaze)))
             looks.append(float((now.irises - at_rest.irises)[:, axis].mean()))
-        least = _LEAST_READ if axis == 0 else _LEAST_READ_DOWN
-        curves[name] = _line(glances, np.array(looks), least=least)
+        found = np.stack((glances, looks))
+        if axis == 0:  # a portrait that looks aside already has less before it on that side
+            curves[name] = _bent_line(found[:, glances < 0], found[:, glances > 0])
+        else:
+            curves[name] = _bent_line(found, found, least=_LEAST_READ_DOWN)
     return Response(basis, curves)
 
 
@@ -297,12 +318,6 @@ def _as_the_near_side(curves: dict[str, Curve], names: Sequence[str]) -> None:
             name not in curves or curves[name].readings[-1] < _FAR_SIDE * best.readings[-1]
         ):
             curves[name] = best
-
-
-def _line(drawn: FloatArray, seen: FloatArray, *, least: float) -> Curve:
-    """A straight curve through 0, for lengths of which only a share is read, at least some."""
-    both = np.stack((drawn, seen))
-    return _bent_line(both, both, least=least)
 
 
 def _bent_line(below: FloatArray, above: FloatArray, *, least: float = _LEAST_READ) -> Curve:
