@@ -184,25 +184,6 @@ def test_glances_are_drawn_as_far_as_they_read(mesh, basis):
     assert not response.gaze(np.zeros((2, 2), np.float32)).any()
 
 
-def test_each_side_of_a_glance_is_drawn_as_far_as_it_reads(mesh, basis):
-    """Eyes that look aside in the portrait: nearly all is read of a glance across, less of one farther aside."""
-    face = made_face(mesh)
-
-    def read(motion):
-        landmarks = face.landmarks.copy()
-        for eye, gaze in zip(EYES, motion.gaze, strict=True):
-            width = np.linalg.norm(
-                face.landmarks[eye.outer_corner, :2] - face.landmarks[eye.inner_corner, :2]
-            )
-            landmarks[list(eye.iris), 0] += (0.95 if gaze[0] < 0 else 0.65) * gaze[0] * width
-        return replace(face, landmarks=landmarks)
-
-    response = measured(mesh, basis, read)
-    for asked, share in ((-0.2, 0.95), (0.2, 0.65)):
-        drawn = response.gaze(np.array([[asked, 0], [asked, 0]], np.float32))
-        assert drawn[:, 0] == pytest.approx(asked / share, rel=0.06)
-
-
 def test_brows_are_lowered_by_what_a_portrait_hides_of_it(mesh, basis):
     face, field = made_face(mesh), basis.field("browDownLeft") + basis.field("browDownRight")
 

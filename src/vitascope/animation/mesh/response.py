@@ -299,10 +299,7 @@ def measure_response(
             now = reading(read(FaceMotion(vertices=still, gaze=gaze)))
             looks.append(float((now.irises - at_rest.irises)[:, axis].mean()))
         found = np.stack((glances, looks))
-        if axis == 0:  # a portrait that looks aside already has less before it on that side
-            curves[name] = _bent_line(found[:, glances < 0], found[:, glances > 0])
-        else:
-            curves[name] = _bent_line(found, found, least=_LEAST_READ_DOWN)
+        curves[name] = _bent_line(found, found, least=_LEAST_READ if axis == 0 else _LEAST_READ_DOWN)
     return Response(basis, curves)
 
 
