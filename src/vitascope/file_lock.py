@@ -7,11 +7,11 @@ lock file itself stays: deleting it would let two processes lock two different f
 from __future__ import annotations
 
 import os
+import secrets
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -81,15 +81,21 @@ else:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """Write a file that other processes see either as it was or complete; its directory is created.
+
+    Args:
+        path: The file.
+        content: All of it.
+        mode: Its permissions, less what the process's umask takes; this user's alone when omitted, as caches are.
 
     Raises:
         OSError: It cannot be written; nothing is left behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
+    temporary = path.with_name(f".{secrets.token_hex(8)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(temporary, flags, mode)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -102,20 +108,14 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file for the user, whole or not at all; its folder is made.
-
-    Others may read it, as the system's settings say; those of ``write_atomically`` are for the user alone, as caches
-    are.
+    """Write a file for the user, whole or not at all; its folder is made. Others may read it, as the umask says.
 
     Raises:
         OutputError: It cannot be written.
     """
-    unfinished = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
+        write_atomically(path, content, mode=0o666)
     except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    except ValueError as error:  # no name: a path such as "."
+        raise OutputError(f"{path}: cannot be written: it names no file") from error

@@ -72,7 +72,9 @@ def run_for(
     Raises:
         VitascopeError: As ``Segmenter``.
     """
-    loaded = run.load({**ALONE, "debug.profile_performance": keep_in is not None})
+    loaded = run.load(
+        {**ALONE, "debug.profile_performance": keep_in is not None}, chosen_by="the measurement"
+    )
     with tempfile.TemporaryDirectory(prefix="vitascope-") as folder, Segmenter(loaded=loaded) as segmenter:
         out = Path(folder) / "discarded.mp4"
         warm_up(segmenter, run.video, kind=_KIND)

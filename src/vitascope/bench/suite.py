@@ -705,7 +705,8 @@ class PipelineOptions(SettingsSource):
         Raises:
             ConfigError: A setting is unknown or out of range.
         """
-        return self.load({**ALONE, "video.stereo": "side-by-side"} if self.stereo else ALONE)
+        own = {**ALONE, "video.stereo": "side-by-side"} if self.stereo else ALONE
+        return self.load(own, chosen_by="the suite")
 
 
 def bench_pipeline(options: PipelineOptions) -> BenchResults:

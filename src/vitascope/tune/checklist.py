@@ -638,5 +638,6 @@ def _not_in_use(
 ) -> Iterator[tuple[str, Any]]:
     """List values that a tuner found and the settings do not have."""
     for key, value in change.items():
-        if value_of(options.load({key: value}).settings, key) != value_of(loaded.settings, key):
+        taken = options.load({key: value}, chosen_by="the checklist").settings
+        if value_of(taken, key) != value_of(loaded.settings, key):
             yield key, value

@@ -26,8 +26,7 @@ from vitascope.vr.stereo import eye_regions
 Sureness = Literal["sure", "likely", "a guess"]
 Picture = npt.NDArray[np.uint8]
 
-NO_SIGN = "no sign of stereo"
-_SAME_SCENE = "both halves show the same scene"
+NO_SIGN, _SAME_SCENE = "no sign of stereo", "both halves show the same scene"
 """Reasons of a layout."""
 
 
@@ -299,7 +298,7 @@ def compare_halves(pictures: Sequence[Picture], layout: StereoLayout) -> Detecte
 def halves_alike(
     pictures: Sequence[Picture], layout: StereoLayout
 ) -> Literal["yes", "maybe", "no", "unseen"]:
-    """True if the halves of some frames are two views of one scene, see ``compare_halves``; ``unseen`` in the dark."""
+    """Whether the halves of some frames are two views of one scene, see ``compare_halves``; ``unseen`` in the dark."""
     scores = [score for picture in pictures if (score := _likeness(picture, layout)) is not None]
     if len(scores) < max(len(pictures) // 2, 1):
         return "unseen"  # dark, or without any texture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vitascope.config.result import PeopleSettings
-from vitascope.errors import UsageError
+from vitascope.errors import InputError, UsageError
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people
 from vitascope.segmentation.people.kept import KeptPeople, PeopleLayer
@@ -271,6 +271,18 @@ def test_frames_of_a_batch_are_each_as_alone(monkeypatch):
     alone = [estimate(n, 1)[0] for n in range(7)]
     assert (np.stack(estimate(0, 7)) == np.stack(alone)).all()
     assert len({alpha.tobytes() for alpha in alone}) == 7
+
+
+def test_a_table_that_cannot_be_read_ends_the_run_whichever_thread_finds_out():
+    class Broken(Table):
+        def looks_around(self, *_, **__):
+            raise InputError("people.zip: who is in the video cannot be read from it")
+
+    choice = Choice((Rule(frozenset({1}), keeps=True),))
+    link = KeptPeople(Everybody("alpha"), [PeopleLayer(Broken(), choice)])
+    with pytest.raises(InputError, match=r"people\.zip"):
+        link.estimate(SimpleNamespace(frames=[frame()] * 3, starts_shot=[False] * 3))
+    assert link.estimate(SimpleNamespace(frames=[], starts_shot=[])) == []
 
 
 def test_what_everybody_keeps_is_left_as_it_is():

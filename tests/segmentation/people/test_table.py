@@ -1,5 +1,7 @@
 """The file of who is in a video."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,20 @@ def test_what_was_written_is_read_at_its_time(tmp_path):
         labels = table.labels_at(pts)
         assert labels.shape == (1, 4, 6)
         assert (labels == person).all(), pts
+
+
+def test_looks_are_read_once_from_any_thread(tmp_path, monkeypatch):
+    """Around the border of two pieces, which would else take turns."""
+    table = write(tmp_path / "a.zip")
+    read, read_piece = [], table._read
+    monkeypatch.setattr(table, "_read", lambda at: read.append(at) or read_piece(at))
+    wanted = [pts for _ in range(3) for pts in range(124, 132)]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(table.looks_around, wanted))
+    assert [int(look.labels.max()) for ((_, look),) in found] == [2 - pts % 2 for pts in wanted]
+    assert len({id(look) for ((_, look),) in found}) == 8
+    assert len(read) <= 8  # each look once, whichever piece lay open
+    assert all(look.labels.base is None for ((_, look),) in found)  # no piece is kept by its looks
 
 
 def test_a_shot_whose_first_frame_was_not_looked_at_takes_the_next(tmp_path):

@@ -134,8 +134,8 @@ class Response:
             displacement: float32 [468, 3], centimetres: what is done to the portrait's face.
             closure: float32 [2].
             motion: The weights.
-            narrower: How much narrower the displacement makes the mouth by taking the portrait's own smile off, as
-                ``lips.wider`` says it: that is no pucker.
+            narrower: How much narrower the displacement makes the mouth by taking the portrait's own smile off, 0 or
+                more, in the unit of ``lips.wider``. It is no pucker, and is not counted as one.
         """
         held = self._project @ displacement.reshape(-1)
         more = np.array([self._more(name, float(now), motion) for name, now in zip(_SKIN, held, strict=True)])

@@ -69,7 +69,7 @@ class Rings:
     directions: FloatArray
     """float32 [S, 2]: unit vectors along the spokes, outward."""
     spacing: FloatArray
-    """float32 [K - 1, S], pixels: how near to the next one inside each ring may come."""
+    """float32 [K - 1, S], pixels: the least distance of ring k and ring k + 1 along a spoke."""
     rim: npt.NDArray[np.int32]
     """int32 [S]: the vertex whose expression a spoke's rings follow: that of the mesh's border, or where a turned face
     bulges beyond it, the outermost one."""

@@ -30,7 +30,7 @@ def import_cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise MissingDependencyError("the GPU needs CuPy: pip install 'vitascope[cuda]'") from error
+        raise MissingDependencyError("using the GPU needs CuPy: pip install 'vitascope[cuda]'") from error
     return cupy
 
 

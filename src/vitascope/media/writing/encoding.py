@@ -242,8 +242,13 @@ class Encoding:
             )
         if self.encoder == "ffv1" and shorter < 16:  # there is less to each of its usual slices than it takes
             return replace(self, options={**self.options, "slices": "1"})
-        if self.encoder == "libx265" and width < 64 and "cutree" not in self.parameters:
-            # x265 4.2 writes behind an array of its analysis there, with AVX2 and 10 bits, and may end the process.
+        if (
+            self.encoder == "libx265"
+            and width < 64
+            and self.bit_depth > 8
+            and "cutree" not in self.parameters
+        ):
+            # At widths of 33 to 48, x265 4.2's AVX2 code for it writes behind an array, and the process may end.
             return replace(self, parameters={**self.parameters, "cutree": "0"}).for_size(width, height)
         chosen = VideoFormat(self.pixel_format, 64, 64)
         odd = (width % 2 and chosen.chroma_width() < 64) or (height % 2 and chosen.chroma_height() < 64)

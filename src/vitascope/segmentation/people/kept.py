@@ -51,7 +51,7 @@ _NEAR = np.float32(6)
 """Cells from who is left out within which looks beside take from who is kept, half as much one cell less: elsewhere an
 arm that moves is the kept one's own."""
 _FRAMES_AT_ONCE = 8
-"""Frames of a batch whose shares are computed side by side, at most: their pictures are in memory for it."""
+"""At most so many frames of a batch are computed side by side: the pictures of all of them are in memory meanwhile."""
 _SEARCH, _ALIKE = 6, 0.01
 """Cells to either side that somebody is looked for in a look beside; misfits, in square cells, that count as equal."""
 
@@ -294,7 +294,9 @@ class KeptPeople:
         """Shares of the frames of a batch, made finer by colour; side by side, so many frames as there are cores."""
         shares: dict[PeopleLayer, list[FloatMap | None]] = {}
         layers = [layer for layer in self._layers if isinstance(layer, PeopleLayer)]
-        at_once = min(len(batch.frames), available_cores(), _FRAMES_AT_ONCE) if layers else 1
+        at_once = min(len(batch.frames), available_cores(), _FRAMES_AT_ONCE)
+        if not layers or not at_once:
+            return {layer: [] for layer in layers}
         with ThreadPoolExecutor(at_once, thread_name_prefix="vitascope-people") as threads:
             for layer in layers:
                 shares[layer] = list(threads.map(layer.share_at, batch.frames, shots))

@@ -2,7 +2,8 @@
 
 A zip archive: ``people.json`` says who there is; ``labels/N.npy`` holds the labels of some hundred frames, uint8
 [frames, eyes, rows, columns], numbers of tracks within a shot, which the JSON gives the numbers of people; and
-``faces/N.png`` shows each person. Only one piece of labels is in memory at a time, however long the video.
+``faces/N.png`` shows each person. One piece of labels and a few looks are in memory at a time, however long
+the video.
 """
 
 from __future__ import annotations
@@ -404,10 +405,9 @@ class PeopleTable:
         return self.facts.pieces[place[0]].shot
 
     def _look(self, place: _Place) -> Look:
-        piece = self._piece(place[0])
         with self._lock:
             if place not in self._looks:
-                self._looks[place] = Look(piece[place[1]])
+                self._looks[place] = Look(self._opened(place[0])[place[1]].copy())
                 if len(self._looks) > _LOOKS_KEPT:
                     del self._looks[next(iter(self._looks))]
             return self._looks[place]
@@ -440,9 +440,13 @@ class PeopleTable:
 
     def _piece(self, at: int) -> Labels:
         with self._lock:
-            if self._open is None or self._open[0] != at:
-                self._open = at, self._read(at)
-            return self._open[1]
+            return self._opened(at)
+
+    def _opened(self, at: int) -> Labels:
+        """A piece, by whoever has the lock."""
+        if self._open is None or self._open[0] != at:
+            self._open = at, self._read(at)
+        return self._open[1]
 
     def _read(self, at: int) -> Labels:
         try:

@@ -39,8 +39,8 @@ then is of smaller pictures. Who leaves is seen in them as ever."""
 _DECISION = 2
 """The power of a weight that is its share: of somebody whom one direction alone sees, a tenth less would be a veil."""
 _DOUBT = 3.0
-"""The finer answer begins with nothing of what the two say of a cell whose mean alpha differs by a third: a witness who
-was told what one of them saw would repeat it. Chosen on the clip ``several`` of seed 2."""
+"""Where the two directions' mean alpha of a cell differs by a third or more, the larger look begins without a memory
+there; where by less, with a part of it. It would repeat what one of them saw. Chosen on ``several`` of seed 2."""
 _AGREES = 0.1
 """Difference of a cell's mean alpha from which the finer answer counts for little."""
 _FINER = 2.0
@@ -66,10 +66,11 @@ class Bidirectional:
     far more where it sees somebody. So who leaves is taken from the one, who enters from the other, if that is sure.
 
     Then the window is seen larger, where the picture has the samples, from its last frame back and with what the way
-    there remembers of it, except of places where the two directions differ: there it judges for itself. It has finer
-    edges, finds who is small, and loses who fills the picture: its edges count where it agrees, its word where the two
-    others differ, and by itself where it is very sure of somebody for several frames. It is left out where the eye has
-    no more samples, and where pictures of one size are shown: fisheye views, and eyes that are to agree.
+    there remembers of it, except of places where the two directions differ: there it judges for itself. The larger
+    look has finer edges, finds who is small, and loses who fills the picture: its edges count where it agrees, its
+    word where the two others differ, and by itself where it is very sure of somebody for several frames. It is left out
+    where the eye has no more samples, and where pictures of one size are shown: fisheye views, and eyes that are to
+    agree.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
