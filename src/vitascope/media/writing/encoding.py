@@ -242,18 +242,14 @@ class Encoding:
             )
         if self.encoder == "ffv1" and shorter < 16:  # there is less to each of its usual slices than it takes
             return replace(self, options={**self.options, "slices": "1"})
-        if (
-            self.encoder == "libx265"
-            and width < 64
-            and self.bit_depth > 8
-            and "cutree" not in self.parameters
-        ):
+        fit = self
+        if self.encoder == "libx265" and width < 64 and self.bit_depth > 8:
             # At widths of 33 to 48, x265 4.2's AVX2 code for it writes behind an array, and the process may end.
-            return replace(self, parameters={**self.parameters, "cutree": "0"}).for_size(width, height)
+            fit = replace(self, parameters={**self.parameters, "cutree": "0"})
         chosen = VideoFormat(self.pixel_format, 64, 64)
         odd = (width % 2 and chosen.chroma_width() < 64) or (height % 2 and chosen.chroma_height() < 64)
         if not odd or self.encoder not in _EVEN_SIZE_ENCODERS:
-            return self
+            return fit
         pixel_format = (
             self.pixel_format.replace("nv12", "yuv420p").replace("420", "444").replace("422", "444")
         )
@@ -262,7 +258,7 @@ class Encoding:
                 f"{self.encoder} takes no odd picture sizes such as {width}x{height}; use vp9 or ffv1"
             )
         note = f"{width}x{height} is an odd size, which {self.codec} takes only as 4:4:4; some players cannot show that"
-        return replace(self, pixel_format=pixel_format, notes=(*self.notes, note))
+        return replace(fit, pixel_format=pixel_format, notes=(*self.notes, note))
 
 
 def choose_encoding(
