@@ -95,6 +95,12 @@ CROSSINGS = (
     Crossing(("astronaut", "juggle, exchanged"), (0.75, 0.85), seed=503, is_tuned_on=True),
     Crossing(("astronaut, exchanged", "juggle"), (0.75, 0.85), seed=505),
     Crossing(("driver_mouth", "juggle, exchanged"), (0.6, 0.85), seed=506, ways=(0.25, 0.3)),
+    Crossing(("driver_grin", "juggle, exchanged"), (0.7, 0.85), seed=701),
+    Crossing(("astronaut", "driver_mouth, exchanged"), (0.8, 0.7), seed=702),
+    Crossing(("astronaut, exchanged", "driver_grin, exchanged"), (0.7, 0.8), seed=703, ways=(0.25, 0.3)),
+    Crossing(("driver_mouth", "juggle"), (0.75, 0.9), seed=704),
+    Crossing(("driver_grin", "driver_mouth, exchanged"), (0.65, 0.75), seed=705, ways=(0.3, 0.2)),
+    Crossing(("astronaut", "driver_grin, exchanged"), (0.85, 0.7), seed=706),
 )
 TOUCHINGS = (
     Crossing(("driver_grin", "driver_mouth"), (0.7, 0.65), seed=31),
