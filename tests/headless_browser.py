@@ -117,7 +117,10 @@ class Page:
         self._shown.goto(address)
 
     def _requested(self, request: Request) -> None:
-        self._requests.append(request.url)
+        if not request.url.startswith(
+            "blob:"
+        ):  # of the page's own memory; some of a page before are told late
+            self._requests.append(request.url)
 
     def _failed(self, error: Error) -> None:
         self._complaints.append(str(error))

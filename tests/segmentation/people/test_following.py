@@ -276,3 +276,34 @@ def test_who_sits_below_another_is_somebody():
         steps.append((rgb, alpha, truth))
     follower, _, _ = followed(steps, faces=lambda n: [(36, 11, 8, 8), (36, 41, 8, 8)])
     assert len(follower.confirmed) == 2
+
+
+@pytest.mark.parametrize("seed", [19, 20])
+def test_people_whom_the_network_tears_at_random_are_followed_to_the_end(seed):
+    """Parts are taken for somebody, meet, and become parts of others one after the other."""
+    random = np.random.default_rng(seed)
+    count = int(random.integers(2, 4))
+    ways = [(random.uniform(0, 120), random.uniform(-120, 120), random.uniform(0, 3)) for _ in range(count)]
+    walks = {
+        who: lambda time, way=way: way[0] + way[1] * np.sin(3 * way[2] * time)
+        for who, way in enumerate(ways, start=1)
+    }
+    front = tuple(int(who) for who in random.permutation(list(walks)))
+    missed, faces, steps = np.zeros(SIZE, bool), [], []
+    for n, (rgb, alpha, truth) in enumerate(shot(walks, 60, order=lambda _: front)):
+        if n % 4 == 0:
+            missed = np.zeros(SIZE, bool)
+            for _ in range(int(random.integers(0, 5))):
+                top, left = random.integers(0, 60), random.integers(0, 120)
+                height, width = random.integers(2, 20), random.integers(3, 50)
+                missed[top : top + height, left : left + width] = True
+        steps.append((rgb, np.where(missed, np.float32(0), alpha), truth))
+        middles = [np.flatnonzero((truth == who).any(axis=0)) for who in walks] if n % 8 == 0 else []
+        faces.append(
+            [
+                (float(own.mean() - 4), 10.0, 8.0, 10.0)
+                for own in middles
+                if len(own) and random.random() < 0.5
+            ]
+        )
+    followed(steps, faces=lambda n: faces[n])

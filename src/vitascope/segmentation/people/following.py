@@ -678,6 +678,8 @@ class ShotFollower:
                 frame.scores[host] = np.maximum(frame.scores[host], scores)
         for crossing in self._crossings:
             crossing.members.pop(number, None)
+        # Of who was taken for two that met each other, both may have become parts of somebody else by now.
+        self._crossings = [crossing for crossing in self._crossings if crossing.members]
 
     def _watch_crossings(self, shared: Sequence[set[int]]) -> None:
         """Begin, join and end crossings."""

@@ -39,16 +39,17 @@ from vitascope.segmentation.writing import FramesUntilDamage
 
 FloatMap = npt.NDArray[np.float32]
 
-_NETWORK_SIDE: Final = 384
-"""Longest side of the network's picture of a scan."""
+_NETWORK_SIDE: Final = 512
+"""Longest side of the network's picture of a scan. With 384 it missed a man behind whom a workshop lay for seconds, who
+then came out of the video as a part of another."""
 _GRID_SIDE: Final = 160
 """Longest side of the grid that people are followed on."""
 _REACH = 0.06
 """How far somebody's surroundings go, as a share of the grid's longest side."""
-_MOST_FRAMES_A_SECOND = 16
-"""In most videos every second frame is looked at, in faster ones fewer: the network is what a scan waits for."""
+_MOST_FRAMES_A_SECOND = 9
+"""In most videos every third frame is looked at, in faster ones fewer: the network is what a scan waits for."""
 _FACE_HEIGHT = 192
-_FRAMES_BETWEEN_FACES = 8
+_FRAMES_BETWEEN_FACES = 5
 FindFaces = Callable[[npt.NDArray[np.uint8]], Sequence[Face]]
 
 
