@@ -53,6 +53,9 @@ class TrailState:
         level = -(-size[0] // 2), -(-size[1] // 2)
         self.seen = np.stack([cv2.resize(eye, level[::-1]) for eye in to_numpy(self.seen)])
 
+    def mirror(self):
+        self.seen = None if self.seen is None else np.flip(self.seen, -1).copy()
+
     def arrays(self):
         return [] if self.seen is None else [to_numpy(self.seen)]
 

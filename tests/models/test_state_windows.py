@@ -141,6 +141,18 @@ def test_features_are_taken_alike_on_a_gpu(kind):
         np.testing.assert_allclose(host, device, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", STATES)
+def test_left_and_right_change_places(kind):
+    state = STATES[kind]()
+    before = [array.copy() for array in state.arrays()]
+    state.mirror()
+    for now, old in zip(state.arrays(), before, strict=True):
+        np.testing.assert_array_equal(now, np.flip(old, 3 if kind == "onnx" else 2))
+    state.reset()
+    state.mirror()
+    assert state.arrays() == []
+
+
 @pytest.mark.parametrize("size", [(160, 224), (81, 113), (301, 113), SIZE])
 def test_a_memory_is_stretched_alike_in_both_engines(size):
     states = [rvm_state(), torch_state()]

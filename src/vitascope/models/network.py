@@ -179,6 +179,13 @@ class SpatialState(NetworkState, Protocol):
         """
         ...
 
+    def mirror(self) -> None:
+        """Go on with pictures in which left and right have changed places: so do the features.
+
+        An empty state stays empty.
+        """
+        ...
+
     def arrays(self) -> list[FloatArray]:
         """The features in the host's memory; empty before the first frame."""
         ...

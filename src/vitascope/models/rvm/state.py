@@ -196,6 +196,13 @@ class RvmState:
                 _scaled(tensor, level) for tensor, level in zip(self.tensors, state_sizes(size), strict=True)
             ]
 
+    def mirror(self) -> None:
+        """Let the features' left and right change places, see ``SpatialState``."""
+        self.people = None
+        if self.tensors is not None:
+            arrays: Any = array_module(on_gpu=self._on_gpu)
+            self.tensors = [arrays.ascontiguousarray(np.flip(tensor, -1)) for tensor in self.tensors]
+
     def arrays(self) -> list[FloatArray]:
         """The features in the host's memory, and what is known of people, see ``SpatialState``."""
         if self.tensors is None:

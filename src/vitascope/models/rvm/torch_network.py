@@ -411,6 +411,12 @@ class RvmTorchState:
                     for tensor, level in zip(self.tensors, state_sizes(size), strict=True)
                 )
 
+    def mirror(self) -> None:
+        """Let the features' left and right change places, see ``SpatialState``."""
+        if self.tensors is not None:
+            with self.on_stream():
+                self.tensors = tuple(tensor.flip(2) for tensor in self.tensors)
+
     def arrays(self) -> list[FloatArray]:
         """The features in the host's memory, see ``SpatialState``."""
         with self.on_stream():

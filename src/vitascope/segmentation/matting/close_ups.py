@@ -62,13 +62,14 @@ class CloseUps:
         return shrunk(pictures, CLOSE_UP_SIDE) if self.are_seen else pictures
 
     @staticmethod
-    def would_be_seen(alpha: FloatArray) -> bool:
+    def would_be_seen(alpha: FloatArray, *, from_share: float = _CLOSE) -> bool:
         """Whether smaller pictures are right from a frame on.
 
         Args:
             alpha: float32 [E, h, w], 0..1, of the frame, in the host's memory.
+            from_share: The share of the picture from which on one person fills it.
         """
-        return any(largest_share(eye) >= _CLOSE and _thickness(eye) >= _THICK for eye in alpha)
+        return any(largest_share(eye) >= from_share and _thickness(eye) >= _THICK for eye in alpha)
 
     def size_of(self, *, close: bool) -> tuple[int, int]:
         """(height, width) of the pictures."""

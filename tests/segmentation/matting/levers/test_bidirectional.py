@@ -10,12 +10,13 @@ import pytest
 from lever_network import EYE, LongTrail, TrailNetwork, frame_of
 from vitascope.frames import StereoLayout
 from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting.levers import bidirectional
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, EDGE_SCALE
 from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
-USUAL, BACK, LARGE = (96, 144), (64, 96), (120, 180)
+USUAL, BACK, NEAR, LARGE = (96, 144), (64, 96), (48, 72), (120, 180)
 
 
 class Opinion(TrailNetwork):
@@ -28,7 +29,7 @@ class Opinion(TrailNetwork):
     def infer(self, images, state):
         self.calls.append(tuple(images.shape))
         state.seen = np.zeros((images.shape[1], images.shape[3] // 2, images.shape[4] // 2), np.float32)
-        alpha = self.answers[{USUAL: "ahead", BACK: "back", LARGE: "edges"}[images.shape[3:]]]
+        alpha = self.answers[{USUAL: "ahead", BACK: "back", NEAR: "back", LARGE: "edges"}[images.shape[3:]]]
         plane = np.full((images.shape[1], 1, *images.shape[3:]), alpha, np.float32)
         return [MatteEstimate(gain=0 * plane, offset=plane) for _ in images]
 
@@ -83,11 +84,98 @@ def test_the_way_back_knows_what_comes():
 
 
 def test_pictures_on_the_way_back_are_smaller_and_those_of_edges_larger():
-    network = Opinion(ahead=1.0, back=1.0, edges=1.0)
+    network = Opinion(ahead=0.0, back=0.0, edges=0.0)
     mattes(walk(3), network)
     assert tuple(side * BACKWARD_SCALE for side in USUAL) == BACK
     assert tuple(side * EDGE_SCALE for side in USUAL) == LARGE
     assert [(shape[0], shape[3:]) for shape in network.calls] == [(3, USUAL), (3, BACK), (3, LARGE)]
+
+
+@pytest.mark.parametrize(("share", "size"), [(0.1, BACK), (0.15, BACK), (0.25, NEAR), (1.0, NEAR)])
+def test_pictures_on_the_way_back_are_smaller_still_where_somebody_is_near(share, size, monkeypatch):
+    monkeypatch.setattr(bidirectional, "NEAR_SIDE", max(NEAR))
+    network = HalfOpinion(share=share, ahead=1.0, back=1.0, edges=1.0)
+    mattes(walk(3), network)
+    assert [shape[3:] for shape in network.calls] == [USUAL, size, LARGE]
+
+
+class Sides(Opinion):
+    """Keeps the columns of the pictures that it is shown, by their size, and what it remembers; sees nobody."""
+
+    def __init__(self):
+        super().__init__(ahead=0.0, back=0.0, edges=0.0)
+        self.columns, self.memory = {}, {}
+
+    def infer(self, images, state):
+        size = images.shape[3:]
+        self.columns[size], self.memory[size] = images[0, 0].mean(axis=(0, 1)), state.seen
+        estimates = super().infer(images, state)
+        state.seen[..., : state.seen.shape[2] // 4] = 1  # of the last picture that it saw
+        return estimates
+
+
+def test_pictures_on_both_ways_back_are_mirrored_and_so_is_their_memory():
+    network = Sides()
+    mattes([frame_of([(0, 0, 60, 60)], index=index) for index in range(3)], network)
+    ahead, back, large = (network.columns[size] for size in (USUAL, BACK, LARGE))
+    assert ahead[:20].mean() > ahead[-20:].mean() + 0.1
+    assert back[-20:].mean() > back[:20].mean() + 0.1
+    assert large[-20:].mean() > large[:20].mean() + 0.1
+    remembered = network.memory[LARGE]
+    assert remembered[..., -10:].min() > 0.99
+    assert remembered[..., :10].max() < 0.01
+
+
+def test_somebody_near_in_an_eye_without_more_samples():
+    frames = [frame_of([(0, 0, 0, 128)], index=index) for index in range(4)]
+    alphas, report = mattes(frames, TrailNetwork())
+    assert report.network_share == pytest.approx(1 + BACKWARD_SCALE**2, rel=0.01)
+    assert alphas[:, :, :120].min() > 0.95
+    assert alphas[:, :, 140:].max() < 0.05
+
+
+def test_what_is_seen_in_mirrored_pictures_is_told_at_its_place():
+    """A network that judges each sample by itself sees in a mirrored picture what it sees in the picture."""
+    frames = [frame_of([(0, 24, 40, 24)], index=index) for index in range(4)]
+    alphas, _ = mattes(frames, TrailNetwork(size=USUAL))
+    one_way, _ = mattes(frames, TrailNetwork(size=USUAL), bidirectional=False)
+    assert abs(alphas - one_way).mean() < 0.01
+
+
+class Hair(Opinion):
+    """Sees somebody in the left part of the picture, and hair beside them in pictures of some sizes."""
+
+    def __init__(self, sizes, *, share):
+        super().__init__(ahead=1.0, back=1.0, edges=1.0)
+        self.sizes, self.share = sizes, share
+
+    def infer(self, images, state):
+        estimates = super().infer(images, state)
+        size = images.shape[3:]
+        edge, end = (round(size[1] * at) for at in (self.share, self.share + 1 / 24))
+        for one in estimates:
+            # Both ways back are shown mirrored pictures.
+            gain, offset = (plane if size == USUAL else plane[..., ::-1] for plane in (one.gain, one.offset))
+            offset[..., edge:] = 0
+            if size in self.sizes:
+                gain[..., edge:end], offset[..., edge:end] = 1.0, 0.5 - images.mean()
+        return estimates
+
+
+@pytest.mark.parametrize(
+    ("sizes", "share", "least", "most"),
+    [
+        ((BACK,), 0.5, 0.4, 0.6),
+        ((USUAL,), 0.5, 0.4, 0.6),
+        ((LARGE,), 0.5, 0, 0.1),  # what larger pictures alone show may be gravel
+        ((), 0.5, 0, 0.02),
+        ((BACK,), 1 / 6, 0, 0.2),  # nobody is near
+    ],
+)
+def test_hair_beside_somebody_near_is_taken_from_who_sees_it(sizes, share, least, most):
+    alphas, _ = mattes([frame_of([], index=index) for index in range(8)], Hair(sizes, share=share))
+    beside = alphas[:, EYE[0] // 2, round(EYE[1] * (share + 1 / 48))]
+    assert least <= beside.min() <= beside.max() <= most
 
 
 @pytest.mark.parametrize(
@@ -189,18 +277,26 @@ def test_the_first_frames_are_those_of_each_shot():
 
 
 class HalfOpinion(Opinion):
-    """Sees somebody where it is told to, in the left part of the picture alone, which ends inside a cell."""
+    """Sees somebody where it is told to, in the left part of the picture alone."""
+
+    def __init__(self, *, share, **answers):
+        super().__init__(**answers)
+        self.share = share
 
     def infer(self, images, state):
         estimates = super().infer(images, state)
+        seen = round(images.shape[4] * self.share)
         for one in estimates:
-            one.offset[..., round(one.offset.shape[3] * 31.25 / 96) :] = 0
+            if images.shape[3:] == USUAL:
+                one.offset[..., seen:] = 0
+            else:  # these are mirrored
+                one.offset[..., : images.shape[4] - seen] = 0
         return estimates
 
 
 def test_the_edge_of_somebody_whom_one_direction_sees_is_theirs_too():
     """A cell that holds little of somebody is as sure of them as the cells beside it: their edge is not thinned."""
-    alphas, _ = mattes(walk(2), HalfOpinion(ahead=1.0, back=0.0, edges=0.0))
+    alphas, _ = mattes(walk(2), HalfOpinion(share=31.25 / 96, ahead=1.0, back=0.0, edges=0.0))
     seen = round(EYE[1] * 31.25 / 96)
     assert alphas[..., : seen - 4].min() > 0.95
     assert alphas[..., seen + 4 :].max() < 0.05

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -13,12 +14,16 @@ from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch, resized
+from vitascope.segmentation.matting.close_ups import CloseUps
 from vitascope.segmentation.matting.estimates import as_coefficients, bounded, enlarged, small_grey
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
 
 BACKWARD_SCALE: Final = 2 / 3
 """Size of the pictures on the way back: who is there is told best where more of a body lies in what a feature sees."""
+NEAR_SIDE: Final = 384
+"""Their longest side, in samples, where one person is near: more of their hair is seen in them. Chosen on close-ups of
+seeds 101 to 104."""
 EDGE_SCALE: Final = 1.25
 """Size of the pictures that edges are taken from: finer, and people who fill them are lost."""
 _FRAMES_OF_A_CALL = 8
@@ -55,6 +60,19 @@ _LASTING_FRAMES, _LASTING = 3, 2
 """To either side: frames in which it must see somebody there, too; the power of the share in which it does."""
 _SEEN = 0.5
 """A cell's mean alpha from which somebody is seen there."""
+_NEAR = 0.2
+"""The share of the picture from which on one person in it is near."""
+_BESIDE = 0.6
+"""A cell's mean alpha from which somebody is there whose hair may reach into the cells around it. This and what follows
+was chosen on seeds 2, 94 and 101 to 104."""
+_HAIR_FROM, _HAIR_TO = 0.05, 0.1
+"""How fine alpha is, on a cell's mean, where it begins to be hair, and where it is nothing else."""
+_LEAST_FINE = 2.5e-4
+"""Less fine is as good as not at all."""
+_FINENESS = 4
+"""The power of an answer's fineness that is its share of hair."""
+_MISSED = 0.1
+"""The difference of a cell's mean alpha from which on one answer misses what another one sees."""
 
 
 class Bidirectional:
@@ -64,13 +82,17 @@ class Bidirectional:
     who will enter, who was hidden, and nothing of what the way there mistook for somebody. It is smaller. Place by
     place, each direction counts as much as it is sure: the mean of ``|2 alpha - 1|`` over a cell, to the sixth; and
     far more where it sees somebody. So who leaves is taken from the one, who enters from the other, if that is sure.
+    The pictures are mirrored, so that mistakes are less like those of the way there.
 
     Then the window is seen larger, where the picture has the samples, from its last frame back and with what the way
     there remembers of it, except of places where the two directions differ: there it judges for itself. The larger
     look has finer edges, finds who is small, and loses who fills the picture: its edges count where it agrees, its
     word where the two others differ, and by itself where it is very sure of somebody for several frames. It is left out
     where the eye has no more samples, and where pictures of one size are shown: fisheye views, and eyes that are to
-    agree.
+    agree. It is mirrored, too; those are never.
+
+    The hair of one person who is near is seen best in still smaller pictures, and an answer that misses it is sure that
+    nobody is there. So beside them, where answers differ, the one counts whose alpha follows the picture's detail.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -79,9 +101,12 @@ class Bidirectional:
 
     def __init__(self, stream: StreamNetwork) -> None:
         self._stream, self._backward, self._wanted = stream, stream.wanted, stream.wanted
-        self._has_edges = stream.fisheye is None and stream.agreement is None
+        self._backward_near = stream.wanted
+        self._mirrors = self._has_edges = stream.fisheye is None and stream.agreement is None
         if self._has_edges:
             self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
+            near = min(BACKWARD_SCALE, NEAR_SIDE / max(stream.wanted.size))
+            self._backward_near = _resized(stream.wanted, near, stream.eye_size)
             self._wanted = _resized(stream.wanted, EDGE_SCALE, stream.eye_size)
             self._has_edges = self._wanted.size != stream.wanted.size  # as where the eye has no more samples
         shrink = max(max(stream.wanted.size) / _CELLS, 1.0)
@@ -120,13 +145,16 @@ class Bidirectional:
             agreement=stream.agreement,
             looks_ahead=len(beyond) < FOLLOWING_FRAMES,  # as many are a beginning by themselves
         )
-        seen = [ahead, self._seen_back([*batch.frames, *beyond], alone, self._backward, count=len(batch))]
+        is_near = self._mirrors and CloseUps.would_be_seen(to_numpy(ahead[-1][3][:, 0]), from_share=_NEAR)
+        shown = self._backward_near if is_near else self._backward
+        seen = [ahead, self._seen_back([*batch.frames, *beyond], alone, shown, count=len(batch))]
         if self._has_edges:
             memory = self._forward.state
             assert isinstance(memory, SpatialState)  # as StreamMatting sees to
             memory = memory.copy()
             memory.take(None, _doubt(*(one[-1] for one in seen)))
             memory.stretch(self._wanted.size)
+            memory.mirror()
             larger = stream.shots(state=memory)
             seen.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
         lasting = _lasting(seen[2]) if self._has_edges else []
@@ -138,25 +166,42 @@ class Bidirectional:
                 self._wanted.size,
                 young=_YOUNG[self._age + at :],
                 lasting=lasting[at : at + _FRAMES_OF_A_CALL],
+                has_hair=is_near,
             )
         ]
 
     def _seen_back(
-        self, frames: Sequence[Frame], shots: ShotInference, wanted: NetworkInput, *, count: int
+        self,
+        frames: Sequence[Frame],
+        shots: ShotInference,
+        wanted: NetworkInput,
+        *,
+        count: int,
     ) -> list[_Known]:
-        """Answers about the first of these frames, shown from the last to the first in pictures of this size."""
+        """Answers about the first of these frames, shown from the last to the first in pictures of this size.
+
+        Args:
+            frames: Consecutive.
+            shots: Is shown them.
+            wanted: Their pictures.
+            count: How many are asked about.
+        """
         known: list[_Known] = []
         for end in range(len(frames), 0, -self._most):
             shown = frames[max(end - self._most, 0) : end][::-1]
             images = self._stream.views.make(shown, wanted)
+            if self._mirrors:
+                images = _mirrored(images, axis=-1 if wanted.layout == "NCHW" else -2)
             answers = shots.estimate(Batch(shown, images, [False] * len(shown)))
             beyond = max(end - count, 0)
             if beyond < len(shown):
-                known += self._known(answers[beyond:], images[beyond:], wanted)
+                known += self._known(answers[beyond:], images[beyond:], wanted, mirrored=self._mirrors)
         return known[::-1]
 
-    def _known(self, estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput) -> list[_Known]:
-        """Answers about frames, and what they say of each cell."""
+    def _known(
+        self, estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput, *, mirrored: bool = False
+    ) -> list[_Known]:
+        """Answers about frames, whose pictures may be mirrored, and what they say of each cell."""
         kept = [as_coefficients(one, seen, wanted) for one, seen in zip(estimates, images, strict=True)]
         # All at once: on a GPU launches would take longer than what they launch.
         pictures = images.reshape(-1, *images.shape[2:])
@@ -166,17 +211,21 @@ class Bidirectional:
         )
         gain, offset = bounded(together, pictures, wanted)
         alpha = gain * small_grey(together, pictures, wanted)[:, None] + offset
-        sure, mean = resized(abs(2 * alpha - 1), self._cells), resized(alpha, self._cells)
+        # Where alpha is neither 0 nor 1 it changes with the picture as much as its gain says.
+        fine = abs(gain) * alpha * (1 - alpha)
+        said = resized(np.concatenate([abs(2 * alpha - 1), alpha, fine], axis=1), self._cells)
+        if mirrored:
+            gain, offset, said = (_mirrored(planes, axis=-1) for planes in (gain, offset, said))
         eyes = images.shape[1]
         return [
-            tuple(plane[at : at + eyes] for plane in (gain, offset, sure, mean))
+            tuple(plane[at : at + eyes] for plane in (gain, offset, said[:, :1], said[:, 1:2], said[:, 2:]))
             for at in range(0, len(gain), eyes)
         ]
 
 
 _Known = tuple[Any, ...]
-"""Alpha's gain and offset of a frame, float32 [E, 1, h, w], and by cell, float32 [E, 1, rows, columns], how sure it is
-and what alpha's mean is."""
+"""Alpha's gain and offset of a frame, float32 [E, 1, h, w], and by cell, float32 [E, 1, rows, columns], how sure it is,
+what alpha's mean is, and how much of it follows the picture's detail."""
 
 
 def _together(
@@ -185,6 +234,7 @@ def _together(
     *,
     young: Sequence[float],
     lasting: Sequence[Any] = (),
+    has_hair: bool = False,
 ) -> Iterator[MatteEstimate]:
     """The answers about each frame as one: there, back, and for edges, if there is one.
 
@@ -193,9 +243,10 @@ def _together(
         size: Of the result, (height, width).
         young: What it counts that the way there sees nobody, in the first frames; 1 in those beyond.
         lasting: How much longer than a moment the answer for edges sees somebody in each cell, 0..1, see ``_lasting``.
+        has_hair: True where hair may be seen.
     """
-    gains, offsets, sures, means = (
-        [np.concatenate([one[part] for one in side]) for side in answers] for part in range(4)
+    gains, offsets, sures, means, fines = (
+        [np.concatenate([one[part] for one in side]) for side in answers] for part in range(5)
     )
     eyes = len(answers[0][0][0])
     nobody: list[Any] = [1.0, 1.0]
@@ -220,6 +271,8 @@ def _together(
         who = sum(share * mean for share, mean in zip(shares, means, strict=True))
         finer = _FINER * np.exp(-(((means[2] - who) / _AGREES) ** 2))
         shares = [one / (1 + finer) for one in (*shares[:2], shares[2] + finer)]
+    if has_hair:
+        shares = _with_hair(shares, means, fines, around)
     large = [resized(share, size) for share in shares]
     gain, offset = (
         sum(enlarged(one, size) * share for one, share in zip(planes, large, strict=True))
@@ -227,6 +280,28 @@ def _together(
     )
     for at in range(0, len(gain), eyes):
         yield MatteEstimate(gain=gain[at : at + eyes], offset=offset[at : at + eyes])
+
+
+def _with_hair(
+    shares: Sequence[Any], means: Sequence[Any], fines: Sequence[Any], around: Sequence[Any]
+) -> list[Any]:
+    """Shares of the answers, of which the finest counts in hair.
+
+    Args:
+        shares: Of each answer by cell, float32 [N, 1, rows, columns]: there, back, and for edges, if there is one.
+        means: What alpha's mean is.
+        fines: How much of it follows the picture's detail.
+        around: The greatest mean of each cell and those around it.
+    """
+    if len(means) > 2:  # what larger pictures alone show may be gravel
+        more = (means[2] - np.maximum(*means[:2])).clip(0.0, None)
+        fines = [*fines[:2], fines[2] * np.exp(-((more / _AGREES) ** 2))]
+    hair = ((reduce(np.maximum, fines) - _HAIR_FROM) / (_HAIR_TO - _HAIR_FROM)).clip(0.0, 1.0)
+    hair *= ((reduce(np.maximum, means) - reduce(np.minimum, means)) / _MISSED).clip(0.0, 1.0)
+    hair *= reduce(np.minimum, around) > _BESIDE
+    weights = [fine.clip(_LEAST_FINE, None) ** _FINENESS for fine in fines]
+    total = sum(weights)
+    return [share + hair * (one / total - share) for share, one in zip(shares, weights, strict=True)]
 
 
 def _lasting(known: Sequence[_Known]) -> list[Any]:
@@ -240,7 +315,7 @@ def _lasting(known: Sequence[_Known]) -> list[Any]:
     Returns:
         float32 [E, 1, rows, columns] of each frame, 0..1, on their device.
     """
-    seen = [(_greatest_around(mean) > _SEEN).astype("float32") for _, _, _, mean in known]
+    seen = [(_greatest_around(mean) > _SEEN).astype("float32") for _, _, _, mean, _ in known]
     frames = 2 * _LASTING_FRAMES + 1
     last_start = max(len(seen) - frames, 0)
     starts = (min(max(at - _LASTING_FRAMES, 0), last_start) for at in range(len(seen)))
@@ -264,6 +339,11 @@ def _greatest_around(cells: Any) -> Any:
         grown[after] = np.maximum(grown[after], narrow[before])
         grown[before] = np.maximum(grown[before], narrow[after])
     return grown
+
+
+def _mirrored(planes: Any, *, axis: int) -> Any:
+    """Planes with what is left on the right, in memory of their own, on their device."""
+    return array_module(on_gpu=is_on_gpu(planes)).ascontiguousarray(np.flip(planes, axis))
 
 
 def _resized(wanted: NetworkInput, scale: float, eye_size: tuple[int, int]) -> NetworkInput:
