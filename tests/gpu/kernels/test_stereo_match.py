@@ -43,6 +43,9 @@ def test_the_disparity_of_a_person_is_found_in_both_eyes(samples):
         inside = cv2.erode(picture[3], np.ones((5, 5))) > 0.9
         assert np.abs(disparity[inside] - samples).max() < 0.4
     assert misfit.max() < 0.03
+    mutual, _ = match_eyes(pictures, flat_curves(), STEPS, radius=3, is_mutual=True)
+    for disparity, picture in zip(mutual, pictures, strict=True):
+        assert np.abs(disparity[cv2.erode(picture[3], np.ones((5, 5))) > 0.9] - samples).max() < 0.4
     start = np.full((2, *SIZE), samples - 0.2, np.float32)
     finer, _ = match_eyes(pictures, flat_curves(), [-0.5, -0.25, 0, 0.25, 0.5], radius=3, start=start)
     inside = cv2.erode(left[3], np.ones((5, 5))) > 0.9
@@ -72,6 +75,31 @@ def test_parts_of_a_sample_are_not_drawn_to_whole_steps():
         found, _ = match_eyes(np.stack([left, shifted(left, samples)]), flat_curves(), steps, radius=3)
         inside = cv2.erode(left[3], np.ones((9, 9))) > 0.9
         assert abs(float(np.median(found[0][inside])) - samples) < 0.08
+
+
+FAR_STEPS = [0.5 * step for step in range(49)]
+
+
+def two_alike(size=SIZE):
+    """Two like things at one distance; the second is brighter in the right eye, by more than they differ."""
+    texture = cv2.GaussianBlur(np.random.default_rng(2).random((24, 13), np.float32), (0, 0), 1) / 2
+    pictures = np.zeros((2, 4, *size), np.float32)
+    for eye, (moved, brighter) in enumerate(((0, 0.02), (4, 0.05))):
+        for left, more in ((30, 0), (47, brighter)):
+            part = pictures[eye, :, 8:32, left - moved : left - moved + 13]
+            part[:3], part[3] = texture + more, 1
+    return pictures
+
+
+def test_of_two_things_that_look_alike_each_gets_its_own():
+    pictures = two_alike()
+    second = np.s_[0, 12:28, 52:55]
+    alone, _ = match_eyes(pictures, flat_curves(), FAR_STEPS, radius=3)
+    assert np.median(alone[second]) > 20  # the first thing's
+    found, misfit = match_eyes(pictures, flat_curves(), FAR_STEPS, radius=3, is_mutual=True)
+    for things in second, np.s_[0, 12:28, 35:38], np.s_[1, 12:28, 31:34]:
+        assert np.abs(found[things] - 4).max() < 1
+    assert misfit.max() <= 0.5
 
 
 def test_two_scenes_fit_badly():

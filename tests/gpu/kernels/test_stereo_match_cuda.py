@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-from test_stereo_match import SIZE, STEPS, flat_curves, noisy_step, person, shifted
+from test_stereo_match import FAR_STEPS, SIZE, STEPS, flat_curves, noisy_step, person, shifted, two_alike
 
 from cuda_sources import architectures, assert_compiles, needs_nvcc
 from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
@@ -24,23 +24,36 @@ def bent(size):
 @pytest.mark.cuda
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("with_start", [False, True])
-def test_matching_follows_the_reference(size, with_start):
+@pytest.mark.parametrize("is_mutual", [False, True])
+def test_matching_follows_the_reference(size, with_start, is_mutual):
     import cupy
 
     pictures = np.stack([person(size), shifted(person(size), 4.3)])
     start = np.full((2, *size), 3.5, np.float32) if with_start else None
-    expected, misfit = match_eyes(pictures, bent(size), STEPS, radius=3, start=start)
+    expected, misfit = match_eyes(pictures, bent(size), STEPS, radius=3, start=start, is_mutual=is_mutual)
     found, misfit_there = match_eyes(
         cupy.asarray(pictures),
         cupy.asarray(bent(size)),
         STEPS,
         radius=3,
         start=None if start is None else cupy.asarray(start),
+        is_mutual=is_mutual,
     )
     # OpenCV reads at 1/32 of a sample.
     assert np.abs(misfit_there.get() - misfit).max() < 5e-3
     person_there = pictures[:, 3] > 0.9
     assert np.quantile(np.abs(found.get() - expected)[person_there], 0.99) < 0.1
+
+
+@pytest.mark.cuda
+def test_of_two_things_that_look_alike_each_gets_its_own_there_too():
+    import cupy
+
+    pictures = two_alike()
+    there = map(cupy.asarray, (pictures, flat_curves()))
+    found, _ = match_eyes(*there, FAR_STEPS, radius=3, is_mutual=True)
+    for things in np.s_[0, 12:28, 52:55], np.s_[0, 12:28, 35:38], np.s_[1, 12:28, 31:34]:
+        assert np.abs(found.get()[things] - 4).max() < 1
 
 
 @pytest.mark.cuda

@@ -22,12 +22,13 @@
 constexpr float LEAST_RISE = 1e-9f;
 
 struct Match {
-    const float* pictures;  // [2, 4, height, width]
-    const float* curves;    // [2, 6, height, width]
-    const float* start;     // [2, height, width], or null
-    float* costs;           // [2, count, height, width]
-    float* found;           // [2, height, width]
-    float* misfit;          // [2, height, width]
+    const float* pictures;      // [2, 4, height, width]
+    const float* curves;        // [2, 6, height, width]
+    const float* start;         // [2, height, width], or null
+    const float* others_least;  // [2, height, width]: what the best step costs each eye, or null
+    float* costs;               // [2, count, height, width]
+    float* found;               // [2, height, width]
+    float* misfit;              // [2, height, width]
     int height, width, count, radius;
     float first, step;
 };
@@ -152,6 +153,7 @@ extern "C" __global__ void __launch_bounds__(256) best_step(const __grid_constan
     if (x >= job.width || y >= job.height) return;
     const int area = job.height * job.width, at = y * job.width + x;
     const float* costs = job.costs + static_cast<long long>(eye) * job.count * area;
+    const float* curves = job.curves + static_cast<long long>(eye) * 6 * area;
     const float share = 1.f / ((2 * job.radius + 1) * (2 * job.radius + 1));
     int best = 0;
     float least = 3e38f, previous = 0, before = 0, after = 0;
@@ -163,6 +165,13 @@ extern "C" __global__ void __launch_bounds__(256) best_step(const __grid_constan
             for (int column = x - job.radius; column <= x + job.radius; ++column) sum += line[inside(column, job.width)];
         }
         sum *= share;
+        if (job.others_least) {
+            const float disparity = (job.start ? job.start[eye * area + at] : 0.f) + job.first + step * job.step;
+            const Corners corners =
+                corners_of(x + displacement(curves, at, area, disparity),
+                           y + displacement(curves + 3 * area, at, area, disparity), job.height, job.width);
+            sum += sum - read(job.others_least + (1 - eye) * area, corners);
+        }
         if (step == best + 1) after = sum;
         if (sum < least) least = sum, best = step, before = previous;
         previous = sum;

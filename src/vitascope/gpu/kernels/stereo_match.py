@@ -47,6 +47,7 @@ def match_eyes(
     *,
     radius: int,
     start: FloatArray | None = None,
+    is_mutual: bool = False,
 ) -> tuple[FloatArray, FloatArray]:
     """Find the disparity of people at each sample of both eyes, among some.
 
@@ -60,36 +61,44 @@ def match_eyes(
         steps: The disparities to try, at least 3, evenly apart; relative to ``start``.
         radius: Half the window; borders repeat.
         start: float32 [2, h, w]; 0 when omitted.
+        is_mutual: Add to how badly a disparity fits by how much a better one fits the place that it leads to: of things
+            that look alike, as the shoes of two people do, each gets its own.
 
     Returns:
         float32 [2, h, w] in the unit of ``curves``, and float32 [2, h, w]: how badly the best of them fits, 0 and more;
-        0.25 at most.
+        0.25 at most, 0.5 with ``is_mutual``.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if is_on_gpu(pictures):
-        on_gpu: tuple[FloatArray, FloatArray] = _match_on_gpu(pictures, curves, steps, radius, start)
+        on_gpu: tuple[FloatArray, FloatArray] = _match_on_gpu(
+            pictures, curves, steps, radius, start, is_mutual=is_mutual
+        )
         return on_gpu
-    height, width = pictures.shape[2:]
-    columns, rows = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)[:, None]
+    shape = pictures.shape[2:]
+    columns, rows = np.arange(shape[1], dtype=np.float32), np.arange(shape[0], dtype=np.float32)[:, None]
+
+    def places(eye: int, step: float) -> tuple[FloatArray, FloatArray]:
+        disparity: Any = np.float32(step) if start is None else start[eye] + np.float32(step)
+        across, down = _displacement(curves[eye], disparity)
+        across += columns
+        down += rows
+        return across, down
+
     side = (2 * radius + 1, 2 * radius + 1)
     eyes = [cv2.merge(list(picture)) for picture in pictures]
-    found, misfit = np.empty((2, height, width), np.float32), np.empty((2, height, width), np.float32)
-    costs = np.empty((len(steps), height, width), np.float32)
+    found, misfit = np.empty((2, *shape), np.float32), np.empty((2, *shape), np.float32)
+    # Those of one eye are done with before the other's are made, unless each looks at the other's.
+    costs = np.empty((2 if is_mutual else 1, len(steps), *shape), np.float32)
     other, apart = np.empty_like(eyes[0]), np.empty_like(eyes[0])
-    color, alpha = np.empty((height, width), np.float32), np.empty((height, width), np.float32)
+    color, alpha = np.empty(shape, np.float32), np.empty(shape, np.float32)
     for eye, own in enumerate(eyes):
-        own_alpha = pictures[eye, 3]
-        for step, cost in zip(steps, costs, strict=True):
-            disparity: Any = np.float32(step) if start is None else start[eye] + np.float32(step)
-            across, down = _displacement(curves[eye], disparity)
-            across += columns
-            down += rows
+        own_alpha, own_costs = pictures[eye, 3], costs[eye % len(costs)]
+        for step, cost in zip(steps, own_costs, strict=True):
             cv2.remap(
                 eyes[1 - eye],
-                across,
-                down,
+                *places(eye, step),
                 cv2.INTER_LINEAR,
                 dst=other,
                 borderMode=cv2.BORDER_REPLICATE,
@@ -101,7 +110,14 @@ def match_eyes(
             color *= alpha
             cv2.scaleAdd(cv2.extractChannel(apart, 3, dst=alpha), _ALPHA_WEIGHT, color, dst=color)
             cv2.blur(color, side, dst=cost, borderType=cv2.BORDER_REPLICATE)
-        found[eye], misfit[eye] = _best_steps(costs, steps)
+        if not is_mutual:
+            found[eye], misfit[eye] = _best_steps(own_costs, steps)
+    if is_mutual:
+        least = costs.min(axis=1)
+        for eye, own_costs in enumerate(costs):
+            for step, cost in zip(steps, own_costs, strict=True):
+                cost += cost - _between(least[1 - eye], *places(eye, step))
+            found[eye], misfit[eye] = _best_steps(own_costs, steps)
     return (found if start is None else found + start), misfit
 
 
@@ -275,6 +291,7 @@ _MATCH = np.dtype(
         ("pictures", "u8"),
         ("curves", "u8"),
         ("start", "u8"),
+        ("others_least", "u8"),
         ("costs", "u8"),
         ("found", "u8"),
         ("misfit", "u8"),
@@ -319,7 +336,9 @@ _BLEND = np.dtype(
 )
 
 
-def _match_on_gpu(pictures: Any, curves: Any, steps: Sequence[float], radius: int, start: Any) -> Any:
+def _match_on_gpu(
+    pictures: Any, curves: Any, steps: Sequence[float], radius: int, start: Any, *, is_mutual: bool
+) -> Any:
     import cupy
 
     height, width = pictures.shape[2:]
@@ -332,6 +351,7 @@ def _match_on_gpu(pictures: Any, curves: Any, steps: Sequence[float], radius: in
         pictures.data.ptr,
         curves.data.ptr,
         0 if start is None else start.data.ptr,
+        0,
         costs.data.ptr,
         found.data.ptr,
         misfit.data.ptr,
@@ -348,7 +368,12 @@ def _match_on_gpu(pictures: Any, curves: Any, steps: Sequence[float], radius: in
         cuda_kernel("stereo_match.cu", "cost_of_steps", **defines)(
             (*grid, 2 * len(steps)), _BLOCK, (by_value(job),)
         )
-        cuda_kernel("stereo_match.cu", "best_step", **defines)((*grid, 2), _BLOCK, (by_value(job),))
+        choose = cuda_kernel("stereo_match.cu", "best_step", **defines)
+        choose((*grid, 2), _BLOCK, (by_value(job),))
+        if is_mutual:
+            least, misfit = misfit, cupy.empty_like(misfit)
+            job["others_least"], job["misfit"] = least.data.ptr, misfit.data.ptr
+            choose((*grid, 2), _BLOCK, (by_value(job),))
     return found, misfit
 
 

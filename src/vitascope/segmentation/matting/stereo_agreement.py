@@ -202,7 +202,11 @@ class StereoAgreement:
         pictures = arrays.ascontiguousarray(pictures)
         smaller = resized(pictures, fine_size)
         found, _ = match_eyes(
-            resized(smaller, coarse.shown.shape[1:]), coarse.curves, steps, radius=_COARSE_RADIUS
+            resized(smaller, coarse.shown.shape[1:]),
+            coarse.curves,
+            steps,
+            radius=_COARSE_RADIUS,
+            is_mutual=True,
         )
         found, misfit = match_eyes(
             smaller,
@@ -286,7 +290,8 @@ def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | N
     if agreement.right_eye_first:
         curves, shown = curves[::-1].copy(), shown[::-1].copy()
     height, width = size
-    ahead = float(abs(curves[0, 0, height // 2, width // 2]))
+    # Of both eyes: nothing depends on which of them is the first.
+    ahead = float(abs(curves[:, 0, height // 2, width // 2]).mean())
     if device is None:
         return _Geometry(curves, shown, ahead)
     arrays = array_module(on_gpu=True)
