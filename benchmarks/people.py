@@ -95,7 +95,7 @@ CROSSINGS = (
     Crossing(("astronaut", "juggle, exchanged"), (0.75, 0.85), seed=503, is_tuned_on=True),
     Crossing(("astronaut, exchanged", "juggle"), (0.75, 0.85), seed=505),
     Crossing(("driver_mouth", "juggle, exchanged"), (0.6, 0.85), seed=506, ways=(0.25, 0.3)),
-    Crossing(("driver_grin", "juggle, exchanged"), (0.7, 0.85), seed=701),
+    Crossing(("driver_grin", "juggle, exchanged"), (0.7, 0.85), seed=701, is_tuned_on=True),
     Crossing(("astronaut", "driver_mouth, exchanged"), (0.8, 0.7), seed=702),
     Crossing(("astronaut, exchanged", "driver_grin, exchanged"), (0.7, 0.8), seed=703, ways=(0.25, 0.3)),
     Crossing(("driver_mouth", "juggle"), (0.75, 0.9), seed=704),
@@ -112,7 +112,7 @@ SPLICES = (
     (("astronaut", "driver_grin", "driver_mouth"), 5, True),
     (("astronaut", "juggle", "driver_mouth"), 6, True),
     (("astronaut, exchanged", "driver_grin", "juggle"), 21, False),
-    (("driver_grin", "driver_mouth", "juggle"), 22, False),
+    (("driver_grin", "driver_mouth", "juggle"), 22, True),
     (("astronaut", "astronaut, exchanged", "driver_grin"), 23, False),
 )
 """Who, the seed, and whether the code was tuned on it."""
