@@ -31,8 +31,6 @@ _DRAWN_TOGETHER = (0.04, 0.2)
 """A mouth that a driver narrows by the first share leaves a portrait its own smile, from the second on none of it."""
 _CORNERS = np.array(MOUTH_CORNERS, np.intp)
 _UPPER_MIDDLE = INNER_UPPER_LIP[len(INNER_UPPER_LIP) // 2]
-_CORNERS_LOWER_CM = 0.15
-"""So far below the upper lip's middle are the corners of the canonical face's closed mouth."""
 _ROUND_CM, _MOST_LOWER_CM = (0.3, 1.5), 0.8
 """Gaps from which on, and at which wholly, an open mouth is as round as the driver's, whatever smile the portrait
 shows; and how far its corners are lowered for that at most."""
@@ -163,7 +161,7 @@ class LipFit:
         """How far the portrait's own smile holds up the corners of an open mouth: float32 [2], centimetres."""
         now = self._rest + displacement
         opened = float(np.interp(gap_cm(now), _ROUND_CM, (0, 1))) * share
-        lack = corners + np.float32(_CORNERS_LOWER_CM) - corners_cm(now)
+        lack = corners - corners_cm(now)
         return np.asarray(lack.clip(0, _MOST_LOWER_CM) * opened, np.float32)
 
     def _in_width(self, displacement: FloatArray, wider: float, share: float) -> FloatArray:

@@ -95,7 +95,7 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     light = enamel * cover_crowns[..., None] + beside * (1 - cover_crowns[..., None])
     closed = np.clip((from_edge - 0.15) / 0.15, 0, 1) * np.clip((2.65 - across) / 0.3, 0, 1)
     # Cheeks leave the last ones in the dark, which is the cavity's: blacker ones would be a hole in it.
-    cover = np.maximum(cover_crowns, closed) * (1 - np.clip((across - 2.3) / 0.7, 0, 1))
+    cover = np.maximum(cover_crowns, closed) * (1 - np.clip((across - 2.5) / 0.7, 0, 1))
     if row == "lower":
         light, cover = light[::-1], cover[::-1]
     half_size = (width // fine, height // fine)
