@@ -11,7 +11,7 @@ from faces import made_face
 from vitascope.animation.canonical_mesh import CHIN, EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, MOUTH_CORNERS
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
-from vitascope.animation.mesh.lips import LipFit, gap_cm, wider, width_cm
+from vitascope.animation.mesh.lips import LipFit, corners_cm, gap_cm, wider, width_cm
 from vitascope.animation.mesh.response import measure_response, steady_reader
 from vitascope.animation.tracking import FaceTracker
 
@@ -219,6 +219,21 @@ def test_a_mouth_grows_wider_by_the_drivers_share(mesh, basis):
         driver = basis.field("mouthPucker") if change < 0 else basis.field("mouthSmileLeft")
         fitted = rest + lips.fit(driver * np.float32(0.05), gap=0.2, wider=change)
         assert width_cm(fitted) / width_cm(rest) == pytest.approx(1 + change, abs=0.02)
+
+
+def test_an_open_mouth_is_as_round_as_the_drivers_whatever_smile_the_portrait_shows(mesh, basis):
+    rest = mesh.vertices + smile_of(basis, 0.8)  # whose corners stand above its upper lip
+    shout = basis.field("jawOpen")
+    lips = LipFit(basis, rest)
+    assert corners_cm(rest).max() < 0
+    fitted = lips.fit(shout, gap=gap_cm(shout), wider=0.0, corners=corners_cm(shout))
+    assert corners_cm(rest + fitted) == pytest.approx(corners_cm(shout), abs=0.05)
+    # Closed lips keep it, and so do corners that hang already.
+    closed = lips.fit(shout * 0, gap=0.0, wider=0.0, corners=corners_cm(shout * 0))
+    assert closed == pytest.approx(lips.fit(shout * 0, gap=0.0, wider=0.0), abs=1e-6)
+    hanging = LipFit(basis, mesh.vertices - smile_of(basis, 0.5))
+    plain = hanging.fit(shout, gap=2.0, wider=0.0)
+    assert hanging.fit(shout, gap=2.0, wider=0.0, corners=corners_cm(shout)) == pytest.approx(plain, abs=1e-6)
 
 
 def test_the_steady_reader_is_the_mean_of_finding_and_following(face_model, astronaut):

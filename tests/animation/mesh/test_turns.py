@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import CanonicalMesh
+from vitascope.animation.canonical_mesh import MOUTH_CORNERS, TO_PICTURE, CanonicalMesh
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, angles_of, rotation_from_degrees
 from vitascope.animation.mesh.deform import Gains, bend, turns_too_far
 from vitascope.animation.mesh.lips import gap_cm
-from vitascope.animation.mesh.mouth import Mouth
+from vitascope.animation.mesh.mouth import Mouth, draw_teeth
 from vitascope.animation.mesh.rig import build_rig
 
 SIZE = (480, 640)
@@ -101,6 +101,26 @@ def test_a_turn_takes_no_part_of_the_outline_off(mesh):
         bent = bend(given, mesh, motion, displacement=motion.vertices, gains=Gains())
         places.append(bent.places[468:].reshape(*rig.rings.weights.shape, 2)[1:6])
     assert np.abs(places[1] - places[0]).max() < 0.04 * rig.face_height
+
+
+@pytest.mark.parametrize("yaw", [-38, 0, 38])
+def test_corners_that_go_back_around_the_teeth_stay_level_in_a_bowed_head(mesh, yaw):
+    rig = build_rig(mesh, made_face(mesh, yaw=yaw, pitch=-22, scale=20), size=SIZE)
+    basis = ExpressionBasis(mesh)
+    smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
+    bent = bend(rig, mesh, FaceMotion(vertices=smile), displacement=smile, gains=Gains())
+    up = (rig.pose.rotation @ TO_PICTURE)[:2, 1] * rig.pose.scale
+    risen = (bent.places[:468] - rig.sources[:468]) @ up / (up @ up)  # centimetres
+    for corner in MOUTH_CORNERS:
+        # Depth is seen as a little height in every face that looks straight ahead.
+        assert risen[corner] - risen[13] == pytest.approx(smile[corner, 1] - smile[13, 1], abs=0.2)
+
+
+def test_teeth_far_back_are_no_blacker_than_what_is_behind_them():
+    for row in ("upper", "lower"):
+        light, cover = draw_teeth(row)
+        assert light[cover > 0.5].min() > 0.2
+        assert cover[:, : round(0.8 * 64)].max() < 0.05  # 3.2 cm and more from the middle
 
 
 def test_speech_hides_the_lower_teeth_that_a_grin_bares(mesh):

@@ -26,7 +26,7 @@ from vitascope.animation.mesh.deform import Bent, Gains, bend, turns_too_far
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
 from vitascope.animation.mesh.head import CutPortrait, cut_out, find_person, uncut
 from vitascope.animation.mesh.layers import read_at, to_host
-from vitascope.animation.mesh.lips import LipFit, gap_cm, shown_apart, unsmiled, wider
+from vitascope.animation.mesh.lips import LipFit, corners_cm, gap_cm, shown_apart, unsmiled, wider
 from vitascope.animation.mesh.maps import (
     COARSER,
     Feature,
@@ -62,6 +62,8 @@ _SHAPED = (0.03, 0.2)
 """Weights of those from which on, and at which wholly, a mouth speaks, and has not only its smile."""
 _KEEPS_APART_CM = (0.8, 2.4)
 """Gaps that sounds ask for from which on, and at which wholly, a portrait's own gap is added."""
+_LEAST_GAP_CM = 0.3
+"""A smaller gap is not one to measure another by."""
 _SMILES = [BLENDSHAPE_INDEX[f"mouthSmile{side}"] for side in ("Right", "Left")]
 _KEEPS_ITS_RANGE = [index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw"))]
 
@@ -292,7 +294,10 @@ class MeshAnimator:
             width -= max(min(max(width, 0.0), own), relaxed * own)
             if portrait.response is not None:
                 gap, width = portrait.response.lips(gap, width)
-            displacement = portrait.lips.fit(displacement, gap=gap, wider=width, share=motion.presence)
+            corners = corners_cm(motion.vertices) * np.float32(_as_wide_open(gap, motion.vertices))
+            displacement = portrait.lips.fit(
+                displacement, gap=gap, wider=width, corners=corners, share=motion.presence
+            )
         elif (speaks := _speaks(change) * shown_apart(portrait.rig.reading.vertices)) > 0:
             # Lips that a portrait shows apart meet for the sounds that want it, and stay apart in a shout.
             gap, own = max(gap_cm(displacement), 0.0), gap_cm(portrait.rig.reading.vertices)
@@ -462,6 +467,12 @@ def _relaxed(portrait: TrackedFace, motion: FaceMotion) -> float:
     # The weights of a face that hardly smiles are noise.
     lack = max(own - max(rest, now), 0.0) / max(own, 2 * _LEAST_SMILE)
     return _RELAXED_SHARE * motion.presence * min(lack, 1.0)
+
+
+def _as_wide_open(gap: float, driver: FloatArray) -> float:
+    """Share by which a gap is larger or smaller than the driver's."""
+    asked = gap_cm(driver)
+    return 1.0 if asked < _LEAST_GAP_CM else min(max(gap / asked, 0.5), 1.5)
 
 
 def _fill_openings(portrait: _Portrait, bent: Bent, out: RgbPicture) -> None:

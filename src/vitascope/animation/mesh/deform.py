@@ -15,6 +15,7 @@ from vitascope.animation.canonical_mesh import (
     FACE_OVAL,
     INNER_LOWER_LIP,
     INNER_UPPER_LIP,
+    MOUTH_CORNERS,
     TO_PICTURE,
     CanonicalMesh,
     EyeLandmarks,
@@ -53,6 +54,11 @@ _RETRACTS = (0.1, 0.6)
 """Closures between which the lids' edges go over from the portrait's lashes to the skin beside them."""
 _OVAL = np.array(FACE_OVAL, np.intp)
 _UPPER_LIP, _LOWER_LIP = np.array(INNER_UPPER_LIP[1:-1], np.intp), np.array(INNER_LOWER_LIP[1:-1], np.intp)
+_CORNERS, _MIDDLE = np.array(MOUTH_CORNERS, np.intp), INNER_UPPER_LIP[len(INNER_UPPER_LIP) // 2]
+_CORNER_REACH_CM, _MOST_LEVELLED_CM = 1.3, 0.8
+"""So far from a corner of the mouth skin goes with it by a third; and corners are levelled by that much at most."""
+_USUAL_PITCH = -8.0
+"""Pitch, degrees, as which a tracker reads faces that look straight ahead: two drivers' -7, a portrait's -9."""
 _LID_FOLLOWS, _CREASE_FOLLOWS, _LOWER_LID_FOLLOWS = 0.7, 0.25, 0.5
 
 
@@ -114,6 +120,7 @@ def bend(
     _bend_lids(vertices, rig.reading.vertices, closure)
     _part_lips(vertices)
     pose = _moved_pose(rig.pose, motion, gains.pose)
+    _level_corners(vertices, rig.reading.vertices, pose, mesh)
     points, carried = _carry(rig, pose, pose.place(vertices))
     retracted = np.clip((closure - _RETRACTS[0]) / (_RETRACTS[1] - _RETRACTS[0]), 0, 1).astype(np.float32)
     drop = float((vertices[152] - rig.reading.vertices[152])[1])
@@ -273,6 +280,35 @@ def _part_lips(vertices: FloatArray) -> None:
     overlap = np.maximum(vertices[_LOWER_LIP, 1] - vertices[_UPPER_LIP, 1], 0) / 2
     vertices[_UPPER_LIP, 1] += overlap
     vertices[_LOWER_LIP, 1] -= overlap
+
+
+def _level_corners(vertices: FloatArray, rest: FloatArray, pose: Pose, mesh: CanonicalMesh) -> None:
+    """Keep the mouth's corners as high as a face from the front shows them, in place.
+
+    Corners that are drawn apart go back around the teeth. How far is only guessed, and of a head that is turned and
+    bowed each centimetre of it is seen as height: the far corner would stand above its own lip.
+    """
+    lean = _lean(pose.rotation) - _USUAL_LEAN
+    moved = vertices[_CORNERS] - rest[_CORNERS] - (vertices[_MIDDLE] - rest[_MIDDLE])
+    risen = (moved[:, ::2] @ lean).clip(-_MOST_LEVELLED_CM, _MOST_LEVELLED_CM)
+    vertices[:, 1] -= _around_corners(mesh) @ risen.astype(np.float32)
+
+
+def _lean(rotation: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Height along the face that a centimetre to its left, and one towards its front, are seen as: [2]."""
+    seen = (rotation @ TO_PICTURE)[:2]
+    up = seen[:, 1]
+    return np.asarray(up @ seen[:, ::2] / max(float(up @ up), 0.1), np.float64)
+
+
+_USUAL_LEAN = _lean(rotation_from_degrees(0, _USUAL_PITCH, 0).astype(np.float64))
+
+
+@lru_cache(maxsize=2)
+def _around_corners(mesh: CanonicalMesh) -> FloatArray:
+    """Share with which each vertex goes with the mouth's right and left corner: float32 [468, 2]; not to be changed."""
+    apart = np.linalg.norm(mesh.vertices[:, None] - mesh.vertices[None, _CORNERS], axis=2)
+    return np.asarray(np.exp(-np.square(apart / _CORNER_REACH_CM)), np.float32)
 
 
 def soft_limit(value: float, limit: float) -> float:

@@ -29,6 +29,11 @@ _MEETING, _MET = 0.5, 0.15
 _UPPER_SHARE = 0.35
 _DRAWN_TOGETHER = (0.04, 0.2)
 """A mouth that a driver narrows by the first share leaves a portrait its own smile, from the second on none of it."""
+_CORNERS = np.array(MOUTH_CORNERS, np.intp)
+_UPPER_MIDDLE = INNER_UPPER_LIP[len(INNER_UPPER_LIP) // 2]
+_ROUND_CM, _MOST_LOWER_CM = (0.3, 1.5), 0.8
+"""Gaps from which on, and at which wholly, an open mouth is as round as the driver's, whatever smile the portrait
+shows; and how far its corners are lowered for that at most."""
 _NOSE, _UPPER_EDGE = 2, [37, 0, 267]
 _MOST_RAISED = 0.45
 """An upper lip rises by at most this share of the skin between it and the nose, whose shadow it would squeeze to a
@@ -45,6 +50,11 @@ def width_cm(vertices: FloatArray) -> float:
     """Distance of the mouth's corners, across."""
     right, left = MOUTH_CORNERS
     return float(vertices[left, 0] - vertices[right, 0])
+
+
+def corners_cm(vertices: FloatArray) -> FloatArray:
+    """How far below the upper lip's middle the mouth's right and left corner are: float32 [2], centimetres."""
+    return np.asarray(vertices[_UPPER_MIDDLE, 1] - vertices[_CORNERS, 1], np.float32)
 
 
 def wider(displacement: FloatArray) -> float:
@@ -96,6 +106,10 @@ class LipFit:
         self._narrow = narrow / np.float32(_widened(narrow))
         self._rest_width = max(width_cm(rest), 1.0)
         self._lower = basis.lips_lower
+        frowns = [basis.field(f"mouthFrown{side}")[:, 1] for side in ("Right", "Left")]
+        self._corners = np.stack(
+            [frown / frown[corner] for frown, corner in zip(frowns, MOUTH_CORNERS, strict=True)], axis=-1
+        )
         self._room = _MOST_RAISED * max(float(rest[_NOSE, 1] - rest[_UPPER_EDGE, 1].mean()), 0.0)
 
     @property
@@ -103,13 +117,23 @@ class LipFit:
         """True if the portrait's lips are surely parted."""
         return shown_apart(self._rest) >= 1
 
-    def fit(self, displacement: FloatArray, *, gap: float, wider: float, share: float = 1.0) -> FloatArray:
+    def fit(
+        self,
+        displacement: FloatArray,
+        *,
+        gap: float,
+        wider: float,
+        corners: FloatArray | None = None,
+        share: float = 1.0,
+    ) -> FloatArray:
         """A displacement after which lips have some gap and width.
 
         Args:
             displacement: float32 [468, 3], centimetres: what is done to the portrait's face.
             gap: Between the lips, centimetres.
             wider: Width of the mouth beside its own at rest, less 1: -0.2 is a fifth narrower.
+            corners: float32 [2], centimetres: how far below the upper lip's middle the right and the left corner of
+                the mouth are to go, from a rest whose lips lie level; None leaves them where they are.
             share: 0..1: how much of the difference is made up.
         """
         fitted = self._in_width(displacement, wider, share)
@@ -120,6 +144,8 @@ class LipFit:
         fitted = fitted + self._apart * np.float32(lack)
         raised = float((fitted[_UPPER_EDGE, 1] - fitted[_NOSE, 1]).mean())
         fitted = fitted + self._lower * np.float32(max(raised - self._room, 0.0))
+        if corners is not None:
+            fitted[:, 1] -= self._corners @ self._held_up(fitted, corners, share)
         if lack >= 0:
             return fitted
         # Lips meet along their whole length, or as they part in the middle; the field leaves slits beside it.
@@ -130,6 +156,13 @@ class LipFit:
         fitted[_UPPER, 1] -= _UPPER_SHARE * over
         fitted[_LOWER, 1] += (1 - _UPPER_SHARE) * over
         return fitted
+
+    def _held_up(self, displacement: FloatArray, corners: FloatArray, share: float) -> FloatArray:
+        """How far the portrait's own smile holds up the corners of an open mouth: float32 [2], centimetres."""
+        now = self._rest + displacement
+        opened = float(np.interp(gap_cm(now), _ROUND_CM, (0, 1))) * share
+        lack = corners - corners_cm(now)
+        return np.asarray(lack.clip(0, _MOST_LOWER_CM) * opened, np.float32)
 
     def _in_width(self, displacement: FloatArray, wider: float, share: float) -> FloatArray:
         wanted = self._rest_width * float(np.clip(1 + wider, _NARROWEST, _WIDEST))

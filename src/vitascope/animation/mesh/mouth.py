@@ -87,7 +87,6 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
         0.80 + 0.2 * np.clip(_NECK_CM[row] - from_edge, 0, 1) - 0.10 * np.clip(1 - from_edge / 0.12, 0, 1)
     )
     shade = shade * np.clip(1.05 - 0.03 * across - 0.05 * across**2, 0.2, 1)
-    shade *= 1 - 0.75 * np.clip((across - 2.5) / 0.7, 0, 1)  # cheeks leave the last ones in the dark
     enamel = 1.04 * np.stack((shade, shade * (1 - 0.015 * across), shade * (1 - 0.04 * across)), -1)
     gum = np.clip((from_edge - 0.95) / 0.15, 0, 1)
     # Between two crowns their own shadow is seen, higher up the gum.
@@ -95,7 +94,8 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     beside *= np.clip(1 - 0.09 * across**2, 0.2, 1)[..., None]
     light = enamel * cover_crowns[..., None] + beside * (1 - cover_crowns[..., None])
     closed = np.clip((from_edge - 0.15) / 0.15, 0, 1) * np.clip((2.65 - across) / 0.3, 0, 1)
-    cover = np.maximum(cover_crowns, closed)
+    # Cheeks leave the last ones in the dark, which is the cavity's: blacker ones would be a hole in it.
+    cover = np.maximum(cover_crowns, closed) * (1 - np.clip((across - 2.5) / 0.7, 0, 1))
     if row == "lower":
         light, cover = light[::-1], cover[::-1]
     half_size = (width // fine, height // fine)
