@@ -16,7 +16,7 @@ from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from
 from vitascope.animation.face_reading import read_face
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains
-from vitascope.animation.mesh.lips import gap_cm
+from vitascope.animation.mesh.lips import LipFit, gap_cm
 from vitascope.animation.mesh.rig import build_rig
 from vitascope.animation.speech.visemes import PARAMETERS, weights_of
 from vitascope.animation.tracking import FaceTracker
@@ -233,6 +233,19 @@ def test_lips_that_a_driver_draws_together_take_a_portraits_own_smile(animator, 
     at_rest = smile(FaceMotion(vertices=np.zeros_like(pucker)))
     assert smile(FaceMotion(vertices=pucker)) < at_rest - 0.3
     assert smile(FaceMotion(vertices=0.05 * pucker)) == pytest.approx(at_rest, abs=0.05)
+
+
+def test_in_a_shout_a_portraits_own_smile_does_not_hold_up_the_corners(animator, mesh, monkeypatch):
+    corners, upper = [61, 291], 13
+
+    def below():
+        vertices = animator.bent(FaceMotion(vertices=shout)).vertices
+        return float(vertices[upper, 1] - vertices[corners, 1].mean())
+
+    shout = ExpressionBasis(mesh).field("jawOpen")
+    lowered = below()
+    monkeypatch.setattr(LipFit, "_held_up", lambda *_: np.zeros(2, np.float32))
+    assert lowered > below() + 0.1
 
 
 def test_a_portrait_that_smiles_relaxes_with_a_driver_whose_rest_does_not(animator, astronaut_face, mesh):

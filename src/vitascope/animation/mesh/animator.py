@@ -470,7 +470,7 @@ def _relaxed(portrait: TrackedFace, motion: FaceMotion) -> float:
 
 
 def _as_wide_open(gap: float, driver: FloatArray) -> float:
-    """Share by which a gap is larger or smaller than the driver's."""
+    """A gap as a multiple of the driver's, 0.5 to 1.5; 1 where theirs is too small to tell."""
     asked = gap_cm(driver)
     return 1.0 if asked < _LEAST_GAP_CM else min(max(gap / asked, 0.5), 1.5)
 

@@ -133,7 +133,7 @@ class LipFit:
             gap: Between the lips, centimetres.
             wider: Width of the mouth beside its own at rest, less 1: -0.2 is a fifth narrower.
             corners: float32 [2], centimetres: how far below the upper lip's middle the right and the left corner of
-                the mouth are to go, from a rest whose lips lie level; None leaves them where they are.
+                an open mouth lie at least: those that the portrait's smile holds up are lowered. None leaves them.
             share: 0..1: how much of the difference is made up.
         """
         fitted = self._in_width(displacement, wider, share)

@@ -116,7 +116,7 @@ def match_eyes(
         least = costs.min(axis=1)
         for eye, own_costs in enumerate(costs):
             for step, cost in zip(steps, own_costs, strict=True):
-                cost += cost - _between(least[1 - eye], *places(eye, step))
+                cost += (cost - _between(least[1 - eye], *places(eye, step))).clip(0, None)
             found[eye], misfit[eye] = _best_steps(own_costs, steps)
     return (found if start is None else found + start), misfit
 

@@ -290,7 +290,7 @@ def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | N
     if agreement.right_eye_first:
         curves, shown = curves[::-1].copy(), shown[::-1].copy()
     height, width = size
-    # Of both eyes: nothing depends on which of them is the first.
+    # The mean of both eyes, so that nothing depends on which of them is the first.
     ahead = float(abs(curves[:, 0, height // 2, width // 2]).mean())
     if device is None:
         return _Geometry(curves, shown, ahead)

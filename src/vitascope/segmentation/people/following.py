@@ -1,5 +1,7 @@
 """People followed through one shot, from small pictures and their mattes: who each cell of the picture belongs to.
 
+Frames are here those that are looked at, about nine a second of a video.
+
 People are parts of the matte that hang together. From frame to frame they are carried by optical flow. Where several
 share a part, because they touch or cross, its cells are given out by where each was, hidden or not, by what each looks
 like there, and by what surrounds a cell. When they come apart again, who is who is decided by what they looked like
@@ -678,7 +680,7 @@ class ShotFollower:
                 frame.scores[host] = np.maximum(frame.scores[host], scores)
         for crossing in self._crossings:
             crossing.members.pop(number, None)
-        # Of who was taken for two that met each other, both may have become parts of somebody else by now.
+        # Both members may have become parts of somebody else: such a crossing is over.
         self._crossings = [crossing for crossing in self._crossings if crossing.members]
 
     def _watch_crossings(self, shared: Sequence[set[int]]) -> None:

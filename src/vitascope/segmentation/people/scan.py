@@ -46,10 +46,10 @@ _GRID_SIDE: Final = 160
 """Longest side of the grid that people are followed on."""
 _REACH = 0.06
 """How far somebody's surroundings go, as a share of the grid's longest side."""
-_MOST_FRAMES_A_SECOND = 9
-"""In most videos every third frame is looked at, in faster ones fewer: the network is what a scan waits for."""
+_LOOKS_A_SECOND = 9
+"""About so many: in most videos every third frame is looked at. The network is what a scan waits for."""
 _FACE_HEIGHT = 192
-_FRAMES_BETWEEN_FACES = 5
+_LOOKS_BETWEEN_FACES = 5
 FindFaces = Callable[[npt.NDArray[np.uint8]], Sequence[Face]]
 
 
@@ -109,7 +109,7 @@ def find_people(
         with FilmRun(runner, reader, [], around=around) as film:
             source = FramesUntilDamage(reader)
             rate = reader.info.average_frame_rate
-            step = max(round(float(rate) / _MOST_FRAMES_A_SECOND), 1) if rate else 1
+            step = max(round(float(rate) / _LOOKS_A_SECOND), 1) if rate else 1
 
             def follow(rendered: Rendered) -> None:
                 follower.look(*watching[0].seen.pop(rendered.index))
@@ -256,7 +256,7 @@ class FilmFollower:
         self._frames_to_faces -= 1
         if self._find_faces is None or self._frames_to_faces >= 0:
             return []
-        self._frames_to_faces = _FRAMES_BETWEEN_FACES
+        self._frames_to_faces = _LOOKS_BETWEEN_FACES
         found = self._find_faces(np.rint(rgb.clip(0, 1) * 255).astype(np.uint8))
         return [
             (face.left / shrink, face.top / shrink, face.width / shrink, face.height / shrink)

@@ -143,22 +143,22 @@ def test_what_is_seen_in_mirrored_pictures_is_told_at_its_place():
 
 
 class Hair(Opinion):
-    """Sees somebody in the left part of the picture, and hair beside them in pictures of some sizes."""
+    """Sees somebody in the left part of the picture, and hair in pictures of some sizes: beside them, or elsewhere."""
 
-    def __init__(self, sizes, *, share):
+    def __init__(self, sizes, *, share, at=None):
         super().__init__(ahead=1.0, back=1.0, edges=1.0)
-        self.sizes, self.share = sizes, share
+        self.sizes, self.share, self.at = sizes, share, share if at is None else at
 
     def infer(self, images, state):
         estimates = super().infer(images, state)
         size = images.shape[3:]
-        edge, end = (round(size[1] * at) for at in (self.share, self.share + 1 / 24))
+        edge, begin, end = (round(size[1] * at) for at in (self.share, self.at, self.at + 1 / 24))
         for one in estimates:
             # Both ways back are shown mirrored pictures.
             gain, offset = (plane if size == USUAL else plane[..., ::-1] for plane in (one.gain, one.offset))
             offset[..., edge:] = 0
             if size in self.sizes:
-                gain[..., edge:end], offset[..., edge:end] = 1.0, 0.5 - images.mean()
+                gain[..., begin:end], offset[..., begin:end] = 1.0, 0.5 - images.mean()
         return estimates
 
 
@@ -176,6 +176,22 @@ def test_hair_beside_somebody_near_is_taken_from_who_sees_it(sizes, share, least
     alphas, _ = mattes([frame_of([], index=index) for index in range(8)], Hair(sizes, share=share))
     beside = alphas[:, EYE[0] // 2, round(EYE[1] * (share + 1 / 48))]
     assert least <= beside.min() <= beside.max() <= most
+
+
+def test_what_looks_like_hair_far_from_who_is_near_is_none():
+    alphas, _ = mattes([frame_of([], index=index) for index in range(8)], Hair((USUAL,), share=0.5, at=0.8))
+    assert alphas[:, EYE[0] // 2, round(EYE[1] * (0.8 + 1 / 48))].max() < 0.2
+
+
+@pytest.mark.parametrize(("other_mean", "share"), [(0.5, 0.5), (0.2, 1.0)])
+def test_hair_is_taken_from_one_answer_only_where_another_misses_it(other_mean, share):
+    def cell(value):
+        return np.full((1, 1, 1, 1), value, np.float32)
+
+    shares = bidirectional._with_hair(
+        [cell(0.5), cell(0.5)], [cell(0.5), cell(other_mean)], [cell(0.2), cell(0.0)], [cell(1), cell(1)]
+    )
+    assert [float(one.item()) for one in shares] == pytest.approx([share, 1 - share], abs=1e-3)
 
 
 @pytest.mark.parametrize(

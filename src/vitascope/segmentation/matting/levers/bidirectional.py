@@ -349,7 +349,7 @@ def _mirrored(planes: Any, *, axis: int) -> Any:
 def _resized(wanted: NetworkInput, scale: float, eye_size: tuple[int, int]) -> NetworkInput:
     """A network's picture at another size, no larger than the eye's own or than what it was."""
     height, width = (
-        round(side * scale) if scale <= 1 else max(min(round(side * scale), own), side)
+        max(round(side * scale), 1) if scale <= 1 else max(min(round(side * scale), own), side)
         for side, own in zip(wanted.size, eye_size, strict=True)
     )
     return replace(wanted, size=(height, width))
