@@ -125,7 +125,8 @@ def _shift(
                 flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
                 borderMode=cv2.BORDER_REPLICATE,
             )
-            apart = np.square(seen[..., :3] - there).sum(axis=2) * np.float32(0.5 / _SPREAD**2)
+            apart = seen[..., :3] - there
+            apart = np.einsum("rcp,rcp->rc", apart, apart) * np.float32(0.5 / _SPREAD**2)
             fits = np.minimum(apart, _WORST_FIT)
             fits += seen[..., 3] * (_HIDDEN_COST - fits)
             haste = float(np.square(np.array(halves) / 2 - guesses[0]).sum())
