@@ -31,12 +31,13 @@ FLAGS = {
 LOSSLESS = {"output.codec": "ffv1"}  # x264 packs equal pictures differently from time to time
 PEOPLE = "people:\n  - exclude: 1\n    from: 1.55\n    to: 1.65\n"
 OF_NOBODY = PEOPLE.replace("exclude: 1", "exclude: 2")
-"""Five stretches begin at 0, .25, .75, 1.25 and 1.75 s; person 2 is not there from 1 to 2 s."""
+"""Five stretches begin at 0, .25, .75, 1.25 and 1.75 s; person 2 is not there from 1 to 2.1 s, and looks are
+3 frames apart."""
 
 
 def painted(n):
     picture = two_people(abs(n % 24 - 12) // 6)  # slowly: fast motion is looked at for cuts
-    if 24 <= n < 48:
+    if 24 <= n < 51:
         picture[:, 48:] = picture[0, 0]
     return picture
 

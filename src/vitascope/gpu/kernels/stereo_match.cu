@@ -170,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(256) best_step(const __grid_constan
             const Corners corners =
                 corners_of(x + displacement(curves, at, area, disparity),
                            y + displacement(curves + 3 * area, at, area, disparity), job.height, job.width);
-            sum += fmaxf(sum - read(job.others_least + (1 - eye) * area, corners), 0.0f);
+            sum += sum - read(job.others_least + (1 - eye) * area, corners);
         }
         if (step == best + 1) after = sum;
         if (sum < least) least = sum, best = step, before = previous;

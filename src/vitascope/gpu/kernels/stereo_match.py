@@ -61,12 +61,12 @@ def match_eyes(
         steps: The disparities to try, at least 3, evenly apart; relative to ``start``.
         radius: Half the window; borders repeat.
         start: float32 [2, h, w]; 0 when omitted.
-        is_mutual: Add to how badly a disparity fits by how much a better one fits the place that it leads to: of things
-            that look alike, as the shoes of two people do, each gets its own.
+        is_mutual: Add to how badly a disparity fits how much worse it is than what fits the place that it leads to
+            best: of things that look alike, as the shoes of two people do, each gets its own.
 
     Returns:
-        float32 [2, h, w] in the unit of ``curves``, and float32 [2, h, w]: how badly the best of them fits, 0 and more;
-        0.25 at most, 0.5 with ``is_mutual``.
+        float32 [2, h, w] in the unit of ``curves``, and float32 [2, h, w]: how badly the best of them fits, 0 to 0.25;
+        with ``is_mutual`` -0.25 to 0.5, less than 0 where it suits the place that it leads to better than any other.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
@@ -116,7 +116,7 @@ def match_eyes(
         least = costs.min(axis=1)
         for eye, own_costs in enumerate(costs):
             for step, cost in zip(steps, own_costs, strict=True):
-                cost += (cost - _between(least[1 - eye], *places(eye, step))).clip(0, None)
+                cost += cost - _between(least[1 - eye], *places(eye, step))
             found[eye], misfit[eye] = _best_steps(own_costs, steps)
     return (found if start is None else found + start), misfit
 
