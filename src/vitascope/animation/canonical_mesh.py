@@ -174,6 +174,7 @@ FACE_OVAL: Final = (
 INNER_UPPER_LIP: Final = (78, 191, 80, 81, 82, 13, 312, 311, 310, 415, 308)
 INNER_LOWER_LIP: Final = (78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308)
 """From the mouth's right corner to its left; both begin and end with the corners."""
+UPPER_LIP_MIDDLE: Final = INNER_UPPER_LIP[len(INNER_UPPER_LIP) // 2]
 OUTER_UPPER_LIP: Final = (61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291)
 OUTER_LOWER_LIP: Final = (61, 146, 91, 181, 84, 17, 314, 405, 321, 375, 291)
 MOUTH_CORNERS: Final = (61, 291)

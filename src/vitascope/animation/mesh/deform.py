@@ -17,6 +17,7 @@ from vitascope.animation.canonical_mesh import (
     INNER_UPPER_LIP,
     MOUTH_CORNERS,
     TO_PICTURE,
+    UPPER_LIP_MIDDLE,
     CanonicalMesh,
     EyeLandmarks,
     Pose,
@@ -54,7 +55,7 @@ _RETRACTS = (0.1, 0.6)
 """Closures between which the lids' edges go over from the portrait's lashes to the skin beside them."""
 _OVAL = np.array(FACE_OVAL, np.intp)
 _UPPER_LIP, _LOWER_LIP = np.array(INNER_UPPER_LIP[1:-1], np.intp), np.array(INNER_LOWER_LIP[1:-1], np.intp)
-_CORNERS, _MIDDLE = np.array(MOUTH_CORNERS, np.intp), INNER_UPPER_LIP[len(INNER_UPPER_LIP) // 2]
+_CORNERS = np.array(MOUTH_CORNERS, np.intp)
 _CORNER_REACH_CM, _MOST_LEVELLED_CM = 1.3, 0.8
 """So far from a corner of the mouth skin goes with it by a third; and corners are levelled by that much at most."""
 _USUAL_PITCH = -8.0
@@ -289,7 +290,7 @@ def _level_corners(vertices: FloatArray, rest: FloatArray, pose: Pose, mesh: Can
     bowed each centimetre of it is seen as height: the far corner would stand above its own lip.
     """
     lean = _lean(pose.rotation) - _USUAL_LEAN
-    moved = vertices[_CORNERS] - rest[_CORNERS] - (vertices[_MIDDLE] - rest[_MIDDLE])
+    moved = vertices[_CORNERS] - rest[_CORNERS] - (vertices[UPPER_LIP_MIDDLE] - rest[UPPER_LIP_MIDDLE])
     risen = (moved[:, ::2] @ lean).clip(-_MOST_LEVELLED_CM, _MOST_LEVELLED_CM)
     vertices[:, 1] -= _around_corners(mesh) @ risen.astype(np.float32)
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitascope.animation.canonical_mesh import INNER_LOWER_LIP, INNER_UPPER_LIP, MOUTH_CORNERS
+from vitascope.animation.canonical_mesh import (
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    MOUTH_CORNERS,
+    UPPER_LIP_MIDDLE,
+)
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import FloatArray
 
@@ -30,7 +35,6 @@ _UPPER_SHARE = 0.35
 _DRAWN_TOGETHER = (0.04, 0.2)
 """A mouth that a driver narrows by the first share leaves a portrait its own smile, from the second on none of it."""
 _CORNERS = np.array(MOUTH_CORNERS, np.intp)
-_UPPER_MIDDLE = INNER_UPPER_LIP[len(INNER_UPPER_LIP) // 2]
 _ROUND_CM, _MOST_LOWER_CM = (0.3, 1.5), 0.8
 """Gaps from which on, and at which wholly, an open mouth is as round as the driver's, whatever smile the portrait
 shows; and how far its corners are lowered for that at most."""
@@ -54,7 +58,7 @@ def width_cm(vertices: FloatArray) -> float:
 
 def corners_cm(vertices: FloatArray) -> FloatArray:
     """How far below the upper lip's middle the mouth's right and left corner are: float32 [2], centimetres."""
-    return np.asarray(vertices[_UPPER_MIDDLE, 1] - vertices[_CORNERS, 1], np.float32)
+    return np.asarray(vertices[UPPER_LIP_MIDDLE, 1] - vertices[_CORNERS, 1], np.float32)
 
 
 def wider(displacement: FloatArray) -> float:

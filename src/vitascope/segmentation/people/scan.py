@@ -189,7 +189,7 @@ class FilmFollower:
     def __init__(self, writer: PeopleWriter, *, find_faces: FindFaces | None = None) -> None:
         self._writer = writer
         self._find_faces = find_faces
-        self._frames_to_faces = 0
+        self._looks_to_faces = 0
         self.identities = Identities()
         self._shot: ShotFollower | None = None
         self._right: dict[int, FloatMap] = {}
@@ -215,7 +215,7 @@ class FilmFollower:
         small: Any = cv2.resize(left, size, interpolation=cv2.INTER_AREA)
         matte: Any = cv2.resize(alpha[0], size, interpolation=cv2.INTER_AREA)
         if self._shot is None:
-            self._shot, self._frames_to_faces = ShotFollower(size[::-1]), 0
+            self._shot, self._looks_to_faces = ShotFollower(size[::-1]), 0
         if len(rgb) == 2:
             self._right[pts] = self._disparity(small, rgb[1], size)
         faces = self._faces_of(left, shrink)
@@ -253,10 +253,10 @@ class FilmFollower:
 
     def _faces_of(self, rgb: FloatMap, shrink: float) -> list[tuple[float, float, float, float]]:
         """The faces of a frame in cells, now and then."""
-        self._frames_to_faces -= 1
-        if self._find_faces is None or self._frames_to_faces >= 0:
+        self._looks_to_faces -= 1
+        if self._find_faces is None or self._looks_to_faces >= 0:
             return []
-        self._frames_to_faces = _LOOKS_BETWEEN_FACES
+        self._looks_to_faces = _LOOKS_BETWEEN_FACES
         found = self._find_faces(np.rint(rgb.clip(0, 1) * 255).astype(np.uint8))
         return [
             (face.left / shrink, face.top / shrink, face.width / shrink, face.height / shrink)
