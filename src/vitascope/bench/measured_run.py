@@ -140,7 +140,7 @@ class MeasuredSegmenter(Segmenter):
             pipeline = film.pipeline(
                 clock.leaving(source),
                 wants_alpha=lambda _: False,
-                end=Sink("discard", clock.done_with) if files is None else _encoding(files, clock),
+                then=[Sink("discard", clock.done_with) if files is None else _encoding(files, clock)],
             )
             if on_start is not None:
                 on_start(Started(pipeline, reader.expected_frame_count))

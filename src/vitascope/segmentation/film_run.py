@@ -301,7 +301,7 @@ class FilmRunner:
             pipeline = film.pipeline(
                 source,
                 wants_alpha=lambda index: sheet is not None and sheet.wants(index),
-                end=Sink("encode", encode),
+                then=[Sink("encode", encode)],
                 observed=profile.stages,
             )
             if on_start is not None:
@@ -485,7 +485,7 @@ class FilmRun:
         *,
         wants_alpha: Callable[[int], bool],
         draws: Callable[[Frame], bool] = every_frame,
-        end: Sink[Rendered] | None = None,
+        then: Sequence[Stage] = (),
         first_frame_soon: bool = False,
         on_device: bool = False,
         observed: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
@@ -496,7 +496,8 @@ class FilmRun:
             frames: What is decoded, on the decoder's thread.
             wants_alpha: Told a frame's index; True where alpha and the frame itself come out, too.
             draws: False for a frame that only those after it need, see ``FilmJob.stages``.
-            end: Takes each picture, on a thread that the GPU's encoder can be opened in; None where the caller streams.
+            then: What takes each ``Rendered`` picture, down to the ``Sink``, on whose thread the GPU's encoder can be
+                opened; nothing where the caller streams.
             first_frame_soon: The first frame has the cores to itself: somebody waits for it.
             on_device: Pictures stay on the GPU, see ``FilmJob.stages``.
             observed: Puts something around the stages.
@@ -508,9 +509,7 @@ class FilmRun:
             Source("decode", frames, output=limits, first_alone_until=alone),
             *self.job.stages(wants_alpha=wants_alpha, draws=draws, on_device=on_device),
         ]
-        if end is not None:
-            streams = runner.streams
-            stages.append(
-                end if streams is None else replace(end, open=partial(streams.bind, streams.copying))
-            )
+        stages += then
+        if then and (streams := runner.streams) is not None:
+            stages[-1] = replace(stages[-1], open=partial(streams.bind, streams.copying))
         return Pipeline(observed(stages))

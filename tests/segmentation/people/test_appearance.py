@@ -53,3 +53,12 @@ def test_nothing_learned_is_blank_and_likens_nobody():
     blank.learn(color_codes(dressed(*RED)[0]), np.zeros(SIZE, np.float32))
     assert blank.is_blank
     assert blank.similarity(looks(*RED)) == 0
+
+
+def test_colours_of_a_part_of_the_picture_are_as_likely_as_in_all_of_it():
+    random = np.random.default_rng(4)
+    codes = color_codes(random.integers(0, 256, (20, 10, 3), np.uint8))
+    looks = Appearance()
+    looks.learn(codes, np.ones((20, 10), np.float32))
+    part = looks.likelihood(codes[6:12], (2, 19), top=6)
+    np.testing.assert_array_equal(part, looks.likelihood(codes, (2, 19))[6:12])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from vitascope.segmentation.people.following import ShotFollower, everywhere
+from vitascope.segmentation.people.small_frames import SmallFrames
 
 SIZE = (60, 120)
 CLOTHES = {
@@ -31,10 +32,11 @@ def shot(walks, frames, *, order=lambda time: (), size=SIZE, clothes=CLOTHES):
 
 
 def followed(steps, *, faces=lambda n: ()):
-    follower, labels, truths = ShotFollower(SIZE), [], []
+    frames, follower, labels, truths = SmallFrames(), ShotFollower(SIZE), [], []
     for n, (rgb, alpha, truth) in enumerate(steps):
         truths.append(truth)
-        labels += follower.follow(n, rgb, alpha, faces=faces(n))
+        frame = frames.next(n, rgb.transpose(2, 0, 1)[None], alpha[None], n == 0)
+        labels += follower.follow(frame, faces=faces(n))
     labels += follower.finish()
     assert [one.pts for one in labels] == list(range(len(truths)))
     return follower, np.stack([one.labels for one in labels]), np.stack(truths)
@@ -200,6 +202,18 @@ def test_whose_middle_the_matte_loses_more_and_more_is_one_person():
     assert set(np.unique(labels)) == {0, 1}
 
 
+def test_two_whom_the_network_loses_for_a_moment_while_they_cross_keep_their_numbers():
+    steps = list(shot({1: lambda t: 20 + 80 * t, 2: lambda t: 100 - 80 * t}, 60, order=lambda _: (1, 2)))
+    for n in (27, 28):
+        rgb, alpha, truth = steps[n]
+        steps[n] = rgb, np.zeros_like(alpha), np.zeros_like(truth)
+    follower, labels, truths = followed(steps)
+    assert len(follower.confirmed) == 2
+    for who in (1, 2):
+        name, share = wrong(labels, truths, who)
+        assert name == who and share.max() < 0.3
+
+
 def test_who_comes_in_later_gets_the_next_number():
     follower, _, _ = followed(shot({1: lambda t: 30, 2: lambda t: 130 - 50 * t}, 30))
     first, second = sorted(follower.confirmed, key=lambda track: track.first_pts)
@@ -212,7 +226,8 @@ def test_specks_are_nobody():
     alpha = np.zeros(SIZE, np.float32)
     alpha[5:8, 5:8] = 1
     follower = ShotFollower(SIZE)
-    labels = [*follower.follow(0, rgb, alpha), *follower.finish()]
+    frame = SmallFrames().next(0, rgb.transpose(2, 0, 1)[None], alpha[None], True)
+    labels = [*follower.follow(frame), *follower.finish()]
     assert not follower.confirmed
     assert not labels[0].labels.any()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise, product
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import cv2
 import numpy as np
@@ -58,7 +59,19 @@ _DISSOLVE_STEP = 0.25
 _QUIET_FRAMES, _QUIET_AFTER_DISSOLVE = 10, 24
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class _Block(NamedTuple):
+    """A part of a picture that is searched for in others."""
+
+    rows: slice
+    columns: slice
+    level: float
+    """Mean."""
+    contrast: float
+    """Standard deviation."""
+    is_blown_out: bool
+
+
+@dataclass(frozen=True, eq=False)
 class _Picture:
     number: int
     """Place among the frames that were seen."""
@@ -80,6 +93,33 @@ class _Picture:
         """False where black, fog or a flash left nothing to compare."""
         is_dim = self.is_dark and self.spread < 2 * _FLAT  # it fades: what is left of it is noise
         return self.spread >= _FLAT and not is_dim and not self.is_blown_out
+
+    @cached_property
+    def blocks(self) -> list[_Block]:
+        """All of it, row by row: looked at once, however many pictures it is compared with."""
+        rows, columns = _borders(self.luma.shape[0]), _borders(self.luma.shape[1])
+        samples = np.diff(rows) * np.diff(columns).T
+
+        def means(of: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+            across = np.add.reduceat(of, [begin for begin, _ in columns], axis=1, dtype=np.float64)
+            found: npt.NDArray[np.float64] = (
+                np.add.reduceat(across, [begin for begin, _ in rows], axis=0) / samples
+            )
+            return found
+
+        levels = means(self.luma)
+        contrasts = np.sqrt(np.maximum(means(np.square(self.luma, dtype=np.float64)) - levels**2, 0))
+        blown_out = means(self.luma > _BLOWN_OUT) > _MOST_BLOWN_OUT
+        return [
+            _Block(slice(*across), slice(*along), *looks)
+            for (across, along), *looks in zip(
+                product(rows, columns),
+                levels.ravel().tolist(),
+                contrasts.ravel().tolist(),
+                blown_out.ravel().tolist(),
+                strict=True,
+            )
+        ]
 
 
 class SceneCutDetector:
@@ -304,33 +344,31 @@ def _newness(first: _Picture, second: _Picture) -> float:
         if first.is_blown_out or second.is_blown_out:
             return 0.0
         return abs(first.level - second.level)
-    share = _unmatched(first.luma, second.luma)
-    return share if share < _HARDLY_NEW else min(share, _unmatched(second.luma, first.luma))
+    share = _unmatched(first, second)
+    return share if share < _HARDLY_NEW else min(share, _unmatched(second, first))
 
 
-def _unmatched(first: Luma, second: Luma) -> float:
+def _unmatched(first: _Picture, second: _Picture) -> float:
     """The share of the second picture's blocks that are not near their place in the first."""
-    rows, columns = _borders(second.shape[0]), _borders(second.shape[1])
     known, new = 0, 0.0
-    for (top, bottom), (left, right) in product(rows, columns):
-        block, before = second[top:bottom, left:right], first[top:bottom, left:right]
-        if any(np.count_nonzero(part > _BLOWN_OUT) > _MOST_BLOWN_OUT * part.size for part in (block, before)):
+    for before, block in zip(first.blocks, second.blocks, strict=True):
+        if block.is_blown_out or before.is_blown_out:
             continue
-        contrast, contrast_before = float(block.std()), float(before.std())
         # What hardly has structure in either picture has it in one by chance.
-        weight = min((max(contrast, contrast_before) / _FLAT - 1) / _CLEAR, 1.0)
-        if contrast < _FLAT:
+        weight = min((max(block.contrast, before.contrast) / _FLAT - 1) / _CLEAR, 1.0)
+        if block.contrast < _FLAT:
             # What was flat tells nothing, nor what went black or white; a structure that became plain is gone.
-            if contrast_before >= _FLAT and 0.04 < float(block.mean()) < 0.9:
+            if before.contrast >= _FLAT and 0.04 < block.level < 0.9:
                 known, new = known + 1, new + weight
             continue
-        window: Any = first[
-            max(top - _REACH_TILES, 0) : bottom + _REACH_TILES,
-            max(left - _REACH_TILES, 0) : right + _REACH_TILES,
+        window = first.luma[
+            max(block.rows.start - _REACH_TILES, 0) : block.rows.stop + _REACH_TILES,
+            max(block.columns.start - _REACH_TILES, 0) : block.columns.stop + _REACH_TILES,
         ]
-        likeness = float(cv2.matchTemplate(window, np.ascontiguousarray(block), cv2.TM_CCOEFF_NORMED).max())
+        sought = np.ascontiguousarray(second.luma[block.rows, block.columns])
+        likeness = float(cv2.matchTemplate(window, sought, cv2.TM_CCOEFF_NORMED).max())
         known, new = known + 1, new + weight * (1 - min(max(likeness, 0.0), 1.0))
-    blocks = len(rows) * len(columns)
+    blocks = len(second.blocks)
     return new / max(known, _WELL_KNOWN * blocks) if known >= _LEAST_KNOWN * blocks else 0.0
 
 

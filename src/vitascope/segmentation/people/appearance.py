@@ -23,6 +23,13 @@ _BANDS: Final = (0.2, 0.6)
 _FLOOR = 0.02 / _CODES
 """Likelihood of a colour that was never seen."""
 
+_LEVELS: Final = np.arange(256)
+_LIGHT_CODE: Final = (_LEVELS * _SHAPE[0] // 256 * _SHAPE[1] * _SHAPE[2]).astype(np.int32)
+_CHROMA_BIN: Final = (
+    ((_LEVELS - 128 + _CHROMA) * _SHAPE[1] // (2 * _CHROMA)).clip(0, _SHAPE[1] - 1).astype(np.int32)
+)
+_A_CODE: Final = _CHROMA_BIN * np.int32(_SHAPE[2])
+
 Codes = npt.NDArray[np.int32]
 FloatMap = npt.NDArray[np.float32]
 
@@ -36,10 +43,8 @@ def color_codes(rgb: npt.NDArray[np.uint8]) -> Codes:
     Returns:
         int32 [h, w].
     """
-    lab: Any = cv2.cvtColor(rgb, cv2.COLOR_RGB2Lab).astype(np.int32)  # L 0..255, a and b around 128
-    light = lab[..., 0] * _SHAPE[0] // 256
-    chroma = ((lab[..., 1:] - 128 + _CHROMA) * _SHAPE[1] // (2 * _CHROMA)).clip(0, _SHAPE[1] - 1)
-    codes: Codes = (light * _SHAPE[1] + chroma[..., 0]) * _SHAPE[2] + chroma[..., 1]
+    lab: Any = cv2.cvtColor(rgb, cv2.COLOR_RGB2Lab)  # L 0..255, a and b around 128
+    codes: Codes = _LIGHT_CODE[lab[..., 0]] + _A_CODE[lab[..., 1]] + _CHROMA_BIN[lab[..., 2]]
     return codes
 
 
@@ -94,18 +99,19 @@ class Appearance:
         """True until something was learned."""
         return not self.counts.any()
 
-    def likelihood(self, codes: Codes, span: tuple[int, int]) -> FloatMap:
+    def likelihood(self, codes: Codes, span: tuple[int, int], *, top: int = 0) -> FloatMap:
         """How likely each cell is this person's by its colour, as a density over colours.
 
         Args:
             codes: int32 [h, w].
             span: Rows at which the person begins and ends.
+            top: The row of the first of ``codes``.
 
         Returns:
             float32 [h, w].
         """
         parts, whole = self._densities()
-        bands = _bands(codes.shape[0], *span)
+        bands = _bands(codes.shape[0], span[0] - top, span[1] - top)
         found: FloatMap = np.float32(0.5) * (parts[bands[:, None], codes] + whole[codes]) + np.float32(_FLOOR)
         return found
 

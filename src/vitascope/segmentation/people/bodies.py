@@ -18,6 +18,7 @@ from vitascope.segmentation.people.motion import MotionField
 
 FloatMap = npt.NDArray[np.float32]
 Picture = npt.NDArray[np.uint8]
+Cells = npt.NDArray[np.intp]
 
 _SPREAD = 20.0
 """Codes by which a cell's colour differs from what was carried there, beyond its neighbours', of the same person."""
@@ -38,7 +39,60 @@ somebody alike is taken for a part of them."""
 _NOT_THERE = 0.7
 """Share of a person that is kept from frame to frame where nothing was matted."""
 
+_MOST_CELLS = 600
+"""Cells of a person that are compared in the search; of more, as many that lie evenly among them."""
+
 _AROUND = np.ones((3, 3), np.uint8)
+
+
+class HalfSteps:
+    """Pictures that can be read where they lie moved by whole and half cells.
+
+    Args:
+        planes: float32 [n, h, w].
+    """
+
+    def __init__(self, planes: FloatMap) -> None:
+        count, height, width = planes.shape
+        self._size = height, width
+        # One more row and column on each side: what lies outside is like what lies at the edge.
+        padded = np.empty((count, height + 2, width + 2), np.float32)
+        padded[:, 1:-1, 1:-1] = planes
+        padded[:, (0, -1), 1:-1] = planes[:, (0, -1)]
+        padded[:, :, (0, -1)] = padded[:, :, (1, -2)]
+        halves = np.empty((count, 4, height + 1, width + 1), np.float32)
+        halves[:, 0] = padded[:, :-1, :-1]
+        np.add(padded[:, :-1, :-1], padded[:, :-1, 1:], out=halves[:, 1])
+        np.add(padded[:, :-1, :-1], padded[:, 1:, :-1], out=halves[:, 2])
+        np.add(halves[:, 1], padded[:, 1:, :-1], out=halves[:, 3])
+        halves[:, 3] += padded[:, 1:, 1:]
+        halves[:, 1:3] *= 0.5
+        halves[:, 3] *= 0.25
+        self._flat = halves.reshape(count, -1)
+
+    def places(self, rows: Cells, columns: Cells, ups: Cells, lefts: Cells) -> Cells:
+        """Where ``at`` finds cells, each moved in all of some ways.
+
+        Args:
+            rows: int [cells].
+            columns: int [cells].
+            ups: int [m], how far above each cell to read, in half cells.
+            lefts: int [n], how far left of it.
+
+        Returns:
+            int [m * n, cells].
+        """
+        height, width = self._size
+        whole, half = np.divmod(-ups[:, None], 2)
+        down = np.minimum(np.maximum(rows + whole, -1), height - 1) + 1 + 2 * half * (height + 1)
+        whole, half = np.divmod(-lefts[:, None], 2)
+        right = np.minimum(np.maximum(columns + whole, -1), width - 1) + 1 + half * (height + 1) * (width + 1)
+        found: Cells = (down[:, None] * (width + 1) + right).reshape(-1, len(rows))
+        return found
+
+    def at(self, places: Cells) -> FloatMap:
+        """What is shown at ``places``, [k, cells]: float32 [n, k, cells], linear between cells."""
+        return self._flat.take(places, axis=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,10 +108,19 @@ class Body:
     speed: npt.NDArray[np.float64]
     """Cells from a frame to the next (x, y)."""
 
+    def cut(self, box: tuple[slice, slice]) -> Body:
+        """What of them lies in some rows and columns."""
+        return Body(self.rgb[box], self.whole[box], self.seen[box], self.speed)
+
+
+def color_planes(rgb: Picture) -> HalfSteps:
+    """Red, green and blue of a frame, uint8 [h, w, 3], as people's are looked for in it."""
+    return HalfSteps(rgb.transpose(2, 0, 1).astype(np.float32))
+
 
 def carried_body(
     body: Body,
-    rgb: Picture,
+    picture: HalfSteps,
     place: FloatMap,
     motion: MotionField,
     *,
@@ -67,35 +130,39 @@ def carried_body(
 
     Args:
         body: In the frame before.
-        rgb: The next frame, uint8 [h, w, 3].
+        picture: Red, green and blue of the next frame, 0..255, as ``color_planes`` gives them.
         place: Where each cell of the next frame lies in the frame before, as ``MotionField.place`` gives it.
         motion: Of the grid.
         others: How surely somebody else shows in each cell of the next frame, float32 [h, w], 0..1; None for who
             meets nobody.
     """
-    grid = np.dstack([motion.columns, motion.rows])
-    moved = place - grid
     seen = motion.carried(body.seen, place)
     if others is None:
         cells = seen > 0.5
-        shift = np.median(moved[cells], axis=0) if cells.any() else -body.speed
+        shift = _median(place[cells] - motion.grid[cells]) if cells.any() else -body.speed
         return Body(
             motion.carried(body.rgb, place), seen, seen, _SPEED_KEPT * body.speed - (1 - _SPEED_KEPT) * shift
         )
     inner = cv2.erode((seen > 0.5).astype(np.float32), _AROUND, iterations=2)
+    cells = inner > 0
     guesses = [-body.speed]
-    if inner.any():
-        guesses.append(np.median(moved[inner > 0], axis=0))
-    shift = _shift(body, rgb, others, guesses)
+    if cells.any():
+        guesses.append(_median(place[cells] - motion.grid[cells]))
+    shift = _shift(body, picture, others, guesses)
     near: Any = cv2.GaussianBlur(inner, (0, 0), 1.0)
-    field = shift + near[..., None] * (moved - shift)
-    there = (grid + field).astype(np.float32)
+    there = motion.grid + shift.astype(np.float32)
+    there += near[..., None] * (place - there)
     speed = _SPEED_KEPT * body.speed - (1 - _SPEED_KEPT) * shift
     return Body(motion.carried(body.rgb, there), motion.carried(body.whole, there), seen, speed)
 
 
+def _median(moved: FloatMap) -> npt.NDArray[np.float64]:
+    """The median of x and of y, of float32 [cells, 2]."""
+    return np.array([np.median(along) for along in np.ascontiguousarray(moved.T)], np.float64)
+
+
 def _shift(
-    body: Body, rgb: Picture, others: FloatMap, guesses: Sequence[npt.NDArray[np.float64]]
+    body: Body, picture: HalfSteps, others: FloatMap, guesses: Sequence[npt.NDArray[np.float64]]
 ) -> npt.NDArray[np.float64]:
     """Where the cells of a person lie in the frame before, by colour, whatever hides them: x and y in half cells.
 
@@ -103,42 +170,41 @@ def _shift(
 
     Args:
         body: In the frame before.
-        rgb: The frame, uint8 [h, w, 3].
+        picture: Red, green and blue of the frame, 0..255.
         others: How surely somebody else shows in each cell of it.
         guesses: Where the search begins; the first is how they moved until now.
     """
-    rows, columns = np.flatnonzero(body.whole.max(axis=1) > 0.5), np.flatnonzero(body.whole.max(axis=0) > 0.5)
+    rows, columns = np.nonzero(body.whole > 0.5)
     if not len(rows):
         return guesses[0]
-    here = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
-    there, inside = body.rgb[here], body.whole[here] > 0.5
-    picture = np.dstack([rgb.astype(np.float32), others])
-    costs: dict[tuple[int, int], float] = {}
+    if len(rows) > _MOST_CELLS:
+        some = np.linspace(0, len(rows) - 1, _MOST_CELLS).astype(np.intp)
+        rows, columns = rows[some], columns[some]
+    there = body.rgb[rows, columns].T[:, None]
+    hiding = HalfSteps(others[None])
 
-    def cost(halves: tuple[int, int]) -> float:
-        if halves not in costs:
-            moved = np.array([[1, 0, columns[0] - halves[0] / 2], [0, 1, rows[0] - halves[1] / 2]])
-            seen = cv2.warpAffine(
-                picture,
-                moved,
-                there.shape[1::-1],
-                flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-                borderMode=cv2.BORDER_REPLICATE,
-            )
-            apart = seen[..., :3] - there
-            apart = np.einsum("rcp,rcp->rc", apart, apart) * np.float32(0.5 / _SPREAD**2)
-            fits = np.minimum(apart, _WORST_FIT)
-            fits += seen[..., 3] * (_HIDDEN_COST - fits)
-            haste = float(np.square(np.array(halves) / 2 - guesses[0]).sum())
-            costs[halves] = float(fits[inside].mean()) + _HASTE * haste
-        return costs[halves]
+    def best_of(ups: Cells, lefts: Cells) -> tuple[Cells, float]:
+        """The best of all moves, in half cells (x, y), and its cost; the first of those that are as good."""
+        places = picture.places(rows, columns, ups, lefts)
+        apart = picture.at(places)
+        apart -= there
+        fits = np.einsum("pkc,pkc->kc", apart, apart)
+        fits *= np.float32(0.5 / _SPREAD**2)
+        np.minimum(fits, _WORST_FIT, out=fits)
+        fits += hiding.at(places)[0] * (_HIDDEN_COST - fits)
+        moves = np.stack([np.tile(lefts, len(ups)), np.repeat(ups, len(lefts))], axis=1)
+        costs = fits.mean(axis=1) + _HASTE * np.square(moves / 2 - guesses[0]).sum(axis=1)
+        found = int(costs.argmin())
+        return moves[found], float(costs[found])
 
-    best = min(((round(2 * x), round(2 * y)) for x, y in guesses), key=cost)
+    best = min(
+        (best_of(*(np.array([round(2 * along)]) for along in reversed(guess))) for guess in guesses),
+        key=lambda found: found[1],
+    )[0]
     for step in (2, 2, 1, 1):
-        best = min(
-            ((best[0] + step * x, best[1] + step * y) for y in (0, -1, 1) for x in (0, -1, 1)), key=cost
-        )
-    return np.array(best) / 2
+        around = step * np.array([0, -1, 1])
+        best, _ = best_of(best[1] + around, best[0] + around)
+    return best / 2
 
 
 def fit(body: Body, rgb: Picture) -> FloatMap:

@@ -26,11 +26,13 @@ from vitascope.segmentation.people.bodies import (
     UNKNOWN_FIT,
     Body,
     carried_body,
+    color_planes,
     fit,
     joined_body,
     learned_body,
 )
 from vitascope.segmentation.people.motion import MotionField
+from vitascope.segmentation.people.small_frames import SmallFrame
 
 FloatMap = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.uint8]
@@ -75,7 +77,7 @@ _GROWN = 0.25
 """By how much of the width of both together the gap between two people grows who part: about half a person's width."""
 _HELD_BACK = 120
 """Frames that are given out again when who was in them together turns out to be two."""
-_SMOOTH_SIGMA = 0.8
+_SMOOTH_SIGMA, _SMOOTH_REACH = 0.8, 4
 _COLOR_WEIGHT, _COLOR_WEIGHT_OF_KNOWN = 1.0, 0.8
 """How much the colours of somebody's parts count, and where it is also known which cell had which colour."""
 _WORST_COLOR = 3.0
@@ -197,33 +199,24 @@ class ShotFollower:
         self._crossings: list[_Crossing] = []
         self._pending: deque[_Seen] = deque()
         self._first_pending = 0
-        self._grey: npt.NDArray[np.uint8] | None = None
         self._bodies: dict[int, Body] = {}
         self.tracks: dict[int, Track] = {}
         """Everybody so far."""
         self.limbs: dict[int, int] = {}
         """Numbers that turned out to be parts of others, and whose."""
 
-    def follow(
-        self, pts: int, rgb: FloatMap, alpha: FloatMap, *, faces: Sequence[Box] = ()
-    ) -> Iterator[Labelled]:
+    def follow(self, frame: SmallFrame, *, faces: Sequence[Box] = ()) -> Iterator[Labelled]:
         """Look at the next frame, and give those that are settled.
 
         Args:
-            pts: Its time stamp.
-            rgb: float32 [h, w, 3], 0..1.
-            alpha: float32 [h, w], 0..1.
+            frame: It; the first one, or one that was made after the one before.
             faces: Left, top, width and height of faces in cells, if somebody looked for them.
         """
         self._frame += 1
         self._faces = faces
-        small = np.rint(rgb * 255).astype(np.uint8)
-        grey: Any = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
-        before = None if self._grey is None else self._motion.place(grey, self._grey)
-        self._grey = grey
-        codes = color_codes(small)
-        self._bodies = {} if before is None else self._carried(small, before)
-        labels, shared, scores = self._labels(pts, small, codes, alpha)
+        pts, small, codes = frame.pts, frame.rgb, frame.codes
+        self._bodies = {} if frame.before is None else self._carried(small, frame.before)
+        labels, shared, scores = self._labels(pts, small, codes, frame.alpha)
         self._pending.append(_Seen(pts, small, labels, scores))
         self._note(pts, small, labels, codes, shared)
         shared = self._without_limbs(shared)
@@ -490,9 +483,10 @@ class ShotFollower:
         """Everybody as they should be in this frame."""
         bodies = {track.number: track.body for track in self.tracks.values() if track.body is not None}
         others = _others(bodies, before, self._motion)
+        picture = color_planes(rgb)
         return {
             number: carried_body(
-                body, rgb, before, self._motion, others=None if self.is_alone(number) else others[number]
+                body, picture, before, self._motion, others=None if self.is_alone(number) else others[number]
             )
             for number, body in bodies.items()
         }
@@ -875,10 +869,13 @@ def _scores(
     Returns:
         For each number, float32 [h, w], log-likelihoods; of no meaning outside the part.
     """
+    box = _box_of(inside, margin=_SMOOTH_REACH)
+    inside, rgb, codes = inside[box], rgb[box], codes[box]
+    bodies = {number: body.cut(box) for number, body in bodies.items()}
     cover = inside.astype(np.float32)
     around = np.maximum(cv2.GaussianBlur(cover, (0, 0), _SMOOTH_SIGMA), 1e-3)
     likely = {
-        number: np.log(own.likelihood(codes, spans[number]))
+        number: np.log(own.likelihood(codes, spans[number], top=box[0].start))
         for number, own in looks.items()
         if not own.is_blank
     }
@@ -887,13 +884,23 @@ def _scores(
     before = _before_others(inside, bodies, fits)
     scores = {}
     for number, prior in priors.items():
-        score = np.log(prior + _SHADOW) + fits.get(number, UNKNOWN_FIT) + before.get(number, 0.0)
+        score = np.log(prior[box] + _SHADOW) + fits.get(number, UNKNOWN_FIT) + before.get(number, 0.0)
         if number in likely:
             weight = _COLOR_WEIGHT_OF_KNOWN if number in fits else _COLOR_WEIGHT
             score = score + weight * np.maximum(likely[number] - best, -_WORST_COLOR)
-        smooth: FloatMap = cv2.GaussianBlur(score * cover, (0, 0), _SMOOTH_SIGMA) / around
-        scores[number] = smooth
+        whole = np.full(prior.shape, _NOT_THEIRS, np.float32)
+        whole[box] = cv2.GaussianBlur(score * cover, (0, 0), _SMOOTH_SIGMA) / around
+        scores[number] = whole
     return scores
+
+
+def _box_of(inside: npt.NDArray[np.bool_], *, margin: int) -> tuple[slice, slice]:
+    """The rows and columns of a part that is not empty, and some more around it."""
+    rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
+    return (
+        slice(max(rows[0] - margin, 0), rows[-1] + 1 + margin),
+        slice(max(columns[0] - margin, 0), columns[-1] + 1 + margin),
+    )
 
 
 def _before_others(
@@ -928,7 +935,12 @@ def _surroundings(inside: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_]) -
 
 def _best(scores: dict[int, FloatMap]) -> Labels:
     """The number with the best score of each cell, uint8 [h, w]."""
-    found: Labels = np.asarray(list(scores), np.uint8)[np.argmax(list(scores.values()), axis=0)]
+    (first, best), *rest = scores.items()
+    found = np.full(best.shape, first, np.uint8)
+    for number, score in rest:
+        better = score > best
+        found[better] = number
+        best = np.where(better, score, best)
     return found
 
 
@@ -964,14 +976,19 @@ def _give_out_anew(
         late = 1.0 if from_the_end else 1 / (1 + np.exp(-_TURN * (at / (len(seen) - 1) - 0.5)))
         priors, spans = {}, {}
         others = _others(bodies, ahead, motion)
+        picture = color_planes(frame.rgb)
         for number, body in bodies.items():
-            bodies[number] = body = carried_body(body, frame.rgb, ahead, motion, others=others[number])
+            bodies[number] = body = carried_body(body, picture, ahead, motion, others=others[number])
             priors[number] = np.asarray(cv2.GaussianBlur(body.whole, (0, 0), 1.0), np.float32)
             rows = np.flatnonzero(body.whole.max(axis=1) > 0.3)
             spans[number] = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, len(ours))
         known = {number: looks[number] for number in bodies}
         near = _surroundings(ours, frame.labels > 0)
-        backward = _scores(near, frame.rgb, color_codes(frame.rgb), priors, bodies, known, spans)
+        backward = (
+            _scores(near, frame.rgb, color_codes(frame.rgb), priors, bodies, known, spans)
+            if near.any()
+            else {}
+        )
         forward = {
             number: frame.scores.get(number, np.where(frame.labels == number, 0.0, _NOT_THEIRS))
             for number in members

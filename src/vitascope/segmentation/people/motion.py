@@ -26,6 +26,8 @@ class MotionField:
         """Row of each cell."""
         self.columns: FloatMap = columns
         """Column of each cell."""
+        self.grid: FloatMap = np.dstack([columns, rows])
+        """Column and row of each cell, float32 [h, w, 2]."""
 
     def place(self, picture: Grey, other: Grey) -> FloatMap:
         """Where each cell of a picture lies in another one: float32 [h, w, 2], x and y.
@@ -35,8 +37,7 @@ class MotionField:
             other: uint8 [h, w], of the same size.
         """
         moved = self._flow.calc(picture, other, None)
-        moved[..., 0] += self.columns
-        moved[..., 1] += self.rows
+        moved += self.grid
         found: FloatMap = moved
         return found
 

@@ -5,12 +5,13 @@ It is a run like any other (``FilmRun``), of small pictures, whose mattes are lo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import cv2
 import numpy as np
@@ -20,7 +21,7 @@ from vitascope.config import LoadedSettings
 from vitascope.errors import ModelUnavailableError
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.pipeline.stages import Sink
+from vitascope.gpu.pipeline.stages import Map, Sink
 from vitascope.models.finders import CenterFace, Face
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.models.store.store import ModelStore
@@ -29,9 +30,10 @@ from vitascope.segmentation.matting.batch import Batch, Estimator
 from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.networks import FetchProgress
-from vitascope.segmentation.people.following import Labelled, ShotFollower, everywhere
+from vitascope.segmentation.people.following import Box, Labelled, ShotFollower, everywhere
 from vitascope.segmentation.people.identities import Identities
 from vitascope.segmentation.people.motion import MotionField
+from vitascope.segmentation.people.small_frames import SmallFrame, SmallFrames
 from vitascope.segmentation.people.table import PeopleTable, PeopleWriter, table_path
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.renderer import Rendered
@@ -42,8 +44,6 @@ FloatMap = npt.NDArray[np.float32]
 _NETWORK_SIDE: Final = 512
 """Longest side of the network's picture of a scan. With 384 it missed a man behind whom a workshop lay for seconds, who
 then came out of the video as a part of another."""
-_GRID_SIDE: Final = 160
-"""Longest side of the grid that people are followed on."""
 _REACH = 0.06
 """How far somebody's surroundings go, as a share of the grid's longest side."""
 _LOOKS_A_SECOND = 9
@@ -99,7 +99,8 @@ def find_people(
         runner.open_video(video) as reader,
         PeopleWriter(table_path(video, wanted)) as writer,
     ):
-        follower = FilmFollower(writer, find_faces=None if faces is None else faces.find)
+        follower = FilmFollower(writer)
+        frames, look_for_faces = SmallFrames(), FacesNowAndThen(None if faces is None else faces.find)
         watching: list[_Watching] = []
 
         def around(inner: Estimator, shown: NetworkInput) -> Estimator:
@@ -111,16 +112,22 @@ def find_people(
             rate = reader.info.average_frame_rate
             step = max(round(float(rate) / _LOOKS_A_SECOND), 1) if rate else 1
 
-            def follow(rendered: Rendered) -> None:
-                follower.look(*watching[0].seen.pop(rendered.index))
+            def shrink(rendered: Rendered) -> SmallFrame:
+                return frames.next(*watching[0].seen.pop(rendered.index))
 
             pipeline = film.pipeline(
-                _every(source, step), wants_alpha=lambda _: False, end=Sink("follow", follow)
+                _every(source, step),
+                wants_alpha=lambda _: False,
+                then=[
+                    Map("shrink", shrink),
+                    Map("faces", look_for_faces),
+                    Sink("follow", lambda seen: follower.look(*seen)),
+                ],
             )
             if on_start is not None:
                 expected = reader.expected_frame_count
-                frames = None if expected is None else -(-expected // step)
-                on_start(Started(pipeline, frames, film.vr.doubts, is_scan=True))
+                looks = None if expected is None else -(-expected // step)
+                on_start(Started(pipeline, looks, film.vr.doubts, is_scan=True))
             pipeline.run()
             source.raise_damage()
         if reader.decoded_count == 0:
@@ -152,7 +159,9 @@ def _open_faces(store: ModelStore, progress: FetchProgress | None) -> tuple[Cent
             f"{error}; going on without faces: people who touch from the first frame on are taken for one until "
             "they part",
         )
-    return CenterFace(path, threads=1), None
+    return CenterFace(
+        path, threads=max((os.cpu_count() or 1) // 8, 1)
+    ), None  # other stages want the cores, too
 
 
 def _every(frames: Iterable[Frame], step: int) -> Iterable[Frame]:
@@ -178,50 +187,62 @@ class _Watching:
         return estimates
 
 
+class FacesNowAndThen:
+    """Looks for faces in the first frame of each shot, and in some of those that follow.
+
+    Args:
+        find: Finds the faces of a picture, uint8 [h, w, 3]; None finds nothing.
+    """
+
+    def __init__(self, find: FindFaces | None) -> None:
+        self._find = find
+        self._wait = 0
+
+    def __call__(self, frame: SmallFrame) -> tuple[SmallFrame, list[Box]]:
+        """A frame, and its faces in cells, as ``FilmFollower.look`` takes them."""
+        self._wait = 0 if frame.starts_shot else self._wait
+        if self._find is None or self._wait > 0:
+            self._wait -= 1
+            return frame, []
+        self._wait = _LOOKS_BETWEEN_FACES
+        found = self._find(np.rint(frame.eye.transpose(1, 2, 0).clip(0, 1) * 255).astype(np.uint8))
+        cell = frame.pixels_a_cell
+        return frame, [
+            (face.left / cell, face.top / cell, face.width / cell, face.height / cell) for face in found
+        ]
+
+
 class FilmFollower:
     """Follows the people of a video, shot by shot, and writes down whose each cell is.
 
     Args:
         writer: Takes it.
-        find_faces: Finds the faces of a picture, uint8 [h, w, 3]; people who touch are told apart by them.
     """
 
-    def __init__(self, writer: PeopleWriter, *, find_faces: FindFaces | None = None) -> None:
+    def __init__(self, writer: PeopleWriter) -> None:
         self._writer = writer
-        self._find_faces = find_faces
-        self._looks_to_faces = 0
         self.identities = Identities()
         self._shot: ShotFollower | None = None
         self._right: dict[int, FloatMap] = {}
         self._best: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
         self._faces: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
-        self._motion: MotionField | None = None
 
-    def look(self, pts: int, rgb: FloatMap, alpha: FloatMap, starts_shot: bool) -> None:
+    def look(self, frame: SmallFrame, faces: Sequence[Box]) -> None:
         """Look at the next frame.
 
         Args:
-            pts: Its time stamp.
-            rgb: float32 [E, 3, h, w], 0..1; people are followed in the first eye.
-            alpha: float32 [E, h, w], 0..1.
-            starts_shot: A shot begins.
+            frame: It.
+            faces: Left, top, width and height of faces in cells; people who touch are told apart by them.
         """
-        if starts_shot:
+        if frame.starts_shot:
             self.finish()
-        height, width = alpha.shape[1:]
-        shrink = max(max(height, width) / _GRID_SIDE, 1.0)
-        size = round(width / shrink), round(height / shrink)
-        left = np.ascontiguousarray(rgb[0].transpose(1, 2, 0))
-        small: Any = cv2.resize(left, size, interpolation=cv2.INTER_AREA)
-        matte: Any = cv2.resize(alpha[0], size, interpolation=cv2.INTER_AREA)
         if self._shot is None:
-            self._shot, self._looks_to_faces = ShotFollower(size[::-1]), 0
-        if len(rgb) == 2:
-            self._right[pts] = self._disparity(small, rgb[1], size)
-        faces = self._faces_of(left, shrink)
-        for labelled in self._shot.follow(pts, small.clip(0, 1), matte, faces=faces):
+            self._shot = ShotFollower(frame.alpha.shape)
+        if frame.right is not None:
+            self._right[frame.pts] = frame.right
+        for labelled in self._shot.follow(frame, faces=faces):
             self._write(labelled)
-        self._picture(left, alpha[0])
+        self._picture(frame.eye, frame.matte)
 
     def finish(self) -> None:
         """The shot is over, or the video."""
@@ -251,18 +272,6 @@ class FilmFollower:
             pictures[number] = content.tobytes()
         return pictures
 
-    def _faces_of(self, rgb: FloatMap, shrink: float) -> list[tuple[float, float, float, float]]:
-        """The faces of a frame in cells, now and then."""
-        self._looks_to_faces -= 1
-        if self._find_faces is None or self._looks_to_faces >= 0:
-            return []
-        self._looks_to_faces = _LOOKS_BETWEEN_FACES
-        found = self._find_faces(np.rint(rgb.clip(0, 1) * 255).astype(np.uint8))
-        return [
-            (face.left / shrink, face.top / shrink, face.width / shrink, face.height / shrink)
-            for face in found
-        ]
-
     def _write(self, labelled: Labelled) -> None:
         labels = everywhere(labelled.labels, reach=_REACH * max(labelled.labels.shape))
         eyes = [labels]
@@ -270,17 +279,6 @@ class FilmFollower:
         if place is not None:
             eyes.append(MotionField.carried(labels, place, by="nearest"))
         self._writer.add(labelled.pts, np.stack(eyes).astype(np.uint8))
-
-    def _disparity(self, left: FloatMap, right: FloatMap, size: tuple[int, int]) -> FloatMap:
-        """Where each cell of the right eye lies in the left one, float32 [h, w, 2]."""
-        other: Any = cv2.resize(
-            np.ascontiguousarray(right.transpose(1, 2, 0)), size, interpolation=cv2.INTER_AREA
-        )
-        greys: list[Any] = [
-            cv2.cvtColor(np.rint(eye * 255).astype(np.uint8), cv2.COLOR_RGB2GRAY) for eye in (other, left)
-        ]
-        self._motion = self._motion or MotionField(size[::-1])
-        return self._motion.place(greys[0], greys[1])
 
     def _picture(self, rgb: FloatMap, alpha: FloatMap) -> None:
         """Keep the best picture of each: large, and nobody before them."""
@@ -298,7 +296,7 @@ class FilmFollower:
             top, left = max(rows[0] - height // 40, 0), max(columns[0] - width // 40, 0)
             right = min(columns[-1] + width // 40, width)
             bottom = min(rows[-1] + height // 40, top + round(1.5 * max(right - left, 8)), height)
-            cut = np.rint(rgb[top:bottom, left:right].clip(0, 1) * 255).astype(np.uint8)
+            cut = np.rint(rgb[:, top:bottom, left:right].transpose(1, 2, 0).clip(0, 1) * 255).astype(np.uint8)
             scale = _FACE_HEIGHT / cut.shape[0]
             size = max(round(cut.shape[1] * scale), 1), _FACE_HEIGHT
             self._best[track.number] = worth, np.asarray(cv2.resize(cut, size, interpolation=cv2.INTER_AREA))

@@ -341,7 +341,7 @@ class StretchMaker:
                 frames,
                 wants_alpha=lambda index: index in frames.still_indices,
                 draws=lambda frame: frames.owns(frame.pts),
-                end=Sink("encode", stretch.encode, finish=stretch.flush),
+                then=[Sink("encode", stretch.encode, finish=stretch.flush)],
             )
             self._pipeline = pipeline
             try:

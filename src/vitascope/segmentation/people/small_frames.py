@@ -1,0 +1,94 @@
+"""Frames as people are followed in them: one eye on a small grid of cells, and how it moved since the frame before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.segmentation.people.appearance import Codes, color_codes
+from vitascope.segmentation.people.motion import MotionField
+
+FloatMap = npt.NDArray[np.float32]
+Picture = npt.NDArray[np.uint8]
+
+_SIDE: Final = 160
+"""Cells along the longest side, at most."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SmallFrame:
+    """A frame that is looked at."""
+
+    pts: int
+    starts_shot: bool
+    rgb: Picture
+    """The left eye on the grid, uint8 [h, w, 3]."""
+    alpha: FloatMap
+    """Its matte, float32 [h, w], 0..1."""
+    codes: Codes
+    """Its colours, int32 [h, w], as ``color_codes`` gives them."""
+    before: FloatMap | None
+    """Where each cell lies in the frame before, float32 [h, w, 2], x and y; None where a shot begins."""
+    right: FloatMap | None
+    """Where each cell of the right eye lies in the left one, float32 [h, w, 2]; None for a video of one eye."""
+    eye: FloatMap
+    """The left eye as the network saw it, float32 [3, H, W], 0..1."""
+    matte: FloatMap
+    """Its matte, float32 [H, W], 0..1."""
+
+    @property
+    def pixels_a_cell(self) -> float:
+        """Rows of ``eye`` for each row of the grid."""
+        return _shrink(*self.matte.shape)
+
+
+class SmallFrames:
+    """Makes them, in the order of a video."""
+
+    def __init__(self) -> None:
+        self._motion: MotionField | None = None
+        self._size = 0, 0
+        self._grey: Picture | None = None
+
+    def next(self, pts: int, rgb: FloatMap, alpha: FloatMap, starts_shot: bool) -> SmallFrame:
+        """The next frame.
+
+        Args:
+            pts: Its time stamp.
+            rgb: float32 [E, 3, H, W], 0..1; people are followed in the first eye.
+            alpha: float32 [E, H, W], 0..1.
+            starts_shot: A shot begins.
+        """
+        height, width = alpha.shape[1:]
+        shrink = _shrink(height, width)
+        size = round(height / shrink), round(width / shrink)
+        if self._motion is None or size != self._size:
+            self._motion, self._size, self._grey = MotionField(size), size, None
+        small = _shrunk(rgb[0], size)
+        grey: Any = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
+        starts_shot = starts_shot or self._grey is None
+        before = None if starts_shot or self._grey is None else self._motion.place(grey, self._grey)
+        self._grey = grey
+        right = None
+        if len(rgb) == 2:
+            other: Any = cv2.cvtColor(_shrunk(rgb[1], size), cv2.COLOR_RGB2GRAY)
+            right = self._motion.place(other, grey)
+        matte: Any = cv2.resize(alpha[0], size[::-1], interpolation=cv2.INTER_AREA)
+        return SmallFrame(
+            pts, starts_shot, small, matte, color_codes(small), before, right, eye=rgb[0], matte=alpha[0]
+        )
+
+
+def _shrink(height: int, width: int) -> float:
+    return max(height / _SIDE, width / _SIDE, 1.0)
+
+
+def _shrunk(planes: FloatMap, size: tuple[int, int]) -> Picture:
+    """A picture, float32 [3, H, W], 0..1, on a grid: uint8 [h, w, 3]."""
+    small = [cv2.resize(plane, size[::-1], interpolation=cv2.INTER_AREA) for plane in planes]
+    found: Picture = np.rint(np.dstack(small).clip(0, 1) * 255).astype(np.uint8)
+    return found
