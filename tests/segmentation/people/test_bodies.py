@@ -8,18 +8,17 @@ from hypothesis import strategies as st
 
 from vitascope.segmentation.people.bodies import HalfSteps
 
+MOVES = st.lists(st.tuples(st.integers(-40, 40), st.integers(-40, 40)), min_size=1, max_size=5)
 
-@given(
-    st.integers(1, 9), st.integers(1, 9), st.lists(st.integers(-40, 40), min_size=1, max_size=3), st.data()
-)
-def test_half_steps_read_what_lies_between_cells_and_repeat_the_edge(height, width, ups, data):
-    lefts = data.draw(st.lists(st.integers(-40, 40), min_size=1, max_size=3))
+
+@given(st.integers(1, 9), st.integers(1, 9), MOVES)
+def test_half_steps_read_what_lies_between_cells_and_repeat_the_edge(height, width, moves):
     planes = np.random.default_rng(height * width).random((2, height, width), np.float32)
     rows, columns = np.indices((height, width)).reshape(2, -1)
     steps = HalfSteps(planes)
-    read = steps.at(steps.places(rows, columns, np.array(ups), np.array(lefts)))
-    assert read.shape == (2, len(ups) * len(lefts), height * width)
-    for at, (up, left) in enumerate((up, left) for up in ups for left in lefts):
+    read = steps.at(steps.places(rows, columns, np.array(moves)))
+    assert read.shape == (2, len(moves), height * width)
+    for at, (left, up) in enumerate(moves):
         moved = np.array([[1, 0, -left / 2], [0, 1, -up / 2]])
         wanted = [
             cv2.warpAffine(

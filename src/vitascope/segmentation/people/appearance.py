@@ -24,13 +24,13 @@ _FLOOR = 0.02 / _CODES
 """Likelihood of a colour that was never seen."""
 
 _LEVELS: Final = np.arange(256)
-_LIGHT_CODE: Final = (_LEVELS * _SHAPE[0] // 256 * _SHAPE[1] * _SHAPE[2]).astype(np.int32)
+_LIGHT_CODE: Final = (_LEVELS * _SHAPE[0] // 256 * _SHAPE[1] * _SHAPE[2]).astype(np.int16)
 _CHROMA_BIN: Final = (
-    ((_LEVELS - 128 + _CHROMA) * _SHAPE[1] // (2 * _CHROMA)).clip(0, _SHAPE[1] - 1).astype(np.int32)
+    ((_LEVELS - 128 + _CHROMA) * _SHAPE[1] // (2 * _CHROMA)).clip(0, _SHAPE[1] - 1).astype(np.int16)
 )
-_A_CODE: Final = _CHROMA_BIN * np.int32(_SHAPE[2])
+_A_CODE: Final = _CHROMA_BIN * np.int16(_SHAPE[2])
 
-Codes = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.int16]
 FloatMap = npt.NDArray[np.float32]
 
 
@@ -41,7 +41,7 @@ def color_codes(rgb: npt.NDArray[np.uint8]) -> Codes:
         rgb: uint8 [h, w, 3].
 
     Returns:
-        int32 [h, w].
+        int16 [h, w].
     """
     lab: Any = cv2.cvtColor(rgb, cv2.COLOR_RGB2Lab)  # L 0..255, a and b around 128
     codes: Codes = _LIGHT_CODE[lab[..., 0]] + _A_CODE[lab[..., 1]] + _CHROMA_BIN[lab[..., 2]]
@@ -69,7 +69,7 @@ class Appearance:
         """See a person once more.
 
         Args:
-            codes: int32 [h, w], as ``color_codes`` gives them.
+            codes: int16 [h, w], as ``color_codes`` gives them.
             mask: float32 [h, w], 0..1: where the person is.
             span: Rows from the crown to the feet; the mask's when omitted.
             keep: How much of what was seen before still counts.
@@ -103,7 +103,7 @@ class Appearance:
         """How likely each cell is this person's by its colour, as a density over colours.
 
         Args:
-            codes: int32 [h, w].
+            codes: int16 [h, w].
             span: Rows at which the person begins and ends.
             top: The row of the first of ``codes``.
 

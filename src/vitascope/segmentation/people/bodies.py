@@ -6,7 +6,7 @@ both may cover is given to whose colours it shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,8 @@ _MOST_CELLS = 600
 """Cells of a person that are compared in the search; of more, as many that lie evenly among them."""
 
 _AROUND = np.ones((3, 3), np.uint8)
+_BESIDE = np.array([(x, y) for y in (0, -1, 1) for x in (0, -1, 1)])
+"""A place and those around it, the place itself first."""
 
 
 class HalfSteps:
@@ -70,25 +72,26 @@ class HalfSteps:
         halves[:, 3] *= 0.25
         self._flat = halves.reshape(count, -1)
 
-    def places(self, rows: Cells, columns: Cells, ups: Cells, lefts: Cells) -> Cells:
+    def places(self, rows: Cells, columns: Cells, moves: Cells) -> Cells:
         """Where ``at`` finds cells, each moved in all of some ways.
 
         Args:
             rows: int [cells].
             columns: int [cells].
-            ups: int [m], how far above each cell to read, in half cells.
-            lefts: int [n], how far left of it.
+            moves: int [k, 2]: how far left of each cell, and how far above it, to read, in half cells.
 
         Returns:
-            int [m * n, cells].
+            int [k, cells].
         """
         height, width = self._size
-        whole, half = np.divmod(-ups[:, None], 2)
-        down = np.minimum(np.maximum(rows + whole, -1), height - 1) + 1 + 2 * half * (height + 1)
-        whole, half = np.divmod(-lefts[:, None], 2)
-        right = np.minimum(np.maximum(columns + whole, -1), width - 1) + 1 + half * (height + 1) * (width + 1)
-        found: Cells = (down[:, None] * (width + 1) + right).reshape(-1, len(rows))
-        return found
+        whole, half = np.divmod(-moves, 2)
+        right = np.minimum(np.maximum(columns + whole[:, :1], -1), width - 1)
+        places: Cells = np.minimum(np.maximum(rows + whole[:, 1:], -1), height - 1)
+        begins = (half[:, :1] + 2 * half[:, 1:]) * (height + 1) * (width + 1) + width + 2
+        places *= width + 1
+        places += right
+        places += begins
+        return places
 
     def at(self, places: Cells) -> FloatMap:
         """What is shown at ``places``, [k, cells]: float32 [n, k, cells], linear between cells."""
@@ -113,42 +116,45 @@ class Body:
         return Body(self.rgb[box], self.whole[box], self.seen[box], self.speed)
 
 
-def color_planes(rgb: Picture) -> HalfSteps:
-    """Red, green and blue of a frame, uint8 [h, w, 3], as people's are looked for in it."""
-    return HalfSteps(rgb.transpose(2, 0, 1).astype(np.float32))
-
-
-def carried_body(
-    body: Body,
-    picture: HalfSteps,
-    place: FloatMap,
-    motion: MotionField,
-    *,
-    others: FloatMap | None = None,
-) -> Body:
-    """A person as they should be in the next frame.
+def carried_bodies(
+    bodies: Mapping[int, Body], rgb: Picture, place: FloatMap, motion: MotionField, *, alone: Collection[int]
+) -> dict[int, Body]:
+    """People as they should be in the next frame.
 
     Args:
-        body: In the frame before.
-        picture: Red, green and blue of the next frame, 0..255, as ``color_planes`` gives them.
+        bodies: In the frame before, by number.
+        rgb: The next frame, uint8 [h, w, 3].
         place: Where each cell of the next frame lies in the frame before, as ``MotionField.place`` gives it.
         motion: Of the grid.
-        others: How surely somebody else shows in each cell of the next frame, float32 [h, w], 0..1; None for who
-            meets nobody.
+        alone: Numbers of those who meet nobody.
     """
-    seen = motion.carried(body.seen, place)
-    if others is None:
-        cells = seen > 0.5
-        shift = _median(place[cells] - motion.grid[cells]) if cells.any() else -body.speed
-        return Body(
-            motion.carried(body.rgb, place), seen, seen, _SPEED_KEPT * body.speed - (1 - _SPEED_KEPT) * shift
-        )
+    seen = {number: motion.carried(body.seen, place) for number, body in bodies.items()}
+    if all(number in alone for number in bodies):
+        return {number: _carried_alone(body, seen[number], place, motion) for number, body in bodies.items()}
+    total = np.sum(list(seen.values()), axis=0)
+    picture = HalfSteps(rgb.transpose(2, 0, 1).astype(np.float32))
+    return {
+        number: _carried_alone(body, seen[number], place, motion)
+        if number in alone
+        else _carried_among_others(body, seen[number], total, picture, place, motion)
+        for number, body in bodies.items()
+    }
+
+
+def _carried_alone(body: Body, seen: FloatMap, place: FloatMap, motion: MotionField) -> Body:
+    shift = _median_move(seen > 0.5, place, motion)
+    speed = body.speed if shift is None else _SPEED_KEPT * body.speed - (1 - _SPEED_KEPT) * shift
+    return Body(motion.carried(body.rgb, place), seen, seen, speed)
+
+
+def _carried_among_others(
+    body: Body, seen: FloatMap, all_seen: FloatMap, picture: HalfSteps, place: FloatMap, motion: MotionField
+) -> Body:
     inner = cv2.erode((seen > 0.5).astype(np.float32), _AROUND, iterations=2)
-    cells = inner > 0
     guesses = [-body.speed]
-    if cells.any():
-        guesses.append(_median(place[cells] - motion.grid[cells]))
-    shift = _shift(body, picture, others, guesses)
+    if (median := _median_move(inner > 0, place, motion)) is not None:
+        guesses.append(median)
+    shift = _shift(body, picture, np.clip(all_seen - seen, 0, 1), guesses)
     near: Any = cv2.GaussianBlur(inner, (0, 0), 1.0)
     there = motion.grid + shift.astype(np.float32)
     there += near[..., None] * (place - there)
@@ -156,9 +162,16 @@ def carried_body(
     return Body(motion.carried(body.rgb, there), motion.carried(body.whole, there), seen, speed)
 
 
-def _median(moved: FloatMap) -> npt.NDArray[np.float64]:
-    """The median of x and of y, of float32 [cells, 2]."""
-    return np.array([np.median(along) for along in np.ascontiguousarray(moved.T)], np.float64)
+def _median_move(
+    cells: npt.NDArray[np.bool_], place: FloatMap, motion: MotionField
+) -> npt.NDArray[np.float64] | None:
+    """How far some cells moved, x and y, to where they lie in the frame before: the median; None of no cells."""
+    which = np.flatnonzero(cells)
+    if not len(which):
+        return None
+    moved = place.reshape(-1, 2)[which] - motion.grid.reshape(-1, 2)[which]
+    middle = len(which) // 2
+    return np.array([np.partition(along, middle)[middle] for along in moved.T], np.float64)
 
 
 def _shift(
@@ -183,28 +196,26 @@ def _shift(
     there = body.rgb[rows, columns].T[:, None]
     hiding = HalfSteps(others[None])
 
-    def best_of(ups: Cells, lefts: Cells) -> tuple[Cells, float]:
-        """The best of all moves, in half cells (x, y), and its cost; the first of those that are as good."""
-        places = picture.places(rows, columns, ups, lefts)
+    def best_of(moves: Cells) -> tuple[int, int]:
+        """The best of some moves, in half cells (x, y); the first of those that are as good."""
+        places = picture.places(rows, columns, moves)
         apart = picture.at(places)
         apart -= there
         fits = np.einsum("pkc,pkc->kc", apart, apart)
         fits *= np.float32(0.5 / _SPREAD**2)
         np.minimum(fits, _WORST_FIT, out=fits)
         fits += hiding.at(places)[0] * (_HIDDEN_COST - fits)
-        moves = np.stack([np.tile(lefts, len(ups)), np.repeat(ups, len(lefts))], axis=1)
         costs = fits.mean(axis=1) + _HASTE * np.square(moves / 2 - guesses[0]).sum(axis=1)
-        found = int(costs.argmin())
-        return moves[found], float(costs[found])
+        x, y = moves[costs.argmin()].tolist()
+        return x, y
 
-    best = min(
-        (best_of(*(np.array([round(2 * along)]) for along in reversed(guess))) for guess in guesses),
-        key=lambda found: found[1],
-    )[0]
-    for step in (2, 2, 1, 1):
-        around = step * np.array([0, -1, 1])
-        best, _ = best_of(best[1] + around, best[0] + around)
-    return best / 2
+    best = best_of(np.array([(round(2 * x), round(2 * y)) for x, y in guesses], np.intp))
+    for step in (2, 1):
+        for _ in range(2):
+            before, best = best, best_of(np.add(best, step * _BESIDE))
+            if best == before:
+                break
+    return np.array(best) / 2
 
 
 def fit(body: Body, rgb: Picture) -> FloatMap:

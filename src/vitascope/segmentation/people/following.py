@@ -21,12 +21,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.segmentation.people.appearance import Appearance, Codes, color_codes
+from vitascope.segmentation.people.appearance import Appearance, Codes
 from vitascope.segmentation.people.bodies import (
     UNKNOWN_FIT,
     Body,
-    carried_body,
-    color_planes,
+    carried_bodies,
     fit,
     joined_body,
     learned_body,
@@ -160,6 +159,7 @@ class _Seen:
 
     pts: int
     rgb: npt.NDArray[np.uint8]
+    codes: Codes
     labels: Labels
     scores: dict[int, npt.NDArray[np.float16]]
     """How well each cell of a shared part fits those who share it, by number."""
@@ -217,7 +217,7 @@ class ShotFollower:
         pts, small, codes = frame.pts, frame.rgb, frame.codes
         self._bodies = {} if frame.before is None else self._carried(small, frame.before)
         labels, shared, scores = self._labels(pts, small, codes, frame.alpha)
-        self._pending.append(_Seen(pts, small, labels, scores))
+        self._pending.append(_Seen(pts, small, codes, labels, scores))
         self._note(pts, small, labels, codes, shared)
         shared = self._without_limbs(shared)
         self._watch_crossings(shared)
@@ -482,14 +482,8 @@ class ShotFollower:
     def _carried(self, rgb: npt.NDArray[np.uint8], before: FloatMap) -> dict[int, Body]:
         """Everybody as they should be in this frame."""
         bodies = {track.number: track.body for track in self.tracks.values() if track.body is not None}
-        others = _others(bodies, before, self._motion)
-        picture = color_planes(rgb)
-        return {
-            number: carried_body(
-                body, picture, before, self._motion, others=None if self.is_alone(number) else others[number]
-            )
-            for number, body in bodies.items()
-        }
+        alone = {number for number in bodies if self.is_alone(number)}
+        return carried_bodies(bodies, rgb, before, self._motion, alone=alone)
 
     def _prior(self, number: int) -> FloatMap:
         """Where somebody may be; vaguely for one who is hidden."""
@@ -748,7 +742,6 @@ class ShotFollower:
         other = next(self._numbers)
         last = seen[-1]
         last.labels = np.where(halves[1], np.uint8(other), last.labels)
-        codes = color_codes(last.rgb)
         for number, mask in zip((track.number, other), (last.labels == track.number, halves[1]), strict=True):
             own = mask.astype(np.float32)
             looks = Appearance()
@@ -759,7 +752,7 @@ class ShotFollower:
             one.begin, one.low_frames, one.apart_frames = track.begin, track.low_frames, _SURE_FRAMES
             one.largest = area / own.size
             one.body = learned_body(None, last.rgb, mask, None)
-            looks.learn(codes, own, span=one.span)
+            looks.learn(last.codes, own, span=one.span)
             self.tracks[number] = one
         looks_of = {number: self.tracks[number].appearance for number in (track.number, other)}
         _give_out_anew(seen, list(looks_of), looks_of, self._motion, from_the_end=True)
@@ -810,9 +803,8 @@ class ShotFollower:
         """What people look like in the last frames of a crossing, where they are apart."""
         after = {number: Appearance() for number in numbers}
         for frame in seen[-_SURE_FRAMES:]:
-            codes = color_codes(frame.rgb)
             for number, looks in after.items():
-                looks.learn(codes, (frame.labels == number).astype(np.float32), keep=1.0)
+                looks.learn(frame.codes, (frame.labels == number).astype(np.float32), keep=1.0)
         return after
 
     def _names_after(self, crossing: _Crossing, numbers: list[int], seen: Sequence[_Seen]) -> list[int]:
@@ -860,7 +852,7 @@ def _scores(
     Args:
         inside: bool [h, w], the part.
         rgb: The frame, uint8 [h, w, 3].
-        codes: int32 [h, w], its colours.
+        codes: int16 [h, w], its colours.
         priors: For each number, float32 [h, w], how surely they are there.
         bodies: Those whose colours are known cell by cell, carried to this frame.
         looks: What each looks like.
@@ -918,13 +910,6 @@ def _before_others(
     return added
 
 
-def _others(bodies: dict[int, Body], place: FloatMap, motion: MotionField) -> dict[int, FloatMap]:
-    """For each number, how surely anybody else shows in each cell of the next frame, float32 [h, w], 0..1."""
-    seen = {number: motion.carried(body.seen, place) for number, body in bodies.items()}
-    total = np.sum(list(seen.values()), axis=0)
-    return {number: np.clip(total - own, 0, 1) for number, own in seen.items()}
-
-
 def _surroundings(inside: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """A part and the empty cells around it, bool [h, w]: the network may have missed more of who is there."""
     reach = 2 * max(round(_OUT_OF_REACH * inside.shape[1]), 2) + 1
@@ -975,20 +960,14 @@ def _give_out_anew(
         ours = np.isin(frame.labels, members)
         late = 1.0 if from_the_end else 1 / (1 + np.exp(-_TURN * (at / (len(seen) - 1) - 0.5)))
         priors, spans = {}, {}
-        others = _others(bodies, ahead, motion)
-        picture = color_planes(frame.rgb)
+        bodies = carried_bodies(bodies, frame.rgb, ahead, motion, alone=())
         for number, body in bodies.items():
-            bodies[number] = body = carried_body(body, picture, ahead, motion, others=others[number])
             priors[number] = np.asarray(cv2.GaussianBlur(body.whole, (0, 0), 1.0), np.float32)
             rows = np.flatnonzero(body.whole.max(axis=1) > 0.3)
             spans[number] = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, len(ours))
         known = {number: looks[number] for number in bodies}
         near = _surroundings(ours, frame.labels > 0)
-        backward = (
-            _scores(near, frame.rgb, color_codes(frame.rgb), priors, bodies, known, spans)
-            if near.any()
-            else {}
-        )
+        backward = _scores(near, frame.rgb, frame.codes, priors, bodies, known, spans) if near.any() else {}
         forward = {
             number: frame.scores.get(number, np.where(frame.labels == number, 0.0, _NOT_THEIRS))
             for number in members

@@ -30,7 +30,7 @@ class SmallFrame:
     alpha: FloatMap
     """Its matte, float32 [h, w], 0..1."""
     codes: Codes
-    """Its colours, int32 [h, w], as ``color_codes`` gives them."""
+    """Its colours, int16 [h, w], as ``color_codes`` gives them."""
     before: FloatMap | None
     """Where each cell lies in the frame before, float32 [h, w, 2], x and y; None where a shot begins."""
     right: FloatMap | None
