@@ -17,7 +17,6 @@ import numpy.typing as npt
 from vitascope.segmentation.people.motion import MotionField
 
 FloatMap = npt.NDArray[np.float32]
-Picture = npt.NDArray[np.uint8]
 Cells = npt.NDArray[np.intp]
 
 _SPREAD = 20.0
@@ -39,7 +38,7 @@ somebody alike is taken for a part of them."""
 _NOT_THERE = 0.7
 """Share of a person that is kept from frame to frame where nothing was matted."""
 
-_MOST_CELLS = 600
+_MOST_CELLS = 300
 """Cells of a person that are compared in the search; of more, as many that lie evenly among them."""
 
 _AROUND = np.ones((3, 3), np.uint8)
@@ -117,44 +116,45 @@ class Body:
 
 
 def carried_bodies(
-    bodies: Mapping[int, Body], rgb: Picture, place: FloatMap, motion: MotionField, *, alone: Collection[int]
+    bodies: Mapping[int, Body], rgb: FloatMap, place: FloatMap, motion: MotionField, *, alone: Collection[int]
 ) -> dict[int, Body]:
     """People as they should be in the next frame.
 
     Args:
         bodies: In the frame before, by number.
-        rgb: The next frame, uint8 [h, w, 3].
+        rgb: The next frame, 0..255, float32 [h, w, 3].
         place: Where each cell of the next frame lies in the frame before, as ``MotionField.place`` gives it.
         motion: Of the grid.
         alone: Numbers of those who meet nobody.
     """
     seen = {number: motion.carried(body.seen, place) for number, body in bodies.items()}
-    if all(number in alone for number in bodies):
-        return {number: _carried_alone(body, seen[number], place, motion) for number, body in bodies.items()}
-    total = np.sum(list(seen.values()), axis=0)
-    picture = HalfSteps(rgb.transpose(2, 0, 1).astype(np.float32))
-    return {
-        number: _carried_alone(body, seen[number], place, motion)
-        if number in alone
-        else _carried_among_others(body, seen[number], total, picture, place, motion)
-        for number, body in bodies.items()
-    }
+    carried: dict[int, Body] = {}
+    meeting = [number for number in bodies if number not in alone]
+    if meeting:
+        total = np.sum(list(seen.values()), axis=0)
+        picture = HalfSteps(rgb.transpose(2, 0, 1))
+        for number in meeting:
+            others = np.clip(total - seen[number], 0, 1)
+            carried[number] = _carried_among(others, bodies[number], seen[number], picture, place, motion)
+    pictures: dict[int, FloatMap] = {}  # those who are alone have the colours of one picture
+    for number in bodies.keys() - carried.keys():
+        body = bodies[number]
+        if id(body.rgb) not in pictures:
+            pictures[id(body.rgb)] = motion.carried(body.rgb, place)
+        shift = _median_move(seen[number] > 0.5, place, motion)
+        speed = body.speed if shift is None else _SPEED_KEPT * body.speed - (1 - _SPEED_KEPT) * shift
+        carried[number] = Body(pictures[id(body.rgb)], seen[number], seen[number], speed)
+    return {number: carried[number] for number in bodies}
 
 
-def _carried_alone(body: Body, seen: FloatMap, place: FloatMap, motion: MotionField) -> Body:
-    shift = _median_move(seen > 0.5, place, motion)
-    speed = body.speed if shift is None else _SPEED_KEPT * body.speed - (1 - _SPEED_KEPT) * shift
-    return Body(motion.carried(body.rgb, place), seen, seen, speed)
-
-
-def _carried_among_others(
-    body: Body, seen: FloatMap, all_seen: FloatMap, picture: HalfSteps, place: FloatMap, motion: MotionField
+def _carried_among(
+    others: FloatMap, body: Body, seen: FloatMap, picture: HalfSteps, place: FloatMap, motion: MotionField
 ) -> Body:
     inner = cv2.erode((seen > 0.5).astype(np.float32), _AROUND, iterations=2)
     guesses = [-body.speed]
     if (median := _median_move(inner > 0, place, motion)) is not None:
         guesses.append(median)
-    shift = _shift(body, picture, np.clip(all_seen - seen, 0, 1), guesses)
+    shift = _shift(body, picture, others, guesses)
     near: Any = cv2.GaussianBlur(inner, (0, 0), 1.0)
     there = motion.grid + shift.astype(np.float32)
     there += near[..., None] * (place - there)
@@ -218,12 +218,12 @@ def _shift(
     return np.array(best) / 2
 
 
-def fit(body: Body, rgb: Picture) -> FloatMap:
+def fit(body: Body, rgb: FloatMap) -> FloatMap:
     """How well a frame's colours are those of a person, as a log-likelihood, 0 and less, float32 [h, w].
 
     Args:
         body: Carried to that frame.
-        rgb: uint8 [h, w, 3].
+        rgb: 0..255, float32 [h, w, 3].
     """
     low, high = cv2.erode(body.rgb, _AROUND), cv2.dilate(body.rgb, _AROUND)
     beyond = np.maximum(rgb - high, low - rgb).clip(0, None)
@@ -236,25 +236,29 @@ def fit(body: Body, rgb: Picture) -> FloatMap:
 
 
 def learned_body(
-    body: Body | None, rgb: Picture, own: npt.NDArray[np.bool_], hidden: npt.NDArray[np.bool_] | None
+    body: Body | None, rgb: FloatMap, own: npt.NDArray[np.bool_], hidden: npt.NDArray[np.bool_] | None
 ) -> Body:
     """A person after whose each cell is was decided.
 
     Args:
         body: Carried to this frame; None for somebody who was not there.
-        rgb: The frame, uint8 [h, w, 3].
+        rgb: The frame, 0..255, float32 [h, w, 3].
         own: bool [h, w]: cells that are theirs.
         hidden: bool [h, w]: cells of others, behind whom they may be; None where nobody hides them.
     """
     seen = own.astype(np.float32)
     if body is None or hidden is None:
-        return Body(rgb.astype(np.float32), seen, seen, np.zeros(2) if body is None else body.speed)
+        return Body(rgb, seen, seen, np.zeros(2) if body is None else body.speed)
     inner = cv2.erode(seen, _AROUND)
-    share = np.where(own & (body.whole < 0.5), np.float32(1), np.float32(_LEARN) * inner)[..., None]
+    cells = np.flatnonzero(own)
+    share = np.where(body.whole.flat[cells] < 0.5, np.float32(1), np.float32(_LEARN) * inner.flat[cells])
+    colors = body.rgb.copy()
+    before = colors.reshape(-1, 3)[cells]
+    colors.reshape(-1, 3)[cells] = before + share[:, None] * (rgb.reshape(-1, 3)[cells] - before)
     beside = cv2.dilate(hidden.astype(np.uint8), _AROUND, iterations=2) > 0
     grown = np.where(beside, body.whole + np.float32(_GROWTH) * (1 - body.whole), np.float32(1))
     whole = np.where(own, grown, body.whole * np.where(hidden, np.float32(1), np.float32(_NOT_THERE)))
-    return Body(body.rgb + share * (rgb - body.rgb), whole, seen, body.speed)
+    return Body(colors, whole, seen, body.speed)
 
 
 def joined_body(body: Body, part: Body) -> Body:

@@ -214,11 +214,12 @@ class ShotFollower:
         """
         self._frame += 1
         self._faces = faces
-        pts, small, codes = frame.pts, frame.rgb, frame.codes
-        self._bodies = {} if frame.before is None else self._carried(small, frame.before)
-        labels, shared, scores = self._labels(pts, small, codes, frame.alpha)
-        self._pending.append(_Seen(pts, small, codes, labels, scores))
-        self._note(pts, small, labels, codes, shared)
+        pts, codes = frame.pts, frame.codes
+        rgb = frame.rgb.astype(np.float32)
+        self._bodies = {} if frame.before is None else self._carried(rgb, frame.before)
+        labels, shared, scores = self._labels(pts, rgb, codes, frame.alpha)
+        self._pending.append(_Seen(pts, frame.rgb, codes, labels, scores))
+        self._note(pts, rgb, labels, codes, shared)
         shared = self._without_limbs(shared)
         self._watch_crossings(shared)
         self._tell_apart()
@@ -241,7 +242,7 @@ class ShotFollower:
         return all(number not in crossing.members for crossing in self._crossings)
 
     def _labels(
-        self, pts: int, rgb: npt.NDArray[np.uint8], codes: Codes, alpha: FloatMap
+        self, pts: int, rgb: FloatMap, codes: Codes, alpha: FloatMap
     ) -> tuple[Labels, list[set[int]], dict[int, npt.NDArray[np.float16]]]:
         """Whose each cell is, who shares a part, and how well its cells fit each of them."""
         solid = (alpha > _SOLID).astype(np.uint8)
@@ -362,7 +363,7 @@ class ShotFollower:
         pts: int,
         faces: Sequence[Box],
         inside: npt.NDArray[np.bool_],
-        rgb: npt.NDArray[np.uint8],
+        rgb: FloatMap,
         codes: Codes,
         priors: dict[int, FloatMap],
         known: dict[int, Box],
@@ -479,7 +480,7 @@ class ShotFollower:
                 for part, name in zip(parts, order, strict=True):
                     claims[part] = {name}
 
-    def _carried(self, rgb: npt.NDArray[np.uint8], before: FloatMap) -> dict[int, Body]:
+    def _carried(self, rgb: FloatMap, before: FloatMap) -> dict[int, Body]:
         """Everybody as they should be in this frame."""
         bodies = {track.number: track.body for track in self.tracks.values() if track.body is not None}
         alone = {number for number in bodies if self.is_alone(number)}
@@ -598,7 +599,7 @@ class ShotFollower:
     def _note(
         self,
         pts: int,
-        rgb: npt.NDArray[np.uint8],
+        rgb: FloatMap,
         labels: Labels,
         codes: Codes,
         shared: Sequence[set[int]],
@@ -751,7 +752,7 @@ class ShotFollower:
             )
             one.begin, one.low_frames, one.apart_frames = track.begin, track.low_frames, _SURE_FRAMES
             one.largest = area / own.size
-            one.body = learned_body(None, last.rgb, mask, None)
+            one.body = learned_body(None, last.rgb.astype(np.float32), mask, None)
             looks.learn(last.codes, own, span=one.span)
             self.tracks[number] = one
         looks_of = {number: self.tracks[number].appearance for number in (track.number, other)}
@@ -840,7 +841,7 @@ class ShotFollower:
 
 def _scores(
     inside: npt.NDArray[np.bool_],
-    rgb: npt.NDArray[np.uint8],
+    rgb: FloatMap,
     codes: Codes,
     priors: dict[int, FloatMap],
     bodies: dict[int, Body],
@@ -851,7 +852,7 @@ def _scores(
 
     Args:
         inside: bool [h, w], the part.
-        rgb: The frame, uint8 [h, w, 3].
+        rgb: The frame, 0..255, float32 [h, w, 3].
         codes: int16 [h, w], its colours.
         priors: For each number, float32 [h, w], how surely they are there.
         bodies: Those whose colours are known cell by cell, carried to this frame.
@@ -949,7 +950,7 @@ def _give_out_anew(
     """
     last = seen[-1]
     bodies = {
-        number: learned_body(None, last.rgb, last.labels == number, None)
+        number: learned_body(None, last.rgb.astype(np.float32), last.labels == number, None)
         for number in members
         if (last.labels == number).any()
     }
@@ -960,14 +961,15 @@ def _give_out_anew(
         ours = np.isin(frame.labels, members)
         late = 1.0 if from_the_end else 1 / (1 + np.exp(-_TURN * (at / (len(seen) - 1) - 0.5)))
         priors, spans = {}, {}
-        bodies = carried_bodies(bodies, frame.rgb, ahead, motion, alone=())
+        rgb = frame.rgb.astype(np.float32)
+        bodies = carried_bodies(bodies, rgb, ahead, motion, alone=())
         for number, body in bodies.items():
             priors[number] = np.asarray(cv2.GaussianBlur(body.whole, (0, 0), 1.0), np.float32)
             rows = np.flatnonzero(body.whole.max(axis=1) > 0.3)
             spans[number] = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, len(ours))
         known = {number: looks[number] for number in bodies}
         near = _surroundings(ours, frame.labels > 0)
-        backward = _scores(near, frame.rgb, frame.codes, priors, bodies, known, spans) if near.any() else {}
+        backward = _scores(near, rgb, frame.codes, priors, bodies, known, spans) if near.any() else {}
         forward = {
             number: frame.scores.get(number, np.where(frame.labels == number, 0.0, _NOT_THEIRS))
             for number in members
@@ -979,7 +981,7 @@ def _give_out_anew(
         frame.labels = np.where(ours, _best(both), frame.labels)
         for number, body in bodies.items():
             own = frame.labels == number
-            bodies[number] = learned_body(body, frame.rgb, own, ours & ~own)
+            bodies[number] = learned_body(body, rgb, own, ours & ~own)
             far: Any = cv2.distanceTransform((~own).astype(np.uint8), cv2.DIST_L2, 3)
             both[number] = both[number] - _AWAY * far
         frame.labels = np.where(near & ~ours, _best(both), frame.labels)
