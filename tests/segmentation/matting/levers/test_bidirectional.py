@@ -99,6 +99,38 @@ def test_pictures_on_the_way_back_are_smaller_still_where_somebody_is_near(share
     assert [shape[3:] for shape in network.calls] == [USUAL, size, LARGE]
 
 
+class Comes(Opinion):
+    """Sees somebody on the left, who fills more of bright pictures; on the way back more, but in the smallest."""
+
+    def __init__(self):
+        super().__init__(ahead=0.0, back=1.0, edges=0.0)
+
+    def infer(self, images, state):
+        estimates, width = super().infer(images, state), images.shape[4]
+        for seen, one in zip(images, estimates, strict=True):
+            if images.shape[3:] == NEAR:
+                one.offset[:] = 0
+            if images.shape[3:] != BACK:
+                near = round(width * (0.3 if seen.mean() > 0.5 else 0.1))
+                place = np.s_[:near] if images.shape[3:] == USUAL else np.s_[width - near :]  # mirrored
+                one.offset[..., place] = 1
+        return estimates
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_who_comes_near_or_goes_changes_the_pictures_on_the_way_back_little_by_little(comes, monkeypatch):
+    monkeypatch.setattr(bidirectional, "NEAR_SIDE", max(NEAR))
+    frames = [
+        frame_of([(0, 0, 0, EYE[1])] if (n >= WINDOW_FRAMES + 4) == comes else [], index=n)
+        for n in range(2 * WINDOW_FRAMES)
+    ]
+    alphas, _ = mattes(frames, Comes())
+    seen = alphas[:, 60, 150] if comes else alphas[::-1, 60, 150]
+    assert seen[0] > 0.95
+    assert seen[-1] < 0.05
+    assert np.abs(np.diff(seen)).max() < 0.1
+
+
 class Sides(Opinion):
     """Keeps the columns of the pictures that it is shown, by their size, and what it remembers; sees nobody."""
 

@@ -92,7 +92,8 @@ class Bidirectional:
     agree. It is mirrored, too; those are never.
 
     The hair of one person who is near is seen best in still smaller pictures, and an answer that misses it is sure that
-    nobody is there. So beside them, where answers differ, the one counts whose alpha follows the picture's detail.
+    nobody is there. So beside them, where answers differ, the one counts whose alpha follows the picture's detail. A
+    window in which somebody comes near, or goes, is seen back in both sizes, and passes from the one to the other.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -118,6 +119,8 @@ class Bidirectional:
         self._forward = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement, is_main=True)
         self._age = 0
         """Frames that the way there has seen of the shot."""
+        self._was_near = False
+        """Whether one person was near in the last of them."""
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames: alpha's coefficients at the size of the edges' pictures."""
@@ -139,34 +142,52 @@ class Bidirectional:
         for at in range(0, len(batch), self._most):
             part = batch.take(range(at, min(at + self._most, len(batch))))
             ahead += self._known(self._forward.estimate(part), part.images, stream.wanted)
-        beyond = batch.following if is_last else ()
-        alone = stream.shots(
-            fisheye=stream.fisheye,
-            agreement=stream.agreement,
-            looks_ahead=len(beyond) < FOLLOWING_FRAMES,  # as many are a beginning by themselves
-        )
         is_near = self._mirrors and CloseUps.would_be_seen(to_numpy(ahead[-1][3][:, 0]), from_share=_NEAR)
-        shown = self._backward_near if is_near else self._backward
-        seen = [ahead, self._seen_back([*batch.frames, *beyond], alone, shown, count=len(batch))]
+        was_near = self._was_near if self._age else is_near
+        self._was_near = is_near
+        beyond = batch.following if is_last else ()
+        back = {}
+        for near in {was_near, is_near}:
+            alone = stream.shots(
+                fisheye=stream.fisheye,
+                agreement=stream.agreement,
+                looks_ahead=len(beyond) < FOLLOWING_FRAMES,  # as many are a beginning by themselves
+            )
+            shown = self._backward_near if near else self._backward
+            back[near] = self._seen_back([*batch.frames, *beyond], alone, shown, count=len(batch))
+        edges: list[list[_Known]] = []
         if self._has_edges:
             memory = self._forward.state
             assert isinstance(memory, SpatialState)  # as StreamMatting sees to
             memory = memory.copy()
-            memory.take(None, _doubt(*(one[-1] for one in seen)))
+            memory.take(None, _doubt(ahead[-1], back[is_near][-1]))
             memory.stretch(self._wanted.size)
             memory.mirror()
             larger = stream.shots(state=memory)
-            seen.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
+            edges.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
+        made = {near: self._as_one([ahead, back[near], *edges], has_hair=near) for near in back}
+        if was_near == is_near:
+            return made[is_near]
+        return [
+            MatteEstimate(
+                gain=_between(one.gain, other.gain, at / len(batch)),
+                offset=_between(one.offset, other.offset, at / len(batch)),
+            )
+            for at, (one, other) in enumerate(zip(made[was_near], made[is_near], strict=True), start=1)
+        ]
+
+    def _as_one(self, seen: Sequence[Sequence[_Known]], *, has_hair: bool) -> list[MatteEstimate]:
+        """What each side says of a window's frames, as one; see ``_together``."""
         lasting = _lasting(seen[2]) if self._has_edges else []
         return [
             estimate
-            for at in range(0, len(batch), _FRAMES_OF_A_CALL)
+            for at in range(0, len(seen[0]), _FRAMES_OF_A_CALL)
             for estimate in _together(
                 [one[at : at + _FRAMES_OF_A_CALL] for one in seen],
                 self._wanted.size,
                 young=_YOUNG[self._age + at :],
                 lasting=lasting[at : at + _FRAMES_OF_A_CALL],
-                has_hair=is_near,
+                has_hair=has_hair,
             )
         ]
 
@@ -280,6 +301,11 @@ def _together(
     )
     for at in range(0, len(gain), eyes):
         yield MatteEstimate(gain=gain[at : at + eyes], offset=offset[at : at + eyes])
+
+
+def _between(one: Any, other: Any, share: float) -> Any:
+    """Two planes mixed, on their device: so much of the other."""
+    return one + np.float32(share) * (other - one)
 
 
 def _with_hair(
