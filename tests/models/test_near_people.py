@@ -23,7 +23,7 @@ pytestmark = pytest.mark.fetched_model
 
 HEIGHT, WIDTH, SIDE = 192, 320, 96
 DARK_SIZE = DARK_HEIGHT, DARK_WIDTH, DARK_SIDE = 256, 448, 128
-"""Of pictures in which smaller people are hardly to be seen."""
+"""For dark pictures: smaller people are hardly to be seen in them."""
 SECOND_COMES = _WHOLE_FRAMES + 3
 NEWCOMER_FRAMES = 3
 """From somebody's first frame on, within which they are found."""
