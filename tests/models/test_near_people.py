@@ -21,7 +21,9 @@ from vitascope.models.rvm.rvm import RvmNetwork
 
 pytestmark = pytest.mark.fetched_model
 
-HEIGHT, WIDTH, SIDE = 256, 448, 128
+HEIGHT, WIDTH, SIDE = 192, 320, 96
+DARK_SIZE = DARK_HEIGHT, DARK_WIDTH, DARK_SIDE = 256, 448, 128
+"""For dark pictures: smaller people are hardly to be seen in them."""
 SECOND_COMES = _WHOLE_FRAMES + 3
 NEWCOMER_FRAMES = 3
 """From somebody's first frame on, within which they are found."""
@@ -36,20 +38,21 @@ def networks(rvm_model_path):
     near.close()
 
 
-def frames(count):
+def frames(count, size=(HEIGHT, WIDTH, SIDE)):
     """Two eyes of a grey room: somebody wanders to the right, and somebody else comes in at the other end."""
+    height, width, side = size
     photograph = cv2.imread(str(Path(__file__).parents[2] / "examples" / "astronaut.jpg"))[..., ::-1]
-    person = cv2.resize(photograph, (SIDE, SIDE), interpolation=cv2.INTER_AREA) / np.float32(255)
-    ramp = np.linspace(0.3, 0.5, WIDTH, dtype=np.float32)
-    pictures = np.empty((count, 2, 3, HEIGHT, WIDTH), np.float32)
+    person = cv2.resize(photograph, (side, side), interpolation=cv2.INTER_AREA) / np.float32(255)
+    ramp = np.linspace(0.3, 0.5, width, dtype=np.float32)
+    pictures = np.empty((count, 2, 3, height, width), np.float32)
     pictures[:] = ramp
     for index, eyes in enumerate(pictures):
         for eye, shift in zip(eyes, (0, 5), strict=True):
             places = [16 + 2 * index + shift]
             if index >= SECOND_COMES:
-                places.append(WIDTH - SIDE - 16 + shift)
+                places.append(width - side - 16 + shift)
             for left in places:
-                eye[:, HEIGHT - SIDE :, left : left + SIDE] = person.transpose(2, 0, 1)
+                eye[:, height - side :, left : left + side] = person.transpose(2, 0, 1)
     return pictures
 
 
@@ -149,19 +152,19 @@ def darkened(pictures, gain):
 
 @pytest.mark.parametrize("gain", [1.0, 0.3, 0.1, 0.06, 0.04])
 def test_who_comes_in_changes_tiles_of_dark_pictures(gain):
-    pictures = darkened(frames(SECOND_COMES + 1), gain)
+    pictures = darkened(frames(SECOND_COMES + 1, DARK_SIZE), gain)
     changed = _changed(*(_pooled(picture, 16) for picture in pictures[SECOND_COMES - 1 :]))
-    rows, columns = np.nonzero(changed[:, WIDTH // 2 // 16 :])
-    assert min(np.ptp(rows), np.ptp(columns)) >= SIDE // 16 - 2  # a window holds everything between them
+    rows, columns = np.nonzero(changed[:, DARK_WIDTH // 2 // 16 :])
+    assert min(np.ptp(rows), np.ptp(columns)) >= DARK_SIDE // 16 - 2  # a window holds everything between them
 
 
 @pytest.mark.parametrize("gain", [1.0, 0.3, 0.1])  # in darker ones this network finds nobody
 def test_who_comes_in_is_found_in_dark_pictures(networks, gain):
     with_all, near = networks
-    pictures = darkened(frames(SECOND_COMES + NEWCOMER_FRAMES)[:, :1], gain)
+    pictures = darkened(frames(SECOND_COMES + NEWCOMER_FRAMES, DARK_SIZE)[:, :1], gain)
     expected = mattes(with_all, pictures, follow=False)[-1]
     found = mattes(near, pictures, follow=True)[-1]
-    newcomer = np.s_[:, HEIGHT - SIDE :, WIDTH - SIDE - 16 :]
+    newcomer = np.s_[:, DARK_HEIGHT - DARK_SIDE :, DARK_WIDTH - DARK_SIDE - 16 :]
     assert expected[newcomer].mean() > 0.1
     assert abs(found[newcomer].mean() - expected[newcomer].mean()) < 0.02
 

@@ -83,6 +83,26 @@ def test_halves_of_one_picture_are_no_eyes(name, layout):
     assert compare_halves([np.ascontiguousarray(grey)] * 3, layout) is None
 
 
+def test_halves_are_compared_once_for_a_video_and_no_longer_than_it_takes(side_by_side, monkeypatch):
+    likeness, compared = detection._likeness, []
+
+    def watched(picture, layout):
+        compared.append(layout)
+        return likeness(picture, layout)
+
+    monkeypatch.setattr(detection, "_likeness", watched)
+    found = [vr_of(probe(side_by_side), VideoSettings(stereo="auto")) for _ in range(2)]
+    assert found[0] == found[1]
+    assert len(compared) == 3  # of five pictures
+    assert vr_of(probe(side_by_side), VideoSettings(stereo="tb")).layout is StereoLayout.TOP_BOTTOM
+
+
+def test_a_verdict_waits_for_what_may_change_it(monkeypatch):
+    scores = iter([0.9, 0.9, 0.1, 0.1, 0.75])
+    monkeypatch.setattr(detection, "_likeness", lambda *_: next(scores))
+    assert detection.halves_alike([np.zeros((4, 8), np.uint8)] * 5, StereoLayout.SIDE_BY_SIDE) == "maybe"
+
+
 @pytest.mark.parametrize("value", [0, 128])
 def test_where_nothing_is_to_be_seen_nothing_is_said(value):
     flat = np.full((SIDE, 2 * SIDE), value, np.uint8)

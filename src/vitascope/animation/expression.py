@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -89,6 +90,12 @@ class ExpressionBasis:
         """Add up the displacements for weights (float32 [52], negative ones too): float32 [468, 3]."""
         flat = self._fields.reshape(len(BLENDSHAPES), -1)
         return np.asarray((np.asarray(weights, np.float32) @ flat).reshape(-1, 3), np.float32)
+
+
+@lru_cache(maxsize=2)
+def basis_of(mesh: CanonicalMesh) -> ExpressionBasis:
+    """The displacements of a mesh, worked out once: every animator of it, and every neutral, needs them."""
+    return ExpressionBasis(mesh)
 
 
 def eyes_of(weights: FloatArray, neutral: FloatArray) -> tuple[FloatArray, FloatArray]:

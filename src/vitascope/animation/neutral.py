@@ -24,7 +24,7 @@ from vitascope.animation.canonical_mesh import (
     RIGHT_BROW,
     CanonicalMesh,
 )
-from vitascope.animation.expression import ExpressionBasis
+from vitascope.animation.expression import basis_of
 from vitascope.animation.face import (
     BLENDSHAPE_INDEX,
     BLENDSHAPES,
@@ -117,7 +117,7 @@ class NeutralSearch:
     """
 
     def __init__(self, mesh: CanonicalMesh, *, remembers: int | None = None) -> None:
-        self._mesh, self._basis = mesh, ExpressionBasis(mesh)
+        self._mesh, self._basis = mesh, basis_of(mesh)
         self._measures: deque[FloatArray] = deque(maxlen=remembers)
         self._candidates: list[_Candidate] = []
         self._before: tuple[float, FloatArray] | None = None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,25 +33,42 @@ def vr_of(
     Raises:
         UsageError: A field of view that the projection cannot have.
     """
-
-    def describe(pictures: tuple[Plane, ...]) -> VrDescription:
-        return describe_vr(
-            info,
-            pictures,
-            layout=None if wanted.stereo == "auto" else wanted.stereo,
-            projection=None if wanted.projection == "auto" else wanted.projection,
-            fov_degrees=wanted.fov_degrees,
-        )
-
+    said_of_it = _Said(
+        None if wanted.stereo == "auto" else wanted.stereo,
+        None if wanted.projection == "auto" else wanted.projection,
+        wanted.fov_degrees,
+    )
     if luma is not None:
-        return describe((luma,))
-    said = describe(())
+        return said_of_it.describe(info, (luma,))
+    said = said_of_it.describe(info, ())
     if info.container == "images" or not (always_looks or _leaves_open(said, info)):
         return said
     try:
-        return describe(_keyframes(info.path, info.path.stat().st_mtime_ns))
+        return _seen(_Video(info, info.path.stat().st_mtime_ns), said_of_it)
     except OSError:  # removed meanwhile
         return said
+
+
+class _Said(NamedTuple):
+    """What the user says of a video; None to find out."""
+
+    layout: StereoLayout | None
+    projection: Projection | None
+    fov_degrees: float | None
+
+    def describe(self, info: VideoInfo, pictures: Sequence[Plane]) -> VrDescription:
+        return describe_vr(
+            info, pictures, layout=self.layout, projection=self.projection, fov_degrees=self.fov_degrees
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Video:
+    info: VideoInfo
+    written_ns: int
+
+    def __hash__(self) -> int:  # tags are a dictionary, which has none
+        return hash((self.info.path, self.written_ns))
 
 
 def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
@@ -59,6 +79,12 @@ def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
         return True
     is_guess = said.projection_reason.sureness == "a guess"
     return is_guess and (said.projection is not Projection.FLAT or said.layout is not StereoLayout.MONO)
+
+
+@lru_cache(maxsize=64)
+def _seen(video: _Video, said: _Said) -> VrDescription:
+    """Every part of a run asks; to compare the halves of its pictures takes longer than to open a short video."""
+    return said.describe(video.info, _keyframes(video.info.path, video.written_ns))
 
 
 @lru_cache(maxsize=64)

@@ -299,7 +299,15 @@ def halves_alike(
     pictures: Sequence[Picture], layout: StereoLayout
 ) -> Literal["yes", "maybe", "no", "unseen"]:
     """Whether the halves of some frames are two views of one scene, see ``compare_halves``; ``unseen`` in the dark."""
-    scores = [score for picture in pictures if (score := _likeness(picture, layout)) is not None]
+    scores: list[float] = []
+    for left, picture in zip(reversed(range(len(pictures))), pictures, strict=True):
+        if (score := _likeness(picture, layout)) is None:
+            continue
+        scores.append(score)
+        most = (len(scores) + left) // 2
+        unlike, same = sum(one < _ALIKE for one in scores), sum(one >= _SAME for one in scores)
+        if max(unlike, same) > most and len(scores) >= max(len(pictures) // 2, 1):
+            return "yes" if same > unlike else "no"  # whatever the others show
     if len(scores) < max(len(pictures) // 2, 1):
         return "unseen"  # dark, or without any texture
     score = float(np.median(scores))

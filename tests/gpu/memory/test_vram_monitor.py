@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from fake_cupy import fake_cupy
 from vitascope.device import Device
@@ -303,6 +302,8 @@ def test_an_error_of_the_block_is_not_hidden_by_one_of_the_thread(monitor, memor
 )
 @settings(deadline=None)
 def test_the_slope_is_that_of_scipy(points) -> None:
+    from scipy import stats as scipy_stats  # takes a second to load, in each process that collects tests
+
     seconds, sizes = zip(*points, strict=True)
     if max(seconds) - min(seconds) < 1e-3:
         return

@@ -18,13 +18,13 @@ def seeded() -> Iterator[None]:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The published networks with fewer channels and blocks than in earnest, for time."""
+    """The published networks with fewer channels, blocks and levels than in earnest, for time."""
     from vitascope.models.liveportrait import motion, published
 
     monkeypatch.setattr(published, "_RESIDUALS", 1)
     monkeypatch.setattr(motion, "_DEPTHS", (1, 1, 2, 1))
     monkeypatch.setattr(motion, "_WIDTHS", (8, 16, 24, 32))
-    monkeypatch.setattr(published, "_ENCODER", (110, 8, 8, 8, 8, 8))
-    monkeypatch.setattr(published, "_DECODER", ((8, 8), (16, 8), (16, 8), (16, 8), (16, 32)))
+    monkeypatch.setattr(published, "_ENCODER", (110, 8, 8))
+    monkeypatch.setattr(published, "_DECODER", ((8, 8), (16, 32)))
     monkeypatch.setattr(published, "_HIDDEN_CHANNELS", 8)
     monkeypatch.setattr(published, "_MIDDLE_BLOCKS", 1)

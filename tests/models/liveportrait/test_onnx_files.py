@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("narrow")
 SMALL: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "appearance": {"picture": (3, 32, 32)},
     "motion": {"picture": (3, 64, 64)},
-    "warping": {"volume": (32, 16, 32, 32), "driving": (21, 3), "source": (21, 3)},
+    "warping": {"volume": (32, 16, 8, 8), "driving": (21, 3), "source": (21, 3)},
     "generator": {"features": (256, 4, 4)},
 }
 """Inputs of fewer pixels, for time."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.animation.canonical_mesh import CanonicalMesh
-from vitascope.animation.expression import ExpressionBasis, eyes_of, lids_with_gaze
+from vitascope.animation.expression import basis_of, eyes_of, lids_with_gaze
 from vitascope.animation.face import (
     BLENDSHAPE_INDEX,
     BLENDSHAPES,
@@ -137,7 +137,7 @@ class MeshAnimator:
         self._cuda_device = cuda_device
         self._keeps_on_gpu = keeps_on_gpu
         self._mesh = mesh
-        self._basis = ExpressionBasis(mesh)
+        self._basis = basis_of(mesh)
         self._portrait: _Portrait | None = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import cv2
@@ -52,12 +53,14 @@ _SQUARENESS = (6.0, 4.5, 2.6, 3.0, 3.5, 3.5)
 """Exponents of the superellipses that the crowns end in: incisors are cut straight, canines are pointed."""
 
 
+@cache
 def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     """One row of teeth, upright: the upper row's edges point down, the lower row's up.
 
     Returns:
         Light, float32 [h, w, 3] (0..1 of the teeth's own colour; gums are reddish and darker), and cover, float32
-        [h, w] (0..1). ``PIXELS_A_CM`` pixels a centimetre, the middle at half the width.
+        [h, w] (0..1). ``PIXELS_A_CM`` pixels a centimetre, the middle at half the width. Drawn once: not to be
+        written to.
     """
     fine = 2
     scale = PIXELS_A_CM * fine
@@ -103,6 +106,8 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
         cv2.resize(np.ascontiguousarray(part, np.float32), half_size, interpolation=cv2.INTER_AREA)
         for part in (light, cover)
     ]
+    for part in small:
+        part.flags.writeable = False
     return np.asarray(small[0], np.float32), np.asarray(small[1], np.float32)
 
 
