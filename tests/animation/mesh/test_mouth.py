@@ -110,6 +110,16 @@ def test_painted_lips_do_not_colour_the_tongue(mesh, face):
     assert red[2] / red[0] > 0.9 * natural[2] / natural[0]
 
 
+def test_a_grey_picture_has_grey_teeth_and_a_grey_tongue(mesh, face):
+    grey = np.repeat(painted(face).mean(axis=-1, keepdims=True), 3, axis=-1)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(np.rint(grey).astype(np.uint8), face=face)
+        mouth = animator._portrait.mouth
+    for texture in (mouth.upper_teeth, mouth.lower_teeth, mouth.tongue):
+        assert texture[..., :3].max() > 60
+        assert np.ptp(texture[..., :3], axis=-1).max() < 1
+
+
 def test_lower_teeth_follow_the_arch_of_a_jaw_that_drops(mesh, face):
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(painted(face), face=face)

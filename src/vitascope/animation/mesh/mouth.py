@@ -194,6 +194,8 @@ class Tones:
     teeth: FloatArray
     cavity: FloatArray
     tongue: FloatArray
+    coloured: float
+    """How far the picture has colours at all: 0 for a grey one, 1 for others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,6 +290,8 @@ class Mouth:
     def _teeth_texture(self, row: Literal["upper", "lower"], brightness: float) -> FloatArray:
         """A row as it lies in this portrait's arch, as sharp as it will be drawn: float32 [h, w, 4]."""
         light, cover = draw_teeth(row)
+        grey = light.mean(axis=-1, keepdims=True)
+        light = grey + (light - grey) * np.float32(self.tones.coloured)
         texture = np.concatenate(
             (light * (self.tones.teeth * brightness) * cover[..., None], cover[..., None]), -1
         )
@@ -553,9 +557,10 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
     flesh = 1 - coloured * (1 - (np.array([1.0, 0.62, 0.6], np.float32) * 0.5 + lips * 0.5))
     deep = 1 - coloured * np.array([0.0, 0.25, 0.3])
     return Tones(
-        np.asarray(_WHITE * tint * level, np.float32),
+        np.asarray((_WHITE.mean() + (_WHITE - _WHITE.mean()) * coloured) * tint * level, np.float32),
         np.asarray(flesh * deep * level * 95, np.float32),
         np.asarray(flesh * level * 230, np.float32),
+        coloured,
     )
 
 
