@@ -120,6 +120,23 @@ def test_a_grey_picture_has_grey_teeth_and_a_grey_tongue(mesh, face):
         assert np.ptp(texture[..., :3], axis=-1).max() < 1
 
 
+def test_a_tip_lies_behind_teeth_that_touch_and_above_the_floor_of_an_open_mouth(mesh, face):
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(painted(face), face=face)
+        mouth = animator._portrait.mouth
+
+        def above(jaw):
+            """How far the tip is seen above the edge of the lower teeth, centimetres."""
+            motion = FaceMotion(vertices=ExpressionBasis(mesh).field("jawOpen") * np.float32(jaw))
+            placed = mouth.placed(animator.bent(motion))
+            tip = placed.tongue @ (HALF_WIDTH * PIXELS_A_UNIT, TIP * PIXELS_A_UNIT, 1)
+            edge = placed.lower_teeth @ (HALF_WIDTH_CM * PIXELS_A_CM, 0.7 * PIXELS_A_CM, 1)
+            return (edge[1] - tip[1]) / 18
+
+        assert above(0.1) < 0
+        assert above(1.2) > 0.2
+
+
 def test_lower_teeth_follow_the_arch_of_a_jaw_that_drops(mesh, face):
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(painted(face), face=face)

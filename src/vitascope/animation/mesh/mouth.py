@@ -166,9 +166,10 @@ _TONGUE_LIGHT, _HALF_LIT_CM2 = (0.35, 0.8), 20.0
 """Least light that a tongue has, and what is added as the opening, in square centimetres, lets light in."""
 _CAVITY_LIGHT = (0.59, 0.6)
 """Light of what is behind the tongue, as a share of its own colour, which is dark: least, and share of the tongue's."""
-_TONGUE_HALF_CM, _BEHIND_TEETH_CM = 2.0, 0.45
-"""Half the width of a tongue; and how far above the lower teeth, or the lip that hides them, its tip ends in a mouth
-that is wide open: it lies deeper, and between them is the floor of the mouth."""
+_TONGUE_HALF_CM = 2.0
+_TIP_CM, _TIP_RISEN_CM = (-0.4, 0.45), 1.5
+"""How far above the edge of the lower teeth, or of the lip that hides them, a tongue's tip ends: behind the teeth while
+they touch, or a grin would show the dark between its rows; and above the floor of the mouth when they part so far."""
 _LOWER_BOW, _BOWS_CM = 0.2, (0.5, 2.5)
 """A jaw that drops shows its arch from above: its sides are seen so much higher, a centimetre from the middle, when
 teeth part by the second distance; none before the first."""
@@ -375,7 +376,8 @@ class Mouth:
         if self.own is not None:
             lower[1] = max(lower[1], low + least * self._scale)
         tip = np.array([self._middle[0], max(float(lower[1]), low), self._middle[2]], np.float32)
-        tip += np.array([0, _BEHIND_TEETH_CM * self._scale * _smooth(parted, 0, 1.5), -0.5], np.float32)
+        above = _TIP_CM[0] + (_TIP_CM[1] - _TIP_CM[0]) * _smooth(parted, 0, _TIP_RISEN_CM)
+        tip += np.array([0, above * self._scale, -0.5], np.float32)
         opening_cm2 = gap * width / self._scale**2
         tongue_light = _TONGUE_LIGHT[0] + _TONGUE_LIGHT[1] * opening_cm2**2 / (
             opening_cm2**2 + _HALF_LIT_CM2**2
