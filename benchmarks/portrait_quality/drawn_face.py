@@ -1,6 +1,7 @@
 """How far a portrait follows by where its own points are drawn, whatever a tracker reads of the picture.
 
-A tracker reads less than is drawn of thin painted lips, and of irises. Where points are drawn is known exactly.
+A tracker reads less than is drawn of thin painted lips, of irises, of brows that are not painted, and of the turn of a
+painted head. Where points are drawn is known exactly.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.animation.canonical_mesh import EYES
-from vitascope.animation.face import FaceMotion, FloatArray
+from vitascope.animation.canonical_mesh import EYES, LEFT_BROW, RIGHT_BROW
+from vitascope.animation.face import FaceMotion, FloatArray, angles_of
 from vitascope.animation.face_reading import mouth_width_seen
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Bent
@@ -21,10 +22,12 @@ from vitascope.animation.mesh.eyes import Eyeball
 
 __all__ = ["DRAWN", "recorded"]
 
-DRAWN = ("lip gap", "mouth width", "gaze sideways")
+DRAWN = ("lip gap", "mouth width", "brows", "gaze sideways", "gaze up", "yaw", "pitch", "roll")
 """What is known of a drawn face, in the units of ``readings.READINGS``; gaze from where the portrait looks itself."""
 _UPPER, _LOWER = 13, 14
 _OUTER = [eye.outer_corner for eye in EYES]
+_CORNERS = [index for eye in EYES for index in (eye.outer_corner, eye.inner_corner)]
+_BROWS = list(RIGHT_BROW + LEFT_BROW)
 
 
 @contextmanager
@@ -53,15 +56,20 @@ def drawn(bent: Bent, eyes: tuple[Eyeball, Eyeball], at_rest: FloatArray) -> lis
     """
     unit = float(np.linalg.norm(np.subtract(*bent.vertices[_OUTER])))
     gap = float(np.linalg.norm(bent.vertices[_UPPER] - bent.vertices[_LOWER])) / unit
-    sideways = float(np.mean([_glance(ball, bent, at_rest, index) for index, ball in enumerate(eyes)]))
-    return [gap, mouth_width_seen(bent.places), sideways]
+    brows = float(bent.vertices[_BROWS, 1].mean() - bent.vertices[_CORNERS, 1].mean()) / unit
+    glances = [_glance(ball, bent, at_rest, index) for index, ball in enumerate(eyes)]
+    sideways, down = np.mean(glances, axis=0).tolist()
+    shape = [gap, mouth_width_seen(bent.places), brows, sideways, -down]
+    return [*shape, *angles_of(bent.pose.rotation)]
 
 
-def _glance(ball: Eyeball, bent: Bent, at_rest: npt.NDArray[np.float32], index: int) -> float:
-    """How far an iris is drawn from its place at rest, to the picture's right, widths of the eye."""
+def _glance(ball: Eyeball, bent: Bent, at_rest: npt.NDArray[np.float32], index: int) -> tuple[float, float]:
+    """How far an iris is drawn from its place at rest, to the picture's right and down, widths of the eye."""
     placed = ball.placed(bent)
     if placed is None:
-        return 0.0
+        return 0.0, 0.0
     outer, inner = at_rest[[EYES[index].outer_corner, EYES[index].inner_corner]]
     along = inner - outer if index == 0 else outer - inner
-    return float(placed.gaze_shift @ along) / max(float(along @ along), 1e-6)
+    down = np.array([-along[1], along[0]])
+    square = max(float(along @ along), 1e-6)
+    return float(placed.gaze_shift @ along) / square, float(placed.gaze_shift @ down) / square

@@ -16,7 +16,7 @@ It runs ``vitascope animate`` into a lossless file, tracks film and result, and 
 ``benchmarks/results/portrait_quality.json`` and ``benchmarks/portrait_quality/table.md``. Rows of other films and
 animators stay. The reader is MediaPipe, which the animator is driven and calibrated by: what both misread alike is
 not seen in r and slope, but in PSNR; and what it misreads of portraits alone is measured a second time: brows that
-are not painted by optical flow of the skin, lips and glances by where their points are drawn.
+are not painted by optical flow of the skin; they, lips, glances and angles by where their points are drawn.
 """
 
 from __future__ import annotations

@@ -76,13 +76,21 @@ def test_what_is_drawn_is_known_whatever_a_tracker_reads(quality, mesh):
         animator.bent(FaceMotion.authored({"jawOpen": 0.6}))
         animator.bent(FaceMotion.authored({"mouthPucker": 0.8}))
         animator.bent(FaceMotion.authored({"eyeLookOutLeft": 0.6, "eyeLookInRight": 0.6}))
-    still, jaw, pucker, glance = (dict(zip(DRAWN, values, strict=True)) for values in faces)
+        animator.bent(FaceMotion.authored({"eyeLookUpLeft": 0.6, "eyeLookUpRight": 0.6}))
+        animator.bent(FaceMotion.authored({"browInnerUp": 0.8}, yaw_degrees=8.0, pitch_degrees=5.0))
+    still, jaw, pucker, glance, upwards, turned = (dict(zip(DRAWN, values, strict=True)) for values in faces)
     at = {name: index for index, name in enumerate(quality.READINGS)}
     assert still["lip gap"] == pytest.approx(quality.readings_of(mesh, face)[at["lip gap"]], abs=0.01)
     assert jaw["lip gap"] > still["lip gap"] + 0.1
     assert pucker["mouth width"] < 0.85 * still["mouth width"]
     # This face's irises are small, and stay within one and a half of their radii.
     assert 0.03 < glance["gaze sideways"] - still["gaze sideways"] <= 0.6 * 0.17 + 0.001
+    assert glance["gaze up"] == pytest.approx(still["gaze up"], abs=0.005)
+    assert 0.01 < upwards["gaze up"] - still["gaze up"] <= 0.6 * 0.17 + 0.001
+    assert still["brows"] == pytest.approx(quality.readings_of(mesh, face)[at["brows"]], abs=0.01)
+    assert turned["brows"] > still["brows"] + 0.01
+    assert turned["yaw"] - still["yaw"] == pytest.approx(8, abs=1)
+    assert turned["pitch"] - still["pitch"] == pytest.approx(5, abs=1)
 
 
 def test_a_turn_changes_no_shape(read):

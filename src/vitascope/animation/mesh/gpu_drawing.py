@@ -28,7 +28,7 @@ from vitascope.animation.mesh.eyes import (
 from vitascope.animation.mesh.head import CutPortrait
 from vitascope.animation.mesh.layers import Patch
 from vitascope.animation.mesh.maps import MapGrid, PortraitMaps, feature_grid
-from vitascope.animation.mesh.mouth import Mouth, MouthPlacement
+from vitascope.animation.mesh.mouth import TEETH_MIDDLE, Mouth, MouthPlacement
 from vitascope.animation.mesh.rig import PortraitRig
 from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError, VitascopeError
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
@@ -70,7 +70,7 @@ _EYE = np.dtype(
 _MOUTH = np.dtype(
     [
         ("patch", PATCH),
-        *_named("f4", "shown", "own_share", "light_px", "tongue_light"),
+        *_named("f4", "shown", "own_share", "light_px", "tongue_light", "cavity_light", "lower_bow"),
         *_named("i4", "is_made", "has_upper_teeth"),
         *_named(_MATRIX, "tongue", "own", "upper_teeth", "lower_teeth"),
         ("outline", "f4", (80, 2)),
@@ -90,12 +90,15 @@ _CREASE = np.dtype([("rgba", "u8"), ("patch", PATCH)], align=True)
 SCENE = np.dtype(
     [
         *_named("u8", "rgba", "behind", "triangles", "offsets"),
-        *_named("u8", "upper_teeth", "lower_teeth", "own_rgb", "own_cover"),
+        *_named("u8", "upper_teeth", "lower_teeth", "tongue", "own_rgb", "own_cover"),
         *_named("i4", "width", "height", "left", "top", "right", "bottom", "triangle_count"),
-        *_named("i4", "teeth_width", "teeth_height", "own_width", "own_height"),
-        *_named("f4", "mouth_feather", "iris_ends", "white_begins", "line_cover", "fringe_cover"),
+        *_named("i4", "teeth_width", "teeth_height", "tongue_width", "tongue_height"),
+        *_named("i4", "own_width", "own_height"),
+        *_named(
+            "f4", "mouth_feather", "teeth_middle", "iris_ends", "white_begins", "line_cover", "fringe_cover"
+        ),
         ("lash_lengths", "f4", 7),
-        *_named(_COLOUR, "cavity", "tongue"),
+        ("cavity", _COLOUR),
         ("eyes", _EYE_LOOK, 2),
         ("creases", _CREASE, CREASES),
     ],
@@ -193,7 +196,8 @@ def _fill_mouth(told: Any, mouth: MouthPlacement | None) -> None:
     if mouth is None:
         return
     told["shown"], told["light_px"], told["outline"] = mouth.shown, mouth.light_px, mouth.outline
-    told["tongue_light"] = mouth.tongue_light
+    told["tongue_light"], told["cavity_light"] = mouth.tongue_light, mouth.cavity_light
+    told["lower_bow"] = mouth.lower_bow
     told["own_share"] = 0 if mouth.own is None else mouth.own_share
     told["is_made"], told["has_upper_teeth"] = mouth.is_made, mouth.upper_teeth is not None
     for name, matrix in (
@@ -412,11 +416,14 @@ class GpuDrawing:
         scene["upper_teeth"] = self._keep(mouth.upper_teeth)
         scene["lower_teeth"] = self._keep(mouth.lower_teeth)
         scene["teeth_height"], scene["teeth_width"] = mouth.upper_teeth.shape[:2]
+        scene["teeth_middle"] = TEETH_MIDDLE
+        scene["tongue"] = self._keep(mouth.tongue)
+        scene["tongue_height"], scene["tongue_width"] = mouth.tongue.shape[:2]
         if mouth.own is not None:
             scene["own_rgb"], scene["own_cover"] = self._keep(mouth.own.rgb), self._keep(mouth.own.cover)
             scene["own_height"], scene["own_width"] = mouth.own.cover.shape
         scene["mouth_feather"] = mouth.feather
-        scene["cavity"], scene["tongue"] = mouth.tones.cavity, mouth.tones.tongue
+        scene["cavity"] = mouth.tones.cavity
         scene["iris_ends"], scene["white_begins"] = IRIS_EDGE
         scene["line_cover"], scene["fringe_cover"] = LINE_COVER, FRINGE_COVER
         scene["lash_lengths"] = LASH_LENGTHS

@@ -52,7 +52,7 @@ struct Eye {
 
 struct Mouth {
     Patch patch;
-    float shown, own_share, light_px, tongue_light;
+    float shown, own_share, light_px, tongue_light, cavity_light, lower_bow;
     int is_made, has_upper_teeth;
     Matrix tongue, own, upper_teeth, lower_teeth;
     float2 outline[MOUTH_OUTLINE];
@@ -89,12 +89,13 @@ struct Scene {
     const unsigned char *rgba, *behind;  // the person, colours times cover; the background of the box
     const int4* triangles;  // three points, and the map
     const float2* offsets;
-    const float4 *upper_teeth, *lower_teeth;
+    const float4 *upper_teeth, *lower_teeth, *tongue;  // colours times cover, and cover
     const unsigned char* own_rgb;
     const float* own_cover;
-    int width, height, left, top, right, bottom, triangle_count, teeth_width, teeth_height, own_width, own_height;
-    float mouth_feather, iris_ends, white_begins, line_cover, fringe_cover, lash_lengths[LASHES];
-    float cavity[3], tongue[3];
+    int width, height, left, top, right, bottom, triangle_count, teeth_width, teeth_height, tongue_width, tongue_height;
+    int own_width, own_height;
+    float mouth_feather, teeth_middle, iris_ends, white_begins, line_cover, fringe_cover, lash_lengths[LASHES];
+    float cavity[3];
     EyeLook eyes[2];
     Crease creases[CREASES];
 };
@@ -289,8 +290,8 @@ struct Cover {
     __device__ void add(float sample, float weight) { value += sample * weight; }
 };
 
-// Colours are stored times cover.
-struct Tooth {
+// A texel of what is laid over the cavity; colours are stored times cover.
+struct Laid {
     float r, g, b, cover;
     __device__ void add(float4 sample, float weight) {
         r += sample.x * weight;
@@ -397,25 +398,27 @@ __device__ Colour with_eye(Colour under, const Eye& eye, const EyeLook& look, co
     return under;
 }
 
-__device__ Colour with_tooth(Colour under, const float4* texture, const Scene& scene, const Matrix& back, float x, float y) {
-    const float2 place = applied(back, x, y);
-    const Tooth tooth = read_bounded(texture, scene.teeth_width, scene.teeth_height, place.x, place.y, Tooth{});
-    const float left = 1.f - tooth.cover;
-    return {under.r * left + tooth.r, under.g * left + tooth.g, under.b * left + tooth.b};
+__device__ Colour with_laid(Colour under, const float4* texture, int width, int height, float2 place, float light) {
+    const Laid laid = read_bounded(texture, width, height, place.x, place.y, Laid{});
+    const float left = 1.f - laid.cover;
+    return {under.r * left + light * laid.r, under.g * left + light * laid.g, under.b * left + light * laid.b};
 }
 
 // Cavity, tongue, lower and upper teeth, back to front, in the light that comes in between the lips.
 __device__ Colour made_inside(const Mouth& mouth, const Scene& scene, float x, float y) {
-    const float deep = 0.59f + 0.6f * mouth.tongue_light;
+    const float deep = mouth.cavity_light;
     Colour colour = {scene.cavity[0] * deep, scene.cavity[1] * deep, scene.cavity[2] * deep};
-    const float2 at = applied(mouth.tongue, x, y);
-    const float across = at.y > 0.f ? at.y : 0.35f * at.y, radius = at.x * at.x + across * across;
-    const float cover = fminf(fmaxf((1.3f - radius) / 0.7f, 0.f), 1.f), furrow = at.x / 0.16f;
-    const float shade =
-        mouth.tongue_light * fminf(fmaxf(1.05f - 0.35f * radius - 0.08f * expf(-furrow * furrow), 0.3f), 1.1f);
-    colour = mixed(colour, {scene.tongue[0] * shade, scene.tongue[1] * shade, scene.tongue[2] * shade}, cover);
-    colour = with_tooth(colour, scene.lower_teeth, scene, mouth.lower_teeth, x, y);
-    if (mouth.has_upper_teeth) colour = with_tooth(colour, scene.upper_teeth, scene, mouth.upper_teeth, x, y);
+    const float2 on_tongue = applied(mouth.tongue, x, y);
+    colour = with_laid(colour, scene.tongue, scene.tongue_width, scene.tongue_height, on_tongue, mouth.tongue_light);
+    // The arch of a jaw that drops is seen from above: the row rises to its sides.
+    float2 on_teeth = applied(mouth.lower_teeth, x, y);
+    const float across = on_teeth.x - scene.teeth_middle;
+    on_teeth.y += mouth.lower_bow * across * across;
+    colour = with_laid(colour, scene.lower_teeth, scene.teeth_width, scene.teeth_height, on_teeth, 1.f);
+    if (mouth.has_upper_teeth) {
+        on_teeth = applied(mouth.upper_teeth, x, y);
+        colour = with_laid(colour, scene.upper_teeth, scene.teeth_width, scene.teeth_height, on_teeth, 1.f);
+    }
     // Darkest under the upper lip: the light falls from above.
     float open = 0.f;
     for (int k = 0; k < OFFSETS; ++k) {

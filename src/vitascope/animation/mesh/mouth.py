@@ -29,9 +29,13 @@ from vitascope.animation.mesh.layers import (
     smooth_outline,
 )
 from vitascope.animation.mesh.rig import PortraitRig
+from vitascope.animation.mesh.tongue import HALF_WIDTH as TONGUE_HALF_WIDTH
+from vitascope.animation.mesh.tongue import PIXELS_A_UNIT, TIP, light_from_right, tongue_texture
 
 PIXELS_A_CM = 64
 HALF_WIDTH_CM = 4.0
+TEETH_MIDDLE = HALF_WIDTH_CM * PIXELS_A_CM
+"""The column between the middle teeth."""
 HEIGHT_CM = 2.6
 """Height of the picture; the biting edge is 1.9 cm from the gum's side of it."""
 _EDGE_CM = 1.9
@@ -98,7 +102,7 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     light = enamel * cover_crowns[..., None] + beside * (1 - cover_crowns[..., None])
     closed = np.clip((from_edge - 0.15) / 0.15, 0, 1) * np.clip((2.65 - across) / 0.3, 0, 1)
     # Cheeks leave the last ones in the dark, which is the cavity's: blacker ones would be a hole in it.
-    cover = np.maximum(cover_crowns, closed) * (1 - np.clip((across - 2.5) / 0.7, 0, 1))
+    cover = np.maximum(cover_crowns, closed) * (1 - np.clip((across - 2.3) / 0.6, 0, 1))
     if row == "lower":
         light, cover = light[::-1], cover[::-1]
     half_size = (width // fine, height // fine)
@@ -167,6 +171,13 @@ _TONGUE_LIGHT, _HALF_LIT_CM2 = (0.35, 0.8), 20.0
 """Least light that a tongue has, and what is added as the opening, in square centimetres, lets light in."""
 _CAVITY_LIGHT = (0.59, 0.6)
 """Light of what is behind the tongue, as a share of its own colour, which is dark: least, and share of the tongue's."""
+_TONGUE_HALF_CM = 2.0
+_TIP_CM, _TIP_RISEN_CM = (-0.4, 0.45), 1.5
+"""How far above the edge of the lower teeth, or of the lip that hides them, a tongue's tip ends: behind the teeth while
+they touch, or a grin would show the dark between its rows; and above the floor of the mouth when they part so far."""
+_LOWER_BOW, _BOWS_CM = 0.2, (0.5, 2.5)
+"""A jaw that drops shows its arch from above: its sides are seen so much higher, a centimetre from the middle, when
+teeth part by the second distance; none before the first."""
 _LOWER_LIGHT = 0.85
 """Light of the lower teeth, which stand behind the upper ones and the lip, beside that of the upper ones."""
 _TEETH_SINK_CM, _SINK_APART_CM = 0.15, 0.8
@@ -176,6 +187,7 @@ _ARCH_A_CM = 0.18
 """Depth of the dental arch, so many centimetres at one from the middle, growing by the square."""
 _DEPTH_CM = 0.9
 """Teeth lie so far behind the lips."""
+_REDDEST_LIPS = 0.8
 _COLOURED = 0.12
 """Skin whose least colour is less than that share below its greatest is of a grey picture, or nearly so."""
 _WHITE = np.array([244.0, 238.0, 224.0], np.float32)
@@ -188,6 +200,8 @@ class Tones:
     teeth: FloatArray
     cavity: FloatArray
     tongue: FloatArray
+    coloured: float
+    """How far the picture has colours at all: 0 for a grey one, 1 for others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,9 +236,13 @@ class MouthPlacement:
     is_made: bool
     """True when cavity, tongue and teeth are drawn."""
     tongue: FloatArray
-    """The place of the tongue, whose half axes are the unit vectors."""
+    """The place of the tongue's texture."""
     tongue_light: float
     """Light that reaches it, as a share of its own colour."""
+    cavity_light: float
+    """Light that reaches what is behind it, likewise."""
+    lower_bow: float
+    """How far the lower row rises to its sides: rows of its texture, times the square of columns from its middle."""
     upper_teeth: FloatArray | None
     """The place of the upper row's texture; None if the portrait's own teeth are shown."""
     lower_teeth: FloatArray
@@ -269,10 +287,17 @@ class Mouth:
             self._upper_edge[1] = rest[14, 1]
         self.upper_teeth = self._teeth_texture("upper", 1.0)
         self.lower_teeth = self._teeth_texture("lower", _LOWER_LIGHT)
+        self.tongue = tongue_texture(
+            self.tones.tongue,
+            light_from_right(rgb, rig),
+            smaller=PIXELS_A_UNIT / (rig.pose.scale * self._scale * _TONGUE_HALF_CM),
+        )
 
     def _teeth_texture(self, row: Literal["upper", "lower"], brightness: float) -> FloatArray:
         """A row as it lies in this portrait's arch, as sharp as it will be drawn: float32 [h, w, 4]."""
         light, cover = draw_teeth(row)
+        grey = light.mean(axis=-1, keepdims=True)
+        light = grey + (light - grey) * np.float32(self.tones.coloured)
         texture = np.concatenate(
             (light * (self.tones.teeth * brightness) * cover[..., None], cover[..., None]), -1
         )
@@ -355,8 +380,13 @@ class Mouth:
         lower[1] = min(lower[1], low + most * self._scale)
         if self.own is not None:
             lower[1] = max(lower[1], low + least * self._scale)
-        jaw = self._middle + np.array([0, -parted, -0.25 * parted], np.float32)
+        tip = np.array([self._middle[0], max(float(lower[1]), low), self._middle[2]], np.float32)
+        above = _TIP_CM[0] + (_TIP_CM[1] - _TIP_CM[0]) * _smooth(parted, 0, _TIP_RISEN_CM)
+        tip += np.array([0, above * self._scale, -0.5], np.float32)
         opening_cm2 = gap * width / self._scale**2
+        tongue_light = _TONGUE_LIGHT[0] + _TONGUE_LIGHT[1] * opening_cm2**2 / (
+            opening_cm2**2 + _HALF_LIT_CM2**2
+        )
         return MouthPlacement(
             patch=patch,
             outline=outline,
@@ -364,9 +394,10 @@ class Mouth:
             own_share=own_share,
             own=self._own_matrix(bent.pose, sunk) if own_share > 0 else None,
             is_made=own_share < 1 or self._has_teeth,
-            tongue=self._tongue_matrix(bent.pose, jaw, parted),
-            tongue_light=_TONGUE_LIGHT[0]
-            + _TONGUE_LIGHT[1] * opening_cm2**2 / (opening_cm2**2 + _HALF_LIT_CM2**2),
+            tongue=self._tongue_matrix(bent.pose, tip, parted),
+            tongue_light=tongue_light,
+            cavity_light=_CAVITY_LIGHT[0] + _CAVITY_LIGHT[1] * tongue_light,
+            lower_bow=_LOWER_BOW * _smooth(parted, *_BOWS_CM) / PIXELS_A_CM,
             upper_teeth=self._teeth_matrix(bent.pose, upper, edge_at_top=False),
             lower_teeth=self._teeth_matrix(bent.pose, lower, edge_at_top=True),
             light_px=max(1.0, 0.25 * bent.pose.scale),
@@ -396,14 +427,18 @@ class Mouth:
         edge_row = (0.7 if edge_at_top else HEIGHT_CM - 0.7) * PIXELS_A_CM
         matrix = np.empty((2, 3), np.float32)
         matrix[:, 0], matrix[:, 1] = (placed[1:] - placed[0]) / PIXELS_A_CM
-        matrix[:, 2] = placed[0] - matrix[:, 0] * HALF_WIDTH_CM * PIXELS_A_CM - matrix[:, 1] * edge_row
+        matrix[:, 2] = placed[0] - matrix[:, 0] * TEETH_MIDDLE - matrix[:, 1] * edge_row
         return matrix
 
-    def _tongue_matrix(self, pose: Pose, jaw: FloatArray, drop: float) -> FloatArray:
-        centre = jaw + np.array([0, 0.1 * drop - 0.2 * self._scale, -1.2], np.float32)
-        reach = np.array([[0, 0, 0], [2.0 * self._scale, 0, 0], [0, 0.5 + 0.38 * drop, 0]], np.float32)
-        placed = pose.place(centre + reach)[:, :2]
-        return np.stack((placed[1] - placed[0], placed[2] - placed[0], placed[0]), axis=1).astype(np.float32)
+    def _tongue_matrix(self, pose: Pose, tip: FloatArray, parted: float) -> FloatArray:
+        # The texture's middle column at the tip, half its width to the right, and a unit of length down from there.
+        half, length = _TONGUE_HALF_CM * self._scale, 0.5 + 0.38 * parted
+        reach = np.array([[0, 0, 0], [half, 0, 0], [0, -length, 0]], np.float32)
+        placed = pose.place(tip + reach)[:, :2].astype(np.float64)
+        matrix = np.empty((2, 3), np.float32)
+        matrix[:, 0], matrix[:, 1] = (placed[1:] - placed[0]) / PIXELS_A_UNIT
+        matrix[:, 2] = placed[0] - (matrix[:, 0] * TONGUE_HALF_WIDTH + matrix[:, 1] * TIP) * PIXELS_A_UNIT
+        return matrix
 
     def draw(self, out: RgbPicture, bent: Bent) -> None:
         """Draw the inside of the mouth into the opening between the lips, in place."""
@@ -432,13 +467,11 @@ class Mouth:
         """Cavity, tongue, lower and upper teeth, back to front: float32 [h, w, 3], 0..255."""
         patch = placed.patch
         colours = np.empty((patch.height, patch.width, 3), np.float32)
-        colours[...] = self.tones.cavity * np.float32(
-            _CAVITY_LIGHT[0] + _CAVITY_LIGHT[1] * placed.tongue_light
-        )
-        self._lay_tongue(colours, placed)
-        _lay_teeth(colours, self.lower_teeth, placed.lower_teeth, patch)
+        colours[...] = self.tones.cavity * np.float32(placed.cavity_light)
+        _lay(colours, self.tongue, placed.tongue, patch, light=placed.tongue_light)
+        _lay(colours, self.lower_teeth, placed.lower_teeth, patch, bow=placed.lower_bow)
         if placed.upper_teeth is not None:
-            _lay_teeth(colours, self.upper_teeth, placed.upper_teeth, patch)
+            _lay(colours, self.upper_teeth, placed.upper_teeth, patch)
         # Light comes in between the lips: dark along them, darkest under the upper one.
         radius = placed.light_px
         small = (
@@ -453,20 +486,6 @@ class Mouth:
         colours *= (0.70 + 0.35 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
         return colours
 
-    def _lay_tongue(self, colours: FloatArray, placed: MouthPlacement) -> None:
-        matrix, patch = placed.tongue, placed.patch
-        if abs(np.linalg.det(matrix[:, :2])) < 1e-3:
-            return
-        back = np.linalg.inv(matrix[:, :2]).astype(np.float32)
-        ys, xs = np.mgrid[: patch.height, : patch.width].astype(np.float32)
-        x, y = xs - (matrix[0, 2] - patch.left), ys - (matrix[1, 2] - patch.top)
-        u, v = back[0, 0] * x + back[0, 1] * y, back[1, 0] * x + back[1, 1] * y
-        radius = u**2 + np.where(v > 0, v, 0.35 * v) ** 2
-        cover = np.clip((1.3 - radius) / 0.7, 0, 1)
-        light = np.clip(1.05 - 0.35 * radius - 0.08 * np.exp(-((u / 0.16) ** 2)), 0.3, 1.1)
-        light *= placed.tongue_light
-        colours += (self.tones.tongue * light[..., None] - colours) * cover[..., None]
-
 
 def _onto(matrix: FloatArray, patch: Patch) -> FloatArray:
     """The matrix as OpenCV wants it for a patch."""
@@ -475,12 +494,39 @@ def _onto(matrix: FloatArray, patch: Patch) -> FloatArray:
     return np.asarray(onto)
 
 
-def _lay_teeth(colours: FloatArray, texture: FloatArray, matrix: FloatArray, patch: Patch) -> None:
-    size = (patch.width, patch.height)
-    drawn = cv2.warpAffine(texture, _onto(matrix, patch), size, flags=cv2.INTER_AREA)
-    # Colours are stored times cover, so that edges mix rightly.
+def _lay(
+    colours: FloatArray,
+    texture: FloatArray,
+    matrix: FloatArray,
+    patch: Patch,
+    *,
+    light: float = 1.0,
+    bow: float = 0.0,
+) -> None:
+    """Lay a texture, whose colours are stored times cover, so that edges mix rightly, over a patch's, in place."""
+    if bow > 0:
+        drawn = _bowed(texture, matrix, patch, bow)
+    else:
+        size = (patch.width, patch.height)
+        drawn = np.asarray(cv2.warpAffine(texture, _onto(matrix, patch), size), np.float32)
     colours *= 1 - drawn[..., 3:]
-    colours += drawn[..., :3]
+    colours += drawn[..., :3] * np.float32(light)
+
+
+def _bowed(texture: FloatArray, matrix: FloatArray, patch: Patch, bow: float) -> FloatArray:
+    """A row of teeth in its place, its sides raised: float32 [h, w, 4]."""
+    onto = _onto(matrix, patch)
+    if abs(np.linalg.det(onto[:, :2])) < 1e-6:
+        return np.zeros((patch.height, patch.width, 4), np.float32)
+    back = cv2.invertAffineTransform(onto).astype(np.float32)
+    x, y = np.arange(patch.width, dtype=np.float32), np.arange(patch.height, dtype=np.float32)[:, None]
+    columns = back[0, 0] * x + (back[0, 1] * y + back[0, 2])
+    rows = back[1, 0] * x + (back[1, 1] * y + back[1, 2])
+    across = columns - np.float32(TEETH_MIDDLE)
+    across *= across
+    across *= np.float32(bow)
+    rows += across
+    return np.asarray(cv2.remap(texture, columns, rows, cv2.INTER_LINEAR), np.float32)
 
 
 def _gap(vertices: FloatArray) -> float:
@@ -512,14 +558,16 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
     tint = 0.4 + 0.6 * tint / max(float(tint.max()), 1e-3)
     level = max(1.12 * float(skin.max()), 0.55 * float(skin.max()) + 0.55 * float(white.max()))
     level = min(max(level, 40.0), 245.0) / 255
-    lips = lips / max(float(lips.max()), 1.0)
+    # Lips redder than that beside the skin are painted: they do not tell what the inside looks like.
+    lips = np.maximum(lips / max(float(lips.max()), 1.0), _REDDEST_LIPS * skin / max(float(skin.max()), 1.0))
     coloured = min((1 - float(skin.min()) / max(float(skin.max()), 1.0)) / _COLOURED, 1.0)
     flesh = 1 - coloured * (1 - (np.array([1.0, 0.62, 0.6], np.float32) * 0.5 + lips * 0.5))
     deep = 1 - coloured * np.array([0.0, 0.25, 0.3])
     return Tones(
-        np.asarray(_WHITE * tint * level, np.float32),
+        np.asarray((_WHITE.mean() + (_WHITE - _WHITE.mean()) * coloured) * tint * level, np.float32),
         np.asarray(flesh * deep * level * 95, np.float32),
         np.asarray(flesh * level * 230, np.float32),
+        coloured,
     )
 
 

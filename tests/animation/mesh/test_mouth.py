@@ -1,0 +1,173 @@
+"""The made inside of a mouth: a rounded tongue before a dark throat, behind teeth that follow the jaw's arch."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from faces import made_face
+
+from vitascope.animation.canonical_mesh import OUTER_LOWER_LIP
+from vitascope.animation.expression import ExpressionBasis
+from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
+from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.mouth import HALF_WIDTH_CM, PIXELS_A_CM, _bowed, draw_teeth
+from vitascope.animation.mesh.tongue import HALF_WIDTH, LENGTH, PIXELS_A_UNIT, TIP, draw_tongue
+
+SKIN, LIPS = (200, 150, 130), (170, 95, 95)
+LUMA = np.array([0.299, 0.587, 0.114])
+
+
+@pytest.fixture(scope="module")
+def face(mesh):
+    return made_face(mesh, scale=18.0)
+
+
+def painted(face, *, lips=LIPS, left=1.0, right=1.0):
+    """A plain face with plain lips, its left and right half in some light."""
+    width, height = face.picture_size
+    rgb = np.full((height, width, 3), SKIN, np.float32)
+    mouth = face.landmarks[list(OUTER_LOWER_LIP), :2]
+    cv2.fillConvexPoly(rgb, cv2.convexHull(np.rint(mouth).astype(np.int32)), lips)
+    middle = int(face.landmarks[1, 0])
+    rgb[:, :middle] *= left
+    rgb[:, middle:] *= right
+    return np.rint(rgb).astype(np.uint8)
+
+
+def shouting(jaw=1.0):
+    weights = np.zeros(len(BLENDSHAPE_INDEX), np.float32)
+    weights[BLENDSHAPE_INDEX["jawOpen"]] = jaw
+    return FaceMotion(blendshapes=weights)
+
+
+def shout(mesh, rgb, face, jaw=1.0):
+    """Colours of the open mouth at shares of its width (-1..1) and of its height (0 at the upper lip)."""
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        bent = animator.bent(shouting(jaw))
+        drawn = animator.draw(bent).astype(float)
+    upper, lower, right, left = bent.places[[13, 14, 78, 308]]
+    half = (left - right) / 2
+
+    def colour(across, down):
+        x, y = upper + (lower - upper) * down + half * across
+        return drawn[round(y) - 2 : round(y) + 3, round(x) - 2 : round(x) + 3].mean(axis=(0, 1))
+
+    return colour
+
+
+def test_a_tongue_is_rounded_and_ends_in_the_dark():
+    light, cover = draw_tongue(0.0)
+    assert light.dtype == cover.dtype == np.float32
+    assert (
+        light.shape == cover.shape == (round(LENGTH * PIXELS_A_UNIT), round(2 * HALF_WIDTH * PIXELS_A_UNIT))
+    )
+    seen = light * cover
+
+    def at(across, from_tip):
+        row = round((TIP - from_tip) * PIXELS_A_UNIT)
+        column = round((HALF_WIDTH + across) * PIXELS_A_UNIT)
+        return seen[row - 4 : row + 5, column - 4 : column + 5].mean()
+
+    # Lit in front, darker to the sides, and towards the throat.
+    assert at(0.4, 0.8) > 0.9
+    assert at(0.4, 0.8) > at(0.4, 1.4) > at(0.4, 2.0) > at(0.4, 2.6) > 0.0
+    for side in (-1, 1):
+        assert at(side * 0.4, 1.0) > at(side * 0.75, 1.0) > at(side * 1.0, 1.0) > at(side * 1.3, 1.0)
+    # A furrow along the middle is soft: darker than beside it by a few hundredths.
+    assert 0.02 < at(0.4, 1.0) - at(0.0, 1.0) < 0.2
+    assert seen[0].max() < 0.02 and seen[-1].max() < 0.02
+    assert np.abs(seen - seen[:, ::-1]).max() < 0.15  # but for its grain
+
+
+def test_a_tongue_is_lit_from_the_side_that_the_portrait_is(mesh, face):
+    bright_left = shout(mesh, painted(face, right=0.6), face)
+    bright_right = shout(mesh, painted(face, left=0.6), face)
+    for colour, sign in ((bright_left, -1), (bright_right, 1)):
+        near, far = colour(sign * 0.3, 0.6) @ LUMA, colour(-sign * 0.3, 0.6) @ LUMA
+        assert near > 1.08 * far
+
+
+def test_a_shout_shows_a_tongue_between_dark_cheeks_and_above_the_floor(mesh, face):
+    colour = shout(mesh, painted(face), face)
+
+    def luma(across, down):
+        return colour(across, down) @ LUMA
+
+    # In front it is bright, the throat is darker, and so are the cheeks, and the floor between its tip and the lip.
+    assert luma(0.2, 0.55) > 1.06 * luma(0.2, 0.28)
+    assert luma(0.2, 0.55) > 1.4 * luma(0.2, 0.88)
+    for side in (-1, 1):
+        assert luma(side * 0.2, 0.6) > 1.15 * luma(side * 0.75, 0.6)
+    darkest, brightest = luma(0.2, 0.88), luma(0.2, 0.55)
+    assert 0.25 < darkest / (np.array(SKIN) @ LUMA) < brightest / (np.array(SKIN) @ LUMA) < 1
+
+
+def test_painted_lips_do_not_colour_the_tongue(mesh, face):
+    natural, red = (shout(mesh, painted(face, lips=lips), face)(0.2, 0.6) for lips in (LIPS, (220, 30, 40)))
+    assert red[1] / red[0] > 0.9 * natural[1] / natural[0]
+    assert red[2] / red[0] > 0.9 * natural[2] / natural[0]
+
+
+def test_a_grey_picture_has_grey_teeth_and_a_grey_tongue(mesh, face):
+    grey = np.repeat(painted(face).mean(axis=-1, keepdims=True), 3, axis=-1)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(np.rint(grey).astype(np.uint8), face=face)
+        mouth = animator._portrait.mouth
+    for texture in (mouth.upper_teeth, mouth.lower_teeth, mouth.tongue):
+        assert texture[..., :3].max() > 60
+        assert np.ptp(texture[..., :3], axis=-1).max() < 1
+
+
+def test_a_tip_lies_behind_teeth_that_touch_and_above_the_floor_of_an_open_mouth(mesh, face):
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(painted(face), face=face)
+        mouth = animator._portrait.mouth
+
+        def above(jaw):
+            """How far the tip is seen above the edge of the lower teeth, centimetres."""
+            motion = FaceMotion(vertices=ExpressionBasis(mesh).field("jawOpen") * np.float32(jaw))
+            placed = mouth.placed(animator.bent(motion))
+            tip = placed.tongue @ (HALF_WIDTH * PIXELS_A_UNIT, TIP * PIXELS_A_UNIT, 1)
+            edge = placed.lower_teeth @ (HALF_WIDTH_CM * PIXELS_A_CM, 0.7 * PIXELS_A_CM, 1)
+            return (edge[1] - tip[1]) / 18
+
+        assert above(0.1) < 0
+        assert above(1.2) > 0.2
+
+
+def test_lower_teeth_follow_the_arch_of_a_jaw_that_drops(mesh, face):
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(painted(face), face=face)
+        mouth = animator._portrait.mouth
+
+        def placed(jaw):
+            motion = FaceMotion(vertices=ExpressionBasis(mesh).field("jawOpen") * np.float32(jaw))
+            made = mouth.placed(animator.bent(motion))
+            assert made is not None
+            return made
+
+        spoken, shouted = placed(0.2), placed(1.2)
+    assert spoken.lower_bow == 0
+    # Two centimetres from the middle the row stands higher by more than half a one.
+    assert 0.5 < shouted.lower_bow * (2 * PIXELS_A_CM) ** 2 / PIXELS_A_CM < 1.5
+    # Seen in a picture: the row's edge, whose light ends the tongue's and the floor's, is higher at its sides.
+    patch = shouted.patch
+    row = _bowed(mouth.lower_teeth, shouted.lower_teeth, patch, shouted.lower_bow)[..., 3]
+    straight = _bowed(mouth.lower_teeth, shouted.lower_teeth, patch, 1e-9)[..., 3]
+    middle = round(face.landmarks[13, 0]) - patch.left
+    aside = middle + round(1.8 * 18)
+    edges = [(drawn > 0.5).argmax(axis=0) for drawn in (row, straight)]
+    assert edges[0][middle] == edges[1][middle]
+    assert edges[0][aside] < edges[1][aside] - 5
+
+
+@pytest.mark.parametrize("row", ["upper", "lower"])
+def test_teeth_far_back_are_left_to_the_dark_of_the_cheeks(row):
+    _, cover = draw_teeth(row)
+    most = cover.max(axis=0)
+    for side in (-1, 1):
+        front, back = (round((HALF_WIDTH_CM + side * cm) * PIXELS_A_CM) for cm in (2.0, 2.75))
+        assert most[front] > 0.95
+        assert most[back] < 0.3
