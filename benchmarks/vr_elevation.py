@@ -11,8 +11,8 @@ weights from the eye shrunk to the network's size; ``averaged`` first takes the 
 row, which is what a sample of the fisheye picture covers there; ``1.5x`` reads from an eye shrunk to 1.5 times the
 network's size; ``rim`` shows the circle's rim again outside it, instead of black. The network's coefficients go back to
 the eye at the network's size, or (``full``) straight at the eye's own, or (``alpha``) its alpha goes back, and is
-refined against the eye. ``product`` is what a run of Vitascope makes of such a video: fisheye pictures that are
-bent towards a stereographic one, with their rim repeated, from an eye a third finer than they are.
+refined against the eye. ``product`` is what a run of Vitascope makes of such a video: fisheye pictures with their rim
+repeated, from the eye at the network's size.
 
 Usage: python benchmarks/vr_elevation.py CLIP.mp4 ... [--ways "raw,1.5x rim"] [--frames 6] [--keep ROWS.json]
 [--table TABLE.md]

@@ -9,6 +9,7 @@ from vitascope.errors import UsageError
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Stage
+from vitascope.models.network import NetworkInput
 from vitascope.segmentation.capacity import Parallelism
 from vitascope.segmentation.matting.batch import Batch, Matted
 from vitascope.segmentation.matting.levers.options import LeverReport
@@ -47,6 +48,11 @@ class FilmJob(ABC):
         self.notes = [] if notes is None else notes
         self._limits = limits
         self._parallelism = parallelism or Parallelism()
+
+    @property
+    def network_input(self) -> NetworkInput:
+        """What the network sees."""
+        return self.matting.network_input
 
     @property
     def cut_count(self) -> int:

@@ -137,7 +137,7 @@ def open_job(
             frames_per_call, max_batch_size=frames_per_call, min_batch_size=frames_per_call, growing=False
         )
         matting = open_matting(sizer=sizer)
-        seen = len(eye_regions(info.width, info.height, vr.layout)) * prod(matting.network_size)
+        seen = len(eye_regions(info.width, info.height, vr.layout)) * prod(matting.network_input.size)
         return CpuJob(
             matting,
             open_renderer(matting),

@@ -4,7 +4,6 @@ Towards the poles of an equirectangular picture people are drawn out sideways un
 picture of the same eye shows them as people. So each eye's small picture is mapped to one fisheye picture (VR180) or
 to two that look ahead and back and overlap (360 degrees), and the network's answer is mapped back before anything
 else sees it: what reads the full frame goes on in the eye's own projection, and no frame is reprojected at full size.
-An equidistant fisheye in turn widens people at its rim; bent towards a stereographic picture, it does so less.
 
 Eyes that are fisheye pictures already are cut to their circle, and its rim is repeated outside. A network without a
 memory takes the circle in its black surround for a person; one with a memory sees them as they are
@@ -32,17 +31,6 @@ _LARGEST_FOV_DEGREES = 200.0
 """One fisheye picture shows an eye up to here. Beyond, each of two has this field of view: they overlap by 20 degrees,
 so that whoever stands at the seam of one stands whole in the other."""
 
-_BEND = 0.35
-"""The bend of what a network with a memory sees of equirectangular eyes. Without it, people near the circle are
-drawn out to 1.4 times their width, and the gap between an arm and the body has too few samples. On 98 places of three
-figures, with what stands below, RVM's IoU rose by .0037 to .0088 45 to 65 degrees aside and 52 to 80 up or down, and by
-.0008 ahead; 0.5, stereographic, took .0010 from those ahead. A network without a memory lost ahead."""
-_REPEATED_SAMPLES = 4
-"""Around the circle of bent pictures: people do not end where the picture does. 8 took more samples than they gave."""
-_FINER = 4 / 3
-"""Samples of an eye's own picture to those of a bent one, where the frame has them: reading between samples of as many
-blurs, which cost .0008."""
-
 
 @dataclass(frozen=True, slots=True)
 class FisheyeViews:
@@ -54,8 +42,6 @@ class FisheyeViews:
     """How the eye's own small picture is prepared."""
     size: tuple[int, int]
     """(height, width) of each fisheye picture."""
-    bend: float = 0.0
-    """As ``Fisheye`` has it; bent pictures repeat a rim of their circle at their borders, too."""
 
     @staticmethod
     def suit(lens: Lens | None, network: MattingNetwork) -> TypeGuard[Equirectangular | Fisheye]:
@@ -66,7 +52,7 @@ class FisheyeViews:
     def of_network(
         cls, lens: Equirectangular | Fisheye, network: MattingNetwork, eye_size: tuple[int, int]
     ) -> Self:
-        """The fisheye pictures as a network wants them, and an eye's own picture as fine as they are, or finer.
+        """The fisheye pictures as a network wants them, and an eye's own picture as fine as they are.
 
         Args:
             lens: The eye's projection.
@@ -80,13 +66,8 @@ class FisheyeViews:
             across, down = fov / lens.horizontal_fov_degrees, fov / lens.vertical_fov_degrees
         side = max(round(eye_size[0] * down), 1)
         wanted = network.input_for((side, side))
-        is_bent = isinstance(lens, Equirectangular) and network.recurrent
-        finer = min(_FINER, max(side / wanted.size[0], 1.0)) if is_bent else 1.0
-        height, width = (
-            max(round(count * finer / part), 1)
-            for count, part in zip(wanted.size, (down, across), strict=True)
-        )
-        return cls(lens, replace(wanted, size=(height, width)), wanted.size, _BEND if is_bent else 0.0)
+        height, width = max(round(wanted.size[0] / down), 1), max(round(wanted.size[1] / across), 1)
+        return cls(lens, replace(wanted, size=(height, width)), wanted.size)
 
     @property
     def count(self) -> int:
@@ -96,7 +77,7 @@ class FisheyeViews:
     @property
     def as_pictures(self) -> tuple[Fisheye, NetworkInput]:
         """What each fisheye picture is: its lens, and how it is prepared."""
-        return _picture_lens(self), replace(self.eye, size=self.size)
+        return Fisheye(_fov_degrees(self.lens)), replace(self.eye, size=self.size)
 
     def samples(self, steps: int, eyes: int) -> int:
         """Samples of the fisheye pictures that some frames are shown as."""
@@ -176,12 +157,6 @@ def _fov_degrees(lens: Equirectangular | Fisheye) -> float:
     return max(2 * math.degrees(corner), across, down)
 
 
-def _picture_lens(views: FisheyeViews) -> Fisheye:
-    """What each fisheye picture is: its circle, with the repeated rim around it."""
-    radius = 0.5 - (_REPEATED_SAMPLES / min(views.size) if views.bend else 0)
-    return Fisheye(_fov_degrees(views.lens), radius=(radius, radius), bend=views.bend)
-
-
 def _cameras(lens: Equirectangular | Fisheye) -> list[npt.NDArray[np.float64]]:
     """Where the fisheye pictures look: ahead, and back."""
     return [turned(yaw_degrees=180.0 * number) for number in range(_count(lens))]
@@ -190,11 +165,11 @@ def _cameras(lens: Equirectangular | Fisheye) -> list[npt.NDArray[np.float64]]:
 @lru_cache(maxsize=8)
 def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
     """For each fisheye picture the eye's samples to read."""
-    lens, shown = views.lens, _picture_lens(views)
+    lens, fov = views.lens, _fov_degrees(views.lens)
     across, down = _grid(views.size)
     # The rim is repeated: a black surround makes a thing of the whole circle, and cuts people who reach it.
     # In an eye that has one, linear reading and the averaging before it look over the rim.
-    rim = shown.radius[0] - (_RIM_SAMPLES / min(views.size) if isinstance(lens, Fisheye) else 0)
+    rim = 0.5 - (_RIM_SAMPLES / min(views.size) if isinstance(lens, Fisheye) else 0)
     inwards = rim / np.maximum(np.hypot(across - 0.5, down - 0.5), rim)
     across, down = 0.5 + (across - 0.5) * inwards, 0.5 + (down - 0.5) * inwards
     if isinstance(lens, Fisheye):
@@ -203,7 +178,7 @@ def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
             for center, radius, place in zip(lens.center, lens.radius, (across, down), strict=True)
         )
         return _on_device([_read_at((x, y), views.eye.size)], device)
-    ahead = shown.unproject(across, down)
+    ahead = Fisheye(fov).unproject(across, down)
     maps = []
     for camera in _cameras(lens):
         x, y = _SPHERE.project(np.tensordot(camera, ahead, axes=1))
@@ -230,7 +205,7 @@ def _read_at(places: Sequence[npt.NDArray[np.float64]], size: tuple[int, int]) -
 def _maps_back(views: FisheyeViews, size: tuple[int, int], device: int | None) -> _Maps:
     """For each fisheye picture the samples to read at an eye's places, and how much they count there: None is 1."""
     lens = views.lens
-    fisheye = _picture_lens(views)
+    fisheye = Fisheye(_fov_degrees(lens))
     if isinstance(lens, Fisheye):
         places = reprojection_map(fisheye, lens, source_size=size, target_size=views.eye.size)
         inside = (places[0] != OUTSIDE).astype(np.float32)  # nobody is where the eye shows nothing

@@ -367,7 +367,7 @@ class StretchMaker:
                     corrupt_count=frames.corrupt_count,
                     damage=None if frames.damage is None else str(frames.damage),
                     notes=(*notes, *job.notes),
-                    network_size=job.matting.network_size,
+                    network_size=job.network_input.size,
                     engine_name=run.network.engine_name,
                     decoder=reader.decoder,
                 )
