@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ from truth import Film, Rgba, Walk, cut_figure, make_scene, write_film  # noqa: 
 
 from row_stamp import commit, write_rows  # noqa: E402 - beside this file
 from vitascope.config import load_settings, vitascope_home  # noqa: E402
-from vitascope.device import select_device  # noqa: E402
+from vitascope.device import available_cores, select_device  # noqa: E402
 from vitascope.models.rvm.rvm import RvmNetwork  # noqa: E402
 from vitascope.models.store.store import ModelStore  # noqa: E402
 from vitascope.segmentation.people.scan import find_people  # noqa: E402
@@ -327,7 +326,7 @@ def measured_speed(clip: Clip, folder: Path) -> dict[str, Any]:
         find_people(path, load_settings(), store=ModelStore(vitascope_home()))
         seconds, busy = time.perf_counter() - began, time.process_time() - cpu
     gpu = select_device("auto").label
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cores()
     return {
         "claim": "speed of people",
         "clip": f"{gpu}, {cores} cores",

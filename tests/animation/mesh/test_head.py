@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import cv2
 import numpy as np
 import pytest
@@ -41,25 +39,6 @@ def test_a_person_is_found_with_hair_and_collar(astronaut, rig, matte):
         assert matte[y, x] > 0.9
     for x, y in ((120, 60), (330, 60), (320, 150)):
         assert matte[y, x] < 0.1
-
-
-def test_a_portrait_that_is_opened_again_is_not_looked_through_again(astronaut, rig, monkeypatch):
-    looked, find = [], head._found_person
-
-    def watched(rgb, rig):
-        looked.append(rig.box)
-        return find(rgb, rig)
-
-    monkeypatch.setattr(head, "_found_person", watched)
-    monkeypatch.setattr(head, "_last", None)
-    first = find_person(astronaut, rig)
-    assert find_person(astronaut.copy(), rig) is first
-    assert len(looked) == 1
-    darker = astronaut // 2
-    assert find_person(darker, rig) is not first
-    aside = replace(rig, box=(rig.box[0] + 8, *rig.box[1:]))
-    assert find_person(darker, aside) is not None
-    assert looked == [rig.box, rig.box, aside.box]
 
 
 def test_nobody_is_found_where_a_network_sees_no_person(rig):

@@ -8,8 +8,7 @@ they hide goes on as the background beside them does: its colours smoothly, its 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import cv2
 import numpy as np
@@ -85,33 +84,8 @@ def find_person(rgb: RgbPicture, rig: PortraitRig) -> FloatArray | None:
 
     Returns:
         The matte, float32 [H, W], 0..1; outside of what the network saw 1. None where what was found is not
-        this person, as with statues and drawings, or where it is all there is. Not to be written to.
+        this person, as with statues and drawings, or where it is all there is.
     """
-    global _last
-    seen = blake2b(rgb.tobytes(), digest_size=16)
-    seen.update(rig.face.landmarks[list(FACE_OVAL)].tobytes())
-    seen.update(repr((rig.size, rig.box, rig.face_height)).encode())
-    last = _last
-    if last is None or last.seen != seen.digest():
-        matte = _found_person(rgb, rig)
-        if matte is not None:
-            matte.flags.writeable = False
-        last = _last = _Found(seen.digest(), matte)
-    return last.matte
-
-
-class _Found(NamedTuple):
-    seen: bytes
-    """Digest of the picture and of where its face is."""
-    matte: FloatArray | None
-
-
-_last: _Found | None = None
-"""A portrait is often opened again: on each GPU, on the CPU where a GPU fails, with other settings. To find its person
-takes half of that."""
-
-
-def _found_person(rgb: RgbPicture, rig: PortraitRig) -> FloatArray | None:
     left, top, right, bottom = rig.box
     box = np.array([[left, top], [right - 1, bottom - 1]], np.float32)
     patch = patch_around(box, margin=_SEEN_AROUND * (right - left), size=rig.size)

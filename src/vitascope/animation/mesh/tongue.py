@@ -71,7 +71,7 @@ def tongue_texture(colour: FloatArray, light_from_right: float, *, smaller: floa
 
     Args:
         colour: float32 [3], 0..255: its colour.
-        light_from_right: As of ``draw_tongue``.
+        light_from_right: See ``draw_tongue``.
         smaller: Pixels of the texture for one of the picture: what is finer would flicker.
     """
     light, cover = draw_tongue(light_from_right)

@@ -165,7 +165,7 @@ def _carried_among(
 def _median_move(
     cells: npt.NDArray[np.bool_], place: FloatMap, motion: MotionField
 ) -> npt.NDArray[np.float64] | None:
-    """How far some cells moved, x and y, to where they lie in the frame before: the median; None of no cells."""
+    """How far some cells moved, x and y, to where they lie in the frame before: the median; None without cells."""
     which = np.flatnonzero(cells)
     if not len(which):
         return None

@@ -209,7 +209,7 @@ class ShotFollower:
         """Look at the next frame, and give those that are settled.
 
         Args:
-            frame: It; the first one, or one that was made after the one before.
+            frame: The next one that ``SmallFrames`` made.
             faces: Left, top, width and height of faces in cells, if somebody looked for them.
         """
         self._frame += 1

@@ -5,7 +5,6 @@ It is a run like any other (``FilmRun``), of small pictures, whose mattes are lo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.config import LoadedSettings
+from vitascope.device import available_cores
 from vitascope.errors import ModelUnavailableError
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
@@ -159,9 +159,8 @@ def _open_faces(store: ModelStore, progress: FetchProgress | None) -> tuple[Cent
             f"{error}; going on without faces: people who touch from the first frame on are taken for one until "
             "they part",
         )
-    return CenterFace(
-        path, threads=max((os.cpu_count() or 1) // 8, 1)
-    ), None  # other stages want the cores, too
+    # The stages before and after want cores, too.
+    return CenterFace(path, threads=max(available_cores() // 8, 1)), None
 
 
 def _every(frames: Iterable[Frame], step: int) -> Iterable[Frame]:
@@ -205,7 +204,8 @@ class FacesNowAndThen:
             self._wait -= 1
             return frame, []
         self._wait = _LOOKS_BETWEEN_FACES
-        found = self._find(np.rint(frame.eye.transpose(1, 2, 0).clip(0, 1) * 255).astype(np.uint8))
+        picture = np.ascontiguousarray(frame.eye.transpose(1, 2, 0))
+        found = self._find(np.rint(picture.clip(0, 1) * 255).astype(np.uint8))
         cell = frame.pixels_a_cell
         return frame, [
             (face.left / cell, face.top / cell, face.width / cell, face.height / cell) for face in found
@@ -223,7 +223,7 @@ class FilmFollower:
         self._writer = writer
         self.identities = Identities()
         self._shot: ShotFollower | None = None
-        self._right: dict[int, FloatMap] = {}
+        self._other: dict[int, FloatMap] = {}
         self._best: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
         self._faces: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
 
@@ -231,15 +231,15 @@ class FilmFollower:
         """Look at the next frame.
 
         Args:
-            frame: It.
+            frame: The next one that ``SmallFrames`` made.
             faces: Left, top, width and height of faces in cells; people who touch are told apart by them.
         """
         if frame.starts_shot:
             self.finish()
         if self._shot is None:
             self._shot = ShotFollower(frame.alpha.shape)
-        if frame.right is not None:
-            self._right[frame.pts] = frame.right
+        if frame.other is not None:
+            self._other[frame.pts] = frame.other
         for labelled in self._shot.follow(frame, faces=faces):
             self._write(labelled)
         self._picture(frame.eye, frame.matte)
@@ -261,7 +261,7 @@ class FilmFollower:
                 self._faces[person] = max(self._faces.get(person, picture), picture, key=lambda one: one[0])
         self._shot = None
         self._best.clear()
-        self._right.clear()
+        self._other.clear()
 
     def faces(self) -> dict[int, bytes]:
         """A PNG of each person, where they were seen best."""
@@ -275,7 +275,7 @@ class FilmFollower:
     def _write(self, labelled: Labelled) -> None:
         labels = everywhere(labelled.labels, reach=_REACH * max(labelled.labels.shape))
         eyes = [labels]
-        place = self._right.pop(labelled.pts, None)
+        place = self._other.pop(labelled.pts, None)
         if place is not None:
             eyes.append(MotionField.carried(labels, place, by="nearest"))
         self._writer.add(labelled.pts, np.stack(eyes).astype(np.uint8))

@@ -24,21 +24,29 @@ class SmallFrame:
     """A frame that is looked at."""
 
     pts: int
+    """Its time stamp."""
     starts_shot: bool
+    """A shot begins with it."""
     rgb: Picture
-    """The left eye on the grid, uint8 [h, w, 3]."""
+    """The first eye on the grid, uint8 [h, w, 3]."""
     alpha: FloatMap
     """Its matte, float32 [h, w], 0..1."""
     codes: Codes
     """Its colours, int16 [h, w], as ``color_codes`` gives them."""
     before: FloatMap | None
     """Where each cell lies in the frame before, float32 [h, w, 2], x and y; None where a shot begins."""
-    right: FloatMap | None
-    """Where each cell of the right eye lies in the left one, float32 [h, w, 2]; None for a video of one eye."""
+    other: FloatMap | None
+    """Where each cell of the other eye lies in the first one, float32 [h, w, 2]; None for a video of one eye."""
     eye: FloatMap
-    """The left eye as the network saw it, float32 [3, H, W], 0..1."""
+    """The first eye as the network saw it, float32 [3, H, W], 0..1."""
     matte: FloatMap
     """Its matte, float32 [H, W], 0..1."""
+
+    @property
+    def nbytes(self) -> int:
+        """What waits for the next stage, in bytes."""
+        arrays = self.rgb, self.alpha, self.codes, self.before, self.other, self.eye, self.matte
+        return sum(array.nbytes for array in arrays if array is not None)
 
     @property
     def pixels_a_cell(self) -> float:
@@ -73,13 +81,14 @@ class SmallFrames:
         starts_shot = starts_shot or self._grey is None
         before = None if starts_shot or self._grey is None else self._motion.place(grey, self._grey)
         self._grey = grey
-        right = None
+        other = None
         if len(rgb) == 2:
-            other: Any = cv2.cvtColor(_shrunk(rgb[1], size), cv2.COLOR_RGB2GRAY)
-            right = self._motion.place(other, grey)
+            of_other: Any = cv2.cvtColor(_shrunk(rgb[1], size), cv2.COLOR_RGB2GRAY)
+            other = self._motion.place(of_other, grey)
+            rgb, alpha = rgb[:1].copy(), alpha[:1].copy()  # else they keep the other eye's alive
         matte: Any = cv2.resize(alpha[0], size[::-1], interpolation=cv2.INTER_AREA)
         return SmallFrame(
-            pts, starts_shot, small, matte, color_codes(small), before, right, eye=rgb[0], matte=alpha[0]
+            pts, starts_shot, small, matte, color_codes(small), before, other, eye=rgb[0], matte=alpha[0]
         )
 
 

@@ -143,7 +143,7 @@ class Bidirectional:
             part = batch.take(range(at, min(at + self._most, len(batch))))
             ahead += self._known(self._forward.estimate(part), part.images, stream.wanted)
         is_near = self._mirrors and CloseUps.would_be_seen(to_numpy(ahead[-1][3][:, 0]), from_share=_NEAR)
-        was_near = self._was_near if self._age else is_near
+        was_near = self._was_near if self._age and len(batch) > 1 else is_near
         self._was_near = is_near
         beyond = batch.following if is_last else ()
         back = {}

@@ -1,0 +1,68 @@
+"""Frames as people are followed in them, and when faces are looked for."""
+
+import numpy as np
+import pytest
+
+from vitascope.models.finders import Face
+from vitascope.segmentation.people.scan import FacesNowAndThen
+from vitascope.segmentation.people.small_frames import SmallFrames
+
+
+def picture(shift=0, size=(90, 320), seed=1):
+    """Blobs, moved to the right: float32 [3, H, W]."""
+    blobs = np.random.default_rng(seed).random((3, size[0] // 10, size[1] // 10), np.float32)
+    return np.roll(np.kron(blobs, np.ones((1, 10, 10), np.float32)), shift, axis=2)
+
+
+def follow(frames, *shifts, eyes=1, size=(90, 320)):
+    made = []
+    for n, shift in enumerate(shifts):
+        rgb = np.stack([picture(shift + 8 * eye, size) for eye in range(eyes)])
+        made.append(frames.next(n, rgb, np.ones((eyes, *size), np.float32), n == 0))
+    return made
+
+
+def test_a_frame_is_drawn_small_and_knows_how_it_moved():
+    first, second = follow(SmallFrames(), 0, 6)
+    assert first.rgb.shape == (45, 160, 3)
+    assert first.pixels_a_cell == 2
+    assert first.starts_shot and first.before is None
+    columns = np.arange(160)[None, 20:140]
+    moved = second.before[10:35, 20:140, 0] - columns
+    assert np.median(moved) == pytest.approx(-3, abs=0.5)  # six pixels are three cells
+    np.testing.assert_array_equal(second.eye, picture(6))
+
+
+def test_the_other_eye_is_found_in_the_first_and_not_kept():
+    (frame,) = follow(SmallFrames(), 0, eyes=2)
+    moved = frame.other[10:35, 20:140, 0] - np.arange(160)[None, 20:140]
+    assert np.median(moved) == pytest.approx(-4, abs=0.5)
+    assert frame.eye.base.nbytes == frame.eye.nbytes
+    assert frame.nbytes > frame.eye.nbytes + frame.matte.nbytes
+
+
+def test_a_frame_of_another_size_begins_anew():
+    frames = SmallFrames()
+    follow(frames, 0)
+    rgb, alpha = picture(size=(160, 160))[None], np.ones((1, 160, 160), np.float32)
+    frame = frames.next(1, rgb, alpha, False)
+    assert frame.starts_shot and frame.before is None
+    assert frame.rgb.shape == (160, 160, 3)
+
+
+def test_faces_are_looked_for_where_a_shot_begins_and_in_every_sixth_frame():
+    seen = []
+
+    def find(rgb):
+        assert rgb.flags.c_contiguous and rgb.dtype == np.uint8
+        seen.append(rgb.shape)
+        return [Face(20, 10, 40, 60, 0.9)]
+
+    frames, look = SmallFrames(), FacesNowAndThen(find)
+    alpha = np.ones((1, 90, 320), np.float32)
+    made = [frames.next(n, picture()[None], alpha, n in (0, 9)) for n in range(20)]
+    faces = [look(frame)[1] for frame in made]
+    assert [n for n, found in enumerate(faces) if found] == [0, 6, 9, 15]
+    assert faces[0] == [(10, 5, 20, 30)]  # in cells
+    assert seen == 4 * [(90, 320, 3)]
+    assert FacesNowAndThen(None)(made[0]) == (made[0], [])
