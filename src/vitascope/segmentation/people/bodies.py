@@ -61,6 +61,7 @@ class HalfSteps:
         padded[:, 1:-1, 1:-1] = planes
         padded[:, (0, -1), 1:-1] = planes[:, (0, -1)]
         padded[:, :, (0, -1)] = padded[:, :, (1, -2)]
+        # As they are, half a cell further right, half a cell further down, and both.
         halves = np.empty((count, 4, height + 1, width + 1), np.float32)
         halves[:, 0] = padded[:, :-1, :-1]
         np.add(padded[:, :-1, :-1], padded[:, :-1, 1:], out=halves[:, 1])
