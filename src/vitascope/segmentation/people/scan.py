@@ -199,8 +199,9 @@ class FacesNowAndThen:
 
     def __call__(self, frame: SmallFrame) -> tuple[SmallFrame, list[Box]]:
         """A frame, and its faces in cells, as ``FilmFollower.look`` takes them."""
-        self._wait = 0 if frame.starts_shot else self._wait
-        if self._find is None or self._wait > 0:
+        if self._find is None:
+            return frame, []
+        if self._wait > 0 and not frame.starts_shot:
             self._wait -= 1
             return frame, []
         self._wait = _LOOKS_BETWEEN_FACES
