@@ -24,7 +24,8 @@ from vitascope.media.writing.encoding import choose_encoding
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.processes.maker import StretchFrames, StretchMaker, ThisProcess
-from vitascope.segmentation.processes.port import Failed, FilmOrder, OutputOrder, StretchOrder
+from vitascope.segmentation.processes.port import FilmOrder, OutputOrder, StretchOrder
+from vitascope.segmentation.processes.spawned import Failed
 from vitascope.segmentation.processes.stretch_file import StretchFile
 from vitascope.segmentation.processes.stretches import FilmStretch
 

@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -21,7 +20,7 @@ from vitascope.device import available_cores
 from vitascope.errors import ModelUnavailableError
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.pipeline.stages import Map, Sink
+from vitascope.gpu.pipeline.stages import Map, Sink, Stage
 from vitascope.models.finders import CenterFace, Face
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.models.store.store import ModelStore
@@ -30,9 +29,8 @@ from vitascope.segmentation.matting.batch import Batch, Estimator
 from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.networks import FetchProgress
-from vitascope.segmentation.people.following import Box, Labelled, ShotFollower, everywhere
-from vitascope.segmentation.people.identities import Identities
-from vitascope.segmentation.people.motion import MotionField
+from vitascope.segmentation.people.film_follower import FilmFollower, FollowingProcess, Settled, ShotEnded
+from vitascope.segmentation.people.following import Box
 from vitascope.segmentation.people.small_frames import SmallFrame, SmallFrames
 from vitascope.segmentation.people.table import PeopleTable, PeopleWriter, table_path
 from vitascope.segmentation.plan import no_picture_between
@@ -44,11 +42,8 @@ FloatMap = npt.NDArray[np.float32]
 _NETWORK_SIDE: Final = 512
 """Longest side of the network's picture of a scan. With 384 it missed a man behind whom a workshop lay for seconds, who
 then came out of the video as a part of another."""
-_REACH = 0.06
-"""How far somebody's surroundings go, as a share of the grid's longest side."""
 _LOOKS_A_SECOND = 9
 """About so many: in most videos every third frame is looked at. The network is what a scan waits for."""
-_FACE_HEIGHT = 192
 _LOOKS_BETWEEN_FACES = 5
 FindFaces = Callable[[npt.NDArray[np.uint8]], Sequence[Face]]
 
@@ -97,9 +92,9 @@ def find_people(
         closing(faces) if faces is not None else nullcontext(),
         FilmRunner(quick, store=store, fetch_progress=fetch_progress) as runner,
         runner.open_video(video) as reader,
+        nullcontext(FilmFollower()) if runner.device.kind == "cpu" else FollowingProcess() as follower,
         PeopleWriter(table_path(video, wanted)) as writer,
     ):
-        follower = FilmFollower(writer)
         frames, look_for_faces = SmallFrames(), FacesNowAndThen(None if faces is None else faces.find)
         watching: list[_Watching] = []
 
@@ -112,6 +107,13 @@ def find_people(
             rate = reader.info.average_frame_rate
             step = max(round(float(rate) / _LOOKS_A_SECOND), 1) if rate else 1
 
+            def write(settled: Iterable[Settled | ShotEnded]) -> None:
+                for one in settled:
+                    if isinstance(one, Settled):
+                        writer.add(one.pts, one.labels)
+                    else:
+                        writer.end_shot(one.named)
+
             def shrink(rendered: Rendered) -> SmallFrame:
                 return frames.next(*watching[0].seen.pop(rendered.index))
 
@@ -121,7 +123,7 @@ def find_people(
                 then=[
                     Map("shrink", shrink),
                     Map("faces", look_for_faces),
-                    Sink("follow", lambda seen: follower.look(*seen)),
+                    *_following(follower, write),
                 ],
             )
             if on_start is not None:
@@ -132,11 +134,12 @@ def find_people(
             source.raise_damage()
         if reader.decoded_count == 0:
             raise no_picture_between(video, wanted, reader.info)
-        follower.finish()
+        ended = follower.finish()
+        write(ended.rest)
         base = reader.info.time_base
         writer.finish(
-            follower.identities.presences,
-            faces=follower.faces(),
+            ended.presences,
+            faces=ended.faces,
             time_base=(base.numerator, base.denominator),
             origin_pts=reader.origin_pts,
             video=video.name,
@@ -165,6 +168,18 @@ def _open_faces(store: ModelStore, progress: FetchProgress | None) -> tuple[Cent
 
 def _every(frames: Iterable[Frame], step: int) -> Iterable[Frame]:
     return frames if step == 1 else islice(frames, 0, None, step)
+
+
+def _following(
+    follower: FilmFollower | FollowingProcess, write: Callable[[Iterable[Settled | ShotEnded]], object]
+) -> Sequence[Stage]:
+    """Stages that take frames with their faces."""
+    if isinstance(follower, FilmFollower):
+        return [Sink("follow", lambda seen: write(follower.look(*seen)))]
+    return [
+        Map("show", lambda seen: follower.show(*seen)),
+        Sink("follow", lambda _: write(follower.settled())),
+    ]
 
 
 class _Watching:
@@ -205,99 +220,8 @@ class FacesNowAndThen:
             self._wait -= 1
             return frame, []
         self._wait = _LOOKS_BETWEEN_FACES
-        picture = np.ascontiguousarray(frame.eye.transpose(1, 2, 0))
-        found = self._find(np.rint(picture.clip(0, 1) * 255).astype(np.uint8))
         cell = frame.pixels_a_cell
         return frame, [
-            (face.left / cell, face.top / cell, face.width / cell, face.height / cell) for face in found
+            (face.left / cell, face.top / cell, face.width / cell, face.height / cell)
+            for face in self._find(frame.eye)
         ]
-
-
-class FilmFollower:
-    """Follows the people of a video, shot by shot, and writes down whose each cell is.
-
-    Args:
-        writer: Takes it.
-    """
-
-    def __init__(self, writer: PeopleWriter) -> None:
-        self._writer = writer
-        self.identities = Identities()
-        self._shot: ShotFollower | None = None
-        self._other: dict[int, FloatMap] = {}
-        self._best: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
-        self._faces: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
-
-    def look(self, frame: SmallFrame, faces: Sequence[Box]) -> None:
-        """Look at the next frame.
-
-        Args:
-            frame: The next one that ``SmallFrames`` made.
-            faces: Left, top, width and height of faces in cells; people who touch are told apart by them.
-        """
-        if frame.starts_shot:
-            self.finish()
-        if self._shot is None:
-            self._shot = ShotFollower(frame.alpha.shape)
-        if frame.other is not None:
-            self._other[frame.pts] = frame.other
-        for labelled in self._shot.follow(frame, faces=faces):
-            self._write(labelled)
-        self._picture(frame.eye, frame.matte)
-
-    def finish(self) -> None:
-        """The shot is over, or the video."""
-        if self._shot is None:
-            return
-        for labelled in self._shot.finish():
-            self._write(labelled)
-        named = self.identities.recognise(self._shot.confirmed)
-        for limb, whole in reversed(self._shot.limbs.items()):  # who became part of a part comes after it
-            if whole in named:
-                named[limb] = named[whole]
-        self._writer.end_shot(named)
-        for track, picture in self._best.items():
-            if track in named:
-                person = named[track]
-                self._faces[person] = max(self._faces.get(person, picture), picture, key=lambda one: one[0])
-        self._shot = None
-        self._best.clear()
-        self._other.clear()
-
-    def faces(self) -> dict[int, bytes]:
-        """A PNG of each person, where they were seen best."""
-        pictures = {}
-        for number, (_, rgb) in sorted(self._faces.items()):
-            encoded, content = cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
-            assert encoded
-            pictures[number] = content.tobytes()
-        return pictures
-
-    def _write(self, labelled: Labelled) -> None:
-        labels = everywhere(labelled.labels, reach=_REACH * max(labelled.labels.shape))
-        eyes = [labels]
-        place = self._other.pop(labelled.pts, None)
-        if place is not None:
-            eyes.append(MotionField.carried(labels, place, by="nearest"))
-        self._writer.add(labelled.pts, np.stack(eyes).astype(np.uint8))
-
-    def _picture(self, rgb: FloatMap, alpha: FloatMap) -> None:
-        """Keep the best picture of each: large, and nobody before them."""
-        assert self._shot is not None
-        height, width = alpha.shape
-        for track in self._shot.tracks.values():
-            # Among others it may be somebody else's: such a picture only stands in until there is a better one.
-            worth = float(track.mask.sum()) * (1.0 if self._shot.is_alone(track.number) else 0.1)
-            if track.unseen or worth <= 1.1 * self._best.get(track.number, (0.0,))[0]:
-                continue
-            rows = np.flatnonzero(track.mask.max(axis=1) > 0.5) * height // track.mask.shape[0]
-            columns = np.flatnonzero(track.mask.max(axis=0) > 0.5) * width // track.mask.shape[1]
-            if not len(rows) or not len(columns):
-                continue
-            top, left = max(rows[0] - height // 40, 0), max(columns[0] - width // 40, 0)
-            right = min(columns[-1] + width // 40, width)
-            bottom = min(rows[-1] + height // 40, top + round(1.5 * max(right - left, 8)), height)
-            cut = np.rint(rgb[:, top:bottom, left:right].transpose(1, 2, 0).clip(0, 1) * 255).astype(np.uint8)
-            scale = _FACE_HEIGHT / cut.shape[0]
-            size = max(round(cut.shape[1] * scale), 1), _FACE_HEIGHT
-            self._best[track.number] = worth, np.asarray(cv2.resize(cut, size, interpolation=cv2.INTER_AREA))

@@ -37,21 +37,19 @@ class SmallFrame:
     """Where each cell lies in the frame before, float32 [h, w, 2], x and y; None where a shot begins."""
     other: FloatMap | None
     """Where each cell of the other eye lies in the first one, float32 [h, w, 2]; None for a video of one eye."""
-    eye: FloatMap
-    """The first eye as the network saw it, float32 [3, H, W], 0..1."""
-    matte: FloatMap
-    """Its matte, float32 [H, W], 0..1."""
+    eye: Picture
+    """The first eye as the network saw it, uint8 [H, W, 3]."""
 
     @property
     def nbytes(self) -> int:
         """What waits for the next stage, in bytes."""
-        arrays = self.rgb, self.alpha, self.codes, self.before, self.other, self.eye, self.matte
+        arrays = self.rgb, self.alpha, self.codes, self.before, self.other, self.eye
         return sum(array.nbytes for array in arrays if array is not None)
 
     @property
     def pixels_a_cell(self) -> float:
         """Rows of ``eye`` for each row of the grid."""
-        return _shrink(*self.matte.shape)
+        return _shrink(*self.eye.shape[:2])
 
 
 class SmallFrames:
@@ -85,11 +83,9 @@ class SmallFrames:
         if len(rgb) == 2:
             of_other: Any = cv2.cvtColor(_shrunk(rgb[1], size), cv2.COLOR_RGB2GRAY)
             other = self._motion.place(of_other, grey)
-            rgb, alpha = rgb[:1].copy(), alpha[:1].copy()  # else they keep the other eye's alive
         matte: Any = cv2.resize(alpha[0], size[::-1], interpolation=cv2.INTER_AREA)
-        return SmallFrame(
-            pts, starts_shot, small, matte, color_codes(small), before, other, eye=rgb[0], matte=alpha[0]
-        )
+        eye: Any = cv2.convertScaleAbs(np.dstack(tuple(rgb[0])), alpha=255)
+        return SmallFrame(pts, starts_shot, small, matte, color_codes(small), before, other, eye)
 
 
 def _shrink(height: int, width: int) -> float:

@@ -45,7 +45,6 @@ from vitascope.segmentation.processes.hands import gib
 from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.plan import NodeShare, plan_node
 from vitascope.segmentation.processes.port import (
-    Failed,
     MakerFacts,
     MakerGoneError,
     StretchMade,
@@ -54,6 +53,7 @@ from vitascope.segmentation.processes.port import (
     Tell,
     WholeFilm,
 )
+from vitascope.segmentation.processes.spawned import Failed
 from vitascope.segmentation.processes.stretch_folders import finished_stretches
 from vitascope.segmentation.report import SegmentReport
 

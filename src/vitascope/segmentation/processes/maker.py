@@ -28,7 +28,6 @@ from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.processes.film_joiner import FilmJoiner, seen_seconds
 from vitascope.segmentation.processes.hands import Hands
 from vitascope.segmentation.processes.port import (
-    Failed,
     FilmOrder,
     MakerFacts,
     StretchMade,
@@ -37,6 +36,7 @@ from vitascope.segmentation.processes.port import (
     Tell,
     WholeFilm,
 )
+from vitascope.segmentation.processes.spawned import Failed
 from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
 from vitascope.segmentation.processes.stretch_folders import KeptStretches
 from vitascope.segmentation.processes.stretches import FilmStretch

@@ -6,14 +6,12 @@ plain values.
 
 from __future__ import annotations
 
-import pickle
 import re
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 from vitascope.config import OutputKind
 from vitascope.errors import CorruptInputError, WorkerError
@@ -214,28 +212,3 @@ class StretchMakers(Protocol):
 
     def close(self) -> None:
         """Let all end, gently where nothing is made. Idempotent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """An error in the place of an answer, and its traceback as text, which does not travel otherwise."""
-
-    error: Exception
-    trace: str
-
-    @classmethod
-    def of(cls, error: Exception) -> Self:
-        """An error that was caught; what does not survive being sent becomes a ``WorkerError`` that says the same."""
-        try:
-            copy = pickle.loads(pickle.dumps(error))
-        except Exception:
-            copy = None
-        survives = type(copy) is type(error) and str(copy) == str(error)
-        sent = error if survives else WorkerError(f"{type(error).__name__}: {error}")
-        return cls(sent, "".join(traceback.format_exception(error)))
-
-    def raised_in(self, label: str) -> Exception:
-        """The error, with the place that it came from as a note and its traceback as the cause."""
-        self.error.add_note(f"in {label}")
-        self.error.__cause__ = WorkerError(f"the traceback in {label}:\n{self.trace}")
-        return self.error

@@ -1,0 +1,198 @@
+"""People followed through a video, shot by shot, here or in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Self
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.segmentation.people.following import Box, Labelled, ShotFollower, everywhere
+from vitascope.segmentation.people.identities import Identities, Presence
+from vitascope.segmentation.people.motion import MotionField
+from vitascope.segmentation.people.small_frames import SmallFrame
+from vitascope.segmentation.processes.spawned import SpawnedProcess
+
+FloatMap = npt.NDArray[np.float32]
+
+_REACH = 0.06
+"""How far somebody's surroundings go, as a share of the grid's longest side."""
+_FACE_HEIGHT = 192
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Whose each cell of a frame is."""
+
+    pts: int
+    labels: npt.NDArray[np.uint8]
+    """Numbers of tracks, uint8 [eyes, h, w]; 0 is nobody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShotEnded:
+    """All frames of a shot are settled."""
+
+    named: dict[int, int]
+    """For the number of each of its tracks, the person's."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilmEnded:
+    """What was found in a whole video."""
+
+    rest: Sequence[Settled | ShotEnded]
+    """What was still to be settled."""
+    presences: Sequence[Presence]
+    faces: dict[int, bytes]
+    """A PNG of each person, where they were seen best."""
+
+
+class FilmFollower:
+    """Follows the people of a video, shot by shot."""
+
+    def __init__(self) -> None:
+        self._identities = Identities()
+        self._shot: ShotFollower | None = None
+        self._other: dict[int, FloatMap] = {}
+        self._best: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
+        self._faces: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
+
+    def look(self, frame: SmallFrame, faces: Sequence[Box]) -> list[Settled | ShotEnded]:
+        """Look at the next frame: what that settles, in order.
+
+        Args:
+            frame: The next one that ``SmallFrames`` made.
+            faces: Left, top, width and height of faces in cells; people who touch are told apart by them.
+        """
+        settled: list[Settled | ShotEnded] = self._end_shot() if frame.starts_shot else []
+        if self._shot is None:
+            self._shot = ShotFollower(frame.alpha.shape)
+        if frame.other is not None:
+            self._other[frame.pts] = frame.other
+        settled += map(self._settled, self._shot.follow(frame, faces=faces))
+        self._picture(frame.eye)
+        return settled
+
+    def finish(self) -> FilmEnded:
+        """The video is over."""
+        rest = self._end_shot()
+        return FilmEnded(rest, self._identities.presences, self._pictures())
+
+    def _end_shot(self) -> list[Settled | ShotEnded]:
+        if self._shot is None:
+            return []
+        settled: list[Settled | ShotEnded] = [self._settled(labelled) for labelled in self._shot.finish()]
+        named = self._identities.recognise(self._shot.confirmed)
+        for limb, whole in reversed(self._shot.limbs.items()):  # who became part of a part comes after it
+            if whole in named:
+                named[limb] = named[whole]
+        settled.append(ShotEnded(named))
+        for track, picture in self._best.items():
+            if track in named:
+                person = named[track]
+                self._faces[person] = max(self._faces.get(person, picture), picture, key=lambda one: one[0])
+        self._shot = None
+        self._best.clear()
+        self._other.clear()
+        return settled
+
+    def _pictures(self) -> dict[int, bytes]:
+        pictures = {}
+        for number, (_, rgb) in sorted(self._faces.items()):
+            encoded, content = cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
+            assert encoded
+            pictures[number] = content.tobytes()
+        return pictures
+
+    def _settled(self, labelled: Labelled) -> Settled:
+        labels = everywhere(labelled.labels, reach=_REACH * max(labelled.labels.shape))
+        eyes = [labels]
+        place = self._other.pop(labelled.pts, None)
+        if place is not None:
+            eyes.append(MotionField.carried(labels, place, by="nearest"))
+        return Settled(labelled.pts, np.stack(eyes).astype(np.uint8))
+
+    def _picture(self, eye: npt.NDArray[np.uint8]) -> None:
+        """Keep the best picture of each: large, and nobody before them."""
+        assert self._shot is not None
+        height, width = eye.shape[:2]
+        for track in self._shot.tracks.values():
+            # Among others it may be somebody else's: such a picture only stands in until there is a better one.
+            worth = float(track.mask.sum()) * (1.0 if self._shot.is_alone(track.number) else 0.1)
+            if track.unseen or worth <= 1.1 * self._best.get(track.number, (0.0,))[0]:
+                continue
+            rows = np.flatnonzero(track.mask.max(axis=1) > 0.5) * height // track.mask.shape[0]
+            columns = np.flatnonzero(track.mask.max(axis=0) > 0.5) * width // track.mask.shape[1]
+            if not len(rows) or not len(columns):
+                continue
+            top, left = max(rows[0] - height // 40, 0), max(columns[0] - width // 40, 0)
+            right = min(columns[-1] + width // 40, width)
+            bottom = min(rows[-1] + height // 40, top + round(1.5 * max(right - left, 8)), height)
+            cut = eye[top:bottom, left:right]
+            scale = _FACE_HEIGHT / cut.shape[0]
+            size = max(round(cut.shape[1] * scale), 1), _FACE_HEIGHT
+            self._best[track.number] = worth, np.asarray(cv2.resize(cut, size, interpolation=cv2.INTER_AREA))
+
+
+class FollowingProcess:
+    """A ``FilmFollower`` in a process of its own.
+
+    Following is thousands of short steps of NumPy and OpenCV. Beside the threads that decode for a GPU, each step waits
+    for the interpreter, and so do they.
+
+    Raises:
+        WorkerError: It cannot be started.
+    """
+
+    def __init__(self) -> None:
+        self._process = SpawnedProcess(
+            _follow, name="vitascope-people", label="the process that follows people"
+        )
+
+    def show(self, frame: SmallFrame, faces: Sequence[Box]) -> None:
+        """Let it look at the next frame. Does not wait for what that settles, which ``settled`` gives."""
+        self._process.send((frame, faces))
+
+    def settled(self) -> list[Settled | ShotEnded]:
+        """What the next of the frames that were shown settles, waited for; one thread may show, another wait.
+
+        Raises:
+            WorkerError: The process is gone.
+        """
+        found: list[Settled | ShotEnded] = self._process.answer()
+        return found
+
+    def finish(self) -> FilmEnded:
+        """The video is over.
+
+        Raises:
+            WorkerError: The process is gone.
+        """
+        self._process.send(None)
+        ended: FilmEnded = self._process.answer()
+        return ended
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        SpawnedProcess.end([self._process])
+
+
+def _follow(connection: Connection) -> None:
+    cv2.setNumThreads(1)
+    follower = FilmFollower()
+    try:
+        while (shown := connection.recv()) is not None:
+            connection.send(follower.look(*shown))
+        connection.send(follower.finish())
+    except (EOFError, OSError):
+        return  # the run is gone
