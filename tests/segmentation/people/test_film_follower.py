@@ -6,18 +6,26 @@ import signal
 import numpy as np
 import pytest
 
-from vitascope.errors import WorkerError
-from vitascope.segmentation.people.film_follower import FilmFollower, FollowingProcess, Settled, ShotEnded
+from vitascope.errors import PipelineError
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.stages import Source
+from vitascope.segmentation.people.film_follower import (
+    FilmFollower,
+    FollowingProcess,
+    Settled,
+    ShotEnded,
+    settle,
+)
 from vitascope.segmentation.people.small_frames import SmallFrames
 
 SIZE = (60, 120)
 CLOTHES = {1: (220, 60, 40), 2: (60, 90, 210)}
 
 
-def frames(shots=2, frames_each=30):
+def looks(shots=2, frames_each=30):
     """Two people who cross in each shot."""
     ground = np.random.default_rng(7).integers(60, 120, (*SIZE, 3))
-    made = SmallFrames()
+    frames = SmallFrames()
     for n in range(shots * frames_each):
         time = n % frames_each / (frames_each - 1)
         rgb, alpha = ground.copy(), np.zeros(SIZE, np.float32)
@@ -25,7 +33,7 @@ def frames(shots=2, frames_each=30):
             rgb[12:56, middle - 8 : middle + 8] = CLOTHES[who]
             alpha[12:56, middle - 8 : middle + 8] = 1
         planes = (rgb / 255).astype(np.float32).transpose(2, 0, 1)
-        yield made.next(n, planes[None], alpha[None], n % frames_each == 0)
+        yield frames.next(n, planes[None], alpha[None], n % frames_each == 0), ()
 
 
 @pytest.fixture
@@ -35,30 +43,27 @@ def process():
 
 
 def test_a_process_finds_what_is_found_here(process):
-    here, there = FilmFollower(), []
-    expected = [here.look(frame, ()) for frame in frames()]
-    for frame in frames():
-        process.show(frame, ())
-        there.append(process.settled())
-    ended, other = here.finish(), process.finish()
-
-    def flat(looks):
-        return [one for settled in looks for one in settled]
-
-    for one, same in zip(flat([*expected, ended.rest]), flat([*there, other.rest]), strict=True):
+    found = []
+    for follower in (FilmFollower(), process):
+        settled = []
+        Pipeline([Source("looks", looks()), *follower.stages(settled.extend)]).run()
+        found.append((follower.finish(settled.extend), settled))
+    (here, settled_here), (there, settled_there) = found
+    assert there == here
+    assert sorted(there.faces) == [1, 2]
+    for one, same in zip(settled_here, settled_there, strict=True):
+        assert type(one) is type(same)
         if isinstance(one, Settled):
             assert one.pts == same.pts
             np.testing.assert_array_equal(one.labels, same.labels)
         else:
             assert one == same
-    assert other.presences == ended.presences
-    assert other.faces == ended.faces and sorted(ended.faces) == [1, 2]
 
 
 def test_each_frame_is_settled_once_and_before_its_shot_ends():
     follower = FilmFollower()
-    settled = [one for frame in frames() for one in follower.look(frame, ())]
-    settled += follower.finish().rest
+    steps = [step for look in looks() for step in follower.look(*look)]
+    settled = settle([*steps, *follower.end_shot()])  # nobody waited for them
     ends = [at for at, one in enumerate(settled) if isinstance(one, ShotEnded)]
     assert ends == [30, 61]
     assert [one.pts for one in settled if isinstance(one, Settled)] == list(range(60))
@@ -66,17 +71,18 @@ def test_each_frame_is_settled_once_and_before_its_shot_ends():
 
 
 def test_a_process_that_is_gone_is_an_error(process):
-    first = next(frames())
-    process.show(first, ())
-    process.settled()
-    os.kill(process._process._process.pid, signal.SIGKILL)
-    process.show(first, ())
-    with pytest.raises(WorkerError, match="the process that follows people was killed by SIGKILL"):
-        process.settled()
+    def killed_after_a_shot():
+        yield from looks(shots=1)
+        os.kill(process._process.process.pid, signal.SIGKILL)
+        yield next(looks())
+
+    with pytest.raises(PipelineError, match="the process that follows people was killed by SIGKILL"):
+        Pipeline([Source("looks", killed_after_a_shot()), *process.stages(list)]).run()
 
 
 def test_what_goes_wrong_there_is_raised_here(process):
-    process.show("no frame", ())
-    with pytest.raises(AttributeError, match="starts_shot") as caught:
-        process.settled()
-    assert caught.value.__notes__ == ["in the process that follows people"]
+    with pytest.raises(PipelineError) as caught:
+        Pipeline([Source("looks", [("no frame", ())]), *process.stages(list)]).run()
+    (error,) = caught.value.exceptions
+    assert isinstance(error, AttributeError)
+    assert "in the process that follows people" in error.__notes__

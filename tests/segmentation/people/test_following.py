@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vitascope.segmentation.people.following import ShotFollower, everywhere
+from vitascope.segmentation.people.following import GivingOut, ShotFollower, everywhere
 from vitascope.segmentation.people.small_frames import SmallFrames
 
 SIZE = (60, 120)
@@ -31,13 +31,24 @@ def shot(walks, frames, *, order=lambda time: (), size=SIZE, clothes=CLOTHES):
         yield (rgb.clip(0, 255) / 255).astype(np.float32), (truth > 0).astype(np.float32), truth
 
 
+def done(steps):
+    """Frames whose labels are settled, after what was to be given out before them has been."""
+    labels = []
+    for step in steps:
+        if isinstance(step, GivingOut):
+            step.finish()
+        else:
+            labels.append(step)
+    return labels
+
+
 def followed(steps, *, faces=lambda n: ()):
     frames, follower, labels, truths = SmallFrames(), ShotFollower(SIZE), [], []
     for n, (rgb, alpha, truth) in enumerate(steps):
         truths.append(truth)
         frame = frames.next(n, rgb.transpose(2, 0, 1)[None], alpha[None], n == 0)
-        labels += follower.follow(frame, faces=faces(n))
-    labels += follower.finish()
+        labels += done(follower.follow(frame, faces=faces(n)))
+    labels += done(follower.finish())
     assert [one.pts for one in labels] == list(range(len(truths)))
     return follower, np.stack([one.labels for one in labels]), np.stack(truths)
 
@@ -220,6 +231,32 @@ def test_who_comes_in_later_gets_the_next_number():
     assert first.first_pts == 0 < second.first_pts
 
 
+def test_who_is_followed_does_not_wait_until_a_crossing_is_given_out():
+    """One passes two others: the end of the second crossing is looked at with the labels of the first."""
+    walks = {1: lambda t: 10 + 110 * t, 2: lambda t: 40, 3: lambda t: 92}
+    crossings = []
+
+    def later(steps):
+        steps = list(steps)
+        crossings.extend(step for step in steps if isinstance(step, GivingOut))
+        return [step for step in steps if not isinstance(step, GivingOut)]
+
+    _, at_once, _ = followed(shot(walks, 100))
+    frames, follower, waiting = SmallFrames(), ShotFollower(SIZE), []
+    for n, (rgb, alpha, _) in enumerate(shot(walks, 100)):
+        waiting += later(follower.follow(frames.next(n, rgb.transpose(2, 0, 1)[None], alpha[None], n == 0)))
+    waiting += later(follower.finish())
+    assert len(crossings) == 2
+    before = np.stack([one.labels for one in waiting])
+    for crossing in crossings:
+        crossing.finish()
+    labels = np.stack([one.labels for one in waiting])
+    assert (before != labels).any()
+    assert (labels == at_once).all()
+    crossings[-1].finish()  # who comes second finds nothing to do
+    assert (labels == np.stack([one.labels for one in waiting])).all()
+
+
 def test_specks_are_nobody():
     random = np.random.default_rng(0)
     rgb = random.random((*SIZE, 3)).astype(np.float32)
@@ -227,7 +264,7 @@ def test_specks_are_nobody():
     alpha[5:8, 5:8] = 1
     follower = ShotFollower(SIZE)
     frame = SmallFrames().next(0, rgb.transpose(2, 0, 1)[None], alpha[None], True)
-    labels = [*follower.follow(frame), *follower.finish()]
+    labels = done([*follower.follow(frame), *follower.finish()])
     assert not follower.confirmed
     assert not labels[0].labels.any()
 

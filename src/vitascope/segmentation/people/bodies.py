@@ -151,26 +151,28 @@ def carried_bodies(
 def _carried_among(
     others: FloatMap, body: Body, seen: FloatMap, picture: HalfSteps, place: FloatMap, motion: MotionField
 ) -> Body:
-    inner = cv2.erode((seen > 0.5).astype(np.float32), _AROUND, iterations=2)
+    inner = cv2.erode((seen > 0.5).astype(np.uint8), _AROUND, iterations=2)
     guesses = [-body.speed]
-    if (median := _median_move(inner > 0, place, motion)) is not None:
+    if (median := _median_move(inner, place, motion)) is not None:
         guesses.append(median)
     shift = _shift(body, picture, others, guesses)
-    near: Any = cv2.GaussianBlur(inner, (0, 0), 1.0)
-    there = motion.grid + shift.astype(np.float32)
-    there += near[..., None] * (place - there)
+    near: Any = cv2.GaussianBlur(inner.astype(np.float32), (0, 0), 1.0)
+    # By OpenCV: NumPy takes several times as long to spread something over pairs.
+    add: Any = cv2.add  # its stubs do not know that a number for each channel will do
+    there = add(motion.grid, (*shift.tolist(), 0, 0))
+    there += cv2.merge([near, near]) * (place - there)
     speed = _SPEED_KEPT * body.speed - (1 - _SPEED_KEPT) * shift
     return Body(motion.carried(body.rgb, there), motion.carried(body.whole, there), seen, speed)
 
 
 def _median_move(
-    cells: npt.NDArray[np.bool_], place: FloatMap, motion: MotionField
+    cells: npt.NDArray[Any], place: FloatMap, motion: MotionField
 ) -> npt.NDArray[np.float64] | None:
     """How far some cells moved, x and y, to where they lie in the frame before: the median; None without cells."""
     which = np.flatnonzero(cells)
     if not len(which):
         return None
-    moved = place.reshape(-1, 2)[which] - motion.grid.reshape(-1, 2)[which]
+    moved = place.reshape(-1, 2).take(which, axis=0) - motion.grid.reshape(-1, 2).take(which, axis=0)
     middle = len(which) // 2
     return np.array([np.partition(along, middle)[middle] for along in moved.T], np.float64)
 
@@ -188,13 +190,13 @@ def _shift(
         others: How surely somebody else shows in each cell of it.
         guesses: Where the search begins; the first is how they moved until now.
     """
-    rows, columns = np.nonzero(body.whole > 0.5)
-    if not len(rows):
+    cells = np.flatnonzero(body.whole > 0.5)
+    if not len(cells):
         return guesses[0]
-    if len(rows) > _MOST_CELLS:
-        some = np.linspace(0, len(rows) - 1, _MOST_CELLS).astype(np.intp)
-        rows, columns = rows[some], columns[some]
-    there = body.rgb[rows, columns].T[:, None]
+    if len(cells) > _MOST_CELLS:
+        cells = cells[np.linspace(0, len(cells) - 1, _MOST_CELLS).astype(np.intp)]
+    rows, columns = np.divmod(cells, body.whole.shape[1])
+    there = body.rgb.reshape(-1, 3).take(cells, axis=0).T[:, None]
     hiding = HalfSteps(others[None])
 
     def best_of(moves: Cells) -> tuple[int, int]:
@@ -254,8 +256,10 @@ def learned_body(
     cells = np.flatnonzero(own)
     share = np.where(body.whole.flat[cells] < 0.5, np.float32(1), np.float32(_LEARN) * inner.flat[cells])
     colors = body.rgb.copy()
-    before = colors.reshape(-1, 3)[cells]
-    colors.reshape(-1, 3)[cells] = before + share[:, None] * (rgb.reshape(-1, 3)[cells] - before)
+    before = colors.reshape(-1, 3).take(cells, axis=0)
+    new = rgb.reshape(-1, 3).take(cells, axis=0) - before
+    new *= np.repeat(share, 3).reshape(-1, 3)
+    colors.reshape(-1, 3)[cells] = before + new
     beside = cv2.dilate(hidden.astype(np.uint8), _AROUND, iterations=2) > 0
     grown = np.where(beside, body.whole + np.float32(_GROWTH) * (1 - body.whole), np.float32(1))
     whole = np.where(own, grown, body.whole * np.where(hidden, np.float32(1), np.float32(_NOT_THERE)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
@@ -12,17 +14,21 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.segmentation.people.following import Box, Labelled, ShotFollower, everywhere
+from vitascope.gpu.pipeline.queues import QueueLimits
+from vitascope.gpu.pipeline.stages import Map, Sink, Stage
+from vitascope.segmentation.people.following import Box, GivingOut, Labelled, ShotFollower, everywhere
 from vitascope.segmentation.people.identities import Identities, Presence
 from vitascope.segmentation.people.motion import MotionField
 from vitascope.segmentation.people.small_frames import SmallFrame
-from vitascope.segmentation.processes.spawned import SpawnedProcess
+from vitascope.segmentation.processes.spawned import Failed, SpawnedProcess
 
 FloatMap = npt.NDArray[np.float32]
 
 _REACH = 0.06
 """How far somebody's surroundings go, as a share of the grid's longest side."""
 _FACE_HEIGHT = 192
+_LOOKS_AHEAD = 128
+"""Frames that a process may follow while it gives out a crossing anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +48,33 @@ class ShotEnded:
     """For the number of each of its tracks, the person's."""
 
 
+Step = Callable[[], Settled | ShotEnded | None]
+"""Something to do next: what it settles. A crossing that is given out settles nothing, but frames that come after."""
+
+
+Write = Callable[[Iterable[Settled | ShotEnded]], object]
+"""Takes what is settled, in order."""
+
+
+def settle(steps: Iterable[Step]) -> list[Settled | ShotEnded]:
+    """Do what is to be done, in order."""
+    return [settled for step in steps if (settled := step()) is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class FilmEnded:
     """What was found in a whole video."""
 
-    rest: Sequence[Settled | ShotEnded]
-    """What was still to be settled."""
     presences: Sequence[Presence]
     faces: dict[int, bytes]
     """A PNG of each person, where they were seen best."""
 
 
 class FilmFollower:
-    """Follows the people of a video, shot by shot."""
+    """Follows the people of a video, shot by shot.
+
+    What it gives is to be done in order, by any one thread: meanwhile, more frames can be followed.
+    """
 
     def __init__(self) -> None:
         self._identities = Identities()
@@ -63,36 +83,41 @@ class FilmFollower:
         self._best: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
         self._faces: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
 
-    def look(self, frame: SmallFrame, faces: Sequence[Box]) -> list[Settled | ShotEnded]:
-        """Look at the next frame: what that settles, in order.
+    def stages(self, write: Write) -> Sequence[Stage]:
+        """Stages that take each frame with its faces, and give ``write`` what that settles."""
+        return [Sink("follow", lambda seen: write(settle(self.look(*seen))))]
+
+    def finish(self, write: Write) -> FilmEnded:
+        """The video is over: what else is settled goes to ``write``, too."""
+        write(settle(self.end_shot()))
+        return self.ended()
+
+    def look(self, frame: SmallFrame, faces: Sequence[Box]) -> list[Step]:
+        """Look at the next frame.
 
         Args:
             frame: The next one that ``SmallFrames`` made.
             faces: Left, top, width and height of faces in cells; people who touch are told apart by them.
         """
-        settled: list[Settled | ShotEnded] = self._end_shot() if frame.starts_shot else []
+        steps = self.end_shot() if frame.starts_shot else []
         if self._shot is None:
             self._shot = ShotFollower(frame.alpha.shape)
         if frame.other is not None:
             self._other[frame.pts] = frame.other
-        settled += map(self._settled, self._shot.follow(frame, faces=faces))
+        steps += map(self._step, self._shot.follow(frame, faces=faces))
         self._picture(frame.eye)
-        return settled
+        return steps
 
-    def finish(self) -> FilmEnded:
-        """The video is over."""
-        rest = self._end_shot()
-        return FilmEnded(rest, self._identities.presences, self._pictures())
-
-    def _end_shot(self) -> list[Settled | ShotEnded]:
+    def end_shot(self) -> list[Step]:
+        """The shot is over, or the video."""
         if self._shot is None:
             return []
-        settled: list[Settled | ShotEnded] = [self._settled(labelled) for labelled in self._shot.finish()]
+        steps = [self._step(one) for one in self._shot.finish()]
         named = self._identities.recognise(self._shot.confirmed)
         for limb, whole in reversed(self._shot.limbs.items()):  # who became part of a part comes after it
             if whole in named:
                 named[limb] = named[whole]
-        settled.append(ShotEnded(named))
+        steps.append(partial(ShotEnded, named))
         for track, picture in self._best.items():
             if track in named:
                 person = named[track]
@@ -100,7 +125,11 @@ class FilmFollower:
         self._shot = None
         self._best.clear()
         self._other.clear()
-        return settled
+        return steps
+
+    def ended(self) -> FilmEnded:
+        """The video is over, and its last shot."""
+        return FilmEnded(self._identities.presences, self._pictures())
 
     def _pictures(self) -> dict[int, bytes]:
         pictures = {}
@@ -110,13 +139,12 @@ class FilmFollower:
             pictures[number] = content.tobytes()
         return pictures
 
-    def _settled(self, labelled: Labelled) -> Settled:
-        labels = everywhere(labelled.labels, reach=_REACH * max(labelled.labels.shape))
-        eyes = [labels]
-        place = self._other.pop(labelled.pts, None)
-        if place is not None:
-            eyes.append(MotionField.carried(labels, place, by="nearest"))
-        return Settled(labelled.pts, np.stack(eyes).astype(np.uint8))
+    def _step(self, one: GivingOut | Labelled) -> Step:
+        return (
+            one.finish
+            if isinstance(one, GivingOut)
+            else partial(_settled, one, self._other.pop(one.pts, None))
+        )
 
     def _picture(self, eye: npt.NDArray[np.uint8]) -> None:
         """Keep the best picture of each: large, and nobody before them."""
@@ -140,6 +168,14 @@ class FilmFollower:
             self._best[track.number] = worth, np.asarray(cv2.resize(cut, size, interpolation=cv2.INTER_AREA))
 
 
+def _settled(labelled: Labelled, other: FloatMap | None) -> Settled:
+    labels = everywhere(labelled.labels, reach=_REACH * max(labelled.labels.shape))
+    eyes = [labels]
+    if other is not None:
+        eyes.append(MotionField.carried(labels, other, by="nearest"))
+    return Settled(labelled.pts, np.stack(eyes).astype(np.uint8))
+
+
 class FollowingProcess:
     """A ``FilmFollower`` in a process of its own.
 
@@ -155,26 +191,21 @@ class FollowingProcess:
             _follow, name="vitascope-people", label="the process that follows people"
         )
 
-    def show(self, frame: SmallFrame, faces: Sequence[Box]) -> None:
-        """Let it look at the next frame. Does not wait for what that settles, which ``settled`` gives."""
-        self._process.send((frame, faces))
+    def stages(self, write: Write) -> Sequence[Stage]:
+        """As those of a ``FilmFollower``. They raise ``WorkerError`` when the process is gone."""
+        return [
+            Map("show", self._process.send, output=QueueLimits(items=_LOOKS_AHEAD)),
+            Sink("follow", lambda _: write(self._process.answer())),
+        ]
 
-    def settled(self) -> list[Settled | ShotEnded]:
-        """What the next of the frames that were shown settles, waited for; one thread may show, another wait.
-
-        Raises:
-            WorkerError: The process is gone.
-        """
-        found: list[Settled | ShotEnded] = self._process.answer()
-        return found
-
-    def finish(self) -> FilmEnded:
-        """The video is over.
+    def finish(self, write: Write) -> FilmEnded:
+        """As that of a ``FilmFollower``.
 
         Raises:
             WorkerError: The process is gone.
         """
         self._process.send(None)
+        write(self._process.answer())
         ended: FilmEnded = self._process.answer()
         return ended
 
@@ -190,9 +221,18 @@ class FollowingProcess:
 def _follow(connection: Connection) -> None:
     cv2.setNumThreads(1)
     follower = FilmFollower()
+    with ThreadPoolExecutor(1) as settling:
+        try:
+            while (shown := connection.recv()) is not None:
+                settling.submit(_answer, connection, follower.look(*shown))
+            settling.submit(_answer, connection, follower.end_shot()).result()
+            connection.send(follower.ended())
+        except (EOFError, OSError):
+            return  # the run is gone
+
+
+def _answer(connection: Connection, steps: Sequence[Step]) -> None:
     try:
-        while (shown := connection.recv()) is not None:
-            connection.send(follower.look(*shown))
-        connection.send(follower.finish())
-    except (EOFError, OSError):
-        return  # the run is gone
+        connection.send(settle(steps))
+    except Exception as error:
+        connection.send(Failed.of(error))

@@ -6,15 +6,18 @@ People are parts of the matte that hang together. From frame to frame they are c
 share a part, because they touch or cross, its cells are given out by where each was, hidden or not, by what each looks
 like there, and by what surrounds a cell. When they come apart again, who is who is decided by what they looked like
 before; and then the frames in between are given out anew, from both ends at once. So labels come out some frames late,
-and a crossing late.
+and a crossing late. Those frames are half of the work, and nobody who is followed waits for them: another thread can
+give them out while the next frames are looked at.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations, count, permutations
+from threading import Lock
 from typing import Any, Final
 
 import cv2
@@ -146,21 +149,13 @@ class Track:
 
 @dataclass(slots=True, eq=False)
 class Labelled:
-    """Whose each cell of a frame is."""
-
-    pts: int
-    labels: Labels
-    """uint8 [h, w]: numbers of tracks; 0 is nobody's."""
-
-
-@dataclass(slots=True, eq=False)
-class _Seen:
-    """A frame that may be looked at again."""
+    """A frame, and whose each of its cells is. It may be looked at again until ``ShotFollower`` gives it."""
 
     pts: int
     rgb: npt.NDArray[np.uint8]
     codes: Codes
     labels: Labels
+    """uint8 [h, w]: numbers of tracks; 0 is nobody's."""
     scores: dict[int, npt.NDArray[np.float16]]
     """How well each cell of a shared part fits those who share it, by number."""
 
@@ -181,8 +176,31 @@ class _Crossing:
     """None of them was seen apart before: only its end says well who is who."""
 
 
+class GivingOut:
+    """Frames of a crossing that are to be given out anew, by whichever thread comes to it first.
+
+    Args:
+        work: Gives them out.
+    """
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work: Callable[[], object] | None = work
+        self._lock = Lock()
+
+    def finish(self) -> None:
+        """Return once they are given out. Crossings are given out one after the other, in the order of their ends."""
+        with self._lock:
+            if self._work is not None:
+                self._work()
+                self._work = None
+
+
 class ShotFollower:
     """Follows the people of one shot.
+
+    Both methods give what is to be done next, in order: crossings to give out anew, and frames whose labels are
+    settled once every crossing that came before them is finished. Another thread may do it while more frames are
+    followed.
 
     Args:
         size: (height, width) of the grid of cells.
@@ -197,16 +215,17 @@ class ShotFollower:
         self._frame = -1
         self._faces: Sequence[Box] = ()
         self._crossings: list[_Crossing] = []
-        self._pending: deque[_Seen] = deque()
+        self._pending: deque[Labelled] = deque()
         self._first_pending = 0
+        self._giving_out: GivingOut | None = None
         self._bodies: dict[int, Body] = {}
         self.tracks: dict[int, Track] = {}
         """Everybody so far."""
         self.limbs: dict[int, int] = {}
         """Numbers that turned out to be parts of others, and whose."""
 
-    def follow(self, frame: SmallFrame, *, faces: Sequence[Box] = ()) -> Iterator[Labelled]:
-        """Look at the next frame, and give those that are settled.
+    def follow(self, frame: SmallFrame, *, faces: Sequence[Box] = ()) -> Iterator[GivingOut | Labelled]:
+        """Look at the next frame.
 
         Args:
             frame: The next one that ``SmallFrames`` made.
@@ -218,17 +237,19 @@ class ShotFollower:
         rgb = frame.rgb.astype(np.float32)
         self._bodies = {} if frame.before is None else self._carried(rgb, frame.before)
         labels, shared, scores = self._labels(pts, rgb, codes, frame.alpha)
-        self._pending.append(_Seen(pts, frame.rgb, codes, labels, scores))
+        self._pending.append(Labelled(pts, frame.rgb, codes, labels, scores))
         self._note(pts, rgb, labels, codes, shared)
         shared = self._without_limbs(shared)
-        self._watch_crossings(shared)
+        over = self._watch_crossings(shared)
         self._tell_apart()
+        yield from over
         yield from self._settled()
 
-    def finish(self) -> Iterator[Labelled]:
+    def finish(self) -> Iterator[GivingOut | Labelled]:
         """The shot is over: the rest."""
         for crossing in self._crossings:
-            self._resolve(crossing)
+            if (begun := self._resolve(crossing)) is not None:
+                yield begun
         self._crossings.clear()
         yield from self._settled(is_over=True)
 
@@ -662,6 +683,7 @@ class ShotFollower:
         if whole.body is not None and part.body is not None:
             whole.body = joined_body(whole.body, part.body)
         self.limbs[number] = host
+        self._finish_giving_out()
         for frame in self._pending:
             frame.labels[frame.labels == number] = host
             scores = frame.scores.pop(number, None)
@@ -672,8 +694,8 @@ class ShotFollower:
         # Both members may have become parts of somebody else: such a crossing is over.
         self._crossings = [crossing for crossing in self._crossings if crossing.members]
 
-    def _watch_crossings(self, shared: Sequence[set[int]]) -> None:
-        """Begin, join and end crossings."""
+    def _watch_crossings(self, shared: Sequence[set[int]]) -> list[GivingOut]:
+        """Begin, join and end crossings; those that ended are to be given out anew."""
         for group in shared:
             touching = [one for one in self._crossings if not group.isdisjoint(one.members)]
             members = {number: self._looks(number).copy() for number in group}
@@ -685,6 +707,7 @@ class ShotFollower:
                 is_first = is_first and one.is_first
                 self._crossings.remove(one)
             self._crossings.append(_Crossing(members, begin, is_first=is_first))
+        over: list[GivingOut] = []
         for crossing in list(self._crossings):
             if any(not group.isdisjoint(crossing.members) for group in shared):
                 crossing.apart = crossing.whole = 0
@@ -695,8 +718,10 @@ class ShotFollower:
             crossing.apart += 1
             crossing.whole = crossing.whole + 1 if whole else 0
             if crossing.whole >= _SURE_FRAMES or crossing.apart >= _PATIENCE_FRAMES:
-                self._resolve(crossing)
                 self._crossings.remove(crossing)
+                if (begun := self._resolve(crossing)) is not None:
+                    over.append(begun)
+        return over
 
     def _tell_apart(self) -> None:
         """Make two of who was there together from the beginning, once they moved apart."""
@@ -738,6 +763,7 @@ class ShotFollower:
 
     def _split(self, track: Track, halves: Sequence[npt.NDArray[np.bool_]]) -> None:
         """Somebody turns out to be two: the left one keeps the number, and the frames that wait are given out anew."""
+        self._finish_giving_out()
         first = max(track.begin - self._first_pending, 0)
         seen = list(self._pending)[first:]
         other = next(self._numbers)
@@ -769,38 +795,46 @@ class ShotFollower:
         begin = self._frame + 1 if is_over else self._frame + 1 - _HELD_BACK
         begin = min((begin, *(one.begin for one in self._crossings)))
         while self._pending and (self._first_pending < begin or len(self._pending) > _MOST_PENDING):
-            seen = self._pending.popleft()
             self._first_pending += 1
-            yield Labelled(seen.pts, seen.labels)
+            yield self._pending.popleft()
         for crossing in self._crossings:
             crossing.begin = max(crossing.begin, self._first_pending)
 
-    def _resolve(self, crossing: _Crossing) -> None:
-        """Decide who is who after a crossing, and give its frames out anew."""
+    def _finish_giving_out(self) -> None:
+        """Wait until the labels of all frames that are still looked at are what they should be."""
+        if self._giving_out is not None:
+            self._giving_out.finish()
+            self._giving_out = None
+
+    def _resolve(self, crossing: _Crossing) -> GivingOut | None:
+        """Decide who is who after a crossing; its frames are to be given out anew."""
+        self._finish_giving_out()
         first = max(crossing.begin - self._first_pending, 0)
         seen = list(self._pending)[first:]
         numbers = [number for number in crossing.members if not self.tracks[number].unseen]
         if len(seen) < 3 or len(crossing.members) < 2:
-            return
+            return None
         begin = min(self.tracks[number].begin for number in crossing.members)
         if crossing.is_first and crossing.begin <= begin and len(numbers) == len(crossing.members):
             looks = self._looks_at_the_end(numbers, seen)
             for number, own in looks.items():
-                self.tracks[number].appearance = own
-            _give_out_anew(seen, numbers, looks, self._motion, from_the_end=True)
+                self.tracks[number].appearance = own.copy()  # it goes on learning
+            work = partial(_give_out_anew, seen, numbers, looks, self._motion, from_the_end=True)
         else:
             order = self._names_after(crossing, numbers, seen)
             if order != numbers:
                 self._exchange(dict(zip(numbers, order, strict=True)), seen)
-            _give_out_anew(seen, list(crossing.members), crossing.members, self._motion)
+            work = partial(_give_out_anew, seen, list(crossing.members), crossing.members, self._motion)
         last = seen[-1].labels
         for number in numbers:
             mask = (last == number).astype(np.float32)
             if mask.any():
                 self.tracks[number].mask, self.tracks[number].place = mask, self._middle(mask)
+        self._giving_out = GivingOut(work)
+        return self._giving_out
 
     @staticmethod
-    def _looks_at_the_end(numbers: Sequence[int], seen: Sequence[_Seen]) -> dict[int, Appearance]:
+    def _looks_at_the_end(numbers: Sequence[int], seen: Sequence[Labelled]) -> dict[int, Appearance]:
         """What people look like in the last frames of a crossing, where they are apart."""
         after = {number: Appearance() for number in numbers}
         for frame in seen[-_SURE_FRAMES:]:
@@ -808,7 +842,7 @@ class ShotFollower:
                 looks.learn(frame.codes, (frame.labels == number).astype(np.float32), keep=1.0)
         return after
 
-    def _names_after(self, crossing: _Crossing, numbers: list[int], seen: Sequence[_Seen]) -> list[int]:
+    def _names_after(self, crossing: _Crossing, numbers: list[int], seen: Sequence[Labelled]) -> list[int]:
         """Who those that came apart are, by what each looked like before."""
         after = self._looks_at_the_end(numbers, seen)
         if len(numbers) < 2 or len(numbers) > _MOST_NAMES or any(looks.is_blank for looks in after.values()):
@@ -825,7 +859,7 @@ class ShotFollower:
         best = max(permutations(numbers), key=total)
         return list(best) if total(best) > total(numbers) + _MARGIN else numbers
 
-    def _exchange(self, names: dict[int, int], seen: Sequence[_Seen]) -> None:
+    def _exchange(self, names: dict[int, int], seen: Sequence[Labelled]) -> None:
         """Give tracks the places of others from the end of a crossing on."""
         before = {number: self.tracks[number] for number in names}
         places = {number: (one.mask, one.place, one.body, one.area) for number, one in before.items()}
@@ -931,7 +965,7 @@ def _best(scores: dict[int, FloatMap]) -> Labels:
 
 
 def _give_out_anew(
-    seen: Sequence[_Seen],
+    seen: Sequence[Labelled],
     members: Sequence[int],
     looks: dict[int, Appearance],
     motion: MotionField,
@@ -948,6 +982,8 @@ def _give_out_anew(
         from_the_end: Only the end says who is who, and the first frame is given out again, too: until then they were
             taken for one.
     """
+    is_member = np.zeros(256, bool)
+    is_member[list(members)] = True
     last = seen[-1]
     bodies = {
         number: learned_body(None, last.rgb.astype(np.float32), last.labels == number, None)
@@ -958,7 +994,7 @@ def _give_out_anew(
     for at in range(len(seen) - 2, -1 if from_the_end else 0, -1):
         frame = seen[at]
         ahead = motion.place(greys[at], greys[at + 1])
-        ours = np.isin(frame.labels, members)
+        ours = is_member[frame.labels]
         late = 1.0 if from_the_end else 1 / (1 + np.exp(-_TURN * (at / (len(seen) - 1) - 0.5)))
         priors, spans = {}, {}
         rgb = frame.rgb.astype(np.float32)

@@ -20,7 +20,7 @@ from vitascope.device import available_cores
 from vitascope.errors import ModelUnavailableError
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.pipeline.stages import Map, Sink, Stage
+from vitascope.gpu.pipeline.stages import Map
 from vitascope.models.finders import CenterFace, Face
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.models.store.store import ModelStore
@@ -123,7 +123,7 @@ def find_people(
                 then=[
                     Map("shrink", shrink),
                     Map("faces", look_for_faces),
-                    *_following(follower, write),
+                    *follower.stages(write),
                 ],
             )
             if on_start is not None:
@@ -134,8 +134,7 @@ def find_people(
             source.raise_damage()
         if reader.decoded_count == 0:
             raise no_picture_between(video, wanted, reader.info)
-        ended = follower.finish()
-        write(ended.rest)
+        ended = follower.finish(write)
         base = reader.info.time_base
         writer.finish(
             ended.presences,
@@ -163,23 +162,11 @@ def _open_faces(store: ModelStore, progress: FetchProgress | None) -> tuple[Cent
             "they part",
         )
     # The stages before and after want cores, too.
-    return CenterFace(path, threads=max(available_cores() // 8, 1)), None
+    return CenterFace(path, threads=max(available_cores() // 4, 1)), None
 
 
 def _every(frames: Iterable[Frame], step: int) -> Iterable[Frame]:
     return frames if step == 1 else islice(frames, 0, None, step)
-
-
-def _following(
-    follower: FilmFollower | FollowingProcess, write: Callable[[Iterable[Settled | ShotEnded]], object]
-) -> Sequence[Stage]:
-    """Stages that take frames with their faces."""
-    if isinstance(follower, FilmFollower):
-        return [Sink("follow", lambda seen: write(follower.look(*seen)))]
-    return [
-        Map("show", lambda seen: follower.show(*seen)),
-        Sink("follow", lambda _: write(follower.settled())),
-    ]
 
 
 class _Watching:

@@ -84,7 +84,7 @@ class SmallFrames:
             of_other: Any = cv2.cvtColor(_shrunk(rgb[1], size), cv2.COLOR_RGB2GRAY)
             other = self._motion.place(of_other, grey)
         matte: Any = cv2.resize(alpha[0], size[::-1], interpolation=cv2.INTER_AREA)
-        eye: Any = cv2.convertScaleAbs(np.dstack(tuple(rgb[0])), alpha=255)
+        eye: Any = cv2.convertScaleAbs(cv2.merge(list(rgb[0])), alpha=255)
         return SmallFrame(pts, starts_shot, small, matte, color_codes(small), before, other, eye)
 
 

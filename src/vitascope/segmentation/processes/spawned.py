@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from types import ModuleType
 from typing import Any, Self
 
@@ -67,14 +68,16 @@ class SpawnedProcess:
 
     def __init__(self, target: Callable[..., object], *args: object, name: str, label: str) -> None:
         self.label = label
+        self.process: SpawnProcess
+        """As the standard library knows it."""
         self.is_lost = False
         """It ended by itself, as an answer that was waited for told."""
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_run, args=(theirs, target, args), name=name, daemon=True)
+        self.process = context.Process(target=_run, args=(theirs, target, args), name=name, daemon=True)
         try:
             with _ctrl_c_waits(), _unknown_main():
-                self._process.start()
+                self.process.start()
         except OSError as error:
             raise WorkerError(f"{label} cannot be started: {error}") from error
         finally:
@@ -93,7 +96,7 @@ class SpawnedProcess:
             WorkerError: It is gone.
         """
         # The sentinel, too: a compiler that the process has started may hold the connection open after its end.
-        if self._connection in wait([self._connection, self._process.sentinel]):
+        if self._connection in wait([self._connection, self.process.sentinel]):
             with suppress(EOFError, OSError):
                 answer = self._connection.recv()
                 if isinstance(answer, Failed):
@@ -103,12 +106,12 @@ class SpawnedProcess:
 
     def join(self, timeout_seconds: float) -> None:
         """Wait until it has ended."""
-        self._process.join(timeout_seconds)
+        self.process.join(timeout_seconds)
 
     def _loss(self) -> WorkerError:
         self.is_lost = True
-        self._process.join(_FIRM_SECONDS)
-        code = self._process.exitcode
+        self.process.join(_FIRM_SECONDS)
+        code = self.process.exitcode
         if code is not None and code < 0:
             with suppress(ValueError):
                 how = f"was killed by {signal.Signals(-code).name}"
@@ -121,12 +124,12 @@ class SpawnedProcess:
     def end(processes: Sequence[SpawnedProcess]) -> None:
         """End some, whatever they are at."""
         for one in processes:
-            one._process.terminate()
+            one.process.terminate()
         for one in processes:
-            one._process.join(_FIRM_SECONDS)
-            if one._process.is_alive():
-                one._process.kill()
-                one._process.join()
+            one.process.join(_FIRM_SECONDS)
+            if one.process.is_alive():
+                one.process.kill()
+                one.process.join()
 
 
 def _run(connection: Connection, target: Callable[..., object], args: Sequence[object]) -> None:
