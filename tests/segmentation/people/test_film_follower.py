@@ -16,6 +16,7 @@ from vitascope.segmentation.people.film_follower import (
     ShotEnded,
     settle,
 )
+from vitascope.segmentation.people.pictures import Sighting
 from vitascope.segmentation.people.small_frames import SmallFrames
 
 SIZE = (60, 120)
@@ -33,7 +34,7 @@ def looks(shots=2, frames_each=30):
             rgb[12:56, middle - 8 : middle + 8] = CLOTHES[who]
             alpha[12:56, middle - 8 : middle + 8] = 1
         planes = (rgb / 255).astype(np.float32).transpose(2, 0, 1)
-        yield frames.next(n, planes[None], alpha[None], n % frames_each == 0), ()
+        yield *frames.next(n, planes[None], alpha[None], n % frames_each == 0), ()
 
 
 @pytest.fixture
@@ -43,15 +44,24 @@ def process():
 
 
 def test_a_process_finds_what_is_found_here(process):
-    found = []
+    heard = []
     for follower in (FilmFollower(), process):
-        settled = []
-        Pipeline([Source("looks", looks()), *follower.stages(settled.extend)]).run()
-        found.append((follower.finish(settled.extend), settled))
-    (here, settled_here), (there, settled_there) = found
+        found, pictures = [], []
+
+        def write(some, eye, found=found, pictures=pictures):
+            found += some
+            pictures.append(eye)
+
+        Pipeline([Source("looks", looks()), *follower.stages(write)]).run()
+        heard.append((follower.finish(write), found, pictures))
+    (here, found_here, pictures_here), (there, found_there, pictures_there) = heard
     assert there == here
-    assert sorted(there.faces) == [1, 2]
-    for one, same in zip(settled_here, settled_there, strict=True):
+    assert {one.track for one in found_there if isinstance(one, Sighting)} == {1, 2}
+    for eye, same, (_, expected, _) in zip(pictures_here[:-1], pictures_there[:-1], looks(), strict=True):
+        np.testing.assert_array_equal(eye, expected)
+        np.testing.assert_array_equal(same, expected)
+    assert pictures_there[-1] is None  # the end
+    for one, same in zip(found_here, found_there, strict=True):
         assert type(one) is type(same)
         if isinstance(one, Settled):
             assert one.pts == same.pts
@@ -62,8 +72,9 @@ def test_a_process_finds_what_is_found_here(process):
 
 def test_each_frame_is_settled_once_and_before_its_shot_ends():
     follower = FilmFollower()
-    steps = [step for look in looks() for step in follower.look(*look)]
-    settled = settle([*steps, *follower.end_shot()])  # nobody waited for them
+    steps = [step for frame, _, faces in looks() for step in follower.look(frame, faces)]
+    found = settle([*steps, *follower.end_shot()])  # nobody waited for them
+    settled = [one for one in found if not isinstance(one, Sighting)]
     ends = [at for at, one in enumerate(settled) if isinstance(one, ShotEnded)]
     assert ends == [30, 61]
     assert [one.pts for one in settled if isinstance(one, Settled)] == list(range(60))
@@ -77,12 +88,12 @@ def test_a_process_that_is_gone_is_an_error(process):
         yield next(looks())
 
     with pytest.raises(PipelineError, match="the process that follows people was killed by SIGKILL"):
-        Pipeline([Source("looks", killed_after_a_shot()), *process.stages(list)]).run()
+        Pipeline([Source("looks", killed_after_a_shot()), *process.stages(lambda *_: None)]).run()
 
 
 def test_what_goes_wrong_there_is_raised_here(process):
     with pytest.raises(PipelineError) as caught:
-        Pipeline([Source("looks", [("no frame", ())]), *process.stages(list)]).run()
+        Pipeline([Source("looks", [("no frame", None, ())]), *process.stages(lambda *_: None)]).run()
     (error,) = caught.value.exceptions
     assert isinstance(error, AttributeError)
     assert "in the process that follows people" in error.__notes__

@@ -46,7 +46,7 @@ def followed(steps, *, faces=lambda n: ()):
     frames, follower, labels, truths = SmallFrames(), ShotFollower(SIZE), [], []
     for n, (rgb, alpha, truth) in enumerate(steps):
         truths.append(truth)
-        frame = frames.next(n, rgb.transpose(2, 0, 1)[None], alpha[None], n == 0)
+        frame, _ = frames.next(n, rgb.transpose(2, 0, 1)[None], alpha[None], n == 0)
         labels += done(follower.follow(frame, faces=faces(n)))
     labels += done(follower.finish())
     assert [one.pts for one in labels] == list(range(len(truths)))
@@ -244,7 +244,8 @@ def test_who_is_followed_does_not_wait_until_a_crossing_is_given_out():
     _, at_once, _ = followed(shot(walks, 100))
     frames, follower, waiting = SmallFrames(), ShotFollower(SIZE), []
     for n, (rgb, alpha, _) in enumerate(shot(walks, 100)):
-        waiting += later(follower.follow(frames.next(n, rgb.transpose(2, 0, 1)[None], alpha[None], n == 0)))
+        frame, _ = frames.next(n, rgb.transpose(2, 0, 1)[None], alpha[None], n == 0)
+        waiting += later(follower.follow(frame))
     waiting += later(follower.finish())
     assert len(crossings) == 2
     before = np.stack([one.labels for one in waiting])
@@ -263,7 +264,7 @@ def test_specks_are_nobody():
     alpha = np.zeros(SIZE, np.float32)
     alpha[5:8, 5:8] = 1
     follower = ShotFollower(SIZE)
-    frame = SmallFrames().next(0, rgb.transpose(2, 0, 1)[None], alpha[None], True)
+    frame, _ = SmallFrames().next(0, rgb.transpose(2, 0, 1)[None], alpha[None], True)
     labels = done([*follower.follow(frame), *follower.finish()])
     assert not follower.confirmed
     assert not labels[0].labels.any()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from vitascope.gpu.pipeline.stages import Map, Sink, Stage
 from vitascope.segmentation.people.following import Box, GivingOut, Labelled, ShotFollower, everywhere
 from vitascope.segmentation.people.identities import Identities, Presence
 from vitascope.segmentation.people.motion import MotionField
+from vitascope.segmentation.people.pictures import Picture, Sighting
 from vitascope.segmentation.people.small_frames import SmallFrame
 from vitascope.segmentation.processes.spawned import Failed, SpawnedProcess
 
@@ -26,7 +27,6 @@ FloatMap = npt.NDArray[np.float32]
 
 _REACH = 0.06
 """How far somebody's surroundings go, as a share of the grid's longest side."""
-_FACE_HEIGHT = 192
 _LOOKS_AHEAD = 128
 """Frames that a process may follow while it gives out a crossing anew."""
 
@@ -48,26 +48,18 @@ class ShotEnded:
     """For the number of each of its tracks, the person's."""
 
 
-Step = Callable[[], Settled | ShotEnded | None]
+Found = Settled | ShotEnded | Sighting
+Step = Callable[[], Found | None]
 """Something to do next: what it settles. A crossing that is given out settles nothing, but frames that come after."""
 
 
-Write = Callable[[Iterable[Settled | ShotEnded]], object]
-"""Takes what is settled, in order."""
+Write = Callable[[Iterable[Found], Picture | None], object]
+"""Takes what is found, in order, and the frame that was just looked at, uint8 [H, W, 3], which sightings are of."""
 
 
-def settle(steps: Iterable[Step]) -> list[Settled | ShotEnded]:
+def settle(steps: Iterable[Step]) -> list[Found]:
     """Do what is to be done, in order."""
-    return [settled for step in steps if (settled := step()) is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class FilmEnded:
-    """What was found in a whole video."""
-
-    presences: Sequence[Presence]
-    faces: dict[int, bytes]
-    """A PNG of each person, where they were seen best."""
+    return [found for step in steps if (found := step()) is not None]
 
 
 class FilmFollower:
@@ -80,17 +72,16 @@ class FilmFollower:
         self._identities = Identities()
         self._shot: ShotFollower | None = None
         self._other: dict[int, FloatMap] = {}
-        self._best: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
-        self._faces: dict[int, tuple[float, npt.NDArray[np.uint8]]] = {}
+        self._best: dict[int, float] = {}
 
     def stages(self, write: Write) -> Sequence[Stage]:
-        """Stages that take each frame with its faces, and give ``write`` what that settles."""
-        return [Sink("follow", lambda seen: write(settle(self.look(*seen))))]
+        """Stages that take frames as ``FacesNowAndThen`` gives them, and tell ``write`` what that settles."""
+        return [Sink("follow", lambda seen: write(settle(self.look(seen[0], seen[2])), seen[1]))]
 
-    def finish(self, write: Write) -> FilmEnded:
-        """The video is over: what else is settled goes to ``write``, too."""
-        write(settle(self.end_shot()))
-        return self.ended()
+    def finish(self, write: Write) -> Sequence[Presence]:
+        """The video is over: what else is settled goes to ``write``, too. When each person is seen, in order."""
+        write(settle(self.end_shot()), None)
+        return self.presences
 
     def look(self, frame: SmallFrame, faces: Sequence[Box]) -> list[Step]:
         """Look at the next frame.
@@ -105,7 +96,7 @@ class FilmFollower:
         if frame.other is not None:
             self._other[frame.pts] = frame.other
         steps += map(self._step, self._shot.follow(frame, faces=faces))
-        self._picture(frame.eye)
+        steps += [partial(_itself, sighting) for sighting in self._sightings()]
         return steps
 
     def end_shot(self) -> list[Step]:
@@ -118,26 +109,15 @@ class FilmFollower:
             if whole in named:
                 named[limb] = named[whole]
         steps.append(partial(ShotEnded, named))
-        for track, picture in self._best.items():
-            if track in named:
-                person = named[track]
-                self._faces[person] = max(self._faces.get(person, picture), picture, key=lambda one: one[0])
         self._shot = None
         self._best.clear()
         self._other.clear()
         return steps
 
-    def ended(self) -> FilmEnded:
-        """The video is over, and its last shot."""
-        return FilmEnded(self._identities.presences, self._pictures())
-
-    def _pictures(self) -> dict[int, bytes]:
-        pictures = {}
-        for number, (_, rgb) in sorted(self._faces.items()):
-            encoded, content = cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
-            assert encoded
-            pictures[number] = content.tobytes()
-        return pictures
+    @property
+    def presences(self) -> Sequence[Presence]:
+        """When each person was seen, in the shots that are over."""
+        return self._identities.presences
 
     def _step(self, one: GivingOut | Labelled) -> Step:
         return (
@@ -146,26 +126,26 @@ class FilmFollower:
             else partial(_settled, one, self._other.pop(one.pts, None))
         )
 
-    def _picture(self, eye: npt.NDArray[np.uint8]) -> None:
-        """Keep the best picture of each: large, and nobody before them."""
+    def _sightings(self) -> Iterator[Sighting]:
         assert self._shot is not None
-        height, width = eye.shape[:2]
         for track in self._shot.tracks.values():
             # Among others it may be somebody else's: such a picture only stands in until there is a better one.
             worth = float(track.mask.sum()) * (1.0 if self._shot.is_alone(track.number) else 0.1)
-            if track.unseen or worth <= 1.1 * self._best.get(track.number, (0.0,))[0]:
+            if track.unseen or worth <= 1.1 * self._best.get(track.number, 0.0):
                 continue
-            rows = np.flatnonzero(track.mask.max(axis=1) > 0.5) * height // track.mask.shape[0]
-            columns = np.flatnonzero(track.mask.max(axis=0) > 0.5) * width // track.mask.shape[1]
+            rows = np.flatnonzero(track.mask.max(axis=1) > 0.5).tolist()
+            columns = np.flatnonzero(track.mask.max(axis=0) > 0.5).tolist()
             if not len(rows) or not len(columns):
                 continue
-            top, left = max(rows[0] - height // 40, 0), max(columns[0] - width // 40, 0)
-            right = min(columns[-1] + width // 40, width)
-            bottom = min(rows[-1] + height // 40, top + round(1.5 * max(right - left, 8)), height)
-            cut = eye[top:bottom, left:right]
-            scale = _FACE_HEIGHT / cut.shape[0]
-            size = max(round(cut.shape[1] * scale), 1), _FACE_HEIGHT
-            self._best[track.number] = worth, np.asarray(cv2.resize(cut, size, interpolation=cv2.INTER_AREA))
+            self._best[track.number] = worth
+            height, width = track.mask.shape
+            yield Sighting(
+                track.number, worth, (rows[0], rows[-1]), (columns[0], columns[-1]), (height, width)
+            )
+
+
+def _itself(sighting: Sighting) -> Sighting:
+    return sighting
 
 
 def _settled(labelled: Labelled, other: FloatMap | None) -> Settled:
@@ -194,20 +174,25 @@ class FollowingProcess:
     def stages(self, write: Write) -> Sequence[Stage]:
         """As those of a ``FilmFollower``. They raise ``WorkerError`` when the process is gone."""
         return [
-            Map("show", self._process.send, output=QueueLimits(items=_LOOKS_AHEAD)),
-            Sink("follow", lambda _: write(self._process.answer())),
+            Map("show", self._show, output=QueueLimits(items=_LOOKS_AHEAD)),
+            Sink("follow", lambda eye: write(self._process.answer(), eye)),
         ]
 
-    def finish(self, write: Write) -> FilmEnded:
+    def _show(self, seen: tuple[SmallFrame, Picture, Sequence[Box]]) -> Picture:
+        frame, eye, faces = seen
+        self._process.send((frame, faces))
+        return eye
+
+    def finish(self, write: Write) -> Sequence[Presence]:
         """As that of a ``FilmFollower``.
 
         Raises:
             WorkerError: The process is gone.
         """
         self._process.send(None)
-        write(self._process.answer())
-        ended: FilmEnded = self._process.answer()
-        return ended
+        write(self._process.answer(), None)
+        presences: Sequence[Presence] = self._process.answer()
+        return presences
 
     def __enter__(self) -> Self:
         return self
@@ -226,7 +211,7 @@ def _follow(connection: Connection) -> None:
             while (shown := connection.recv()) is not None:
                 settling.submit(_answer, connection, follower.look(*shown))
             settling.submit(_answer, connection, follower.end_shot()).result()
-            connection.send(follower.ended())
+            connection.send(follower.presences)
         except (EOFError, OSError):
             return  # the run is gone
 

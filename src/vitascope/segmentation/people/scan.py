@@ -29,8 +29,15 @@ from vitascope.segmentation.matting.batch import Batch, Estimator
 from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.networks import FetchProgress
-from vitascope.segmentation.people.film_follower import FilmFollower, FollowingProcess, Settled, ShotEnded
+from vitascope.segmentation.people.film_follower import (
+    FilmFollower,
+    FollowingProcess,
+    Found,
+    Settled,
+    ShotEnded,
+)
 from vitascope.segmentation.people.following import Box
+from vitascope.segmentation.people.pictures import BestPictures, Picture
 from vitascope.segmentation.people.small_frames import SmallFrame, SmallFrames
 from vitascope.segmentation.people.table import PeopleTable, PeopleWriter, table_path
 from vitascope.segmentation.plan import no_picture_between
@@ -96,6 +103,7 @@ def find_people(
         PeopleWriter(table_path(video, wanted)) as writer,
     ):
         frames, look_for_faces = SmallFrames(), FacesNowAndThen(None if faces is None else faces.find)
+        pictures = BestPictures()
         watching: list[_Watching] = []
 
         def around(inner: Estimator, shown: NetworkInput) -> Estimator:
@@ -107,14 +115,17 @@ def find_people(
             rate = reader.info.average_frame_rate
             step = max(round(float(rate) / _LOOKS_A_SECOND), 1) if rate else 1
 
-            def write(settled: Iterable[Settled | ShotEnded]) -> None:
-                for one in settled:
+            def write(found: Iterable[Found], eye: Picture | None) -> None:
+                for one in found:
                     if isinstance(one, Settled):
                         writer.add(one.pts, one.labels)
-                    else:
+                    elif isinstance(one, ShotEnded):
                         writer.end_shot(one.named)
+                        pictures.end_shot(one.named)
+                    elif eye is not None:
+                        pictures.note(one, eye)
 
-            def shrink(rendered: Rendered) -> SmallFrame:
+            def shrink(rendered: Rendered) -> tuple[SmallFrame, Picture]:
                 return frames.next(*watching[0].seen.pop(rendered.index))
 
             pipeline = film.pipeline(
@@ -134,11 +145,11 @@ def find_people(
             source.raise_damage()
         if reader.decoded_count == 0:
             raise no_picture_between(video, wanted, reader.info)
-        ended = follower.finish(write)
+        presences = follower.finish(write)
         base = reader.info.time_base
         writer.finish(
-            ended.presences,
-            faces=ended.faces,
+            presences,
+            faces=pictures.pngs(),
             time_base=(base.numerator, base.denominator),
             origin_pts=reader.origin_pts,
             video=video.name,
@@ -199,16 +210,16 @@ class FacesNowAndThen:
         self._find = find
         self._wait = 0
 
-    def __call__(self, frame: SmallFrame) -> tuple[SmallFrame, list[Box]]:
-        """A frame, and its faces in cells, as ``FilmFollower.look`` takes them."""
+    def __call__(self, seen: tuple[SmallFrame, Picture]) -> tuple[SmallFrame, Picture, list[Box]]:
+        """A frame as it came, and its faces in cells, as ``FilmFollower.look`` takes them."""
+        frame, eye = seen
         if self._find is None:
-            return frame, []
+            return frame, eye, []
         if self._wait > 0 and not frame.starts_shot:
             self._wait -= 1
-            return frame, []
+            return frame, eye, []
         self._wait = _LOOKS_BETWEEN_FACES
         cell = frame.pixels_a_cell
-        return frame, [
-            (face.left / cell, face.top / cell, face.width / cell, face.height / cell)
-            for face in self._find(frame.eye)
-        ]
+        found = self._find(eye)
+        boxes = [(face.left / cell, face.top / cell, face.width / cell, face.height / cell) for face in found]
+        return frame, eye, boxes

@@ -37,19 +37,14 @@ class SmallFrame:
     """Where each cell lies in the frame before, float32 [h, w, 2], x and y; None where a shot begins."""
     other: FloatMap | None
     """Where each cell of the other eye lies in the first one, float32 [h, w, 2]; None for a video of one eye."""
-    eye: Picture
-    """The first eye as the network saw it, uint8 [H, W, 3]."""
+    pixels_a_cell: float
+    """Rows of the network's picture for each row of the grid."""
 
     @property
     def nbytes(self) -> int:
         """What waits for the next stage, in bytes."""
-        arrays = self.rgb, self.alpha, self.codes, self.before, self.other, self.eye
+        arrays = self.rgb, self.alpha, self.codes, self.before, self.other
         return sum(array.nbytes for array in arrays if array is not None)
-
-    @property
-    def pixels_a_cell(self) -> float:
-        """Rows of ``eye`` for each row of the grid."""
-        return _shrink(*self.eye.shape[:2])
 
 
 class SmallFrames:
@@ -60,8 +55,8 @@ class SmallFrames:
         self._size = 0, 0
         self._grey: Picture | None = None
 
-    def next(self, pts: int, rgb: FloatMap, alpha: FloatMap, starts_shot: bool) -> SmallFrame:
-        """The next frame.
+    def next(self, pts: int, rgb: FloatMap, alpha: FloatMap, starts_shot: bool) -> tuple[SmallFrame, Picture]:
+        """The next frame, and its first eye as the network saw it, uint8 [H, W, 3].
 
         Args:
             pts: Its time stamp.
@@ -85,7 +80,8 @@ class SmallFrames:
             other = self._motion.place(of_other, grey)
         matte: Any = cv2.resize(alpha[0], size[::-1], interpolation=cv2.INTER_AREA)
         eye: Any = cv2.convertScaleAbs(cv2.merge(list(rgb[0])), alpha=255)
-        return SmallFrame(pts, starts_shot, small, matte, color_codes(small), before, other, eye)
+        frame = SmallFrame(pts, starts_shot, small, matte, color_codes(small), before, other, shrink)
+        return frame, eye
 
 
 def _shrink(height: int, width: int) -> float:
