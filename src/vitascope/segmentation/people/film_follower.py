@@ -96,7 +96,7 @@ class FilmFollower:
         if frame.other is not None:
             self._other[frame.pts] = frame.other
         steps += map(self._step, self._shot.follow(frame, faces=faces))
-        steps += [partial(_itself, sighting) for sighting in self._sightings()]
+        steps += self._sightings()
         return steps
 
     def end_shot(self) -> list[Step]:
@@ -126,7 +126,7 @@ class FilmFollower:
             else partial(_settled, one, self._other.pop(one.pts, None))
         )
 
-    def _sightings(self) -> Iterator[Sighting]:
+    def _sightings(self) -> Iterator[Step]:
         assert self._shot is not None
         for track in self._shot.tracks.values():
             # Among others it may be somebody else's: such a picture only stands in until there is a better one.
@@ -139,13 +139,9 @@ class FilmFollower:
                 continue
             self._best[track.number] = worth
             height, width = track.mask.shape
-            yield Sighting(
-                track.number, worth, (rows[0], rows[-1]), (columns[0], columns[-1]), (height, width)
+            yield partial(
+                Sighting, track.number, worth, (rows[0], rows[-1]), (columns[0], columns[-1]), (height, width)
             )
-
-
-def _itself(sighting: Sighting) -> Sighting:
-    return sighting
 
 
 def _settled(labelled: Labelled, other: FloatMap | None) -> Settled:

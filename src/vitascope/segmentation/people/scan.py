@@ -173,7 +173,7 @@ def _open_faces(store: ModelStore, progress: FetchProgress | None) -> tuple[Cent
             "they part",
         )
     # The stages before and after want cores, too.
-    return CenterFace(path, threads=max(available_cores() // 4, 1)), None
+    return CenterFace(path, threads=max(available_cores() // 8, 1)), None
 
 
 def _every(frames: Iterable[Frame], step: int) -> Iterable[Frame]:
