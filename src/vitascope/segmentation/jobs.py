@@ -23,7 +23,6 @@ from vitascope.segmentation.capacity import parallelism_of
 from vitascope.segmentation.film_job import CpuJob, FilmJob
 from vitascope.segmentation.matting.batch import Around
 from vitascope.segmentation.matting.cache import MatteCache
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.networks import open_first_network
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
@@ -240,22 +239,8 @@ def _matting_options(settings: Settings, vr: VrDescription, *, shows_people: boo
         warm_up_frames=settings.model.warm_up_frames,
         look_ahead_frames=settings.model.look_ahead_frames,
         has_close_ups=settings.model.suits_people,
-        inference=_inference_options(settings, vr),
-    )
-
-
-def _inference_options(settings: Settings, vr: VrDescription) -> InferenceOptions:
-    inference = settings.inference
-    # Along a lens that is not the eyes' own, people would be matched with what is beside them.
-    is_known = vr.trusted_lens is not None or vr.projection is Projection.FLAT
-    return InferenceOptions(
-        skip_static=inference.skip_static,
-        region=inference.region,
-        region_margin=inference.region_margin,
-        recheck_frames=inference.recheck_frames,
-        early_exit=inference.early_exit,
-        early_exit_confidence=inference.early_exit_confidence,
-        scales=inference.scales,
-        bidirectional=inference.bidirectional,
-        stereo_agreement=inference.stereo_agreement and is_known,
+        # Along a lens that is not the eyes' own, people would be matched with what is beside them.
+        inference=settings.inference
+        if vr.trusted_lens is not None or vr.projection is Projection.FLAT
+        else settings.inference.model_copy(update={"stereo_agreement": False}),
     )

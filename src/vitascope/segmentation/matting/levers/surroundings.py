@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.config.compute import InferenceSettings
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import empty_estimate, small_alpha
 from vitascope.segmentation.matting.levers.boxes import largest_change_outside, people_boxes
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 MOTION = 0.04
@@ -33,7 +33,7 @@ class Surroundings(ABC):
         options: How often the whole picture is looked at, and how wide the margin around people is.
     """
 
-    def __init__(self, stream: StreamNetwork, options: InferenceOptions) -> None:
+    def __init__(self, stream: StreamNetwork, options: InferenceSettings) -> None:
         self._stream, self._options = stream, options
         self._wanted, self._tally = stream.wanted, stream.tally
         self._shots = stream.shots()
