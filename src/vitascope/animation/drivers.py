@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, repeat
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from vitascope.animation.speech.transcript import align, read_transcript, requir
 from vitascope.animation.speech.visemes import shapes_of
 from vitascope.animation.speech.voice import Voice, level_of
 from vitascope.animation.tracking import FaceModel, FaceTracker
+from vitascope.closing import Closing
 from vitascope.config import Settings
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import Frame, Rotation
@@ -123,7 +124,7 @@ def no_picture_between(path: Path, start_seconds: float | None, end_seconds: flo
     return InputError(f"{path}: no picture between {start_seconds or 0:g} s and {end}")
 
 
-class RecordedDriver:
+class RecordedDriver(Closing):
     """Replays a ``.motion`` file. A context manager.
 
     Args:
@@ -148,11 +149,7 @@ class RecordedDriver:
     has_streams: ClassVar[bool] = False
     notes: ClassVar[tuple[str, ...]] = ()
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the file."""
         self._reader.close()
 
@@ -168,7 +165,7 @@ class RecordedDriver:
             yield Driven(FrameTime(ticks, self.time_base, 0), index, motion, motion.presence > 0)
 
 
-class VideoDriver:
+class VideoDriver(Closing):
     """Tracks the face in a video. A context manager.
 
     Args:
@@ -205,11 +202,7 @@ class VideoDriver:
         self._estimator = make_estimator(mesh, settings, frame_rate=float(info.average_frame_rate))
         self._keep_pictures = keep_pictures
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the file and the tracker."""
         self._tracker.close()
         self._reader.close()
@@ -384,7 +377,7 @@ _LITTLE_SPEECH = 0.35
 """Share of what is heard in which a mouth opens: of music that was tried 0.22, of a sentence 0.92."""
 
 
-class VoiceDriver:
+class VoiceDriver(Closing):
     """Makes motion of the voice in a file. A context manager.
 
     Args:
@@ -420,11 +413,7 @@ class VoiceDriver:
         self.notes: tuple[str, ...] = ()
         """What is known of the voice once it ended."""
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the file."""
         self._reader.close()
 

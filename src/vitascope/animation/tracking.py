@@ -14,11 +14,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
 from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FloatArray, RgbPicture, TrackedFace
+from vitascope.closing import Closing
 from vitascope.errors import EngineError, MissingDependencyError, ModelError
 from vitascope.gpu.toolkit.temporal import change
 from vitascope.models.store.store import ModelStore
@@ -86,7 +87,7 @@ def _import_mediapipe() -> None:
         importlib.import_module("mediapipe")
 
 
-class FaceTracker:
+class FaceTracker(Closing):
     """Finds and follows faces. A context manager; used by one thread.
 
     Args:
@@ -144,14 +145,6 @@ class FaceTracker:
                 self.find(np.zeros((64, 64, 3), np.uint8))
         except (RuntimeError, ValueError, OSError) as error:
             raise ModelError(f"{model}: not a Face Landmarker that MediaPipe can load ({error})") from error
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def close(self) -> None:
         """Free the networks."""

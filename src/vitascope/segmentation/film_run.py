@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import cv2
 
+from vitascope.closing import Closing
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import peak_memory_bytes, select_device
 from vitascope.frames import Frame, Plane
@@ -89,7 +90,7 @@ class Started(NamedTuple):
     """True for the look for people before the run itself."""
 
 
-class FilmRunner:
+class FilmRunner(Closing):
     """Runs films, one at a time, through one network on one device of this process. A context manager.
 
     Args:
@@ -136,16 +137,6 @@ class FilmRunner:
         except BaseException:
             self._give_back()
             raise
-
-    def __enter__(self) -> Self:
-        """Use as a context manager that frees the network."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Free the network."""
-        self.close()
 
     def close(self) -> None:
         """Free the networks, and give OpenCV its threads back."""
