@@ -19,7 +19,7 @@ from vitascope.media.metadata.spherical import SphericalMetadata
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.writer import VideoWriter, WriteReport
-from vitascope.segmentation.jobs import picture_size
+from vitascope.segmentation.output_encoding import picture_size
 from vitascope.segmentation.render.renderer import Rendered, mask_is_full_range
 from vitascope.segmentation.report import OutputReport
 from vitascope.vr.detection import VrDescription
