@@ -13,7 +13,7 @@ from vitascope.config.compute import InferenceSettings
 from vitascope.errors import UsageError
 from vitascope.frames import StereoLayout
 from vitascope.gpu.kernels.region import Region
-from vitascope.segmentation.matting.levers.boxes import (
+from vitascope.segmentation.matting.levers.surroundings import (
     cover,
     largest_change_outside,
     people_boxes,

@@ -15,15 +15,15 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import as_coefficients, small_alpha
-from vitascope.segmentation.matting.levers.boxes import (
+from vitascope.segmentation.matting.levers.surroundings import (
     VISIBLE,
+    Surroundings,
     cover,
     people_boxes,
     rim,
     still_fits,
     total_area,
 )
-from vitascope.segmentation.matting.levers.surroundings import Surroundings
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 

@@ -10,9 +10,14 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import as_coefficients, small_alpha
-from vitascope.segmentation.matting.levers.boxes import cover, rim, still_fits, total_area
 from vitascope.segmentation.matting.levers.cropped import pasted, reaches
-from vitascope.segmentation.matting.levers.surroundings import Surroundings
+from vitascope.segmentation.matting.levers.surroundings import (
+    Surroundings,
+    cover,
+    rim,
+    still_fits,
+    total_area,
+)
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 _MOST_ENLARGED = 2.0
