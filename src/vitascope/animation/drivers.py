@@ -17,12 +17,11 @@ from vitascope.animation.face import FaceMotion, FloatArray, RgbPicture, Tracked
 from vitascope.animation.motion import MotionEstimator, Neutral
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
 from vitascope.animation.neutral import NeutralFace, NeutralSearch, is_same_person
-from vitascope.animation.pictures import driver_picture
 from vitascope.animation.speech.hearing import SAMPLE_RATE
 from vitascope.animation.speech.transcript import align, read_transcript, require_pocketsphinx
 from vitascope.animation.speech.visemes import shapes_of
 from vitascope.animation.speech.voice import Voice, level_of
-from vitascope.animation.tracking import FaceModel, FaceTracker
+from vitascope.animation.tracking import FaceModel, FaceTracker, driver_picture
 from vitascope.closing import Closing
 from vitascope.config import Settings
 from vitascope.errors import InputError, UsageError
