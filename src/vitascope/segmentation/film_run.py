@@ -65,7 +65,7 @@ from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.render.renderer import Rendered, Renderer
 from vitascope.segmentation.report import SegmentReport
-from vitascope.segmentation.run_profile import RunProfile
+from vitascope.segmentation.run_profile import run_profile
 from vitascope.segmentation.writing import (
     FramesUntilDamage,
     OutputSet,
@@ -288,7 +288,7 @@ class FilmRunner(Closing):
             encodings = self.encodings(reader, outputs)
             kinds = [(kind, encoding) for (kind, _), encoding in zip(outputs, encodings, strict=True)]
             profile = stack.enter_context(
-                RunProfile(
+                run_profile(
                     [path for _, path in outputs],
                     wanted=self.settings.debug.profile_performance,
                     device_id=self.device.index,
