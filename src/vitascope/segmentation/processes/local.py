@@ -27,7 +27,6 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import gpu_room_bytes
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.processes.maker import StretchMaker
-from vitascope.segmentation.processes.plan import WorkerPlan
 from vitascope.segmentation.processes.port import (
     Failed,
     MakerFacts,
@@ -37,6 +36,7 @@ from vitascope.segmentation.processes.port import (
     Tell,
     WholeFilm,
 )
+from vitascope.segmentation.processes.shares import WorkerPlan
 from vitascope.segmentation.report import SegmentReport
 
 _GENTLE_SECONDS = 10.0
