@@ -147,10 +147,10 @@ def test_auto_says_why_a_gpu_that_is_there_lies_idle(monkeypatch):
 @pytest.mark.parametrize(
     "module",
     # Settings and commands, which ``--help`` lists, too.
-    ["vitascope", "vitascope.config", "vitascope.cli.segment", "vitascope.cli.bench"],
+    ["vitascope", "vitascope.config", "vitascope.cli.segment", "vitascope.cli.bench", "vitascope.cli.doctor"],
 )
 def test_importing_loads_no_heavy_library(module):
-    heavy = ("numpy", "torch", "cupy", "cv2", "av", "onnxruntime")
+    heavy = ("numpy", "torch", "cupy", "cv2", "av", "onnxruntime", "importlib.metadata")
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
