@@ -38,6 +38,7 @@ from skimage import data
 
 from row_stamp import commit, write_rows
 from vitascope.config import vitascope_home
+from vitascope.config.compute import InferenceSettings
 from vitascope.config.loading import HOME_VARIABLE
 from vitascope.frames import Frame, StereoLayout
 from vitascope.gpu.kernels.preprocess import preprocess
@@ -47,7 +48,7 @@ from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.models.selfie.selfie import SelfieNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.batch import tile_means
-from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.matting.levers.report import LeverReport
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -57,15 +58,15 @@ WRONG = 64
 """Codes of 255 from which a pixel counts as wrong: somebody would see it."""
 
 LEVERS = {
-    "skip_static=0.01": InferenceOptions(skip_static=0.01),
-    "skip_static=0.03": InferenceOptions(skip_static=0.03),
-    "region=crop": InferenceOptions(region="crop"),
-    "region=zoom": InferenceOptions(region="zoom"),
-    "early_exit=smaller": InferenceOptions(early_exit="smaller"),
-    "early_exit=smaller, confidence 0.5": InferenceOptions(early_exit="smaller", early_exit_confidence=0.5),
-    "early_exit=selfie": InferenceOptions(early_exit="selfie"),
-    "scales=[0.75, 1]": InferenceOptions(scales=(0.75, 1.0)),
-    "scales=[1, 1.5]": InferenceOptions(scales=(1.0, 1.5)),
+    "skip_static=0.01": InferenceSettings(skip_static=0.01),
+    "skip_static=0.03": InferenceSettings(skip_static=0.03),
+    "region=crop": InferenceSettings(region="crop"),
+    "region=zoom": InferenceSettings(region="zoom"),
+    "early_exit=smaller": InferenceSettings(early_exit="smaller"),
+    "early_exit=smaller, confidence 0.5": InferenceSettings(early_exit="smaller", early_exit_confidence=0.5),
+    "early_exit=selfie": InferenceSettings(early_exit="selfie"),
+    "scales=[0.75, 1]": InferenceSettings(scales=(0.75, 1.0)),
+    "scales=[1, 1.5]": InferenceSettings(scales=(1.0, 1.5)),
 }
 
 
@@ -130,7 +131,7 @@ def standstill(path: Path, folder: Path, count: int) -> Clip:
 def far(path: Path, folder: Path, count: int) -> Clip:
     """The film's person at a third of the height of 1080p, walking before a photograph."""
     source = film_clip(path, count)
-    alphas = run(source, InferenceOptions(), downsample_ratio=1.0).alphas
+    alphas = run(source, InferenceSettings(), downsample_ratio=1.0).alphas
     behind = cv2.resize(data.rocket(), (1920, 1080), interpolation=cv2.INTER_CUBIC)
     pictures, truth = [], []
     for index, (rgb, alpha) in enumerate(zip(rgb_frames(path, count), alphas, strict=True)):
@@ -149,7 +150,7 @@ def far(path: Path, folder: Path, count: int) -> Clip:
     return Clip("far", clip.frames, np.stack(truth))
 
 
-def run(clip: Clip, options: InferenceOptions, *, downsample_ratio: float | None = None) -> Run:
+def run(clip: Clip, options: InferenceSettings, *, downsample_ratio: float | None = None) -> Run:
     """Matte a clip with RVM as ``balanced`` does; only the network's stage is timed."""
     store = ModelStore(vitascope_home())
     network = RvmNetwork(store.pull("rvm"), downsample_ratio=downsample_ratio)
@@ -195,7 +196,7 @@ def measure(clip: Clip, rounds: int, only: str | None, sheets: Path | None) -> l
     runs: dict[str, Run] = {}
     for _ in range(rounds):
         for name in ("plain", *names):
-            runs[name] = run(clip, LEVERS.get(name, InferenceOptions()))
+            runs[name] = run(clip, LEVERS.get(name, InferenceSettings()))
             seconds[name].append(runs[name].seconds)
     rows = []
     for name in names:

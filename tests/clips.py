@@ -150,6 +150,37 @@ def write_clip(
     return path
 
 
+def copied(
+    source: Path,
+    target: Path,
+    *,
+    kept: float = 1.0,
+    prepare: Callable[[av.VideoStream], object] | None = None,
+    **options: str,
+) -> Path:
+    """Write the same packets of pictures into another file.
+
+    Args:
+        source: Any video.
+        target: The file; its suffix names the container.
+        kept: Share of the file that is kept, from its beginning; the rest is cut off.
+        prepare: Called with the stream before packets are written.
+        **options: Of the muxer.
+    """
+    with av.open(str(source)) as reading, av.open(str(target), "w", options=options) as writing:
+        stream = writing.add_stream_from_template(reading.streams.video[0])
+        if prepare is not None:
+            prepare(stream)
+        for packet in reading.demux(reading.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                writing.mux(packet)
+    if kept < 1:
+        content = target.read_bytes()
+        target.write_bytes(content[: int(len(content) * kept)])
+    return target
+
+
 def _write_tone(container: av.container.OutputContainer, tone: av.AudioStream, *, seconds: float) -> None:
     count = 1024
     for start in range(0, int(seconds * 48000), count):

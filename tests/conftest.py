@@ -16,13 +16,14 @@ import gc
 import importlib.util
 import os
 import signal
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 # Before NumPy and PyTorch are loaded. Small matrices are slower with a thread for each core in each of several test
 # processes, and PyTorch's compiler writes its cache in ways that two processes at once do not survive.
@@ -42,6 +43,7 @@ os.environ.update(
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fake_cupy import fake_cupy
 from gpu_turns import gpu_turn, release_gpu_memory
 from headless_browser import PROGRAMS, find_browser, start_browser
 from left_threads import note_threads
@@ -97,6 +99,14 @@ def _leave_one_case_each_where_no_gpu_is(config: pytest.Config, items: list[pyte
     others = {other for (_, *others) in cases.values() for other in others}
     items[:] = [item for item in items if item not in others]
     config.hook.pytest_deselected(items=list(others))
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A stand-in for CuPy, in its place."""
+    module = fake_cupy()
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    return module
 
 
 @pytest.fixture(scope="session", autouse=True)

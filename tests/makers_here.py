@@ -16,8 +16,8 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.processes import crew
 from vitascope.segmentation.processes.maker import StretchMaker, ThisProcess
-from vitascope.segmentation.processes.plan import WorkerPlan
 from vitascope.segmentation.processes.port import MakerFacts, StretchMade, StretchOrder, Tell
+from vitascope.segmentation.processes.shares import WorkerPlan
 from vitascope.segmentation.segmenter import Segmenter
 
 __all__ = ["MakersHere", "crew_here"]

@@ -144,8 +144,13 @@ def test_auto_says_why_a_gpu_that_is_there_lies_idle(monkeypatch):
     assert "the GPU is not used: no NVIDIA GPU can be used: its driver is too old" in device.note
 
 
-def test_importing_the_package_loads_no_heavy_library():
-    heavy = ("torch", "cupy", "cv2", "av", "onnxruntime")
-    code = f"import sys, vitascope; print([name for name in {heavy} if name in sys.modules])"
+@pytest.mark.parametrize(
+    "module",
+    # Settings and commands, which ``--help`` lists, too.
+    ["vitascope", "vitascope.config", "vitascope.cli.segment", "vitascope.cli.bench", "vitascope.cli.doctor"],
+)
+def test_importing_loads_no_heavy_library(module):
+    heavy = ("numpy", "torch", "cupy", "cv2", "av", "onnxruntime", "importlib.metadata")
+    code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"

@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from vitascope.errors import DeviceError
 
 _OLDEST_COMPUTE_CAPABILITY = (7, 5)
@@ -175,6 +173,8 @@ def peak_memory_bytes() -> int | None:
 @cache
 def simd_features() -> tuple[str, ...]:
     """The SIMD paths that NumPy found on this processor and dispatches to, for example ``AVX2``."""
+    import numpy as np  # it alone takes a third of the time that a command without pictures runs
+
     config = np.show_config(mode="dicts")
     extensions = config.get("SIMD Extensions", {}) if config else {}
     return (*extensions.get("baseline", ()), *extensions.get("found", ()))

@@ -12,12 +12,13 @@ from enum import StrEnum
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Plane = npt.NDArray[Any]
+Plane: TypeAlias = "npt.NDArray[Any]"
 """One plane of samples: uint8 or uint16 ``[H, W]``, or ``[H, W, 2]`` for the interleaved chroma of NV12 and P010.
 
 A NumPy array on the CPU; a CuPy array on the GPU. Rows may be padded (any row stride), samples of a row are dense.
@@ -85,6 +86,8 @@ class YuvFormat:
     @property
     def dtype(self) -> np.dtype[Any]:
         """uint8 for 8 bits, else uint16."""
+        import numpy as np  # settings name layouts: who asks for help should not wait for it
+
         return np.dtype(np.uint8 if self.bit_depth == 8 else np.uint16)
 
     def chroma_size(self, width: int, height: int) -> tuple[int, int]:

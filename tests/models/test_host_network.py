@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import vitascope.models
-from fake_cupy import FakeArray, fake_cupy
+from fake_cupy import FakeArray
 from vitascope.errors import EngineError
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MatteEstimate, NetworkInput
@@ -44,17 +43,10 @@ class Counting:
         self.closed = True
 
 
-@pytest.fixture
-def fake(monkeypatch):
-    module = fake_cupy()
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    return module
-
-
-def test_coefficients_go_up_again(fake):
+def test_coefficients_go_up_again(cupy):
     network = Counting(plain=False)
     host, state = HostNetwork(network), network.new_state()
-    estimates = host.infer(fake.asarray(PICTURES), state)
+    estimates = host.infer(cupy.asarray(PICTURES), state)
     np.testing.assert_array_equal(network.seen[0], PICTURES)
     assert state == {"frames": 3}
     for step, estimate in zip(PICTURES, estimates, strict=True):
@@ -64,18 +56,18 @@ def test_coefficients_go_up_again(fake):
         np.testing.assert_array_equal(estimate.offset, -estimate.gain)
 
 
-def test_a_plain_matte_stays_in_the_hosts_memory(fake):
-    estimates = HostNetwork(Counting(plain=True)).infer(fake.asarray(PICTURES), {"frames": 0})
+def test_a_plain_matte_stays_in_the_hosts_memory(cupy):
+    estimates = HostNetwork(Counting(plain=True)).infer(cupy.asarray(PICTURES), {"frames": 0})
     assert [type(estimate.alpha) for estimate in estimates] == [np.ndarray] * 3
 
 
-def test_the_copy_runs_behind_the_jobs_work_on_a_stream_of_its_own_and_is_waited_for(fake):
-    job = fake.cuda.Stream()
+def test_the_copy_runs_behind_the_jobs_work_on_a_stream_of_its_own_and_is_waited_for(cupy):
+    job = cupy.cuda.Stream()
     host = HostNetwork(Counting(plain=True))
     for _ in range(2):
         with job:
-            host.infer(fake.asarray(PICTURES), {"frames": 0})
-    produced, wait, copy, arrived, host_waits = fake.diary[:5]
+            host.infer(cupy.asarray(PICTURES), {"frames": 0})
+    produced, wait, copy, arrived, host_waits = cupy.diary[:5]
     copying = copy[1]
     assert copying != job.ptr
     assert produced == ("record", job.ptr, wait[2])
@@ -83,10 +75,10 @@ def test_the_copy_runs_behind_the_jobs_work_on_a_stream_of_its_own_and_is_waited
     assert copy[2] == PICTURES.nbytes
     assert arrived[:2] == ("record", copying)
     assert host_waits == ("host waits", arrived[2])
-    assert fake.diary[7][1] == copying  # the second call copies on the same stream
+    assert cupy.diary[7][1] == copying  # the second call copies on the same stream
 
 
-def test_it_speaks_for_its_network(fake):
+def test_it_speaks_for_its_network(cupy):
     network = Counting(plain=True)
     host = HostNetwork(network)
     assert (host.name, host.recurrent) == ("counting", True)
@@ -97,7 +89,7 @@ def test_it_speaks_for_its_network(fake):
     assert network.closed
 
 
-def test_pictures_in_the_hosts_memory_go_straight_to_the_network(fake):
+def test_pictures_in_the_hosts_memory_go_straight_to_the_network(cupy):
     """The video's frames cannot stay on the GPU."""
     network = Counting(plain=False)
     expected = Counting(plain=False).infer(PICTURES, {"frames": 0})
@@ -108,7 +100,7 @@ def test_pictures_in_the_hosts_memory_go_straight_to_the_network(fake):
         np.testing.assert_array_equal(answer.gain, plain.gain)
 
 
-def test_the_networks_own_errors_pass(fake):
+def test_the_networks_own_errors_pass(cupy):
     network = Counting(plain=True)
 
     def fail(images, state):
@@ -116,7 +108,7 @@ def test_the_networks_own_errors_pass(fake):
 
     network.infer = fail
     with pytest.raises(EngineError, match="inference failed"):
-        HostNetwork(network).infer(fake.asarray(PICTURES), {"frames": 0})
+        HostNetwork(network).infer(cupy.asarray(PICTURES), {"frames": 0})
 
 
 def selfie():

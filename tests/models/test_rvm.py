@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from fake_cupy import FakeArray, fake_cupy
+from fake_cupy import FakeArray
 from fake_gpu_engine import FakeGpuEngine
 from vitascope.errors import EngineError, ModelError
 from vitascope.gpu.engines import OnnxRuntimeEngine, ShapeRange
@@ -134,13 +132,6 @@ def test_text_is_refused(tmp_path):
     path.write_text("hello")
     with pytest.raises(ModelError, match=r"text\.onnx"):
         RvmNetwork(path)
-
-
-@pytest.fixture
-def cupy(monkeypatch):
-    module = fake_cupy()
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    return module
 
 
 def on_gpu_engines(opened):

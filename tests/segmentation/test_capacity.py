@@ -1,4 +1,4 @@
-"""How many hardware decoders share a video."""
+"""What stays on a GPU, and how many hardware decoders share a video."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from vitascope.config import Settings
+from vitascope.frames import PIXEL_FORMATS
 from vitascope.segmentation import capacity
-from vitascope.segmentation.capacity import decoder_sessions
+from vitascope.segmentation.capacity import can_stay_on_gpu, decoder_sessions
 
 UHD, ABOVE = (2160, 3840), (3840, 7680)
 
@@ -55,3 +56,8 @@ def test_processes_of_a_gpu_share_its_decoders(monkeypatch, gibibytes, processes
 
 def test_a_cpu_has_one():
     assert decoder_sessions(Settings(), Path("video.mp4"), streams=None) == 1
+
+
+def test_what_stays_on_the_gpu():
+    stays = {name for name, fmt in PIXEL_FORMATS.items() if can_stay_on_gpu(fmt)}
+    assert stays == {"yuv420p", "yuv420p10le", "nv12", "p010le"}

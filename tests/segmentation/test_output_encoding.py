@@ -5,15 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clips import write_clip
 from vitascope.config import load_settings
 from vitascope.device import Gpu
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import StereoLayout
+from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.shrink import shrunk_regions
 from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.writing import encoding, nvenc
-from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for
+from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for, mask_size
 from vitascope.segmentation.segmenter import Segmenter
 
 
@@ -181,3 +185,21 @@ def test_outputs_are_the_same_on_either_encoder(tmp_path, monkeypatch):
                 assert (one.pts, one.time_base) == (other.pts, other.time_base)
                 for plane, expected in zip(one.planes, other.planes, strict=True):
                     np.testing.assert_allclose(plane.astype(int), expected.astype(int), atol=4)
+
+
+def test_masks_are_narrow_enough_even_and_never_larger_than_the_video(clip):
+    info = probe(clip)
+
+    @given(st.integers(16, 9000), st.integers(8, 5000), st.integers(16, 9000))
+    def check(width, height, most):
+        size = mask_size(replace(info, width=width, height=height), most)
+        if width <= most:
+            assert size is None
+            return
+        assert size[1] <= most
+        assert size[0] <= height
+        assert size[0] % 2 == size[1] % 2 == 0
+        shrunk_regions([Region(0, 0, width, height)], frame_size=(height, width), size=size)
+
+    check()
+    assert mask_size(info, None) is None

@@ -13,7 +13,7 @@ from photographs import astronaut
 from scripted import BrightnessNetwork
 from vitascope.config import load_settings
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.segmentation import capacity, film_run, jobs
+from vitascope.segmentation import capacity, film_run
 from vitascope.segmentation.capacity import Parallelism, notes_on_parallelism, parallelism_of
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.matting.stream import StreamMatting
@@ -179,7 +179,7 @@ def test_a_job_knows_how_much_its_network_sees(scripted, clip, tmp_path, monkeyp
         asked.append(seen["network_samples"])
         return parallelism_of(settings, **seen)
 
-    monkeypatch.setattr(jobs, "parallelism_of", noted)
+    monkeypatch.setattr(film_run, "parallelism_of", noted)
     report = write(clip, tmp_path / "o.mkv", video__stereo="sbs")
     assert asked == [2 * report.network_size[0] * report.network_size[1]]
 

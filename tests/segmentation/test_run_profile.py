@@ -14,7 +14,7 @@ from vitascope.errors import OutputError
 from vitascope.gpu.profiling.document import load_profile
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.networks import ChosenNetwork
-from vitascope.segmentation.run_profile import RunProfile, not_profiled, profile_paths
+from vitascope.segmentation.run_profile import not_profiled, profile_paths, run_profile
 from vitascope.segmentation.segmenter import Segmenter
 
 
@@ -29,7 +29,7 @@ def test_files_lie_beside_the_output():
 
 def test_unless_it_is_wanted_nothing_happens():
     stages = [object()]
-    with RunProfile([Path("out.mp4")], wanted=False, device_id=0) as profile:
+    with run_profile([Path("out.mp4")], wanted=False, device_id=0) as profile:
         assert profile.profiler is None
         assert profile.stages(stages) == stages
     assert profile.save(None) == ()

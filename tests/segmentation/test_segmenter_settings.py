@@ -13,7 +13,7 @@ from lever_network import TrailNetwork
 from photographs import astronaut
 from vitascope.config import load_settings
 from vitascope.segmentation import film_run
-from vitascope.segmentation.jobs import queue_limits
+from vitascope.segmentation.capacity import queue_limits
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 

@@ -10,7 +10,7 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from vitascope.animation.motion import Mirror
 from vitascope.animation.portrait import Portrait, load_portrait, require_rgb
 from vitascope.animation.several_gpus import open_on_several
 from vitascope.animation.tracking import FaceModel, FaceTracker, fetch_face_model
+from vitascope.closing import Closing
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
 from vitascope.config.loading import checked_gpus
 from vitascope.device import Device, select_device
@@ -49,7 +50,7 @@ _MOST_AT_FEATURES = 0.5
 """A share of what drawing an eye or the mouth changes: soft edges are 0.3 in faces of 50 pixels, a missing eye is 1."""
 
 
-class Animator:
+class Animator(Closing):
     """Draws a portrait as a driver moves, one frame at a time. A context manager; used by one thread.
 
     The driver's face at rest is found as in ``vitascope animate``: the calmest face so far, learnt all the time,
@@ -146,14 +147,6 @@ class Animator:
         """Free tracker, networks and GPU memory; further calls do nothing."""
         self._drawn_by = None
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        """Use as a context manager that frees what it holds."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Free what it holds."""
-        self.close()
 
     def _followed(self, frame: npt.NDArray[Any], pts_seconds: float | None) -> FaceMotion:
         rgb = require_rgb(frame, what="the driver's frame")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, repeat
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,12 +17,12 @@ from vitascope.animation.face import FaceMotion, FloatArray, RgbPicture, Tracked
 from vitascope.animation.motion import MotionEstimator, Neutral
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionReader
 from vitascope.animation.neutral import NeutralFace, NeutralSearch, is_same_person
-from vitascope.animation.pictures import driver_picture
 from vitascope.animation.speech.hearing import SAMPLE_RATE
 from vitascope.animation.speech.transcript import align, read_transcript, require_pocketsphinx
 from vitascope.animation.speech.visemes import shapes_of
 from vitascope.animation.speech.voice import Voice, level_of
-from vitascope.animation.tracking import FaceModel, FaceTracker
+from vitascope.animation.tracking import FaceModel, FaceTracker, driver_picture
+from vitascope.closing import Closing
 from vitascope.config import Settings
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import Frame, Rotation
@@ -123,7 +123,7 @@ def no_picture_between(path: Path, start_seconds: float | None, end_seconds: flo
     return InputError(f"{path}: no picture between {start_seconds or 0:g} s and {end}")
 
 
-class RecordedDriver:
+class RecordedDriver(Closing):
     """Replays a ``.motion`` file. A context manager.
 
     Args:
@@ -148,11 +148,7 @@ class RecordedDriver:
     has_streams: ClassVar[bool] = False
     notes: ClassVar[tuple[str, ...]] = ()
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the file."""
         self._reader.close()
 
@@ -168,7 +164,7 @@ class RecordedDriver:
             yield Driven(FrameTime(ticks, self.time_base, 0), index, motion, motion.presence > 0)
 
 
-class VideoDriver:
+class VideoDriver(Closing):
     """Tracks the face in a video. A context manager.
 
     Args:
@@ -205,11 +201,7 @@ class VideoDriver:
         self._estimator = make_estimator(mesh, settings, frame_rate=float(info.average_frame_rate))
         self._keep_pictures = keep_pictures
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the file and the tracker."""
         self._tracker.close()
         self._reader.close()
@@ -384,7 +376,7 @@ _LITTLE_SPEECH = 0.35
 """Share of what is heard in which a mouth opens: of music that was tried 0.22, of a sentence 0.92."""
 
 
-class VoiceDriver:
+class VoiceDriver(Closing):
     """Makes motion of the voice in a file. A context manager.
 
     Args:
@@ -420,11 +412,7 @@ class VoiceDriver:
         self.notes: tuple[str, ...] = ()
         """What is known of the voice once it ended."""
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the file."""
         self._reader.close()
 

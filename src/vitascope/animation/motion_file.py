@@ -39,6 +39,7 @@ from vitascope.animation.face import (
     rotation_from_vector,
     rotation_vector,
 )
+from vitascope.closing import Closing
 from vitascope.errors import CorruptInputError, InputError, OutputError
 from vitascope.media.writing.output_target import PartialFile
 
@@ -210,7 +211,7 @@ def write_motion(
             writer.write(motion)
 
 
-class MotionReader:
+class MotionReader(Closing):
     """Reads a motion file: its header at once, its rows on demand. A context manager.
 
     Args:
@@ -238,14 +239,6 @@ class MotionReader:
             raise
         self.row_count = size // (self._dtype.itemsize + _CRC_BYTES)
         """Whole rows in the file."""
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

@@ -14,12 +14,17 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
+import cv2
 import numpy as np
 
 from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FloatArray, RgbPicture, TrackedFace
+from vitascope.closing import Closing
 from vitascope.errors import EngineError, MissingDependencyError, ModelError
+from vitascope.frames import Frame, Rotation
+from vitascope.gpu.kernels.preprocess import preprocess
+from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.toolkit.temporal import change
 from vitascope.models.store.store import ModelStore
 from vitascope.observe.standard_streams import quiet_native_stderr
@@ -44,6 +49,31 @@ framed alike, it was 0.17 and 0.033."""
 _THUMBNAIL = 48
 _MOST_SEEN = 8
 """Faces among which the largest is looked for."""
+
+
+def driver_picture(frame: Frame, *, rotation_degrees: Rotation = 0, max_side: int = 768) -> RgbPicture:
+    """A driver's frame, upright, shrunk to what a tracker can use.
+
+    Args:
+        frame: In the CPU's memory.
+        rotation_degrees: Clockwise turn that makes it upright.
+        max_side: Longest side of the result, pixels; smaller frames keep their size.
+
+    Returns:
+        uint8 [h, w, 3].
+    """
+    width, height = frame.width, frame.height
+    scale = min(1.0, max_side / max(width, height))
+    size = max(1, round(height * scale)), max(1, round(width * scale))
+    upright = (size[1], size[0]) if rotation_degrees in (90, 270) else size
+    picture = preprocess(
+        frame,
+        regions=[Region(0, 0, width, height)],
+        size=upright,
+        layout="NHWC",
+        rotation_degrees=rotation_degrees,
+    )[0]
+    return np.asarray(cv2.convertScaleAbs(picture, alpha=255), np.uint8)
 
 
 def fetch_face_model(store: ModelStore, progress: Callable[[str, int, int], None] | None = None) -> Path:
@@ -86,7 +116,7 @@ def _import_mediapipe() -> None:
         importlib.import_module("mediapipe")
 
 
-class FaceTracker:
+class FaceTracker(Closing):
     """Finds and follows faces. A context manager; used by one thread.
 
     Args:
@@ -144,14 +174,6 @@ class FaceTracker:
                 self.find(np.zeros((64, 64, 3), np.uint8))
         except (RuntimeError, ValueError, OSError) as error:
             raise ModelError(f"{model}: not a Face Landmarker that MediaPipe can load ({error})") from error
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def close(self) -> None:
         """Free the networks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
 from importlib.util import find_spec
 
 from vitascope import __version__
@@ -97,6 +96,8 @@ def _nvenc() -> str:
 
 def _engines() -> dict[str, str]:
     """One line for each engine: its version, or what would bring it."""
+    from importlib.metadata import version  # takes 20 ms, which the list of commands need not wait for
+
     from vitascope.gpu.engines.selection import engine_inventory
 
     lines = {engine.name: engine.version or f"missing: {engine.missing}" for engine in engine_inventory()}

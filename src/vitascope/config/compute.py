@@ -229,6 +229,21 @@ class InferenceSettings(Section):
     )
     stereo_agreement: bool = setting(True, "Average the mattes of two eyes where both see the same place.")
 
+    @property
+    def wants_tiles(self) -> bool:
+        """True when something must be known of what changed from frame to frame."""
+        return self.skip_static > 0 or self.region != "whole"
+
+    @property
+    def shows_whole_eyes(self) -> bool:
+        """True when the network is only ever shown whole eyes at its usual size."""
+        return self.region == "whole" and self.scales == (1.0,) and self.early_exit != "smaller"
+
+    @property
+    def may_look_back(self) -> bool:
+        """True when whole shots are to be seen backwards, too: parts, other sizes and first networks go one way."""
+        return self.bidirectional and self.shows_whole_eyes and self.early_exit == "off"
+
     @model_validator(mode="after")
     def _check_region(self) -> Self:
         if self.region != "whole" and self.scales != (1.0,):

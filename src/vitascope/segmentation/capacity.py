@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from vitascope.config import LoadedSettings, Settings
 from vitascope.device import Device, available_cores, select_device
-from vitascope.frames import VideoInfo
+from vitascope.frames import VideoInfo, YuvFormat
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.media.reading.reader import read_headers
 
 if TYPE_CHECKING:
     from vitascope.gpu.streams import JobStreams
 
+_LATENCY_QUEUE = 2
 _FRAMES_PER_CALL, _LEAST_FOR_THROUGHPUT = 16, 8
 _BATCH_KEYS = ("model.batch_size", "pipeline.stages.inference.batch_size")
 _MEMORY_SHARE_OF_BATCH = 0.05
@@ -44,6 +45,20 @@ def open_streams(device: Device, settings: Settings) -> JobStreams | None:
         memory_fraction=settings.gpu.memory_fraction,
         preparing_streams=settings.pipeline.stages.preprocess.cuda_streams,
     )
+
+
+def can_stay_on_gpu(fmt: YuvFormat) -> bool:
+    """True for the layouts that the GPU's kernels read, once they are NV12 or P010: 4:2:0 of 8 or 10 bits."""
+    return fmt.chroma_shift_x == fmt.chroma_shift_y == 1 and fmt.bit_depth in (8, 10)
+
+
+def queue_limits(settings: Settings) -> QueueLimits:
+    """The limits of the queues between stages."""
+    processing = settings.processing
+    items = processing.max_queue_size
+    if settings.performance.mode == "latency":
+        items = min(items, _LATENCY_QUEUE)
+    return QueueLimits(items=items, nbytes=int(processing.max_queue_mb * 1e6))
 
 
 def frames_per_call(loaded: LoadedSettings, info: VideoInfo, *, streams: JobStreams | None) -> int:

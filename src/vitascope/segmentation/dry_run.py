@@ -20,10 +20,9 @@ from vitascope.media.writing.output_target import picture_folder, refuse_unwrita
 from vitascope.models.store.store import ModelStore
 from vitascope.observe.report_values import size_in_words
 from vitascope.segmentation.finished import is_finished
-from vitascope.segmentation.jobs import picture_size
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.networks import foresee_network
-from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for
+from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for, picture_size
 from vitascope.segmentation.plan import PlannedVideo, no_picture_between, refuse_clashes, wanted_seconds
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.vr.detection import VrDescription, refuse_packed_input

@@ -12,7 +12,7 @@ from vitascope.gpu.pipeline.stages import Batched, Group, Map, Stage
 from vitascope.models.network import NetworkInput
 from vitascope.segmentation.capacity import Parallelism
 from vitascope.segmentation.matting.batch import Batch, Matted
-from vitascope.segmentation.matting.levers.options import LeverReport
+from vitascope.segmentation.matting.levers.report import LeverReport
 from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
 from vitascope.segmentation.report import GpuReport

@@ -12,11 +12,12 @@ frames that go in and in what takes the pictures at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -24,34 +25,47 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import cv2
 
-from vitascope.config import LoadedSettings, OutputKind
+from vitascope.closing import Closing
+from vitascope.config import LoadedSettings, OutputKind, Settings, vitascope_home
 from vitascope.device import peak_memory_bytes, select_device
-from vitascope.frames import Frame, Plane
+from vitascope.errors import EngineError
+from vitascope.frames import Frame, Plane, Projection, VideoInfo
+from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.memory.host_heap import give_back_free_memory, keep_heaps_small
-from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline, quick_turns
+from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
+from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.encoding import Encoding
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.capacity import decoder_sessions, frames_per_call, open_streams
-from vitascope.segmentation.film_job import FilmJob, every_frame
-from vitascope.segmentation.jobs import open_job, queue_limits
+from vitascope.segmentation.capacity import (
+    can_stay_on_gpu,
+    decoder_sessions,
+    frames_per_call,
+    open_streams,
+    parallelism_of,
+    queue_limits,
+)
+from vitascope.segmentation.film_job import CpuJob, FilmJob, every_frame
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.batch import Around
+from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, int8_network
-from vitascope.segmentation.matting.networks import FetchProgress, open_network
+from vitascope.segmentation.matting.networks import FetchProgress, open_first_network, open_network
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.notes import notes_on, notes_on_reading
-from vitascope.segmentation.output_encoding import encoding_for, hardware_for
+from vitascope.segmentation.output_encoding import encoding_for, hardware_for, mask_size
 from vitascope.segmentation.people.held import FindSalient
 from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
-from vitascope.segmentation.render.renderer import Rendered
+from vitascope.segmentation.render.renderer import Rendered, Renderer
 from vitascope.segmentation.report import SegmentReport
-from vitascope.segmentation.run_profile import RunProfile
+from vitascope.segmentation.run_profile import run_profile
 from vitascope.segmentation.writing import (
     FramesUntilDamage,
     OutputSet,
@@ -60,9 +74,13 @@ from vitascope.segmentation.writing import (
     keeping_what_was_written,
     planar_info,
 )
+from vitascope.vr.detection import VrDescription, refuse_packed_input
+from vitascope.vr.packing import AlphaPacker, refuse_unpackable
+from vitascope.vr.stereo import eye_regions
 
 if TYPE_CHECKING:
     from vitascope.gpu.profiling.profiler import Profiler
+    from vitascope.gpu.streams import JobStreams
     from vitascope.models.finders import SalientObjects
     from vitascope.segmentation.gpu_job import PicturesOnGpu
 
@@ -89,7 +107,7 @@ class Started(NamedTuple):
     """True for the look for people before the run itself."""
 
 
-class FilmRunner:
+class FilmRunner(Closing):
     """Runs films, one at a time, through one network on one device of this process. A context manager.
 
     Args:
@@ -136,16 +154,6 @@ class FilmRunner:
         except BaseException:
             self._give_back()
             raise
-
-    def __enter__(self) -> Self:
-        """Use as a context manager that frees the network."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Free the network."""
-        self.close()
 
     def close(self) -> None:
         """Free the networks, and give OpenCV its threads back."""
@@ -280,7 +288,7 @@ class FilmRunner:
             encodings = self.encodings(reader, outputs)
             kinds = [(kind, encoding) for (kind, _), encoding in zip(outputs, encodings, strict=True)]
             profile = stack.enter_context(
-                RunProfile(
+                run_profile(
                     [path for _, path in outputs],
                     wanted=self.settings.debug.profile_performance,
                     device_id=self.device.index,
@@ -513,3 +521,169 @@ class FilmRun:
         if then and (streams := runner.streams) is not None:
             stages[-1] = replace(stages[-1], open=partial(streams.bind, streams.copying))
         return Pipeline(observed(stages))
+
+
+def open_job(
+    stack: ExitStack,
+    network: MattingNetwork,
+    outputs: Sequence[tuple[OutputKind, Encoding]],
+    *,
+    info: VideoInfo,
+    vr: VrDescription,
+    settings: Settings,
+    frames_per_call: int,
+    streams: JobStreams | None,
+    background_begin: Fraction | None = None,
+    profiler: Profiler | None = None,
+    cache: MatteCache | None = None,
+    limits: QueueLimits | None = None,
+    around: Around | None = None,
+) -> FilmJob:
+    """The job of one video: through the GPU if its frames can stay there, else through the CPU.
+
+    Args:
+        stack: Closes the background when the job is over.
+        network: The run's.
+        outputs: Kind and encoding of each.
+        info: The video.
+        vr: What the video is to VR: how two eyes share the frame, and what their pictures are.
+        settings: The run's.
+        frames_per_call: Consecutive frames for each call of the network.
+        streams: CUDA streams of the GPU that shall be used; None for the CPU.
+        background_begin: Time of the run's first frame in seconds, at which a moving background begins; None takes the
+            first frame that comes.
+        profiler: Times the parts of a job on the GPU; one of its own when omitted.
+        cache: Mattes of this stretch of the video, known and to be kept; None without.
+        limits: Limits of the queues between stages; those of the settings when omitted.
+        around: See ``StreamMatting``.
+
+    Raises:
+        UsageError: ``replace`` without a background, ``packed-alpha`` of a flat video, a video that is packed alpha
+            already, or the network cannot do what ``inference`` asks for.
+        InputError: The background cannot be opened.
+        ModelError: ``inference.early_exit`` names a network that the installation lacks.
+    """
+    refuse_packed_input(info, vr)
+    first_network = None
+    if settings.inference.early_exit == "selfie":
+        first_network = stack.enter_context(
+            closing(
+                open_first_network(
+                    ModelStore(vitascope_home()),
+                    threads=settings.processing.num_threads,
+                    on_gpu=streams is not None,
+                )
+            )
+        )
+    limits = limits or queue_limits(settings)
+    open_matting = partial(
+        StreamMatting,
+        network,
+        size=(info.height, info.width),
+        layout=vr.layout,
+        lens=vr.trusted_lens,
+        right_eye_first=vr.right_eye_first,
+        rotation_degrees=info.rotation_degrees,
+        options=_matting_options(
+            settings, vr, shows_people=any(kind not in ("mask", "overlay") for kind, _ in outputs)
+        ),
+        first_network=first_network,
+        cache=cache,
+        around=around,
+        waits=settings.performance.mode != "latency" and (limits is None or limits.overflow != "drop_oldest"),
+    )
+
+    packer = None
+    if any(kind == "packed-alpha" for kind, _ in outputs):
+        refuse_unpackable(info, vr.lenses)
+        packer = AlphaPacker(
+            eye_regions(info.width, info.height, vr.layout),
+            vr.lenses,
+            right_eye_first=vr.right_eye_first,
+            fov_degrees=settings.output.packed_fov_degrees,
+            color=settings.output.packed_color,
+        )
+
+    def open_renderer(matting: StreamMatting) -> Renderer:
+        return stack.enter_context(
+            Renderer(
+                outputs,
+                matting,
+                settings=settings.output,
+                mask_size=mask_size(info, settings.output.mask_max_width),
+                packer=packer,
+                background_begin=background_begin,
+            )
+        )
+
+    if streams is None or not can_stay_on_gpu(info.format):
+        # A shot's first frames may come together with more: calls stay as large as was requested.
+        sizer = AdaptiveBatchSizer(
+            frames_per_call, max_batch_size=frames_per_call, min_batch_size=frames_per_call, growing=False
+        )
+        matting = open_matting(sizer=sizer)
+        seen = len(eye_regions(info.width, info.height, vr.layout)) * prod(matting.network_input.size)
+        return CpuJob(
+            matting,
+            open_renderer(matting),
+            frames_per_call=frames_per_call,
+            limits=limits,
+            parallelism=parallelism_of(settings, network_samples=seen),
+        )
+    # Imported here: of no use without a GPU.
+    from vitascope.gpu.memory.pinned_pool import Download
+    from vitascope.gpu.profiling.gpu_clock import StreamTimes
+    from vitascope.segmentation.gpu_job import GpuJob
+
+    notes: list[str] = []
+    times = profiler or StreamTimes()
+    sizer = AdaptiveBatchSizer(
+        frames_per_call,
+        max_batch_size=frames_per_call,
+        growing=False,
+        on_shortage=lambda error, frames: notes.append(f"{error}; went on with {frames} frames a call"),
+    )
+    download = partial(Download, stream=streams.copying, pool=streams.host_memory)
+    matting = open_matting(sizer=sizer, times=times, download=download)
+    renderer = open_renderer(matting)
+    stack.enter_context(_finishing(streams))
+    stack.enter_context(quick_turns())
+    return GpuJob(
+        matting,
+        renderer,
+        streams=streams,
+        sizer=sizer,
+        times=times,
+        limits=limits,
+        parallelism=parallelism_of(settings),
+        notes=notes,
+    )
+
+
+@contextmanager
+def _finishing(streams: JobStreams) -> Iterator[None]:
+    """Leave the GPU idle and tidy; a failure of the GPU must not take the place of the error that it caused."""
+    try:
+        yield
+    except BaseException:
+        with suppress(EngineError):
+            streams.finish()
+        raise
+    streams.finish()
+
+
+def _matting_options(settings: Settings, vr: VrDescription, *, shows_people: bool) -> MattingOptions:
+    edges = settings.edges
+    return MattingOptions(
+        edges=EdgeOptions(threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px),
+        decontaminate=edges.decontaminate and shows_people,
+        temporal_smoothing=edges.temporal_smoothing,
+        scene_cut_threshold=settings.video.scene_cut_threshold,
+        warm_up_frames=settings.model.warm_up_frames,
+        look_ahead_frames=settings.model.look_ahead_frames,
+        has_close_ups=settings.model.suits_people,
+        # Along a lens that is not the eyes' own, people would be matched with what is beside them.
+        inference=settings.inference
+        if vr.trusted_lens is not None or vr.projection is Projection.FLAT
+        else settings.inference.model_copy(update={"stereo_agreement": False}),
+    )

@@ -5,8 +5,8 @@
     camera ──> a video's own stages, one frame at a time ──> sinks
           newest               newest               newest
 
-Mattes and pictures are made by what makes those of videos (``jobs.open_job``); the loop around it is that of every live
-run (``media.live_loop``). A frame's pts is the moment of its capture.
+Mattes and pictures are made by what makes those of videos (``film_run.open_job``); the loop around it is that of every
+live run (``media.live_loop``). A frame's pts is the moment of its capture.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ from vitascope.media.sinks.window import WindowSink
 from vitascope.media.writing.encoding import Encoding
 from vitascope.segmentation.capacity import works_in_processes
 from vitascope.segmentation.film_job import FilmJob
-from vitascope.segmentation.film_run import FilmRunner
-from vitascope.segmentation.jobs import open_job
+from vitascope.segmentation.film_run import FilmRunner, open_job
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import opening
 from vitascope.segmentation.notes import notes_on

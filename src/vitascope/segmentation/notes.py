@@ -10,8 +10,7 @@ from vitascope.frames import VideoInfo
 from vitascope.media.reading.reader import VideoReader
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork, side_multiple
-from vitascope.segmentation.capacity import notes_on_parallelism
-from vitascope.segmentation.jobs import can_stay_on_gpu
+from vitascope.segmentation.capacity import can_stay_on_gpu, notes_on_parallelism
 
 _HDR_TRANSFERS = frozenset({16, 18})  # H.273: PQ (SMPTE ST 2084) and HLG (ARIB STD-B67)
 

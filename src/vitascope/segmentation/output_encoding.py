@@ -1,4 +1,4 @@
-"""How each output is encoded."""
+"""How each output is encoded, and how large its pictures are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, StereoLayout, VideoInfo, YuvFormat
 from vitascope.media.writing.encoding import Encoding, choose_encoding
 from vitascope.media.writing.nvenc import Hardware
-from vitascope.segmentation.jobs import picture_size
+from vitascope.vr.packing import packed_size
+from vitascope.vr.stereo import eye_regions
 
 _EDITING_CODECS = frozenset({"prores", "ffv1", "png"})
 _CODECS_WITH_ALPHA = frozenset({"auto", "prores", "vp9", "ffv1", "png"})
@@ -127,3 +128,32 @@ def _format_for_players(info: VideoInfo) -> YuvFormat:
     if info.container == "images":
         return PIXEL_FORMATS["yuv420p" if info.format.bit_depth == 8 else "yuv420p10le"]
     return info.format
+
+
+def picture_size(
+    kind: OutputKind, info: VideoInfo, *, layout: StereoLayout, mask_max_width: int | None
+) -> tuple[int, int]:
+    """(height, width) of the pictures of an output.
+
+    Args:
+        kind: Kind of the output.
+        info: The input.
+        layout: How its eyes share a frame.
+        mask_max_width: See ``mask_size``.
+    """
+    if kind == "packed-alpha":
+        return packed_size(eye_regions(info.width, info.height, layout))
+    smaller = mask_size(info, mask_max_width) if kind == "mask" else None
+    return smaller or (info.height, info.width)
+
+
+def mask_size(info: VideoInfo, max_width: int | None) -> tuple[int, int] | None:
+    """(height, width) of masks: no wider than ``max_width``, in even samples of each eye; None for the frame's size.
+
+    Rotated video counts its width as coded.
+    """
+    if max_width is None or info.width <= max_width:
+        return None
+    width = max(max_width // 4 * 4, 4)
+    height = max(min(round(info.height * width / info.width / 4), info.height // 4) * 4, 4)
+    return height, width

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitascope.observe.report_values import VideoReport, WrittenFile, frames_in_words
-from vitascope.segmentation.matting.levers.options import LeverReport
+from vitascope.segmentation.matting.levers.report import LeverReport
 from vitascope.vr.detection import eyes_in_words
 
 

@@ -36,23 +36,21 @@ def not_profiled(*, wanted: bool) -> list[str]:
     ]
 
 
-class RunProfile(PipelineProfile):
-    """The profile of one run of ``segment``; does nothing unless it is wanted. A context manager around the run.
+def run_profile(outputs: Sequence[Path], *, wanted: bool, device_id: int) -> PipelineProfile:
+    """The profile of one run of ``segment``, a context manager around it; does nothing unless it is wanted.
 
     Args:
         outputs: What the run writes.
         wanted: Profile the run.
         device_id: Number of the GPU whose load is looked at.
     """
-
-    def __init__(self, outputs: Sequence[Path], *, wanted: bool, device_id: int) -> None:
-        super().__init__(
-            f"segment {outputs[0].name}",
-            _target(outputs[0]),
-            wanted=wanted,
-            device_id=device_id,
-            parts_of_stages=PARTS_OF_STAGES,
-        )
+    return PipelineProfile(
+        f"segment {outputs[0].name}",
+        _target(outputs[0]),
+        wanted=wanted,
+        device_id=device_id,
+        parts_of_stages=PARTS_OF_STAGES,
+    )
 
 
 def _target(output: Path) -> Path:

@@ -8,9 +8,10 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from vitascope.closing import Closing
 from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
 from vitascope.config.loading import checked_gpus
 from vitascope.errors import UsageError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["FrameAndAlpha", "Segmenter", "Started"]
 
 
-class Segmenter:
+class Segmenter(Closing):
     """Cuts people out of videos. Opens its network once; every video gets a recurrent state of its own.
 
     One video at a time: networks and CUDA streams serve one job. Finish or close one ``stream`` before the next.
@@ -72,14 +73,6 @@ class Segmenter:
         self._runner = _open_runner(self.loaded, self._store, fetch_progress)
         self.device = self._runner.device
         self.chosen: ChosenNetwork[Any] = self._runner.chosen
-
-    def __enter__(self) -> Self:
-        """Use as a context manager that frees the network."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Free the network."""
-        self.close()
 
     def close(self) -> None:
         """Free the network, and give OpenCV its threads back; end worker processes, and streams that still run."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from types import TracebackType
 from typing import Any, Final
 
 import av
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.closing import Closing
 from vitascope.config import LoadedSettings, load_settings, vitascope_home
 from vitascope.device import select_device
 from vitascope.errors import UsageError
@@ -45,7 +45,7 @@ from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
 _FORMAT: Final = PIXEL_FORMATS["yuv444p"]  # as image files come
 
 
-class StillSegmenter:
+class StillSegmenter(Closing):
     """Mattes single pictures, for any number of threads at a time; opens its network once.
 
     ``batching.dynamic`` says how many pictures share a call, and how long one waits for others while some thread is
@@ -109,16 +109,6 @@ class StillSegmenter:
         self._batcher = DynamicBatcher(
             config, self._infer, device=self.device.kind, device_id=self.device.index
         ).start()
-
-    def __enter__(self) -> StillSegmenter:
-        """Use as a context manager that frees the network."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Finish, and free the network."""
-        self.close()
 
     def close(self) -> None:
         """Finish the pictures that were handed in, and free the network; idempotent."""

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
+from vitascope.closing import Closing
 from vitascope.config import OutputKind, OutputSettings, VideoSettings
 from vitascope.errors import CorruptInputError, OutputError
 from vitascope.frames import PIXEL_FORMATS, Frame, Projection, StereoLayout, VideoInfo
@@ -19,7 +19,7 @@ from vitascope.media.metadata.spherical import SphericalMetadata
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.writer import VideoWriter, WriteReport
-from vitascope.segmentation.jobs import picture_size
+from vitascope.segmentation.output_encoding import picture_size
 from vitascope.segmentation.render.renderer import Rendered, mask_is_full_range
 from vitascope.segmentation.report import OutputReport
 from vitascope.vr.detection import VrDescription
@@ -28,7 +28,7 @@ from vitascope.vr.packing import packed_fov
 _T = TypeVar("_T")
 
 
-class OutputSet:
+class OutputSet(Closing):
     """One writer for each output. Leaving the context without ``finish`` or ``keep_partial`` removes everything.
 
     Args:
@@ -75,18 +75,13 @@ class OutputSet:
                     )
                 )
         except BaseException:
-            self._discard()
+            self.close()
             raise
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Remove whatever was neither finished nor kept."""
-        self._discard()
+        for writer in self._writers:
+            writer.discard()
 
     def write(self, rendered: Rendered) -> None:
         """Encode the next frame into every file."""
@@ -116,10 +111,6 @@ class OutputSet:
         """Complete what can be completed and keep it as ``.part``; the paths of what was kept."""
         kept = [writer.keep_partial() for writer in self._writers]
         return [path for path in kept if path is not None]
-
-    def _discard(self) -> None:
-        for writer in self._writers:
-            writer.discard()
 
 
 def planar_info(info: VideoInfo) -> VideoInfo:

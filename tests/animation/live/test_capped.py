@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from vitascope.animation.live.capped import Capped
+from vitascope.animation.live.sources import Capped
 from vitascope.media.reading.camera import CameraPicture
 
 

@@ -9,17 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fake_cupy import fake_cupy
 from vitascope.device import Device
 from vitascope.gpu.memory import pinned_pool
 from vitascope.gpu.memory.pinned_pool import Download, PinnedMemoryPool, shared_pool
-
-
-@pytest.fixture
-def cupy(monkeypatch):
-    module = fake_cupy()
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    return module
 
 
 @pytest.fixture

@@ -8,18 +8,10 @@ import threading
 import numpy as np
 import pytest
 
-from fake_cupy import FakeArray, fake_cupy
+from fake_cupy import FakeArray
 from vitascope.device import Device
 from vitascope.errors import DeviceMemoryError, MissingDependencyError
 from vitascope.gpu.memory.device_pool import MemoryPool
-
-
-@pytest.fixture
-def cupy(monkeypatch):
-    module = fake_cupy()
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    return module
-
 
 GPU = Device("cuda", "a GPU", 0)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from read_films import STRUCTURES, read_all, write_structure
 
-from clips import write_clip
+from clips import copied, write_clip
 from vitascope.errors import CorruptInputError, MissingDependencyError, UsageError
 from vitascope.frames import Frame
 from vitascope.media.reading.container import Decoding, OpenedVideo
@@ -109,7 +109,6 @@ def test_sizes_that_are_no_multiple_of_a_block(tmp_path: Path, codec: str, width
 
 @pytest.mark.cuda
 def test_variable_frame_rate_rotation_and_range(tmp_path: Path) -> None:
-    path = tmp_path / "turned.mp4"
     source = write_clip(
         tmp_path / "a.mp4",
         width=176,
@@ -118,13 +117,7 @@ def test_variable_frame_rate_rotation_and_range(tmp_path: Path) -> None:
         time_base=Fraction(1, 90),
         color_tags=(1, 1, 1, 2),
     )
-    with av.open(str(source)) as reading, av.open(str(path), "w") as writing:
-        stream = writing.add_stream_from_template(reading.streams.video[0])
-        stream.set_display_rotation(-90)
-        for packet in reading.demux(video=0):
-            if packet.dts is not None:
-                packet.stream = stream
-                writing.mux(packet)
+    path = copied(source, tmp_path / "turned.mp4", prepare=lambda stream: stream.set_display_rotation(-90))
     reader = assert_same_film(path, "nvdec (h264)")
     assert reader.info.rotation_degrees == 90
     assert reader.info.color.full_range
@@ -291,17 +284,7 @@ def test_a_device_that_is_not_there_is_refused(films: dict[str, Path]) -> None:
 @pytest.mark.parametrize("sessions", [1, 3])
 def test_a_truncated_film_is_noticed_on_the_gpu_too(tmp_path: Path, sessions: int) -> None:
     whole = write_structure(tmp_path, "hevc-closed.mp4")
-    path = tmp_path / "front.mp4"
-    with (
-        av.open(str(whole)) as reading,
-        av.open(str(path), "w", options={"movflags": "faststart"}) as writing,
-    ):
-        stream = writing.add_stream_from_template(reading.streams.video[0])
-        for packet in reading.demux(video=0):
-            if packet.dts is not None:
-                packet.stream = stream
-                writing.mux(packet)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size * 7 // 10])
+    path = copied(whole, tmp_path / "front.mp4", kept=0.7, movflags="faststart")
     with (
         open_video(path, cuda_device=0, decoder_sessions=sessions) as reader,
         pytest.raises(CorruptInputError, match="promises 100 frames"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import av
 import pytest
 
-from clips import write_clip
+from clips import copied, write_clip
 from vitascope.errors import CorruptInputError
 from vitascope.frames import PIXEL_FORMATS, Projection, StereoLayout
 from vitascope.media.reading.reader import open_video, probe, read_headers
@@ -153,15 +153,11 @@ def test_foreign_metadata_encoding_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_stereo_of_matroska(tmp_path: Path) -> None:
-    path = tmp_path / "a.mkv"
-    clip = write_clip(tmp_path / "plain.mp4")
-    with av.open(str(clip)) as source, av.open(str(path), "w") as out:
-        stream = out.add_stream_from_template(source.streams.video[0])
-        stream.metadata["stereo_mode"] = "left_right"
-        for packet in source.demux(video=0):
-            if packet.dts is not None:
-                packet.stream = stream
-                out.mux(packet)
+    path = copied(
+        write_clip(tmp_path / "plain.mp4"),
+        tmp_path / "a.mkv",
+        prepare=lambda stream: stream.metadata.update(stereo_mode="left_right"),
+    )
     assert probe(path).stereo is StereoLayout.SIDE_BY_SIDE
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from read_films import GOP, STRUCTURES, has_leading_pictures, read_all, write_structure
 
-from clips import write_clip
+from clips import copied, write_clip
 from left_threads import left_threads
 from vitascope.errors import CorruptInputError, InputError, UsageError
 from vitascope.gpu.pipeline.queues import BoundedQueue, QueueLimits
@@ -124,16 +124,7 @@ def test_what_cannot_be_cut_gets_one_session_and_a_reason(
 
 def test_a_fragmented_mp4_gets_one_session(tmp_path: Path) -> None:
     source = write_structure(tmp_path, "h264-closed.mp4")
-    path = tmp_path / "fragmented.mp4"
-    with (
-        av.open(str(source)) as reading,
-        av.open(str(path), "w", options={"movflags": "frag_keyframe+empty_moov"}) as writing,
-    ):
-        stream = writing.add_stream_from_template(reading.streams.video[0])
-        for packet in reading.demux(video=0):
-            if packet.dts is not None:
-                packet.stream = stream
-                writing.mux(packet)
+    path = copied(source, tmp_path / "fragmented.mp4", movflags="frag_keyframe+empty_moov")
     frames, reader = read_all(path, decoder_sessions=2)
     assert len(frames) == 100
     assert reader.decoder.endswith("one session: a fragmented MP4 has no index of the whole film")
@@ -174,21 +165,8 @@ def test_damage_past_the_limit_raises(tmp_path: Path) -> None:
 
 
 def test_a_truncated_film_is_noticed(tmp_path: Path) -> None:
-    whole = write_structure(
-        tmp_path,
-        "h264-closed.mp4",
-    )
-    path = tmp_path / "front.mp4"
-    with (
-        av.open(str(whole)) as reading,
-        av.open(str(path), "w", options={"movflags": "faststart"}) as writing,
-    ):
-        stream = writing.add_stream_from_template(reading.streams.video[0])
-        for packet in reading.demux(video=0):
-            if packet.dts is not None:
-                packet.stream = stream
-                writing.mux(packet)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    whole = write_structure(tmp_path, "h264-closed.mp4")
+    path = copied(whole, tmp_path / "front.mp4", kept=0.6, movflags="faststart")
     with (
         open_video(path, decoder_sessions=3) as reader,
         pytest.raises(CorruptInputError, match="promises 100 frames and ends after"),

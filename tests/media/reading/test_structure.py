@@ -12,7 +12,7 @@ import av
 import numpy as np
 import pytest
 
-from clips import write_clip
+from clips import copied, write_clip
 from photographs import astronaut
 from vitascope.errors import CorruptInputError
 from vitascope.media.reading.reader import open_video
@@ -211,17 +211,6 @@ def test_several_sessions_say_of_a_break_what_one_says(tmp_path, sessions):
         assert len(list(reader)) == 47
     assert f"; {sessions} sessions" in reader.decoder or sessions == 1
     assert reader.corrupt_count == 1
-
-
-def copied(source, target, **options):
-    """The same packets in another writer's hands."""
-    with av.open(str(source)) as reading, av.open(str(target), "w", options=options) as writing:
-        stream = writing.add_stream_from_template(reading.streams.video[0])
-        for packet in reading.demux(reading.streams.video[0]):
-            if packet.dts is not None:
-                packet.stream = stream
-                writing.mux(packet)
-    return target
 
 
 @pytest.mark.parametrize(

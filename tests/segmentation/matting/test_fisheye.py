@@ -7,11 +7,11 @@ import pytest
 
 from pictures import solid_frame
 from scripted import BrightnessNetwork
+from vitascope.config.compute import InferenceSettings
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.gpu.memory.host_arrays import RecycledArrays
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.fisheye import FisheyeViews
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.vr.projection import Equirectangular, Fisheye, Rectilinear
 
@@ -114,7 +114,7 @@ def test_the_seam_of_a_whole_sphere_does_not_show():
 
 
 def matting(network, lens, **inference):
-    options = MattingOptions(warm_up_frames=0, inference=InferenceOptions(**inference))
+    options = MattingOptions(warm_up_frames=0, inference=InferenceSettings(**inference))
     return StreamMatting(
         network, size=(96, 192), layout=StereoLayout.SIDE_BY_SIDE, options=options, lens=lens
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from skimage import data
 
 from lever_network import EYE, LongTrail, TrailNetwork, TrailState, frame_of
+from vitascope.config.compute import InferenceSettings
 from vitascope.errors import DeviceMemoryError
 from vitascope.frames import StereoLayout
 from vitascope.gpu import AdaptiveBatchSizer
@@ -19,7 +20,6 @@ from vitascope.gpu.interchange import to_numpy
 from vitascope.models.network import MatteEstimate
 from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.segmentation.matting.estimates import small_alpha
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE, look_ahead
 from vitascope.segmentation.matting.shots import ShotInference
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
@@ -182,7 +182,7 @@ def alphas(count, *, batch, frames, cuts=0.35, **inference):
             scene_cut_threshold=cuts,
             warm_up_frames=0,
             look_ahead_frames=frames,
-            inference=InferenceOptions(**inference),
+            inference=InferenceSettings(**inference),
         ),
     )
     shown = []

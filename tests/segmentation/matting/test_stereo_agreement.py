@@ -10,10 +10,10 @@ import pytest
 
 from pictures import solid_frame
 from scripted import BrightnessNetwork
+from vitascope.config.compute import InferenceSettings
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting import stereo_agreement
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.vr.projection import Equirectangular, Fisheye, Rectilinear
@@ -199,7 +199,7 @@ def matting(lens, *, layout=StereoLayout.SIDE_BY_SIDE, rotation=0, **inference):
         size=(96, 192),
         layout=layout,
         rotation_degrees=rotation,
-        options=MattingOptions(warm_up_frames=0, inference=InferenceOptions(**inference)),
+        options=MattingOptions(warm_up_frames=0, inference=InferenceSettings(**inference)),
         lens=lens,
     )
 

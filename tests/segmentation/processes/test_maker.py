@@ -186,7 +186,7 @@ class TestOneReader:
         order = orders[1]
         maker.make(replace(order, film=replace(order.film, video=other)), tell=lambda _: None)
         assert [is_open(reader) for reader in opened] == [False, True]
-        maker.__exit__()
+        maker.close()
         assert not is_open(opened[1])
 
     def test_an_error_closes_it(self, maker, orders, opened):

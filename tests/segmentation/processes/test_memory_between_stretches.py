@@ -18,7 +18,7 @@ from vitascope.gpu.memory.pinned_pool import Download
 from vitascope.gpu.streams import JobStreams
 from vitascope.media.reading.reader import open_video
 from vitascope.segmentation import film_run
-from vitascope.segmentation.jobs import _finishing, open_job
+from vitascope.segmentation.film_run import _finishing, open_job
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.processes.maker import StretchMaker
 

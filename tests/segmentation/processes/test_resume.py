@@ -17,8 +17,7 @@ from swaying_clip import packets, swaying_clip
 from brightness_file import brightness_settings
 from makers_here import crew_here
 from vitascope.errors import OutputError
-from vitascope.segmentation.processes import film_joiner
-from vitascope.segmentation.processes import plan as crew_plan
+from vitascope.segmentation.processes import film_joiner, shares
 from vitascope.segmentation.processes.film_joiner import SharedFilm
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -48,7 +47,7 @@ def clip(tmp_path_factory):
 @contextmanager
 def segmenter_of(makers):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crew_plan, "available_cores", lambda: 4 * makers)
+        patch.setattr(shares, "available_cores", lambda: 4 * makers)
         segmenter = crew_here(profile="fast", settings=FLAGS | {"processing.num_threads": 4})
     with segmenter:
         yield segmenter
@@ -58,7 +57,7 @@ def segmenter_of(makers):
 def two():
     """Two processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crew_plan, "available_cores", lambda: 8)
+        patch.setattr(shares, "available_cores", lambda: 8)
         segmenter = Segmenter(profile="fast", settings=FLAGS | {"processing.num_threads": 4})
     with segmenter:
         yield segmenter

@@ -16,12 +16,18 @@ from vitascope.animation.animator import open_animator
 from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.drivers import has_no_pictures, make_estimator, open_tracker
 from vitascope.animation.face import PortraitAnimator
-from vitascope.animation.live.capped import Capped
 from vitascope.animation.live.controls import Controls, LiveState
 from vitascope.animation.live.effects import GreenScreen
 from vitascope.animation.live.report import LiveReport
 from vitascope.animation.live.session import Estimator, LiveOptions, LiveSession, Tracker
-from vitascope.animation.live.sources import EndlessDriver, FilmSource, ReplaySource, VoiceSource, open_voice
+from vitascope.animation.live.sources import (
+    Capped,
+    EndlessDriver,
+    FilmSource,
+    ReplaySource,
+    VoiceSource,
+    open_voice,
+)
 from vitascope.animation.motion import Mirror
 from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.portrait import load_portrait, with_even_sides

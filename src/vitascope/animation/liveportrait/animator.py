@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import cv2
 import numpy as np
@@ -21,6 +20,7 @@ from vitascope.animation.liveportrait.crop import (
     paste_mask,
     portrait_crop,
 )
+from vitascope.closing import Closing
 from vitascope.errors import InputError, UsageError
 from vitascope.models.liveportrait.motion import MotionGains, RawMotion, driven_motion, placed_keypoints
 from vitascope.models.liveportrait.networks import CROP_SIDE, PAINTED_SIDE, LivePortraitNetworks
@@ -97,7 +97,7 @@ class _Neutral:
     motion: RawMotion
 
 
-class LivePortraitAnimator:
+class LivePortraitAnimator(Closing):
     """A portrait that follows a driver's picture.
 
     Reads the driver's picture, not its landmarks: it cannot replay recorded motion. While the driver is lost the
@@ -257,14 +257,6 @@ class LivePortraitAnimator:
         """Free the networks."""
         self._portrait = self._neutral = None
         self._networks.close()
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
 
 def _is_seen(motion: FaceMotion) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, groupby
 from typing import Any
 
+from vitascope.config.compute import InferenceSettings
 from vitascope.frames import Frame, Plane, Rotation, StereoLayout
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
@@ -33,7 +34,7 @@ from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
-from vitascope.segmentation.matting.levers.options import InferenceOptions, LeverReport
+from vitascope.segmentation.matting.levers.report import LeverReport
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_windows import ShotBeginnings, ShotWindows
 from vitascope.segmentation.matting.shots import Answer, ShotInference, StreamNetwork, Times, Views
@@ -57,7 +58,7 @@ class MattingOptions:
     backwards before the first is matted; 0, as live, holds nothing back."""
     has_close_ups: bool = False
     """A network with a memory in the plane is shown smaller pictures while people fill them, see ``CloseUps``."""
-    inference: InferenceOptions = field(default_factory=InferenceOptions)
+    inference: InferenceSettings = field(default_factory=InferenceSettings)
 
     @property
     def alters_alpha(self) -> bool:
@@ -141,7 +142,7 @@ class StreamMatting:
         may_wait = waits and (cache is None or not cache.is_complete)
         remembers = may_wait and network.recurrent and side_multiple(network) is not None
         inference = options.inference
-        inference = replace(inference, bidirectional=inference.may_look_back and remembers)
+        inference = inference.model_copy(update={"bidirectional": inference.may_look_back and remembers})
         # Eyes that lie on their side see a thing above and below, not beside each other.
         if (
             inference.stereo_agreement

@@ -7,13 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import Self
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.closing import Closing
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Map, Sink, Stage
 from vitascope.segmentation.people.following import Box, GivingOut, Labelled, ShotFollower, everywhere
@@ -152,7 +151,7 @@ def _settled(labelled: Labelled, other: FloatMap | None) -> Settled:
     return Settled(labelled.pts, np.stack(eyes).astype(np.uint8))
 
 
-class FollowingProcess:
+class FollowingProcess(Closing):
     """A ``FilmFollower`` in a process of its own.
 
     Following is thousands of short steps of NumPy and OpenCV. Beside the threads that decode for a GPU, each step waits
@@ -190,12 +189,8 @@ class FollowingProcess:
         presences: Sequence[Presence] = self._process.answer()
         return presences
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the process, whatever it is at."""
         SpawnedProcess.end([self._process])
 
 

@@ -43,7 +43,6 @@ from vitascope.segmentation.matting.cached_film import is_network_file, video_fi
 from vitascope.segmentation.processes.at_work import FilmAtWork
 from vitascope.segmentation.processes.hands import gib
 from vitascope.segmentation.processes.maker import StretchMaker
-from vitascope.segmentation.processes.plan import NodeShare, plan_node
 from vitascope.segmentation.processes.port import (
     MakerFacts,
     MakerGoneError,
@@ -53,6 +52,7 @@ from vitascope.segmentation.processes.port import (
     Tell,
     WholeFilm,
 )
+from vitascope.segmentation.processes.shares import NodeShare, plan_node
 from vitascope.segmentation.processes.spawned import Failed
 from vitascope.segmentation.processes.stretch_folders import finished_stretches
 from vitascope.segmentation.report import SegmentReport

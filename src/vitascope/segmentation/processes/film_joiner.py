@@ -39,12 +39,6 @@ from vitascope.segmentation.processes.joining import (
     join_gpu_reports,
     join_pipeline_reports,
 )
-from vitascope.segmentation.processes.plan import (
-    frames_after,
-    settings_for_one,
-    settings_of_pictures,
-    warm_up_frames,
-)
 from vitascope.segmentation.processes.port import (
     FilmOrder,
     MakerFacts,
@@ -52,6 +46,12 @@ from vitascope.segmentation.processes.port import (
     StretchMade,
     StretchOrder,
     StretchProgress,
+)
+from vitascope.segmentation.processes.shares import (
+    frames_after,
+    settings_for_one,
+    settings_of_pictures,
+    warm_up_frames,
 )
 from vitascope.segmentation.processes.stretch_file import StretchFile, StretchSummary
 from vitascope.segmentation.processes.stretch_folders import KeptStretches, WorkFolder

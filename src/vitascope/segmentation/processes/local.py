@@ -20,7 +20,6 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import gpu_room_bytes
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.processes.maker import StretchMaker
-from vitascope.segmentation.processes.plan import WorkerPlan
 from vitascope.segmentation.processes.port import (
     MakerFacts,
     StretchMade,
@@ -29,6 +28,7 @@ from vitascope.segmentation.processes.port import (
     Tell,
     WholeFilm,
 )
+from vitascope.segmentation.processes.shares import WorkerPlan
 from vitascope.segmentation.processes.spawned import SpawnedProcess
 from vitascope.segmentation.report import SegmentReport
 

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Self
 
+from vitascope.closing import Closing
 from vitascope.device import peak_memory_bytes
 from vitascope.errors import CorruptInputError, EngineError, WorkerError
 from vitascope.frames import Frame
@@ -143,7 +143,7 @@ class StretchFrames:
             yield frame
 
 
-class StretchMaker:
+class StretchMaker(Closing):
     """Mattes and encodes stretches of videos with a network that stays open. A context manager.
 
     The GPU's memory, and page-locked memory, stays from one stretch to the next, and to the next video where that is as
@@ -163,11 +163,7 @@ class StretchMaker:
         self._size: tuple[int, int] | None = None
         """(height, width) of the video that memory is kept for."""
 
-    def __enter__(self) -> Self:
-        """Use as a context manager that frees the network."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Close the video, and free the network."""
         self.rest()
         self._runner.close()

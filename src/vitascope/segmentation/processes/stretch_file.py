@@ -20,10 +20,11 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from vitascope.closing import Closing
 from vitascope.errors import OutputError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.remote import RemotePath
@@ -66,7 +67,7 @@ class StretchSummary:
     decoder: str
 
 
-class StretchWriter:
+class StretchWriter(Closing):
     """Writes a stretch's file. A context manager, which removes what was not finished.
 
     Args:
@@ -89,14 +90,10 @@ class StretchWriter:
             self._add(_MAGIC)
             self._record({"made_by": dict(made_by)})
         except BaseException:
-            self.__exit__()
+            self.close()
             raise
 
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Remove what was not finished."""
         self._file.close()
         if not self._is_finished:

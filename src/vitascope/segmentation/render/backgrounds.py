@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 
+from vitascope.closing import Closing
 from vitascope.errors import InputError
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.kernels.fit import fit_frame
@@ -13,7 +13,7 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.media.reading.reader import open_video
 
 
-class Background:
+class Background(Closing):
     """A still picture, or a video that runs along in real time and starts over at its end.
 
     It fills each eye's view (scaled to cover, cropped in the middle), so it stands infinitely far away in stereo.
@@ -38,16 +38,6 @@ class Background:
         if begin_seconds is not None:
             self._loop_start_seconds = begin_seconds - _time_of(self._current)
         self._fitted: Frame | None = None
-
-    def __enter__(self) -> Background:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the file."""
-        self.close()
 
     @property
     def moves(self) -> bool:

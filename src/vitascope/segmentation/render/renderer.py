@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from vitascope.closing import Closing
 from vitascope.config import OutputKind, OutputSettings
 from vitascope.errors import UsageError
 from vitascope.frames import Frame, Plane
@@ -56,7 +56,7 @@ class Rendered:
         return sum(planes.values()) + (0 if self.alpha is None else self.alpha.nbytes)
 
 
-class Renderer:
+class Renderer(Closing):
     """Draws every requested kind of one video. A context manager.
 
     Args:
@@ -101,13 +101,7 @@ class Renderer:
         )
         self._gives_alpha = "alpha" in kinds
 
-    def __enter__(self) -> Renderer:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Close the background."""
         if self._background is not None:
             self._background.close()

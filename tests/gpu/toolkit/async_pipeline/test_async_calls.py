@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from watched_runs import watched
 
-from fake_cupy import FakeArray, fake_cupy
+from fake_cupy import FakeArray
 from vitascope.device import Device
 from vitascope.errors import ConfigError, EngineError, PipelineError
 from vitascope.gpu import AsyncPipeline
@@ -110,13 +109,6 @@ class OnFakeGpu(FakeArray):
 
 
 OnFakeGpu.__module__ = "cupy"
-
-
-@pytest.fixture
-def cupy(monkeypatch):
-    module = fake_cupy()
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    return module
 
 
 def call_of(output, *, count, wants_gpu=()):

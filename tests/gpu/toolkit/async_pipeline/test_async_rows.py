@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
-from fake_cupy import fake_cupy
 from vitascope.gpu.toolkit import async_model as async_rows
 from vitascope.gpu.toolkit.async_model import BatchRows, RowsInTurn, as_one_batch
 
 SHAPE = (3, 4, 5)
-
-
-@pytest.fixture
-def cupy(monkeypatch):
-    module = fake_cupy()
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    return module
 
 
 def places_of(count, *, of=4):

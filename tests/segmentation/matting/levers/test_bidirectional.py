@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from lever_network import EYE, LongTrail, TrailNetwork, frame_of
+from vitascope.config.compute import InferenceSettings
 from vitascope.frames import StereoLayout
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.levers import bidirectional
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, EDGE_SCALE
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
@@ -42,7 +42,7 @@ def mattes(frames, network, *, batch=1, waits=True, layout=StereoLayout.MONO, ey
         options=MattingOptions(
             scene_cut_threshold=cuts,
             warm_up_frames=0,
-            inference=InferenceOptions(**{"bidirectional": True, **inference}),
+            inference=InferenceSettings(**{"bidirectional": True, **inference}),
         ),
         waits=waits,
     )

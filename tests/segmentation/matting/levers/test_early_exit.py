@@ -8,11 +8,11 @@ import pytest
 from lever_network import EYE, FMT, TrailNetwork, frame_of
 from pictures import random_frame
 from scripted import BrightnessNetwork
+from vitascope.config.compute import InferenceSettings
 from vitascope.errors import UsageError
 from vitascope.frames import StereoLayout
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.levers.early_exit import disagreement, doubt, shown
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
 
@@ -44,7 +44,7 @@ def mattes(frames, *, first=None, network=None, call=4, cuts=0.0, **options):
         size=EYE,
         layout=StereoLayout.MONO,
         options=MattingOptions(
-            scene_cut_threshold=cuts, warm_up_frames=0, inference=InferenceOptions(**options)
+            scene_cut_threshold=cuts, warm_up_frames=0, inference=InferenceSettings(**options)
         ),
         first_network=first,
     )

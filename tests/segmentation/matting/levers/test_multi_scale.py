@@ -7,10 +7,10 @@ import pytest
 
 from lever_network import EYE, TrailNetwork, frame_of
 from scripted import BrightnessNetwork
+from vitascope.config.compute import InferenceSettings
 from vitascope.errors import UsageError
 from vitascope.frames import StereoLayout
 from vitascope.models.network import MatteEstimate
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
 
@@ -35,7 +35,7 @@ def mattes(frames, network, scales):
         size=EYE,
         layout=StereoLayout.MONO,
         options=MattingOptions(
-            scene_cut_threshold=0, warm_up_frames=0, inference=InferenceOptions(scales=scales)
+            scene_cut_threshold=0, warm_up_frames=0, inference=InferenceSettings(scales=scales)
         ),
     )
     estimates = matting.infer([matting.prepare([frame]) for frame in frames])

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from lever_network import EYE, TrailNetwork, frame_of
 from scripted import BrightnessNetwork
+from vitascope.config.compute import InferenceSettings
 from vitascope.errors import UsageError
 from vitascope.frames import StereoLayout
 from vitascope.gpu.kernels.region import Region
-from vitascope.segmentation.matting.levers.boxes import (
+from vitascope.segmentation.matting.levers.surroundings import (
     cover,
     largest_change_outside,
     people_boxes,
     rim,
     still_fits,
 )
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.shots import coded_window
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
@@ -34,7 +34,7 @@ def mattes(frames, *, network=None, eyes=1, call=4, **options):
             scene_cut_threshold=0,
             warm_up_frames=0,
             # What both eyes agree on they agree on where they are seen whole.
-            inference=InferenceOptions(stereo_agreement=False, **options),
+            inference=InferenceSettings(stereo_agreement=False, **options),
         ),
     )
     alphas = []

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from lever_network import EYE, FMT, TrailNetwork, frame_of
 from pictures import random_frame
+from vitascope.config.compute import InferenceSettings
 from vitascope.frames import StereoLayout
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.levers.static import MOST_REUSES
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
@@ -22,7 +22,7 @@ def mattes(frames, *, threshold, call=4, cuts=0.0, eyes=1, network=None):
         size=(EYE[0], EYE[1] * eyes),
         layout=StereoLayout.SIDE_BY_SIDE if eyes == 2 else StereoLayout.MONO,
         options=MattingOptions(
-            scene_cut_threshold=cuts, warm_up_frames=0, inference=InferenceOptions(skip_static=threshold)
+            scene_cut_threshold=cuts, warm_up_frames=0, inference=InferenceSettings(skip_static=threshold)
         ),
     )
     alphas = []

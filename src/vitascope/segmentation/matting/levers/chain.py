@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vitascope.config.compute import InferenceSettings
 from vitascope.errors import UsageError
 from vitascope.models.network import MattingNetwork, SpatialState, side_multiple
 from vitascope.segmentation.matting.batch import Estimator
@@ -9,7 +10,6 @@ from vitascope.segmentation.matting.levers.bidirectional import Bidirectional
 from vitascope.segmentation.matting.levers.cropped import Cropped
 from vitascope.segmentation.matting.levers.early_exit import EarlyExit
 from vitascope.segmentation.matting.levers.multi_scale import MultiScale, scaled
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.levers.static import SkipStatic
 from vitascope.segmentation.matting.levers.zoomed import Zoomed
 from vitascope.segmentation.matting.shots import StreamNetwork
@@ -17,7 +17,7 @@ from vitascope.segmentation.matting.shots import StreamNetwork
 _SMALLER = 0.5
 
 
-def build_chain(options: InferenceOptions, stream: StreamNetwork) -> Estimator:
+def build_chain(options: InferenceSettings, stream: StreamNetwork) -> Estimator:
     """The estimators that the options ask for, outermost first; the network alone where they ask for nothing.
 
     Args:
@@ -61,7 +61,7 @@ def build_chain(options: InferenceOptions, stream: StreamNetwork) -> Estimator:
     return inner
 
 
-def require_possible(options: InferenceOptions, network: MattingNetwork) -> None:
+def require_possible(options: InferenceSettings, network: MattingNetwork) -> None:
     """Refuse what a network cannot do.
 
     Raises:

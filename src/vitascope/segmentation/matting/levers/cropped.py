@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.config.compute import InferenceSettings
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import as_coefficients, small_alpha
-from vitascope.segmentation.matting.levers.boxes import (
+from vitascope.segmentation.matting.levers.surroundings import (
     VISIBLE,
+    Surroundings,
     cover,
     people_boxes,
     rim,
     still_fits,
     total_area,
 )
-from vitascope.segmentation.matting.levers.options import InferenceOptions
-from vitascope.segmentation.matting.levers.surroundings import Surroundings
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 
@@ -44,7 +44,7 @@ class Cropped(Surroundings):
         multiple: The sides of parts are multiples of it.
     """
 
-    def __init__(self, stream: StreamNetwork, options: InferenceOptions, *, multiple: int) -> None:
+    def __init__(self, stream: StreamNetwork, options: InferenceSettings, *, multiple: int) -> None:
         super().__init__(stream, options)
         self._multiple = multiple
         self._parts: list[Region] | None = None

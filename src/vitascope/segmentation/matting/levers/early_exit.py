@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.config.compute import InferenceSettings
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
@@ -16,7 +17,6 @@ from vitascope.segmentation.matting.batch import (
     resized,
 )
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 FloatArray = npt.NDArray[np.float32]
@@ -51,7 +51,7 @@ class EarlyExit:
         first: MattingNetwork,
         *,
         first_wanted: NetworkInput,
-        options: InferenceOptions,
+        options: InferenceSettings,
     ) -> None:
         self._inner, self._first = inner, stream.shots(first)
         self._first_wanted, self._wanted = first_wanted, stream.wanted

@@ -1,21 +1,26 @@
-"""People's surroundings instead of whole pictures: decides when the network sees which."""
+"""People's surroundings instead of whole pictures: decides when the network sees which, and where they are.
+
+Boxes lie around mattes; the parts of a picture that are cut out for them are larger.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.config.compute import InferenceSettings
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import empty_estimate, small_alpha
-from vitascope.segmentation.matting.levers.boxes import largest_change_outside, people_boxes
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 from vitascope.segmentation.matting.shots import StreamNetwork
+
+FloatArray = npt.NDArray[np.float32]
 
 MOTION = 0.04
 """Change of a tile outside people's parts, in shares of full scale, after which somebody may have come in: ten levels
@@ -33,7 +38,7 @@ class Surroundings(ABC):
         options: How often the whole picture is looked at, and how wide the margin around people is.
     """
 
-    def __init__(self, stream: StreamNetwork, options: InferenceOptions) -> None:
+    def __init__(self, stream: StreamNetwork, options: InferenceSettings) -> None:
         self._stream, self._options = stream, options
         self._wanted, self._tally = stream.wanted, stream.tally
         self._shots = stream.shots()
@@ -137,3 +142,159 @@ class _Looks:
             if self.is_due(batch, index, parts):
                 return index
         return max(last, first + 1)
+
+
+VISIBLE = 0.1
+"""Alpha from which a sample counts as somebody's: hair and motion blur are fainter than half."""
+# Parts come in few sizes, because engines prepare themselves for each.
+_SIZE_STEPS = 8
+_WORTH_CUTTING = 0.8
+
+
+def people_boxes(alpha: FloatArray) -> list[Region] | None:
+    """The box around everybody, one for each eye: of the same rows in both, because eyes see the same heights.
+
+    Args:
+        alpha: float32 [E, h, w], 0..1.
+
+    Returns:
+        In samples; None if nobody is.
+    """
+    seen = alpha > VISIBLE
+    rows = np.flatnonzero(seen.any(axis=(0, 2)))
+    if rows.size == 0:
+        return None
+    top, bottom = int(rows[0]), int(rows[-1]) + 1
+    boxes = []
+    for eye in seen:
+        columns = np.flatnonzero(eye.any(axis=0))
+        if columns.size == 0:  # seen by the other eye alone: the whole width, until this one sees them
+            boxes.append(Region(0, top, seen.shape[2], bottom - top))
+        else:
+            boxes.append(Region(int(columns[0]), top, int(columns[-1]) + 1 - int(columns[0]), bottom - top))
+    return boxes
+
+
+def cover(
+    boxes: Sequence[Region], *, margin: float, grid: tuple[int, int], multiple: int
+) -> list[Region] | None:
+    """Parts that hold the boxes and a margin: of one size, and of the same rows, in every eye.
+
+    Args:
+        boxes: One for each eye, of the same rows.
+        margin: Added on each side, as a share of the box, and at least ``multiple`` samples.
+        grid: (height, width) of the picture.
+        multiple: Parts begin at multiples of it, and end at such or at the picture's edge.
+
+    Returns:
+        In samples of the grid; None if hardly less than the whole picture would do.
+    """
+    height, width = grid
+    box = boxes[0]
+    top, bottom = _widened(box.y, box.height, margin, multiple)
+    y, part_height = _aligned(top, bottom - top, height, multiple)
+    spans = [_widened(box.x, box.width, margin, multiple) for box in boxes]
+    widest = max(right - left for left, right in spans)
+    # One width for all eyes: the narrower box keeps its middle.
+    middles = [(left + right) / 2 for left, right in spans]
+    aligned = [_aligned(math.floor(middle - widest / 2), widest, width, multiple) for middle in middles]
+    part_width = max(length for _, length in aligned)
+    parts = []
+    for x, length in aligned:
+        if length < part_width:
+            x = min(x, max(width - part_width, 0) // multiple * multiple)
+        parts.append(Region(x, y, min(part_width, width - x), part_height))
+    if len({part.width for part in parts}) > 1:
+        return None
+    share = parts[0].width * part_height / (width * height)
+    return parts if share <= _WORTH_CUTTING else None
+
+
+def still_fits(
+    parts: Sequence[Region], boxes: Sequence[Region], *, guard: int, grid: tuple[int, int]
+) -> bool:
+    """True while the boxes keep a distance from their parts' edges, other than the picture's own.
+
+    Args:
+        parts: What was cut out, one for each eye.
+        boxes: Where people are now.
+        guard: The distance, in samples.
+        grid: (height, width) of the picture.
+    """
+    height, width = grid
+    for part, box in zip(parts, boxes, strict=True):
+        left = part.x == 0 or box.x >= part.x + guard
+        top = part.y == 0 or box.y >= part.y + guard
+        right_edge, bottom_edge = part.x + part.width, part.y + part.height
+        right = right_edge == width or box.x + box.width <= right_edge - guard
+        bottom = bottom_edge == height or box.y + box.height <= bottom_edge - guard
+        if not (left and top and right and bottom):
+            return False
+    return True
+
+
+def total_area(parts: Sequence[Region]) -> int:
+    """Samples of all parts together."""
+    return sum(part.width * part.height for part in parts)
+
+
+def rim(parts: Sequence[Region], size: tuple[int, int], grid: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Where somebody would be cut off: the outermost samples of each part, but for those at the picture's own edge.
+
+    Args:
+        parts: One for each eye.
+        size: (height, width) of the parts' mattes, which may be larger or smaller than the parts.
+        grid: (height, width) of the picture, in samples of which the parts are given.
+
+    Returns:
+        bool [E, *size].
+    """
+    mask = np.zeros((len(parts), *size), np.bool_)
+    for eye, part in zip(mask, parts, strict=True):
+        eye[0] |= part.y > 0
+        eye[-1] |= part.y + part.height < grid[0]
+        eye[:, 0] |= part.x > 0
+        eye[:, -1] |= part.x + part.width < grid[1]
+    return mask
+
+
+def largest_change_outside(
+    before: FloatArray, now: FloatArray, parts: Sequence[Region] | None, grid: tuple[int, int]
+) -> float:
+    """The largest change of any tile that does not lie wholly inside its eye's part.
+
+    Args:
+        before: float32 [3 E, rows, columns]: ``tile_means`` of an earlier frame.
+        now: Of this one.
+        parts: One for each eye; None: everything is outside.
+        grid: (height, width) of the picture, in samples of which the parts are given.
+
+    Returns:
+        In shares of full scale, the mean over R, G and B; 0 where nothing is outside.
+    """
+    rows, columns = now.shape[-2:]
+    change = np.abs(now - before).reshape(-1, 3, rows, columns).mean(axis=1)
+    if parts is not None:
+        for eye, part in zip(change, parts, strict=True):
+            top, bottom = _tiles_inside(part.y, part.height, rows, grid[0])
+            left, right = _tiles_inside(part.x, part.width, columns, grid[1])
+            eye[top:bottom, left:right] = 0.0
+    return float(change.max())
+
+
+def _tiles_inside(start: int, length: int, tiles: int, samples: int) -> tuple[int, int]:
+    return math.ceil(start * tiles / samples), math.floor((start + length) * tiles / samples)
+
+
+def _widened(start: int, length: int, margin: float, least: int) -> tuple[int, int]:
+    more = max(round(length * margin), least)
+    return start - more, start + length + more
+
+
+def _aligned(start: int, length: int, whole: int, multiple: int) -> tuple[int, int]:
+    """Start and length inside ``whole``, of one of few lengths, at multiples."""
+    step = max(math.ceil(whole / _SIZE_STEPS / multiple), 1) * multiple
+    length = min(math.ceil(min(length, whole) / step) * step, whole)
+    start = min(max(start, 0), whole - length) // multiple * multiple
+    # A picture whose side is no multiple: what begins at one ends at the edge.
+    return (start, whole - start) if whole - (start + length) < multiple else (start, length)

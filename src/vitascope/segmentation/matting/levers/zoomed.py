@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from vitascope.config.compute import InferenceSettings
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import as_coefficients, small_alpha
-from vitascope.segmentation.matting.levers.boxes import cover, rim, still_fits, total_area
 from vitascope.segmentation.matting.levers.cropped import pasted, reaches
-from vitascope.segmentation.matting.levers.options import InferenceOptions
-from vitascope.segmentation.matting.levers.surroundings import Surroundings
+from vitascope.segmentation.matting.levers.surroundings import (
+    Surroundings,
+    cover,
+    rim,
+    still_fits,
+    total_area,
+)
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 _MOST_ENLARGED = 2.0
@@ -48,7 +53,7 @@ class Zoomed(Surroundings):
         multiple: The sides of pictures are multiples of it, for networks that take any size; None for others.
     """
 
-    def __init__(self, stream: StreamNetwork, options: InferenceOptions, *, multiple: int | None) -> None:
+    def __init__(self, stream: StreamNetwork, options: InferenceSettings, *, multiple: int | None) -> None:
         super().__init__(stream, options)
         self._multiple = multiple
         self._enlarged = stream.shots(looks_ahead=False)

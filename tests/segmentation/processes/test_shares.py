@@ -6,8 +6,8 @@ import pytest
 
 from vitascope.config import load_settings
 from vitascope.segmentation.capacity import gpu_bytes_needed, gpu_room_bytes
-from vitascope.segmentation.processes import plan as crew_plan
-from vitascope.segmentation.processes.plan import (
+from vitascope.segmentation.processes import shares
+from vitascope.segmentation.processes.shares import (
     frames_after,
     plan_crew,
     plan_node,
@@ -57,7 +57,7 @@ def test_which_settings_are_of_pictures(key, value, is_of_pictures):
 
 
 def test_cores_are_shared_out(monkeypatch):
-    monkeypatch.setattr(crew_plan, "available_cores", lambda: 16)
+    monkeypatch.setattr(shares, "available_cores", lambda: 16)
     plans = plan_crew(load_settings(flags={"processing.max_queue_mb": 100}))
     assert [plan.label for plan in plans] == [f"worker process {n} of 4" for n in (1, 2, 3, 4)]
     shared = plans[0].loaded.settings
@@ -88,9 +88,9 @@ def test_a_gpu_that_is_named_twice_gets_two_processes_that_share_what_is_reserve
 def test_what_a_node_has_room_for():
     def kinds(cores, gpus, **flags):
         flags = {key.replace("__", "."): value for key, value in flags.items()}
-        shares = plan_node(load_settings(flags=flags), cores=cores, gpus=gpus)
-        assert sum(share.cores for share in shares) <= cores
-        settings = [share.loaded.settings for share in shares]
+        parts = plan_node(load_settings(flags=flags), cores=cores, gpus=gpus)
+        assert sum(share.cores for share in parts) <= cores
+        settings = [share.loaded.settings for share in parts]
         return [(own.gpu.device, own.processing.num_threads) for own in settings]
 
     assert kinds(16, 0) == [("cpu", 4)] * 4
@@ -119,9 +119,9 @@ GB = 10**9
 )
 def test_gpus_of_a_node_that_are_too_small_get_nobody(ids, memory, sharing):
     loaded = load_settings(flags={"gpu.device_ids": ids, "gpu.memory_fraction": 0.9})
-    shares = plan_node(loaded, cores=8, gpus=len(memory), gpu_bytes=memory)
-    assert [share.gpu_processes for share in shares] == sharing
-    for share in shares:
+    parts = plan_node(loaded, cores=8, gpus=len(memory), gpu_bytes=memory)
+    assert [share.gpu_processes for share in parts] == sharing
+    for share in parts:
         assert share.loaded.settings.gpu.memory_fraction == 0.9 / share.gpu_processes
         assert share.loaded.settings.gpu.device_ids is None
 

@@ -1,52 +1,8 @@
-"""Options of the levers, in plain values, and what the levers did."""
+"""What the levers did."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Literal
-
-RegionMode = Literal["whole", "crop", "zoom"]
-EarlyExitNetwork = Literal["off", "smaller", "selfie"]
-
-
-@dataclass(frozen=True, slots=True)
-class InferenceOptions:
-    """How often, at what part and at which sizes the network looks."""
-
-    skip_static: float = 0.0
-    """Change of the picture, in shares of full scale, below which the last matte serves again; 0 never."""
-    region: RegionMode = "whole"
-    """``crop``: only people's surroundings, at the same resolution; ``zoom``: these, enlarged."""
-    region_margin: float = 0.25
-    """Margin on each side of people's box, as a share of its size."""
-    recheck_frames: int = 12
-    """Frames after which the whole picture (regions) or the full network (early exit) is looked at again."""
-    early_exit: EarlyExitNetwork = "off"
-    """The network that looks first."""
-    early_exit_confidence: float = 0.8
-    """Confidence that it needs, 0 to 1."""
-    scales: tuple[float, ...] = (1.0,)
-    """Sizes of the network's picture relative to the usual one, whose answers are averaged."""
-    bidirectional: bool = False
-    """True if each shot is also seen backwards, where frames may wait, and the network has a memory in the plane and
-    sees whole eyes at their usual size."""
-    stereo_agreement: bool = True
-    """True if both eyes' answers are brought together, where the network sees whole eyes."""
-
-    @property
-    def wants_tiles(self) -> bool:
-        """True when something must be known of what changed from frame to frame."""
-        return self.skip_static > 0 or self.region != "whole"
-
-    @property
-    def shows_whole_eyes(self) -> bool:
-        """True when the network is only ever shown whole eyes at its usual size."""
-        return self.region == "whole" and self.scales == (1.0,) and self.early_exit != "smaller"
-
-    @property
-    def may_look_back(self) -> bool:
-        """True when whole shots are to be seen backwards, too: parts, other sizes and first networks go one way."""
-        return self.bidirectional and self.shows_whole_eyes and self.early_exit == "off"
 
 
 @dataclass(frozen=True, slots=True)
