@@ -23,7 +23,8 @@ RIM_DEGREES: Final = 65.0
 """From the axis: beyond it lies the rim."""
 _SHARE: Final = 0.65
 """The share of people's area that lies at the rim above which pictures are bent. In 16 places with a truth above it,
-eight of which it was not chosen on, alpha's error fell 14 times and grew once; below it people ahead lose."""
+eight of which it was not chosen on, alpha's error fell 14 times and grew once; below it, with somebody
+ahead, it grew in five of 13."""
 RIM_RULES: Final = (RIM_DEGREES, _SHARE)
 """What mattes of a network that knows people at the rim depend on."""
 _CELLS = 96
