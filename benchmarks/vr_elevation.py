@@ -12,7 +12,7 @@ row, which is what a sample of the fisheye picture covers there; ``1.5x`` reads 
 network's size; ``rim`` shows the circle's rim again outside it, instead of black. The network's coefficients go back to
 the eye at the network's size, or (``full``) straight at the eye's own, or (``alpha``) its alpha goes back, and is
 refined against the eye. ``product`` is what a run of Vitascope makes of such a video: fisheye pictures with their rim
-repeated, from the eye at the network's size.
+repeated, from the eye at the network's size, which are bent where people stand at the rim.
 
 Usage: python benchmarks/vr_elevation.py CLIP.mp4 ... [--ways "raw,1.5x rim"] [--frames 6] [--keep ROWS.json]
 [--table TABLE.md]

@@ -27,6 +27,9 @@ lenses = st.one_of(
         st.tuples(st.floats(0.4, 0.6), st.floats(0.4, 0.6)),
         st.tuples(st.floats(0.2, 0.6), st.floats(0.2, 0.6)),
     ),
+    st.builds(
+        lambda fov, share: Fisheye(fov, bend=share * 180 / fov), st.floats(20, 359), st.floats(1e-3, 0.95)
+    ),
     st.builds(Rectilinear, st.floats(20, 170), st.floats(20, 170)),
 )
 
@@ -59,6 +62,9 @@ def test_projecting_undoes_unprojecting(lens: Lens, x: float, y: float) -> None:
         (Fisheye(180), (0, -1, 1), (0.5, 0.25)),
         (Fisheye(200), (0, 1, 0), (0.5, 0.95)),
         (Fisheye(180, (0.4, 0.5), (0.2, 0.3)), (1, 0, 1), (0.5, 0.5)),
+        (Fisheye(180, bend=0.5), (1, 0, 0), (1.0, 0.5)),
+        (Fisheye(180, bend=0.5), (0, 3, 4), (0.5, 0.5 + 0.5 / 3)),  # stereographic: y / (1 + z)
+        (Fisheye(90, bend=1), (0, 1, 2), (0.5, 0.75)),  # the same as of a flat picture
         (Rectilinear(90, 90), (1, 0, 1), (1.0, 0.5)),
         (Rectilinear(90, 60), (0, 0, 2), (0.5, 0.5)),
     ],
@@ -73,6 +79,8 @@ def test_known_places(lens: Lens, ray: tuple[float, ...], place: tuple[float, fl
     [
         (Equirectangular(180, 180), (0, 0, -1)),
         (Fisheye(180), (0.01, 0, -1)),
+        (Fisheye(180, bend=0.5), (0.01, 0, -1)),
+        (Fisheye(120, bend=1), (0.01, 0, -1)),
         (Rectilinear(90, 90), (0, 0, -1)),
         (Rectilinear(90, 90), (2, 0, 1)),
     ],
@@ -81,6 +89,17 @@ def test_what_a_picture_does_not_show(lens: Lens, ray: tuple[float, ...]) -> Non
     x, y = lens.project(np.array(ray, float).reshape(3, 1))
     assert np.isnan(x[0])
     assert np.isnan(y[0])
+
+
+def test_a_stereographic_picture_keeps_shapes() -> None:
+    """A small square of directions stays a square, near the rim, too; an equidistant fisheye draws it out."""
+    angle = np.radians(np.array([80.0, 81.0, 80.0]))
+    turn = np.radians(np.array([0.0, 0.0, 1 / np.sin(np.radians(80))]))  # one degree of arc to the side
+    rays = np.stack([np.sin(angle) * np.cos(turn), np.sin(angle) * np.sin(turn), np.cos(angle)])
+    for bend, stretch in ((0.5, 1.0), (0.0, np.radians(80) / np.sin(np.radians(80)))):
+        x, y = Fisheye(180, bend=bend).project(rays)
+        outwards, aside = np.hypot(x[1] - x[0], y[1] - y[0]), np.hypot(x[2] - x[0], y[2] - y[0])
+        assert aside / outwards == pytest.approx(stretch, rel=0.02)
 
 
 def test_a_fisheye_shows_nothing_outside_its_circle() -> None:
@@ -131,6 +150,8 @@ def test_maps_point_outside_where_the_source_shows_nothing() -> None:
         (lambda: Equirectangular(180, 181), "at most 180"),
         (lambda: Fisheye(0), "more than 0"),
         (lambda: Fisheye(180, radius=(0.0, 0.5)), "radius"),
+        (lambda: Fisheye(200, bend=-0.1), "bend of -0.1"),
+        (lambda: Fisheye(200, bend=0.9), "below 0.9"),
         (lambda: Rectilinear(180, 90), "at most 180"),
     ],
 )

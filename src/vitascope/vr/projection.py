@@ -3,7 +3,8 @@
 Directions are unit vectors (x, y, z): x to the right, y down, z straight ahead. Places are fractions of the picture's
 width and height, (0, 0) its top left corner and (1, 1) its bottom right one, so that squeezed eyes (half side by side)
 need no word of their own. The equidistant fisheye is the one of VR cameras and players: an angle from the axis is as
-far from the centre.
+far from the centre. The tangent of a part of the angle as distance leads from it over the stereographic picture (half),
+in which everything keeps its shape, to the flat one (all).
 """
 
 from __future__ import annotations
@@ -97,10 +98,10 @@ class Equirectangular:
 
 @dataclass(frozen=True, slots=True)
 class Fisheye:
-    """Equidistant fisheye: the distance from the centre is the angle from the axis.
+    """Fisheye: how far from the centre grows with the angle from the axis.
 
     Raises:
-        ValueError: A field of view that no such picture has, or a radius that is not positive.
+        ValueError: A field of view that no such picture has, a radius that is not positive, or a bend out of range.
     """
 
     fov_degrees: float = 180.0
@@ -109,20 +110,36 @@ class Fisheye:
     """(x, y) of the circle, as fractions of the picture."""
     radius: tuple[float, float] = (0.5, 0.5)
     """(x, y) of the circle, as fractions of the picture's width and height."""
+    bend: float = 0.0
+    """The distance from the centre grows as tan(bend * angle): 0 is equidistant (the angle itself), 0.5 stereographic;
+    at least 0, below 180 / fov_degrees."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
         _check_fov(self.fov_degrees, 360.0)
         if min(self.radius) <= 0:
             raise ValueError(f"a fisheye circle of radius {self.radius}: expected more than 0")
+        if not 0 <= self.bend < 180 / self.fov_degrees:
+            raise ValueError(
+                f"a bend of {self.bend:g} at {self.fov_degrees:g} degrees: expected at least 0, below "
+                f"{180 / self.fov_degrees:g}"
+            )
 
     def unproject(self, x: Array, y: Array) -> Array:
         """See ``Lens``."""
         across, down = (x - self.center[0]) / self.radius[0], (y - self.center[1]) / self.radius[1]
         distance = np.hypot(across, down)
-        angle = distance * math.radians(self.fov_degrees) / 2
-        # sin(angle) / distance, which has a value at the centre, too.
-        spread = np.sinc(angle / math.pi) * math.radians(self.fov_degrees) / 2
+        # angle / distance, which has a value at the centre, too.
+        if self.bend == 0:
+            growth: Array | float = self._most_angle
+        else:
+            growth = np.full(distance.shape, self._most / self.bend)
+            np.divide(
+                np.arctan(distance * self._most) / self.bend, distance, out=growth, where=distance > 1e-9
+            )
+        angle = distance * growth
+        # sin(angle) / distance
+        spread = np.sinc(angle / math.pi) * growth
         rays = np.stack([across * spread, down * spread, np.cos(angle)])
         rays[:, distance > 1 + _EDGE] = np.nan
         return rays
@@ -131,11 +148,26 @@ class Fisheye:
         """See ``Lens``."""
         across = np.hypot(rays[0], rays[1])
         angle = np.arctan2(across, rays[2])
-        distance = angle / (math.radians(self.fov_degrees) / 2)
+        if self.bend == 0:
+            distance = angle / self._most_angle
+        else:
+            # Beyond the circle the tangent has a pole, and nothing is shown.
+            seen = np.minimum(angle, self._most_angle * (1 + 2 * _EDGE))
+            distance = np.tan(self.bend * seen) / self._most
         scale = distance / np.maximum(across, 1e-12)
         x = self.center[0] + rays[0] * scale * self.radius[0]
         y = self.center[1] + rays[1] * scale * self.radius[1]
-        return _inside(x, y, distance <= 1 + _EDGE)
+        return _inside(x, y, angle <= self._most_angle * (1 + _EDGE))
+
+    @property
+    def _most_angle(self) -> float:
+        """The angle from the axis at the circle, in radians."""
+        return math.radians(self.fov_degrees) / 2
+
+    @property
+    def _most(self) -> float:
+        """The tangent that the circle's radius stands for."""
+        return math.tan(self.bend * self._most_angle)
 
 
 @dataclass(frozen=True, slots=True)

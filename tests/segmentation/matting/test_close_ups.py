@@ -38,7 +38,7 @@ class Shown(TrailNetwork):
 
 
 def shots_of(network, *, calls=1):
-    return ShotInference(network, warm_up_frames=calls, close_ups=CloseUps(USUAL))
+    return ShotInference(network, warm_up_frames=calls, people=CloseUps(USUAL))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_call_that_is_made_again_for_want_of_memory_sees_the_same():
     wanted = shots_of(Shown()).run(images, starts)
     sizer = AdaptiveBatchSizer(8, max_batch_size=8, min_batch_size=1, growing=False)
     network = Small()
-    shots = ShotInference(network, warm_up_frames=1, sizer=sizer, close_ups=CloseUps(USUAL))
+    shots = ShotInference(network, warm_up_frames=1, sizer=sizer, people=CloseUps(USUAL))
     for one, other in zip(wanted, shots.run(images, starts), strict=True):
         np.testing.assert_array_equal(one.offset, other.offset)
     assert {*network.sizes()} == {USUAL.size, SMALL}
@@ -169,7 +169,7 @@ def test_a_beginning_for_which_memory_runs_out_is_made_anew():
 
     wanted = shots_of(Shown()).run(picture(0.5), [False])
     sizer = AdaptiveBatchSizer(2, max_batch_size=2, min_batch_size=1, growing=False)
-    shots = ShotInference(Network(), warm_up_frames=1, sizer=sizer, close_ups=CloseUps(USUAL))
+    shots = ShotInference(Network(), warm_up_frames=1, sizer=sizer, people=CloseUps(USUAL))
     images = np.concatenate([picture(0.5)] * 2)
     first, _ = shots.run(images, [False, False])
     np.testing.assert_array_equal(first.offset, wanted[0].offset)

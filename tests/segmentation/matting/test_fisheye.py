@@ -55,18 +55,41 @@ def test_an_eye_is_as_fine_as_what_the_network_sees(lens, eye, count):
     assert views.count == count
 
 
+def of_square(lens, *, bent, **form):
+    views = FisheyeViews.of_network(lens, Square(**form), (1024, 1024))
+    return views.bent if bent else views
+
+
+def test_people_at_the_rim_of_a_bent_picture_keep_their_shape():
+    """One degree outwards and one aside at 80 degrees from the axis: 1.4 times as long aside without a bend."""
+    stretch = {}
+    for bent in (False, True):
+        lens, wanted = of_square(HALF, bent=bent).as_pictures
+        assert wanted.size == (96, 96)
+        angle, turn = np.radians([80.0, 81.0, 80.0]), np.radians([0.0, 0.0, 1 / np.sin(np.radians(80))])
+        x, y = lens.project(
+            np.stack([np.sin(angle) * np.cos(turn), np.sin(angle) * np.sin(turn), np.cos(angle)])
+        )
+        stretch[bent] = np.hypot(x[2] - x[0], y[2] - y[0]) / np.hypot(x[1] - x[0], y[1] - y[0])
+    assert stretch == {False: pytest.approx(1.42, abs=0.01), True: pytest.approx(1, abs=0.02)}
+
+
 @pytest.mark.parametrize("lens", [HALF, WHOLE])
-def test_the_fisheye_picture_shows_each_direction_where_a_fisheye_does(lens):
-    views = FisheyeViews.of_network(lens, Square(), (1024, 1024))
+@pytest.mark.parametrize("bent", [False, True])
+def test_the_fisheye_picture_shows_each_direction_where_a_fisheye_does(lens, bent):
+    views = of_square(lens, bent=bent)
     shown = views.show(waves(views.eye.size))
     assert shown.shape == (1, views.count, 3, 96, 96)
     y, x = np.meshgrid((np.arange(96) + 0.5) / 96, (np.arange(96) + 0.5) / 96, indexing="ij")
-    ahead = Fisheye(180 if lens is HALF else 200).unproject(x, y)
+    picture, _ = views.as_pictures
+    assert picture.fov_degrees == (180 if lens is HALF else 200)
+    ahead = picture.unproject(x, y)
     outside = np.isnan(ahead[0])
     expected = ahead / 2 + 0.5
     assert np.abs(shown[0, 0][:, ~outside] - expected[:, ~outside]).max() < 0.03
     # Outside the circle the rim is repeated: a corner shows what the circle shows nearest to it.
-    assert np.abs(shown[0, 0][:, 0, 0] - expected[:, 14, 14]).max() < 0.05
+    nearest = next(at for at in range(48) if not outside[at, at])
+    assert np.abs(shown[0, 0][:, 0, 0] - expected[:, nearest, nearest]).max() < 0.05
     assert np.isfinite(shown[0, 0][:, outside]).all()
     if lens is WHOLE:  # the second camera looks back: left and right, ahead and back change their sides
         back = ahead * [[[-1]], [[1]], [[-1]]] / 2 + 0.5
@@ -82,8 +105,9 @@ def test_a_part_of_the_half_sphere_repeats_its_borders():
 @pytest.mark.parametrize("lens", [HALF, WHOLE])
 @pytest.mark.parametrize("form", [{}, {"layout": "NHWC"}, {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}])
 @pytest.mark.parametrize("eyes", [1, 2])
-def test_what_is_taken_back_lies_where_it_was(lens, form, eyes):
-    views = FisheyeViews.of_network(lens, Square(**form), (1024, 1024))
+@pytest.mark.parametrize("bent", [False, True])
+def test_what_is_taken_back_lies_where_it_was(lens, form, eyes, bent):
+    views = of_square(lens, bent=bent, **form)
     mean, std = (np.float32(views.eye.mean), np.float32(views.eye.std))
     rgb = waves(views.eye.size).repeat(eyes, axis=1)
     rgb[:, -1] = 1 - rgb[:, -1]

@@ -20,11 +20,12 @@ def waves(shape, dtype):
 
 @pytest.mark.parametrize("lens", [Equirectangular(), Equirectangular(360.0, 180.0)])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_the_gpu_shows_and_takes_back_what_the_cpu_does(lens, dtype):
+@pytest.mark.parametrize("bend", [0.0, 0.5])
+def test_the_gpu_shows_and_takes_back_what_the_cpu_does(lens, dtype, bend):
     import cupy
 
     size = (96, round(96 * lens.horizontal_fov_degrees / lens.vertical_fov_degrees))
-    views = FisheyeViews(lens, NetworkInput(size, "NCHW", dtype=dtype), (96, 96))
+    views = FisheyeViews(lens, NetworkInput(size, "NCHW", dtype=dtype), (96, 96), bend)
     images = waves((2, 2, 3, *size), dtype)
     expected = views.show(images)
     got = views.show(cupy.asarray(images))

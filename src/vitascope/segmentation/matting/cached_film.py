@@ -37,6 +37,7 @@ from vitascope.segmentation.matting.cache import MatteCache, stretch_key
 from vitascope.segmentation.matting.close_ups import CLOSE_UP_RULES
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE
 from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.matting.rim_people import RIM_RULES
 from vitascope.vr.detection import VrDescription
 
 WHOLE_BYTES = 16 << 20
@@ -268,7 +269,7 @@ def open_matte_cache(
         version=__version__,
         network=network_sha256(named, store) or named,
         kind=(model.kind, model.person_class),
-        size=(model.longest_side, model.downsample_ratio, CLOSE_UP_RULES),
+        size=(model.longest_side, model.downsample_ratio, CLOSE_UP_RULES, RIM_RULES),
         warm_up=(model.warm_up_frames, SETTLING_SIDE, model.look_ahead_frames, LOOK_AHEAD_SIDE),
         device=gpu if device.kind == "cuda" else processor,
         stereo=vr.layout.value,

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.models.network import FloatArray, NetworkInput
+from vitascope.models.network import FloatArray, NetworkInput, SpatialState
 from vitascope.segmentation.matting.look_ahead import shrunk
 
 CLOSE_UP_SIDE: Final = 512
@@ -75,10 +75,24 @@ class CloseUps:
         """(height, width) of the pictures."""
         return (self._small if close else self._usual).size
 
-    def go_on_from(self, memory: Sequence[FloatArray]) -> None:
-        """Take over from an earlier run: its pictures were twice as large as the first of what it remembers."""
+    def change(self, state: SpatialState, *, are_seen: bool) -> None:
+        """Show the other pictures from now on, with what the network remembers."""
+        state.stretch(self.size_of(close=are_seen))
+        self.are_seen = are_seen
+
+    def with_choice(self, memory: list[FloatArray]) -> list[FloatArray]:
+        """What a run that goes on has to know: the memory tells, as its size follows from the pictures'."""
+        return memory
+
+    def go_on_from(self, memory: Sequence[FloatArray]) -> Sequence[FloatArray]:
+        """Take over from an earlier run: its pictures were twice as large as the first of what it remembers.
+
+        Returns:
+            What the network remembers.
+        """
         height, width = self._small.size
         self.are_seen = memory[0].shape[-2:] == (-(-height // 2), -(-width // 2))
+        return memory
 
 
 def largest_share(alpha: npt.NDArray[np.float32]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ from vitascope.models.network import (
     NetworkInput,
     NetworkState,
     SpatialState,
+    side_multiple,
 )
 from vitascope.segmentation.matting.batch import Batch, JoinedPictures
 from vitascope.segmentation.matting.close_ups import LOOK_EVERY_FRAMES, CloseUps
@@ -31,6 +32,7 @@ from vitascope.segmentation.matting.estimates import enlarged, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.report import Tally
 from vitascope.segmentation.matting.look_ahead import look_ahead, settle, settled_alpha
+from vitascope.segmentation.matting.rim_people import RimPeople
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 
@@ -180,11 +182,16 @@ class StreamNetwork:
             agreement: Brings together the answers about two eyes.
             looks_ahead: False where what is shown may begin again in the middle of a shot.
             follows_people: As ``ShotInference`` takes it.
-            is_main: True for whole pictures in their order: close-ups are told in these.
+            is_main: True for whole pictures in their order: close-ups and people at the rim are told in these.
         """
-        fits = is_main and self.has_close_ups and fisheye is None and CloseUps.may_need(self.wanted)
+        network = self.network if network is None else network
+        people: CloseUps | RimPeople | None = None
+        if is_main and fisheye is None and self.has_close_ups and CloseUps.may_need(self.wanted):
+            people = CloseUps(self.wanted)
+        elif is_main and fisheye is not None and network.recurrent and side_multiple(network) is not None:
+            people = RimPeople(fisheye, agreement) if RimPeople.may_need(fisheye) else None
         return ShotInference(
-            self.network if network is None else network,
+            network,
             warm_up_frames=self.warm_up_frames,
             look_ahead_frames=self.look_ahead_frames if looks_ahead else 0,
             state=state,
@@ -194,7 +201,7 @@ class StreamNetwork:
             fisheye=fisheye,
             agreement=agreement,
             follows_people=follows_people,
-            close_ups=CloseUps(self.wanted) if fits else None,
+            people=people,
         )
 
 
@@ -246,7 +253,8 @@ class ShotInference:
         agreement: Brings together the answers about two eyes; each keeps its own when omitted.
         follows_people: True where the network may compute what is near people alone, see ``FollowingState``: whole
             pictures, one after the other.
-        close_ups: Chooses the size of the pictures; the network's memory is a ``SpatialState``. As given when omitted.
+        people: Where they are chooses the size of the pictures, or which fisheye pictures are shown and what brings
+            answers about these together; the network's memory is a ``SpatialState``. As given when omitted.
     """
 
     def __init__(
@@ -262,7 +270,7 @@ class ShotInference:
         fisheye: FisheyeViews | None = None,
         agreement: StereoAgreement | None = None,
         follows_people: bool = False,
-        close_ups: CloseUps | None = None,
+        people: CloseUps | RimPeople | None = None,
     ) -> None:
         self._network = network
         self._warm_up_frames, self._look_ahead_frames = warm_up_frames, look_ahead_frames
@@ -272,7 +280,7 @@ class ShotInference:
         self._tally = Tally() if tally is None else tally
         self._state = network.new_state() if state is None else state
         self._is_cold = network.recurrent and state is None
-        self._close_ups = close_ups
+        self._people = people
         self._last_seen: tuple[int, MatteEstimate, Any] | None = None
         """The shot's last frame: its number, the answer and the picture; None where nobody asks."""
 
@@ -281,18 +289,29 @@ class ShotInference:
         """What the network remembers of the stream."""
         return self._state
 
+    @property
+    def fisheye(self) -> FisheyeViews | None:
+        """What eyes are shown as now; None if as they are."""
+        return self._people.views if isinstance(self._people, RimPeople) else self._fisheye
+
+    @property
+    def agreement(self) -> StereoAgreement | None:
+        """What brings together the answers about these; None if each eye keeps its own."""
+        return self._people.agreement if isinstance(self._people, RimPeople) else self._agreement
+
     def memory(self) -> list[FloatArray] | None:
         """What the network remembers of the stream, to go on from in another run; None if that cannot be told."""
-        return self._state.arrays() if isinstance(self._state, SpatialState) else None
+        if not isinstance(self._state, SpatialState):
+            return None
+        arrays = self._state.arrays()
+        return arrays if self._people is None else self._people.with_choice(arrays)
 
     def remember(self, memory: Sequence[FloatArray]) -> bool:
         """Go on from what ``memory`` gave; False where the network cannot."""
         if not isinstance(self._state, SpatialState) or not memory:
             return False
-        self._state.restore(memory)
+        self._state.restore(memory if self._people is None else self._people.go_on_from(memory))
         self._last_seen = None
-        if self._close_ups is not None:
-            self._close_ups.go_on_from(memory)
         self._is_cold = False  # the shot has begun
         return True
 
@@ -331,7 +350,7 @@ class ShotInference:
         numbers = range(len(images)) if indices is None else indices
         with nullcontext() if self._times is None else self._times.profile("network"):
             answers = self._answers(images, starts_shot, numbers)
-            if self._fisheye is None and self._agreement is None and self._close_ups is None:
+            if self._fisheye is None and self._agreement is None and self._people is None:
                 return [answer.estimate for answer in answers]
             # By itself: a call that is made again must not find a state that has moved on.
             with memory_errors():
@@ -350,7 +369,8 @@ class ShotInference:
             numbers: Likewise the indices.
             shown: The fisheye pictures of ``images``, where they are made already.
         """
-        views, agreement, close_ups = self._fisheye, self._agreement, self._close_ups
+        people = self._people
+        close_ups = people if isinstance(people, CloseUps) else None
         # Such a network takes frames one by one in any case: as they came, nothing is copied.
         one_by_one = (
             self._follows_people
@@ -359,13 +379,15 @@ class ShotInference:
         )
 
         def show(first: int, end: int) -> Any:
-            if views is None:
-                return images[first:end]
-            if shown is not None:
-                part = shown[first:end]
-                return part.together() if isinstance(part, JoinedPictures) else part
+            views = self.fisheye
+            is_made = shown is not None and views == self._fisheye
+            part = shown[first:end] if is_made else images[first:end]
+            if isinstance(part, JoinedPictures):
+                part = part.together()
+            if views is None or is_made:
+                return part
             with memory_errors():
-                return views.show(images[first:end])
+                return views.show(part)
 
         def run_part(first: int, end: int) -> list[Answer]:
             if starts_shot[first]:
@@ -373,9 +395,10 @@ class ShotInference:
                 self._last_seen = None
                 self._is_cold = self._network.recurrent
             if self._is_cold:
-                self._begin(show(first, self._ahead(starts_shot, numbers, first)), most=end - first)
+                ahead = self._ahead(starts_shot, numbers, first)
+                self._begin(lambda: show(first, ahead), most=end - first)
                 self._is_cold = False
-            self._look_for_close_ups(numbers[first])
+            self._look_for_people(numbers[first])
             if self._follows_people and isinstance(self._state, FollowingState):
                 self._state.follow_people()
             usual = seen = show(first, end)
@@ -388,11 +411,11 @@ class ShotInference:
                 size = close_ups.size_of(close=False)
                 self._tally.samples -= (usual.size - seen.size) // 3
                 self._tally.close_up_frames += end - first
-            if close_ups is not None:
+            if people is not None:
                 self._last_seen = numbers[end - 1], estimates[-1], seen[-1]
-            kept = [None] * len(usual) if agreement is None else usual
+            kept = [None] * len(usual) if self.agreement is None else usual
             return [
-                Answer(estimate, pictures, views, agreement, size)
+                Answer(estimate, pictures, self.fisheye, self.agreement, size)
                 for estimate, pictures in zip(estimates, kept, strict=True)
             ]
 
@@ -400,7 +423,7 @@ class ShotInference:
             if one_by_one:
                 return first + 1
             end = next_part(starts_shot, first, most)
-            if close_ups is None:
+            if people is None:
                 return end
             period = _period(numbers[first])
             return next((at for at in range(first + 1, end) if _period(numbers[at]) != period), end)
@@ -425,41 +448,61 @@ class ShotInference:
         last = numbers[first] + self._look_ahead_frames
         return next((at for at in range(first + 1, end) if numbers[at] >= last), end)
 
-    def _begin(self, pictures: Any, *, most: int) -> None:
-        """Give a shot's memory its beginning, out of its first frames or the first alone."""
-        alpha: FloatArray | None
+    def _begin(self, show: Callable[[], Any], *, most: int) -> None:
+        """Give a shot's memory its beginning, and choose what is shown from then on.
+
+        Args:
+            show: Gives the pictures of the shot's first frames, or of the first, as they are shown now.
+            most: Frames of one call.
+        """
+        people = self._people
+        if people is not None:
+            people.are_seen = False
+        alpha = self._remember_beginning(show(), most=most)
+        if people is None or alpha is None or not people.would_be_seen(alpha):
+            return
+        try:
+            if isinstance(people, RimPeople):
+                # Memory would keep what it mistook in the usual pictures.
+                people.are_seen = True
+                self._state.reset()
+                self._remember_beginning(show(), most=most)
+            else:
+                self._choose(are_seen=True)
+        except DeviceMemoryError:
+            self._state.reset()  # else the next try would begin with this one's
+            raise
+
+    def _remember_beginning(self, pictures: Any, *, most: int) -> FloatArray | None:
+        """What a shot's first frames are remembered as; the first one's alpha, None where nobody asks or it is unknown.
+
+        Returns:
+            float32 [E, h, w], 0..1, in the host's memory.
+        """
         if len(pictures) > 1 and isinstance(self._state, SpatialState):
             self._state, alpha = look_ahead(self._network, pictures, calls=self._warm_up_frames, most=most)
-        else:
-            answers = settle(self._network, pictures[:1], self._state, calls=self._warm_up_frames)
-            alpha = None if self._close_ups is None else settled_alpha(answers, pictures[:1])
-        if self._close_ups is not None:
-            self._close_ups.are_seen = False
-            try:
-                self._show(close=alpha is not None and self._close_ups.would_be_seen(alpha))
-            except DeviceMemoryError:
-                self._state.reset()  # else the next try would begin with this one's
-                raise
+            return alpha
+        answers = settle(self._network, pictures[:1], self._state, calls=self._warm_up_frames)
+        return None if self._people is None else settled_alpha(answers, pictures[:1])
 
-    def _look_for_close_ups(self, number: int) -> None:
-        """Change the size of the pictures where the last answer asks for it, before the first frame of a period."""
-        if self._last_seen is None or self._close_ups is None:
+    def _look_for_people(self, number: int) -> None:
+        """Change what is shown where the last answer asks for it, before the first frame of a period."""
+        if self._last_seen is None or self._people is None:
             return
         last, estimate, picture = self._last_seen
         if _period(last) == _period(number):
             return
         with memory_errors():
-            alpha = to_numpy(small_alpha(estimate, picture, self._close_ups.shown))
-        self._show(close=self._close_ups.would_be_seen(alpha))
+            alpha = to_numpy(small_alpha(estimate, picture, self._people.shown))
+        self._choose(are_seen=self._people.would_be_seen(alpha))
         self._last_seen = None
 
-    def _show(self, *, close: bool) -> None:
-        """Show pictures of close-ups, or the usual ones, from now on."""
-        assert self._close_ups is not None  # whoever asks knows
-        if close != self._close_ups.are_seen and isinstance(self._state, SpatialState):
+    def _choose(self, *, are_seen: bool) -> None:
+        """Show pictures of close-ups or of people at the rim, or the usual ones, from now on."""
+        assert self._people is not None  # whoever asks knows
+        if are_seen != self._people.are_seen and isinstance(self._state, SpatialState):
             with memory_errors():
-                self._state.stretch(self._close_ups.size_of(close=close))
-            self._close_ups.are_seen = close
+                self._people.change(self._state, are_seen=are_seen)
 
 
 def _period(number: int) -> int:

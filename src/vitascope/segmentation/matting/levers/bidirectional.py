@@ -149,8 +149,8 @@ class Bidirectional:
         back = {}
         for near in {was_near, is_near}:
             alone = stream.shots(
-                fisheye=stream.fisheye,
-                agreement=stream.agreement,
+                fisheye=self._forward.fisheye,
+                agreement=self._forward.agreement,
                 looks_ahead=len(beyond) < FOLLOWING_FRAMES,  # as many are a beginning by themselves
             )
             shown = self._backward_near if near else self._backward
