@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from vitascope.segmentation.matting.levers.options import InferenceOptions
 
 from lever_network import TrailNetwork
 from pictures import solid_frame
+from vitascope.config.compute import InferenceSettings
 from vitascope.errors import DeviceMemoryError
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.gpu import AdaptiveBatchSizer
@@ -202,7 +202,8 @@ def film_of(place, count):
 
 def matting(network, *, bidirectional=False):
     options = MattingOptions(
-        scene_cut_threshold=0, inference=InferenceOptions(bidirectional=bidirectional, stereo_agreement=False)
+        scene_cut_threshold=0,
+        inference=InferenceSettings(bidirectional=bidirectional, stereo_agreement=False),
     )
     return StreamMatting(
         network, size=(SIDE, 2 * SIDE), layout=StereoLayout.SIDE_BY_SIDE, options=options, lens=HALF
