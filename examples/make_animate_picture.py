@@ -14,9 +14,10 @@ import numpy as np
 from vitascope.animation.canonical_mesh import read_canonical_mesh
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.response import steady_reader
 from vitascope.animation.motion_file import MotionReader
 from vitascope.animation.portrait import load_portrait
-from vitascope.animation.tracking import FaceTracker, fetch_face_model
+from vitascope.animation.tracking import fetch_face_model
 from vitascope.config import vitascope_home
 from vitascope.errors import MissingDependencyError
 from vitascope.models.store.store import ModelStore
@@ -36,8 +37,8 @@ def main() -> None:
         motions: list[FaceMotion] = list(reader)
     with MeshAnimator(read_canonical_mesh()) as animator:
         animator.set_portrait(portrait.rgb, face=portrait.face)
-        with FaceTracker(model, mode="image") as tracker:
-            animator.calibrate(lambda rgb: next(iter(tracker.find(rgb)), None))
+        with steady_reader(model) as read:
+            animator.calibrate(read)
         for seconds in MOMENTS_SECONDS:
             nearest = min(motions, key=lambda motion: abs(motion.pts_seconds - seconds))
             pictures.append(animator.animate(nearest))

@@ -103,6 +103,24 @@ def test_what_shines_on_lips_does_not_become_a_line_when_they_are_drawn_together
     assert spot[0] > spot[2] + 30  # as red as the lip, not bluish
 
 
+def test_a_broad_shine_on_lips_becomes_lips_and_no_flat_pale_spot(mesh, shaded, skin):
+    landmarks = made_face(mesh).landmarks[:, :2]
+    outline = np.rint(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])]).astype(np.int32)
+    # Beyond painted lips their outline is soft: what is seen there is half skin.
+    seen = cv2.fillPoly(skin.copy(), [outline], (200, 70, 60))
+    cv2.polylines(seen, [outline], True, (203, 115, 99), 3)
+    lip = np.rint(landmarks[[14, 17]].mean(axis=0)).astype(int).tolist()
+    cv2.ellipse(seen, lip, (9, 4), 0, 0, 360, (240, 205, 200), -1)
+    grain = np.random.default_rng(3).integers(-6, 7, (*SIZE, 1))
+    seen = np.clip(seen.astype(int) + grain, 0, 255).astype(np.uint8)
+    picture, _, _ = shaded({"mouthPucker": 1.0}, rgb=seen)
+    rows, columns = np.s_[lip[1] - 2 : lip[1] + 3], np.s_[lip[0] - 5 : lip[0] + 6]
+    shine, was = picture[rows, columns].astype(int), seen[rows, columns].astype(int)
+    fine, was_fine = (np.diff(part.mean(axis=-1), axis=1).std() for part in (shine, was))
+    assert fine > 0.5 * was_fine  # it was 0.17
+    assert (shine[..., 0] - shine[..., 1]).mean() > 130  # as red as lips, not as their edge; it was 109
+
+
 def test_a_smile_is_dark_beside_the_mouth_and_light_on_the_cheek(shaded, skin):
     picture, _, rig = shaded(SMILE)
     change = picture.astype(int).sum(axis=-1) - skin.astype(int).sum(axis=-1)

@@ -18,7 +18,7 @@ from vitascope.animation.face import BLENDSHAPES, FaceMotion, TrackedFace, rotat
 from vitascope.animation.mesh import animator, gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.gpu_drawing import SCENE, frame_type, inverse
-from vitascope.animation.mesh.maps import mix_at_folds
+from vitascope.animation.mesh.maps import draw_folds
 from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError, UsageError
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 
@@ -185,14 +185,14 @@ def test_colours_are_mixed_at_the_same_folds(mesh, library, monkeypatch):
 
     def recorded(out, *given, **named):
         before = out.copy()
-        mix_at_folds(out, *given, **named)
+        draw_folds(out, *given, **named)
         folds[(out != before).any(axis=2)] = True
 
     install_stand_in(monkeypatch, library)
     with MeshAnimator(mesh) as host, MeshAnimator(mesh, cuda_device=0, keeps_on_gpu=True) as device:
         host.set_portrait(rgb, face=face)
         device.set_portrait(rgb, face=face)
-        monkeypatch.setattr(animator, "mix_at_folds", recorded)
+        monkeypatch.setattr(animator, "draw_folds", recorded)
         turned = FaceMotion(rotation=rotation_from_degrees(-9, 4, 10))
         expected = host.animate(turned).astype(int)
         monkeypatch.undo()

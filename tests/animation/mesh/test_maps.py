@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitascope.animation.mesh.layers import Patch
-from vitascope.animation.mesh.maps import MapGrid, draw_triangles, mix_at_folds
+from vitascope.animation.mesh.maps import (
+    MapGrid,
+    draw_around,
+    draw_folds,
+    draw_triangles,
+    find_folds,
+    pixel_grid,
+)
 
 
 def grid_of_triangles(rng, *, count, size):
@@ -83,35 +92,75 @@ def test_lines_and_points_do_no_harm():
     draw_triangles(places, places, np.empty((0, 3), np.int32), grid=grid, into=made)
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
-def test_colours_are_mixed_where_a_map_folds_and_nowhere_else(step):
-    rgb = np.zeros((60, 90, 3), np.uint8)
-    rgb[:, 45:] = 200
-    grid = MapGrid((step - 1) / 2 - step, (step - 1) / 2 - step, step, 60 // step + 2, 60 // step + 2)
-    whole = Patch(0, 0, 60, 60)
+def grid_of(step, *, size):
+    """Samples in the middles of squares of ``step`` pixels, with a border of one sample."""
+    first = (step - 1) / 2 - step
+    return MapGrid(first, first, step, -(-size // step) + 2, -(-size // step) + 2)
 
-    def drawn(places):
-        out = np.full((60, 60, 3), 7, np.uint8)
-        mix_at_folds(out, rgb, places, grid=grid, within=whole)
-        return out
 
-    assert (drawn(grid.blank()) == 7).all()
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+@pytest.mark.parametrize("corner", [(0, 0), (7, 5), (13, 2)])
+def test_folds_are_found_where_a_map_folds_and_nowhere_else(step, corner):
+    grid = grid_of(step, size=60)
+    within = Patch(*corner, 60 - corner[0], 60 - corner[1])
+    assert not find_folds(grid.blank(), grid=grid, within=within).any()
     folded = grid.blank()
-    columns = folded[0, :, 0] > 20
-    folded[:, columns, 0] += 30  # what is right of column 20 shows the light part of the picture
-    out = drawn(folded)
-    changed = np.nonzero((out != 7).any(axis=(0, 2)))[0]
-    assert 1 <= len(changed) <= step and 19 <= changed[0] <= changed[-1] <= 21
-    mixed = out[30, changed, 0].astype(int)
-    assert ((mixed > 0) & (mixed < 200)).all() and (np.diff(mixed) > 0).all()
-    assert mixed.mean() == pytest.approx(100, abs=5)
+    last = int(np.flatnonzero(folded[0, :, 0] <= 20)[-1])
+    folded[:, last + 1 :, 0] += 30
+    found = find_folds(folded, grid=grid, within=within)
+    first = folded[0, last, 0]
+    expected = [x for x in range(60) if first <= x < first + step]
+    assert found.shape == (within.height, within.width)
+    assert (np.flatnonzero(found.all(axis=0)) + corner[0]).tolist() == expected
+    assert found.any(axis=0).sum() == len(expected)
 
 
 def test_a_fold_outside_of_the_part_is_left():
     grid = MapGrid(-1.0, -1.0, 1, 42, 42)
     folded = grid.blank()
     folded[:, 30:, 0] += 20
-    rgb = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
-    out = np.full((40, 40, 3), 7, np.uint8)
-    mix_at_folds(out, rgb, folded, grid=grid, within=Patch(0, 0, 20, 40))
-    assert (out == 7).all()
+    assert not find_folds(folded, grid=grid, within=Patch(0, 0, 20, 40)).any()
+
+
+def test_colours_are_mixed_where_the_finest_map_folds():
+    rgb = np.zeros((60, 90, 3), np.uint8)
+    rgb[:, 45:] = 200
+    grid = grid_of(1, size=60)
+    folded = grid.blank()
+    columns = folded[0, :, 0] > 20
+    folded[:, columns, 0] += 30  # what is right of column 20 shows the light part of the picture
+    out = np.full((60, 60, 3), 7, np.uint8)
+    within = Patch(0, 0, 60, 60)
+    draw_folds(out, rgb, find_folds(folded, grid=grid, within=within), folded, grid=grid, within=within)
+    assert np.flatnonzero((out != 7).any(axis=(0, 2))).tolist() == [20]
+    assert out[30, 20, 0] == pytest.approx(100, abs=1)
+
+
+@pytest.mark.parametrize("step", [2, 4, 7])
+def test_skin_ends_in_a_straight_line_whatever_the_steps_of_the_map(step):
+    """A light sheet before a dark one, whose slanting border is drawn as exactly as pixels can show it."""
+    corners = np.array([[-20, -20], [100, -20], [100, 100], [-20, 100]], np.float32)
+    sheet = np.array([[21, -20], [100, -20], [100, 100], [57, 100]], np.float32)
+    rgb = np.zeros((100, 300, 3), np.uint8)
+    rgb[:, 150:] = 240
+    places = np.concatenate((corners, sheet))
+    sources = np.concatenate((corners, sheet + np.array([170, 0], np.float32)))
+    triangles = np.array([[0, 1, 2], [0, 2, 3], [4, 5, 6], [4, 6, 7]], np.int32)
+    grid, within = grid_of(step, size=80), Patch(3, 2, 70, 72)
+    coarse = grid.blank()
+    draw_triangles(sources, places, triangles, grid=grid, into=coarse)
+    folded = find_folds(coarse, grid=grid, within=within)
+    out = np.zeros((80, 80, 3), np.uint8)
+    bent = SimpleNamespace(places=places, sources=sources)
+    finest = draw_around(folded, bent, triangles, within=within)
+    draw_folds(out, rgb, folded, finest, grid=pixel_grid(within), within=within)
+    rows, columns = np.nonzero(folded)
+    rows, columns = rows + within.top, columns + within.left
+    border = 21 + (rows + 20) * (57 - 21) / 120
+    light = out[rows, columns, 0] / 240
+    assert (light[columns > border + 1] == 1).all()
+    assert not light[columns < border - 1].any()
+    inside = np.clip(columns - border + 0.5, 0, 1)
+    assert np.abs(light - inside).max() < 0.35
+    ends = np.bincount(rows, light - inside)  # how far each row's end is from the border
+    assert np.abs(ends).max() < 0.6 and abs(ends.mean()) < 0.1

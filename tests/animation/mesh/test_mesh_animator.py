@@ -14,6 +14,7 @@ from vitascope.animation.canonical_mesh import CHIN, FACE_OVAL
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
 from vitascope.animation.face_reading import read_face
+from vitascope.animation.mesh import maps
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains
 from vitascope.animation.mesh.lips import LipFit, gap_cm
@@ -370,9 +371,35 @@ def test_eyes_and_mouth_are_drawn_again_only_where_their_maps_are_finer(mesh, mo
     assert len(drawn) == times
     if not times:
         portrait, bent = animator._portrait, animator.bent(motion)
-        coarse, picture = animator._coarse_map(portrait, bent), animator._skin_by_cpu(portrait, bent, None)
+        triangles = portrait.rig.skin_triangles
+        in_order = triangles[np.argsort(-bent.depths[triangles].sum(axis=1), kind="stable")]
+        coarse = animator._coarse_map(portrait, bent, in_order)
+        picture = animator._skin_by_cpu(portrait, bent, None)
         skin, twice, rgba = portrait.layer, portrait.layer.copy(), portrait.creases.shaded(bent.vertices)
         for feature in portrait.maps.features:
-            again(animator, rgba, portrait.maps.face, feature, bent, coarse, twice)
+            again(animator, rgba, portrait.maps.face, feature, feature.patch(bent), bent, coarse, twice)
         assert (np.abs(twice.astype(int) - skin).max(axis=-1) > 1).mean() < 1e-4
         assert once.shape == picture.shape
+
+
+def test_a_cheek_before_the_dark_ends_where_a_map_of_every_pixel_lets_it_end(mesh, monkeypatch):
+    """The steps of a coarse map are not seen: a row of pixels ends where it does with the finest one."""
+    size = (840, 750)
+    face = made_face(mesh, yaw=-35, scale=22, centre=(376, 420))
+    face = replace(face, picture_size=(size[1], size[0]))
+    rgb = np.zeros((*size, 3), np.uint8)
+    outline = cv2.convexHull(np.rint(face.landmarks[:468, :2]).astype(np.int32))
+    cv2.fillConvexPoly(rgb, outline, (220, 180, 160))
+    turned = FaceMotion(rotation=rotation_from_degrees(-9, 4, 10))
+    rows, steps = [], []
+    for count in (maps._ROWS_A_FACE, 1000):
+        monkeypatch.setattr(maps, "_ROWS_A_FACE", count)
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(rgb, face=face)
+            far_side = animator.animate(turned)[234:604, 200:330, 0]
+            rows.append(far_side.sum(axis=1) / 220)
+            steps.append(animator._portrait.maps.face.step)
+    assert steps[0] >= 3 and steps[1] == 1
+    shift = rows[0] - rows[1]
+    assert shift.std() < 0.7
+    assert abs(shift).max() < 2.5

@@ -25,16 +25,19 @@ from vitascope.animation.mesh.creases import Creases
 from vitascope.animation.mesh.deform import Bent, Gains, bend, turns_too_far
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
 from vitascope.animation.mesh.head import CutPortrait, cut_out, find_person, uncut
-from vitascope.animation.mesh.layers import read_at, to_host
+from vitascope.animation.mesh.layers import Patch, read_at, to_host
 from vitascope.animation.mesh.lips import LipFit, corners_cm, gap_cm, shown_apart, unsmiled, wider
 from vitascope.animation.mesh.maps import (
     COARSER,
     Feature,
     MapGrid,
     PortraitMaps,
+    draw_around,
+    draw_folds,
     draw_triangles,
     feature_grid,
-    mix_at_folds,
+    find_folds,
+    pixel_grid,
     plan_maps,
 )
 from vitascope.animation.mesh.mouth import Mouth
@@ -93,6 +96,8 @@ class _Portrait:
     """uint8 [H, W, 4]: the person as drawn last, colours times cover."""
     rig: PortraitRig
     maps: PortraitMaps
+    full: FloatArray
+    """float32 [height, width, 2]: the map over ``maps.face`` as drawn last, a sample for each pixel."""
     still: FloatArray
     """The map over ``maps.around`` that moves nothing."""
     eyes: tuple[Eyeball, Eyeball]
@@ -207,8 +212,10 @@ class MeshAnimator:
         lips = LipFit(self._basis, rig.reading.vertices)
         smile = np.where(_OF_A_SMILE, face.blendshapes, 0).astype(np.float32)
         own_smile = self._basis.displacement(smile)
+        face_grid, step = maps.face, int(maps.face.step)
+        full = np.empty((face_grid.height * step, face_grid.width * step, 2), np.float32)
         self._portrait = _Portrait(
-            rgb, cut, np.empty_like(cut.rgba), rig, maps, maps.around.blank(), eyes, mouth, creases, lips,
+            rgb, cut, np.empty_like(cut.rgba), rig, maps, full, maps.around.blank(), eyes, mouth, creases, lips,
             own_smile, on_gpu,
         )  # fmt: skip
 
@@ -373,36 +380,47 @@ class MeshAnimator:
     def _skin_by_cpu(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
         """The portrait bent, with what is seen between its lids and lips bent along."""
         rgba = portrait.creases.shaded(bent.vertices)
-        coarse = self._coarse_map(portrait, bent)
+        rig, maps = portrait.rig, portrait.maps
+        order = np.argsort(-bent.depths[rig.skin_triangles].sum(axis=1), kind="stable")
+        skin_triangles = rig.skin_triangles[order]
+        coarse = self._coarse_map(portrait, bent, skin_triangles)
+        left, top, right, bottom = rig.box
         if out is None:
             out = portrait.rgb.copy()
         else:
-            np.copyto(out, portrait.rgb)
-        left, top, right, bottom = portrait.rig.box
-        step = int(portrait.maps.face.step)
-        full = _enlarged(coarse, step)
-        layer = portrait.layer
-        layer[top:bottom, left:right] = read_at(
-            rgba, full[step : step + bottom - top, step : step + right - left], mirrored=True
-        )
-        skin = portrait.maps.skin(bent)
-        if skin is not None:
-            mix_at_folds(layer, rgba, coarse, grid=portrait.maps.face, within=skin)
-        for feature in portrait.maps.features:
-            if feature.step < portrait.maps.face.step:
-                self._draw_feature(rgba, portrait.maps.face, feature, bent, coarse, layer)
-        out[top:bottom, left:right] = portrait.cut.over_background(layer[top:bottom, left:right])
+            for still in (np.s_[:top], np.s_[bottom:], np.s_[top:bottom, :left], np.s_[top:bottom, right:]):
+                out[still] = portrait.rgb[still]
+        step = int(maps.face.step)
+        full, layer = _enlarged(coarse, step, into=portrait.full), portrait.layer
+        moved = full[step : step + bottom - top, step : step + right - left]
+        read_at(rgba, moved, mirrored=True, out=layer[top:bottom, left:right])
+        skin = maps.skin(bent)
+        folded = None if skin is None else find_folds(coarse, grid=maps.face, within=skin)
+        for feature in maps.features:
+            patch = feature.patch(bent)
+            if patch is None or feature.step >= maps.face.step:
+                continue
+            fine, grid = self._draw_feature(rgba, maps.face, feature, patch, bent, coarse, layer)
+            if skin is not None and folded is not None:
+                patch.within(skin).of(folded)[...] = find_folds(fine, grid=grid, within=patch)
+        if skin is not None and folded is not None:
+            fine, grid = coarse, maps.face
+            if step > 1:
+                triangles = np.concatenate((maps.far_triangles, skin_triangles))
+                fine, grid = draw_around(folded, bent, triangles, within=skin), pixel_grid(skin)
+            draw_folds(layer, rgba, folded, fine, grid=grid, within=skin)
+        portrait.cut.over_background(layer[top:bottom, left:right], out=out[top:bottom, left:right])
         return out
 
-    def _coarse_map(self, portrait: _Portrait, bent: Bent) -> FloatArray:
-        """Draw the map of where the colours of the rig's box come from, on its grid."""
-        rig, maps, grid = portrait.rig, portrait.maps, portrait.maps.face
-        order = np.argsort(-bent.depths[rig.skin_triangles].sum(axis=1), kind="stable")
-        skin = rig.skin_triangles[order]
+    def _coarse_map(self, portrait: _Portrait, bent: Bent, skin: npt.NDArray[np.int32]) -> FloatArray:
+        """Draw the map of where the colours of the rig's box come from, on its grid.
+
+        The skin's triangles are given in the order of drawing.
+        """
+        maps, grid = portrait.maps, portrait.maps.face
         # Hair, neck and background bend gently: a quarter of the map's detail is enough for them.
         around = portrait.still.copy()
-        triangles = np.concatenate((maps.far_triangles, skin))
-        draw_triangles(bent.sources, bent.places, triangles, grid=maps.around, into=around)
+        draw_triangles(bent.sources, bent.places, maps.far_triangles, grid=maps.around, into=around)
         big = _enlarged(around, COARSER)
         first = COARSER - 1
         coarse = np.ascontiguousarray(big[first : first + grid.height, first : first + grid.width])
@@ -415,14 +433,16 @@ class MeshAnimator:
         rgba: npt.NDArray[np.uint8],
         big: MapGrid,
         feature: Feature,
+        patch: Patch,
         bent: Bent,
         coarse: FloatArray,
         out: npt.NDArray[np.uint8],
-    ) -> None:
-        """Draw an eye or the mouth again, with a finer map than the coarse one, whose grid is ``big``."""
-        patch = feature.patch(bent)
-        if patch is None:
-            return
+    ) -> tuple[FloatArray, MapGrid]:
+        """Draw an eye or the mouth again, with a finer map than the coarse one, whose grid is ``big``.
+
+        Returns:
+            That map, and its grid.
+        """
         grid = feature_grid(feature, patch)
         # What its triangles leave open is as in the coarse map.
         scale = grid.step / big.step
@@ -443,8 +463,8 @@ class MeshAnimator:
         step = feature.step
         full = _enlarged(fine, step)
         places = full[step : step + patch.height, step : step + patch.width]
-        patch.of(out)[...] = read_at(rgba, places, mirrored=True)
-        mix_at_folds(out, rgba, fine, grid=grid, within=patch)
+        read_at(rgba, places, mirrored=True, out=patch.of(out))
+        return fine, grid
 
     def _loaded(self) -> _Portrait:
         if self._portrait is None:
@@ -487,9 +507,9 @@ def _apart(one: RgbPicture, other: RgbPicture) -> float:
     return float(np.abs(one.astype(np.int16) - other).mean())
 
 
-def _enlarged(places: FloatArray, times: int) -> FloatArray:
-    """A map with ``times`` by ``times`` samples for each of its own."""
+def _enlarged(places: FloatArray, times: int, *, into: FloatArray | None = None) -> FloatArray:
+    """A map with ``times`` by ``times`` samples for each of its own, in ``into`` if that is given."""
     if times == 1:
         return places
     size = (places.shape[1] * times, places.shape[0] * times)
-    return np.asarray(cv2.resize(places, size, interpolation=cv2.INTER_LINEAR), np.float32)
+    return np.asarray(cv2.resize(places, size, dst=into, interpolation=cv2.INTER_LINEAR), np.float32)

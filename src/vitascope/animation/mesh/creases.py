@@ -255,7 +255,7 @@ class Creases:
         lit = np.where(filled[..., None], made * shade[..., None], seen)
         whole = smooth_outline(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])])
         of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
-        lit = _duller(lit.astype(np.float32), lip_colour, of_lips[..., None])
+        lit = _duller(lit.astype(np.float32), lip_colour, of_lips[..., None], scale)
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _lips_gathered(self, rig: PortraitRig, met: _Fold | None) -> _Fold | None:
@@ -278,8 +278,7 @@ class Creases:
         ends = (right - outward, left + outward)
         away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0)
         at_ends = np.clip(1.5 * (1 - away / (_ENDS_CM * scale)), 0, 1)[..., None]
-        grain = np.clip(seen - cv2.GaussianBlur(seen, (0, 0), max(_FINE_CM * scale, 0.5)), -_GRAIN, _GRAIN)
-        lit = seen + (np.maximum(closed + grain, seen) - seen) * at_ends
+        lit = seen + (np.maximum(closed + _grain_of(seen, scale), seen) - seen) * at_ends
         of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
         lip_colour = self._lip_colour(landmarks, scale)
         if met is None:  # teeth shine, too
@@ -287,7 +286,7 @@ class Creases:
             teeth = opening_mask(between, patch, feather=max(_LIP_EDGE_CM * scale, 0.5))
             of_lips = of_lips * (1 - np.float32(shown_apart(self._rest)) * teeth)
         of_lips = (of_lips * (1 - at_ends[..., 0]))[..., None]
-        lit = _duller(lit, lip_colour, of_lips)
+        lit = _duller(lit, lip_colour, of_lips, scale)
         tone = cv2.GaussianBlur(lit, (0, 0), max(_COARSE_CM * scale, 0.5))
         shine = np.maximum(lit.mean(axis=-1) - tone.mean(axis=-1), 0) * _DULLER
         # Not darker (lips in the shade, or of a grey picture), and no other colour than that of these lips.
@@ -299,8 +298,12 @@ class Creases:
 
     def _lip_colour(self, landmarks: FloatArray, scale: float) -> FloatArray:
         """The colour of the lips in the middle of the mouth: float32 [3]."""
-        edges = landmarks[list(OUTER_UPPER_LIP[3:8] + OUTER_LOWER_LIP[3:8])]
-        return median_at(self._rgb, edges, 0.1 * scale)
+        outer, inner = (
+            landmarks[list(upper[3:8] + lower[3:8])]
+            for upper, lower in ((OUTER_UPPER_LIP, OUTER_LOWER_LIP), (INNER_UPPER_LIP, INNER_LOWER_LIP))
+        )
+        middle = np.asarray((outer + inner) / 2, np.float32)
+        return median_at(self._rgb, middle, 0.1 * scale)
 
     def _patch(self, points: FloatArray, scale: float, size: tuple[int, int]) -> Patch | None:
         patch = patch_around(np.asarray(points, np.float32), margin=_REACH_CM * scale, size=size)
@@ -334,18 +337,27 @@ class Creases:
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
 
-def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray) -> FloatArray:
+def _grain_of(colours: FloatArray, scale: float) -> FloatArray:
+    """What neighbouring pixels of a picture (float32 [h, w, 3]) differ by; of lines no more than that of grain."""
+    smooth = cv2.GaussianBlur(colours, (0, 0), max(_FINE_CM * scale, 0.5))
+    return np.asarray(np.clip(colours - smooth, -_GRAIN, _GRAIN), np.float32)
+
+
+def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray, scale: float) -> FloatArray:
     """Lips without the light that shines on them: a smile spreads it, and closed it would be a white line.
 
     Args:
         colours: float32 [h, w, 3].
         lips: float32 [3]: their colour.
         where: float32 [h, w, 1], 0..1.
+        scale: Pixels a centimetre.
     """
     level = float(lips.mean())
     low, high = (share * level for share in _SHINES)
     share = np.clip((colours.mean(axis=-1, keepdims=True) - low) / max(high - low, 1.0), 0, 1)
-    return np.asarray(colours + (lips * _SHINE_LEFT - colours) * (share * where), np.float32)
+    # A colour alone would be a flat spot between lips of skin or paint.
+    matt = lips * _SHINE_LEFT + _grain_of(colours, scale)
+    return np.asarray(colours + (matt - colours) * (share * where), np.float32)
 
 
 def _bump(away: FloatArray, width: float) -> FloatArray:

@@ -387,9 +387,12 @@ class Eyeball:
     def _draw_ball(self, out: RgbPicture, placed: EyePlacement) -> None:
         patch = placed.patch
         mask = opening_mask(placed.outline, patch, feather=self.feather) * np.float32(placed.shown)
-        places = patch.places @ placed.back[:, :2].T + placed.back[:, 2]
         corner = np.array([self.patch.left, self.patch.top], np.float32)
-        places = (places - corner).astype(np.float32)
+        x = np.arange(patch.left, patch.left + patch.width, dtype=np.float32)
+        y = np.arange(patch.top, patch.top + patch.height, dtype=np.float32)[:, None]
+        places = np.empty((patch.height, patch.width, 2), np.float32)
+        for axis, (by_x, by_y, start) in enumerate(placed.back):
+            places[..., axis] = by_x * x + (by_y * y + (start - corner[axis]))
         colours = read_at(self.texture, places).astype(np.float32)
         if placed.apart > 0:
             moved = (places - placed.gaze_shift).astype(np.float32)

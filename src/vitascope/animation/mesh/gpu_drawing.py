@@ -27,7 +27,7 @@ from vitascope.animation.mesh.eyes import (
 )
 from vitascope.animation.mesh.head import CutPortrait
 from vitascope.animation.mesh.layers import Patch
-from vitascope.animation.mesh.maps import MapGrid, PortraitMaps, feature_grid
+from vitascope.animation.mesh.maps import MapGrid, PortraitMaps, feature_grid, pixel_grid
 from vitascope.animation.mesh.mouth import TEETH_MIDDLE, Mouth, MouthPlacement
 from vitascope.animation.mesh.rig import PortraitRig
 from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError, VitascopeError
@@ -35,8 +35,8 @@ from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 from vitascope.gpu.memory.shortage import is_out_of_memory
 
-MAPS = 5
-"""Surroundings, face, and one for each feature."""
+MAPS = 6
+"""Surroundings, face, one for each feature, and one as fine as the picture."""
 _FEATURES = 3
 
 
@@ -119,7 +119,8 @@ def frame_type(points: int) -> np.dtype[Any]:
             ("features", PATCH, _FEATURES),
             ("skin", PATCH),
             ("creases", "f4", CREASES),
-            # 35 + 12 + 4 + 5 words lie before the eyes: an even number, as their float2 wants.
+            # 42 + 12 + 4 + 7 words, and one to make them an even number, as the float2 of the eyes wants.
+            ("even", "i4"),
             ("eyes", _EYE, 2),
             ("mouth", _MOUTH),
         ]
@@ -154,6 +155,8 @@ def fill_frame(
     grids: list[MapGrid | None] = [maps.around, maps.face]
     for feature, patch in zip(maps.features, patches, strict=True):
         grids.append(None if patch is None else feature_grid(feature, patch))
+    skin = maps.skin(bent)
+    grids.append(None if skin is None or maps.face.step <= 1 else pixel_grid(skin))
     first, counts = 0, []
     for index, grid in enumerate(grids):
         if grid is None:
@@ -167,7 +170,7 @@ def fill_frame(
         first += counts[-1]
     for index, patch in enumerate(patches):
         told["features"][index] = _corners(patch)
-    told["skin"] = _corners(maps.skin(bent))
+    told["skin"] = _corners(skin)
     for index, eye in enumerate(eyes):
         _fill_eye(told["eyes"][index], eye)
     _fill_mouth(told["mouth"], mouth)
@@ -478,8 +481,9 @@ class _OurErrors:
 def _triangles_of(maps: PortraitMaps, rig: PortraitRig) -> npt.NDArray[np.int32]:
     """int32 [T, 4]: three points and the map, in the order in which equally near ones are drawn."""
     skin = rig.skin_triangles
-    groups = [np.concatenate((maps.far_triangles, skin)), np.concatenate((maps.near_triangles, skin))]
+    groups = [maps.far_triangles, np.concatenate((maps.near_triangles, skin))]
     groups += [feature.triangles for feature in maps.features]
+    groups.append(np.concatenate((maps.far_triangles, skin)))
     assert int(skin.max()) < MESH_VERTEX_COUNT <= int(maps.far_triangles.min())  # how the kernel knows skin
     return np.concatenate([np.insert(group, 3, index, axis=1) for index, group in enumerate(groups)]).astype(
         np.int32

@@ -55,12 +55,17 @@ class CutPortrait:
     is_whole: bool
     """True if the person covers all of the patch."""
 
-    def over_background(self, layer: npt.NDArray[np.uint8]) -> RgbPicture:
-        """Lay the person as drawn (uint8 [h, w, 4] within ``patch``, colours times cover) over what is behind."""
-        front = cv2.cvtColor(layer, cv2.COLOR_RGBA2RGB)
-        if self.is_whole:
-            return np.asarray(front, np.uint8)
-        return np.asarray(cv2.add(front, _seen_through(layer[..., 3], self.behind)), np.uint8)
+    def over_background(self, layer: npt.NDArray[np.uint8], *, out: RgbPicture) -> None:
+        """Lay the person as drawn over what is behind.
+
+        Args:
+            layer: uint8 [h, w, 4] within ``patch``, colours times cover.
+            out: uint8 [h, w, 3], changed in place.
+        """
+        cv2.cvtColor(layer, cv2.COLOR_RGBA2RGB, dst=out)
+        if not self.is_whole:
+            cover = np.asarray(cv2.extractChannel(layer, 3), np.uint8)
+            cv2.add(out, _seen_through(cover, self.behind), dst=out)
 
     def folded(self, patch: Patch, rgb: RgbPicture, now: RgbPicture) -> npt.NDArray[np.uint8]:
         """A part of ``rgba`` where the portrait (``rgb``, uint8 [H, W, 3]) looks as ``now`` (uint8 [h, w, 3])."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from vitascope.animation.face import FloatArray, RgbPicture
 
+Sample = TypeVar("Sample", bound=np.generic)
 _SHIFT = 4
 _SUBDIVISIONS = 4
 
@@ -26,9 +27,13 @@ class Patch:
     width: int
     height: int
 
-    def of(self, picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    def of(self, picture: npt.NDArray[Sample]) -> npt.NDArray[Sample]:
         """A view of that part of a picture."""
         return picture[self.top : self.top + self.height, self.left : self.left + self.width]
+
+    def within(self, larger: Patch) -> Patch:
+        """The same rectangle as a part of a larger one."""
+        return Patch(self.left - larger.left, self.top - larger.top, self.width, self.height)
 
     @property
     def places(self) -> FloatArray:
@@ -56,7 +61,12 @@ def patch_around(points: FloatArray, *, margin: float, size: tuple[int, int]) ->
 
 
 def read_at(
-    picture: npt.NDArray[Any], places: FloatArray, *, nearest: bool = False, mirrored: bool = False
+    picture: npt.NDArray[Any],
+    places: FloatArray,
+    *,
+    nearest: bool = False,
+    mirrored: bool = False,
+    out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
     """Read a picture at places.
 
@@ -65,12 +75,13 @@ def read_at(
         places: float32 [h, w, 2]: (x, y), pixels.
         nearest: Take the nearest pixel instead of a mix of four.
         mirrored: Beyond its border the picture goes on mirrored; else the border is repeated.
+        out: [h, w] or [h, w, C] of the picture's type, into which it is read; a new array when omitted.
     """
     how = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
     # None is what OpenCV takes when x and y share one map; its stubs do not know.
     no_second: Any = None
     border = cv2.BORDER_REFLECT_101 if mirrored else cv2.BORDER_REPLICATE
-    return cv2.remap(picture, places, no_second, how, borderMode=border)
+    return cv2.remap(picture, places, no_second, how, dst=out, borderMode=border)
 
 
 def median_at(rgb: RgbPicture, points: FloatArray, radius: float) -> FloatArray:

@@ -7,8 +7,10 @@ compiled extension.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -51,6 +53,7 @@ def draw_triangles(
     *,
     grid: MapGrid,
     into: FloatArray,
+    needed: npt.NDArray[np.int32] | None = None,
 ) -> None:
     """Write where covered samples of a map come from.
 
@@ -60,6 +63,8 @@ def draw_triangles(
         triangles: int32 [T, 3], in the order of drawing: later ones cover earlier ones.
         grid: Where the map's samples are.
         into: float32 [height, width, 2], changed in place. A sample takes the triangle that it lies in, edges included.
+        needed: int32 [height + 1, width + 1]: how many samples above and left of a place are needed (an integral
+            picture). Rows of a triangle without any are left out; all are needed when omitted.
     """
     if not len(triangles):
         return
@@ -90,51 +95,42 @@ def draw_triangles(
     first = np.maximum(np.ceil(span_left - 1e-3), 0)
     last = np.minimum(np.floor(span_right + 1e-3), grid.width - 1)
     counts = np.maximum(np.where(last >= first, last - first + 1, 0), 0).astype(np.int32)
-    kept = counts > 0
-    owner, row, row_f, first, counts = (
-        owner[kept],
-        row[kept],
-        row_f[kept],
-        first[kept].astype(np.int32),
-        counts[kept],
-    )
+    kept = np.flatnonzero(counts)
+    first = first[kept].astype(np.int32)
+    if needed is not None:
+        below, end = row[kept] + 1, first + counts[kept]
+        held = needed[below, end] - needed[below, first] - needed[below - 1, end] + needed[below - 1, first]
+        seen = np.flatnonzero(held)
+        kept, first = kept[seen], first[seen]
+    owner, row, row_f, counts = owner[kept], row[kept], row_f[kept], counts[kept]
     # --- what a triangle shows is an affine function of the place
-    at_start, per_step = np.empty((2, len(owner), 2), np.float32)
-    first_f = first.astype(np.float32)
-    for axis, of_axis in enumerate(sources.T):
-        along_x, along_y, origin = _affine(np.take(of_axis, corners), x, y)
-        per_step[:, axis] = along_x[owner]
-        at_start[:, axis] = origin[owner] + per_step[:, axis] * first_f + along_y[owner] * row_f
+    along_x, along_y, origin = _affine(np.take(sources.T, corners, axis=1), x, y)
+    steps = np.take(along_x, owner, axis=1)  # [2, rows]
+    at_start = np.take(origin, owner, axis=1) + steps * first.astype(np.float32)
+    at_start += np.take(along_y, owner, axis=1) * row_f
     # --- all samples of all spans
     spans = np.repeat(np.arange(len(owner), dtype=np.int32), counts)
     along = _count_up(np.zeros(len(owner), np.int32), counts)
     flat_index = (row.astype(np.int64) * grid.width + first)[spans] + along
-    shown = _pairs(per_step)[spans].view(np.float32).reshape(-1, 2)
+    shown = _pairs(steps.T)[spans].view(np.float32).reshape(-1, 2)
     shown *= along[:, None].astype(np.float32)
-    shown += _pairs(at_start)[spans].view(np.float32).reshape(-1, 2)
+    shown += _pairs(at_start.T)[spans].view(np.float32).reshape(-1, 2)
     _pairs(into)[flat_index] = _pairs(shown)
 
 
-def mix_at_folds(
-    out: npt.NDArray[np.uint8],
-    rgb: npt.NDArray[np.uint8],
-    places: FloatArray,
-    *,
-    grid: MapGrid,
-    within: Patch,
-) -> None:
-    """Mix colours, not places, where neighbouring samples of a map lie far apart in the portrait, in place.
+def find_folds(places: FloatArray, *, grid: MapGrid, within: Patch) -> npt.NDArray[np.bool_]:
+    """Find the pixels around which neighbouring samples of a map lie far apart in the portrait.
 
     Between skin that covers what is behind it and what it covers there is nothing to read: a place between the two is a
-    smear, and a hard border a staircase. There each of the four samples around a pixel says what it would show, and
-    their colours are mixed.
+    smear, and a hard border a staircase of the map's samples.
 
     Args:
-        out: uint8 [H, W, C], read through the map already.
-        rgb: uint8 [H, W, C]: the portrait, its colours times cover.
         places: float32 [grid.height, grid.width, 2]: the map.
         grid: Where its samples are.
-        within: The part of ``out`` in which folds are looked for.
+        within: The part of the picture to look in.
+
+    Returns:
+        bool [within.height, within.width].
     """
     step, limit = int(grid.step), np.float32(_FOLD * grid.step)
     first_row, first_column = (
@@ -147,32 +143,118 @@ def mix_at_folds(
         np.abs(y[:, 1:] - y[:, :-1]) > limit
     )
     down = (np.abs(x[1:] - x[:-1]) > limit) | (np.abs(y[1:] - y[:-1] - np.float32(step)) > limit)
-    rows, columns = np.nonzero(across[1:] | across[:-1] | down[:, 1:] | down[:, :-1])
-    if not len(rows):
-        return
-    rows, columns = rows + first_row, columns + first_column
-    inside = np.arange(step)
-    left, top = grid.left + columns * step, grid.top + rows * step
-    column = np.ceil(left)[:, None].astype(np.int32) + np.tile(inside, step)
-    row = np.ceil(top)[:, None].astype(np.int32) + np.repeat(inside, step)
-    seen = (column >= within.left) & (row >= within.top)
-    seen &= (column < within.left + within.width) & (row < within.top + within.height)
-    cell = np.nonzero(seen)[0]
-    column, row = column[seen], row[seen]
-    from_left, from_top = (column - left[cell]).astype(np.float32), (row - top[cell]).astype(np.float32)
-    # Pixels are the middles of shares: a sample lies on one, or where steps are even between two.
-    right, down = (np.floor(from_left) + 0.5) / step, (np.floor(from_top) + 0.5) / step
-    channels = rgb.shape[2]
-    mixed = np.zeros((len(cell), channels), np.float32)
+    cells = across[1:] | across[:-1] | down[:, 1:] | down[:, :-1]
+    folded = np.zeros((within.height, within.width), np.bool_)
+    if cells.any():
+        # A cell's pixels are those from its first sample on; ``within`` may begin inside of one.
+        before_row = within.top - math.ceil(grid.top + first_row * step)
+        before_column = within.left - math.ceil(grid.left + first_column * step)
+        pixels = cells.repeat(step, axis=0).repeat(step, axis=1)
+        pixels = pixels[before_row:, before_column:][: within.height, : within.width]
+        folded[: pixels.shape[0], : pixels.shape[1]] = pixels
+    return folded
+
+
+def pixel_grid(within: Patch) -> MapGrid:
+    """The samples of a map as fine as the picture: the corners of a patch's pixels."""
+    return MapGrid(within.left - 0.5, within.top - 0.5, 1.0, within.width + 1, within.height + 1)
+
+
+def draw_around(
+    folded: npt.NDArray[np.bool_], bent: Bent, triangles: npt.NDArray[np.int32], *, within: Patch
+) -> FloatArray:
+    """Draw a map as fine as the picture around some pixels.
+
+    Args:
+        folded: bool [within.height, within.width]: the pixels.
+        bent: The rig's points.
+        triangles: int32 [T, 3], in the order of drawing; they cover all of the pixels.
+        within: The part of the picture that ``folded`` is of.
+
+    Returns:
+        float32 [within.height + 1, within.width + 1, 2], of ``pixel_grid(within)``; what is not around the pixels is
+        arbitrary.
+    """
+    grid = pixel_grid(within)
+    made = np.empty((grid.height, grid.width, 2), np.float32)
+    corners = np.zeros((grid.height, grid.width), np.uint8)
     for below in (0, 1):
         for beside in (0, 1):
-            shown = places[rows[cell] + below, columns[cell] + beside]
-            shown += np.stack((from_left - beside * step, from_top - below * step), -1)
-            share = np.abs(1 - beside - right) * np.abs(1 - below - down)
-            # OpenCV reads lines of at most 32,767: so several, the last one filled up.
-            lines = np.resize(shown, (len(shown) // _LINE + 1, _LINE, 2))
-            mixed += read_at(rgb, lines, mirrored=True).reshape(-1, channels)[: len(shown)] * share[:, None]
-    out[row, column] = np.rint(mixed).astype(np.uint8)
+            corners[below : below + within.height, beside : beside + within.width] |= folded.view(np.uint8)
+    needed = np.asarray(cv2.integral(corners), np.int32)
+    near = triangles[_touch(bent.places, triangles, needed, grid)]
+    draw_triangles(bent.sources, bent.places, near, grid=grid, into=made, needed=needed)
+    return made
+
+
+def draw_folds(
+    out: npt.NDArray[np.uint8],
+    rgb: npt.NDArray[np.uint8],
+    folded: npt.NDArray[np.bool_],
+    places: FloatArray,
+    *,
+    grid: MapGrid,
+    within: Patch,
+) -> None:
+    """Draw the pixels at folds anew, through a map as fine as the picture, in place.
+
+    Where that map folds itself, each of the four samples around a pixel says what it would show, and their colours are
+    mixed instead of their places.
+
+    Args:
+        out: uint8 [H, W, C], read through a coarser map already.
+        rgb: uint8 [H, W, C]: the portrait, its colours times cover.
+        folded: bool [within.height, within.width]: the pixels.
+        places: float32 [grid.height, grid.width, 2]: the map.
+        grid: Where its samples are, a pixel apart.
+        within: The part of ``out`` that ``folded`` is of.
+    """
+    pixels = np.flatnonzero(folded)
+    if not len(pixels):
+        return
+    rows, columns = np.divmod(pixels, within.width)
+    first_row, first_column = math.floor(within.top - grid.top), math.floor(within.left - grid.left)
+    first = (rows + first_row) * grid.width + (columns + first_column)
+    flat = _pairs(places)
+    a, b, c, d = (
+        flat[first + beyond].view(np.float32).reshape(-1, 2) for beyond in (0, 1, grid.width, grid.width + 1)
+    )
+    across, down = np.eye(2, dtype=np.float32)
+    after = np.array(
+        (within.left - grid.left - first_column, within.top - grid.top - first_row), np.float32
+    )  # the first sample, pixels
+    above = a + (b - a) * after[0]
+    colours = _read_along(rgb, above + (c + (d - c) * after[0] - above) * after[1])
+    apart = np.abs(b - a - across) > _FOLD
+    apart |= np.abs(d - c - across) > _FOLD
+    apart |= np.abs(c - a - down) > _FOLD
+    apart |= np.abs(d - b - down) > _FOLD
+    at_fold = np.flatnonzero(apart[:, 0] | apart[:, 1])
+    if len(at_fold):
+        mixed = np.zeros((len(at_fold), rgb.shape[2]), np.float32)
+        for sample, beside in ((a, 0), (b, across), (c, down), (d, across + down)):
+            mixed += _read_along(rgb, sample[at_fold] + (after - beside))
+        colours[at_fold] = np.rint(mixed / 4)
+    within.of(out)[rows, columns] = colours
+
+
+def _read_along(rgb: npt.NDArray[np.uint8], places: FloatArray) -> npt.NDArray[np.uint8]:
+    """Read a picture (uint8 [H, W, C]), which goes on mirrored, at places (float32 [N, 2]): uint8 [N, C]."""
+    # OpenCV reads lines of at most 32,767: so several, the last one filled up.
+    lines = np.resize(places, (len(places) // _LINE + 1, _LINE, 2))
+    return read_at(rgb, lines, mirrored=True).reshape(-1, rgb.shape[2])[: len(places)]
+
+
+def _touch(
+    places: FloatArray, triangles: npt.NDArray[np.int32], needed: npt.NDArray[np.int32], grid: MapGrid
+) -> npt.NDArray[np.bool_]:
+    """Tell which triangles' rectangles hold a sample that is needed, as in ``draw_triangles``: bool [T]."""
+    corners = np.take((places - (grid.left, grid.top)).T, triangles.T, axis=1)  # [2, 3, T]
+    limit = np.array([[grid.width], [grid.height]], np.float32)
+    left, top = np.clip(corners.min(axis=1) - 1, 0, limit).astype(np.int32)
+    right, bottom = np.clip(corners.max(axis=1) + 2, 0, limit).astype(np.int32)
+    held = needed[bottom, right] - needed[top, right] - needed[bottom, left] + needed[top, left]
+    return np.asarray(held > 0, np.bool_)
 
 
 def _pairs(places: FloatArray) -> npt.NDArray[np.float64]:
@@ -191,23 +273,24 @@ def _count_up(starts: npt.NDArray[np.int32], counts: npt.NDArray[np.int32]) -> n
 
 
 def _affine(shown: FloatArray, x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The affine functions that take triangles' corners (x, y) to what they show (all [3, T]).
+    """The affine functions that take triangles' corners (x, y; [3, T]) to what they show ([2, 3, T]).
 
     Returns:
-        What a step along x adds, a step along y, and the value at the origin, float32 [T] each.
+        What a step along x adds, a step along y, and the value at the origin, float32 [2, T] each.
     """
     x1, x2, y1, y2 = x[1] - x[0], x[2] - x[0], y[1] - y[0], y[2] - y[0]
     area = x1 * y2 - y1 * x2
     # A triangle that is a line shows its first corner: it covers no more than a row of samples.
     thin = np.abs(area) < 1e-4
     inverse = np.where(thin, 0, 1 / np.where(thin, 1, area)).astype(np.float32)
-    rise1, rise2 = shown[1] - shown[0], shown[2] - shown[0]
+    first = shown[:, 0]
+    rise1, rise2 = shown[:, 1] - first, shown[:, 2] - first
     along_x = (rise1 * y2 - rise2 * y1) * inverse
     along_y = (rise2 * x1 - rise1 * x2) * inverse
-    return along_x, along_y, shown[0] - along_x * x[0] - along_y * y[0]
+    return along_x, along_y, first - along_x * x[0] - along_y * y[0]
 
 
-_FOLD = 1.0
+_FOLD = 0.7
 """Neighbouring samples that lie so many steps farther apart than in the portrait have a fold between them."""
 _LINE = 256
 """Places that are read in a line."""

@@ -12,14 +12,15 @@
 #define POINTS 828
 #endif
 #define FACE_POINTS 468
-#define MAPS 5        // surroundings, face, and one for each feature
+#define MAPS 6        // surroundings, face, one for each feature, and one as fine as the picture
 #define FEATURES 3
+#define FINEST 5
 #define EYE_OUTLINE 64
 #define LID_POINTS 9
 #define LASHES 7      // lengths that are given, from the outer corner to the inner
 #define MOUTH_OUTLINE 80
 #define OFFSETS 32
-#define FOLD 1.0f     // as in maps.py
+#define FOLD 0.7f     // as in maps.py
 #define CREASES 7     // as in creases.py
 
 struct Matrix {
@@ -66,6 +67,7 @@ struct Frame {
     Patch features[FEATURES];
     Patch skin;              // of the face's map only this part is looked through for folds
     float creases[CREASES];  // how strongly the skin folds
+    int even;                // unused: what follows begins at a multiple of eight bytes
     Eye eyes[2];
     Mouth mouth;
 };
@@ -469,31 +471,42 @@ __device__ bool far_apart(float2 one, float2 other, float x, float y, float limi
     return fabsf(other.x - one.x - x) > limit || fabsf(other.y - one.y - y) > limit;
 }
 
-// Between samples that lie far apart in the portrait, what each of the four would show is mixed: maps.mix_at_folds.
-__device__ Layer skin_at(const Scene& scene, const Frame& frame, const Map& map, const float2* samples, int x, int y) {
+// Four samples of a map around a pixel.
+struct Cell {
+    float2 shown[2][2];
+    float right, down;  // of the pixel, from the first sample, pixels
+    bool is_folded;
+};
+
+__device__ Cell cell_at(const Map& map, const float2* samples, int x, int y) {
+    Cell cell = {};
     const int column = static_cast<int>(floorf((x - map.left) / map.step)), row = static_cast<int>(floorf((y - map.top) / map.step));
-    if (column >= 0 && row >= 0 && column + 1 < map.width && row + 1 < map.height) {
-        const float2* upper = samples + map.first + row * map.width + column;
-        const float2 shown[2][2] = {{upper[0], upper[1]}, {upper[map.width], upper[map.width + 1]}};
-        const float step = map.step, limit = FOLD * step;
-        if (far_apart(shown[0][0], shown[0][1], step, 0.f, limit) || far_apart(shown[1][0], shown[1][1], step, 0.f, limit)
-            || far_apart(shown[0][0], shown[1][0], 0.f, step, limit) || far_apart(shown[0][1], shown[1][1], 0.f, step, limit)) {
-            const float from_left = x - (map.left + column * step), from_top = y - (map.top + row * step);
-            const float right = (floorf(from_left) + 0.5f) / step, down = (floorf(from_top) + 0.5f) / step;
-            Layer layer = {0.f, 0.f, 0.f, 0.f};
-            for (int below = 0; below < 2; ++below)
-                for (int beside = 0; beside < 2; ++beside) {
-                    const float2 place = shown[below][beside];
-                    const float share = fabsf(1 - beside - right) * fabsf(1 - below - down);
-                    const Layer one = portrait_at(scene, frame,
-                        make_float2(place.x + from_left - beside * step, place.y + from_top - below * step));
-                    layer = {layer.r + one.r * share, layer.g + one.g * share, layer.b + one.b * share,
-                        layer.cover + one.cover * share};
-                }
-            return layer;
-        }
+    if (column < 0 || row < 0 || column + 1 >= map.width || row + 1 >= map.height) return cell;
+    const float2* upper = samples + map.first + row * map.width + column;
+    cell = {{{upper[0], upper[1]}, {upper[map.width], upper[map.width + 1]}}, x - (map.left + column * map.step), y - (map.top + row * map.step), false};
+    const float step = map.step, limit = FOLD * step;
+    cell.is_folded = far_apart(cell.shown[0][0], cell.shown[0][1], step, 0.f, limit) || far_apart(cell.shown[1][0], cell.shown[1][1], step, 0.f, limit)
+        || far_apart(cell.shown[0][0], cell.shown[1][0], 0.f, step, limit) || far_apart(cell.shown[0][1], cell.shown[1][1], 0.f, step, limit);
+    return cell;
+}
+
+// Where a map folds, one as fine as the picture is read; where that folds too, colours are mixed: maps.draw_folds.
+__device__ Layer skin_at(const Scene& scene, const Frame& frame, const Map& map, const float2* samples, int x, int y) {
+    Cell cell = cell_at(map, samples, x, y);
+    if (!cell.is_folded) return portrait_at(scene, frame, read_map(map, samples, static_cast<float>(x), static_cast<float>(y)));
+    const Map& finest = frame.maps[FINEST];
+    if (finest.width > 0) {
+        cell = cell_at(finest, samples, x, y);
+        if (!cell.is_folded) return portrait_at(scene, frame, read_map(finest, samples, static_cast<float>(x), static_cast<float>(y)));
     }
-    return portrait_at(scene, frame, read_map(map, samples, static_cast<float>(x), static_cast<float>(y)));
+    Layer layer = {0.f, 0.f, 0.f, 0.f};
+    for (int below = 0; below < 2; ++below)
+        for (int beside = 0; beside < 2; ++beside) {
+            const float2 place = cell.shown[below][beside];
+            const Layer one = portrait_at(scene, frame, make_float2(place.x + cell.right - beside, place.y + cell.down - below));
+            layer = {layer.r + one.r / 4, layer.g + one.g / 4, layer.b + one.b / 4, layer.cover + one.cover / 4};
+        }
+    return layer;
 }
 
 // The person before the background, which stays where it is.
