@@ -81,6 +81,42 @@ def test_each_frame_is_settled_once_and_before_its_shot_ends():
     assert all(sorted(settled[end].named.values()) == [1, 2] for end in ends)
 
 
+def wandering(seed, count=120, people=3):
+    """People who swing to and fro before one another; one of them now and then has an arm that moves away."""
+    random = np.random.default_rng(seed)
+    ground, clothes = random.integers(60, 120, (*SIZE, 3)), random.integers(30, 230, (people, 3))
+    phases, speeds = random.uniform(0, 6.3, people), random.uniform(1, 4, people)
+    widths, tops = random.integers(3, 9, people), random.integers(8, 30, people)
+    frames = SmallFrames()
+    for n in range(count):
+        rgb, alpha = ground.copy(), np.zeros(SIZE, np.float32)
+        for one in range(people):
+            middle = int(SIZE[1] / 2 + SIZE[1] * 0.42 * np.sin(phases[one] + speeds[one] * 6.3 * n / count))
+            parts = [(slice(tops[one], 56), max(middle - widths[one], 0), middle + widths[one])]
+            if one == 0 and n % 90 > 40:
+                left = max(middle + widths[one] + (n % 90 - 40) // 2, 0)
+                parts.append((slice(20, 40), left, left + 6))
+            for rows, left, right in parts:
+                rgb[rows, left:right], alpha[rows, left:right] = clothes[one], 1
+        noisy = (rgb + random.integers(-6, 6, rgb.shape)).clip(0, 255) / 255
+        yield frames.next(n, noisy.astype(np.float32).transpose(2, 0, 1)[None], alpha[None], n == 0)[0]
+
+
+@pytest.mark.parametrize("seed", [4, 17], ids=["limb", "two"])
+def test_limbs_and_who_turn_out_to_be_two_are_told_from_labels_that_are_given_out(seed):
+    at_once, late = FilmFollower(), FilmFollower()
+    found, steps = [], []
+    for frame in wandering(seed):
+        found += settle(at_once.look(frame, ()))
+        steps += late.look(frame, ())
+    found += settle(at_once.end_shot())
+    for one, same in zip(found, settle([*steps, *late.end_shot()]), strict=True):
+        if isinstance(one, Settled):
+            np.testing.assert_array_equal(one.labels, same.labels)
+        else:
+            assert one == same
+
+
 def test_a_process_that_is_gone_is_an_error(process):
     def killed_after_a_shot():
         yield from looks(shots=1)

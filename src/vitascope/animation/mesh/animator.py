@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -43,6 +43,7 @@ from vitascope.animation.mesh.maps import (
 from vitascope.animation.mesh.mouth import Mouth
 from vitascope.animation.mesh.response import Curve, Response, measure_response
 from vitascope.animation.mesh.rig import PortraitRig, build_rig, with_person
+from vitascope.closing import Closing
 from vitascope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class _Portrait:
     """Response of its expressions; None when it was not measured."""
 
 
-class MeshAnimator:
+class MeshAnimator(Closing):
     """Bends a portrait's face; hair, neck and what is near follow, the rest of the picture stays.
 
     A ``PortraitAnimator``.
@@ -154,14 +155,6 @@ class MeshAnimator:
     def needs_driver_picture(self) -> bool:
         """False: landmarks or blendshapes are enough."""
         return False
-
-    def __enter__(self) -> Self:
-        """Use as a context manager."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
 
     def close(self) -> None:
         """Forget the portrait.

@@ -39,6 +39,8 @@ fewer samples along each side in it: already with 0.35, alpha's error in four st
 _REPEATED_SAMPLES: Final = 4
 """Around the circle of bent pictures: people do not end where the picture does. 8, in pictures of 784 samples instead
 of 768, gave no more."""
+BENT_PICTURES: Final = (_BEND, _REPEATED_SAMPLES)
+"""What bent pictures depend on."""
 
 
 @dataclass(frozen=True, slots=True)

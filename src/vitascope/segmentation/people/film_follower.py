@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -204,7 +205,7 @@ def _follow(connection: Connection) -> None:
             settling.submit(_answer, connection, follower.end_shot()).result()
             connection.send(follower.presences)
         except (EOFError, OSError):
-            return  # the run is gone
+            os._exit(1)  # the run is gone: nobody wants what is still to be settled
 
 
 def _answer(connection: Connection, steps: Sequence[Step]) -> None:

@@ -188,11 +188,15 @@ class GivingOut:
         self._lock = Lock()
 
     def finish(self) -> None:
-        """Return once they are given out. Crossings are given out one after the other, in the order of their ends."""
+        """Return once they are given out.
+
+        Crossings of a shot are given out one after the other, in the order of their ends: a later one may begin with
+        the labels of an earlier one, and all use the shot's optical flow, which has a memory.
+        """
         with self._lock:
-            if self._work is not None:
-                self._work()
-                self._work = None
+            work, self._work = self._work, None
+            if work is not None:
+                work()
 
 
 class ShotFollower:

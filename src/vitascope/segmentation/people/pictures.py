@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Picture = npt.NDArray[np.uint8]
+"""[H, W, 3], red, green and blue."""
 
 _HEIGHT = 192
 
@@ -24,12 +25,13 @@ class Sighting:
     rows: tuple[int, int]
     """The first and the last that show them, in cells."""
     columns: tuple[int, int]
+    """Likewise."""
     grid: tuple[int, int]
     """Cells of the frame, (height, width)."""
 
 
 class BestPictures:
-    """Cuts them out."""
+    """Keeps a picture of each person, cut out of the frame that shows them best."""
 
     def __init__(self) -> None:
         self._tracks: dict[int, tuple[float, Picture]] = {}

@@ -6,9 +6,10 @@ It is a run like any other (``FilmRun``), of small pictures, whose mattes are lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from itertools import islice
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.config import LoadedSettings
-from vitascope.device import available_cores
+from vitascope.device import Device, available_cores
 from vitascope.errors import ModelUnavailableError
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
@@ -77,6 +78,7 @@ def find_people(
         InputError: The video cannot be read, or has no picture in the stretch that is wanted.
         OutputError: The result cannot be kept.
         ModelError: The network cannot be had.
+        WorkerError: The process that follows people on a GPU ended by itself, or cannot be started.
     """
     usual = type(loaded.settings)()
     quick = loaded.with_values(
@@ -99,7 +101,7 @@ def find_people(
         closing(faces) if faces is not None else nullcontext(),
         FilmRunner(quick, store=store, fetch_progress=fetch_progress) as runner,
         runner.open_video(video) as reader,
-        nullcontext(FilmFollower()) if runner.device.kind == "cpu" else FollowingProcess() as follower,
+        _open_follower(runner.device) as follower,
         PeopleWriter(table_path(video, wanted)) as writer,
     ):
         frames, look_for_faces = SmallFrames(), FacesNowAndThen(None if faces is None else faces.find)
@@ -174,6 +176,13 @@ def _open_faces(store: ModelStore, progress: FetchProgress | None) -> tuple[Cent
         )
     # The stages before and after want cores, too.
     return CenterFace(path, threads=max(available_cores() // 8, 1)), None
+
+
+def _open_follower(device: Device) -> AbstractContextManager[FilmFollower | FollowingProcess]:
+    """On a GPU in a process of its own, unless this process may start none, as those of a ``multiprocessing.Pool``."""
+    if device.kind == "cpu" or current_process().daemon:
+        return nullcontext(FilmFollower())
+    return FollowingProcess()
 
 
 def _every(frames: Iterable[Frame], step: int) -> Iterable[Frame]:
