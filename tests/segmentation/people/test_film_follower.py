@@ -2,13 +2,16 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from vitascope.device import Device
 from vitascope.errors import PipelineError
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Source
+from vitascope.segmentation.people import scan
 from vitascope.segmentation.people.film_follower import (
     FilmFollower,
     FollowingProcess,
@@ -133,3 +136,12 @@ def test_what_goes_wrong_there_is_raised_here(process):
     (error,) = caught.value.exceptions
     assert isinstance(error, AttributeError)
     assert "in the process that follows people" in error.__notes__
+
+
+@pytest.mark.parametrize(
+    ("kind", "daemon", "here"), [("cpu", False, True), ("cuda", True, True), ("cuda", False, False)]
+)
+def test_a_process_of_its_own_is_for_gpus_and_where_one_may_be_started(kind, daemon, here, monkeypatch):
+    monkeypatch.setattr(scan, "current_process", lambda: SimpleNamespace(daemon=daemon))
+    with scan._open_follower(Device(kind, "device")) as follower:
+        assert isinstance(follower, FilmFollower) is here
