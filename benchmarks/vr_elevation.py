@@ -298,6 +298,7 @@ def measure(
             "mad_1000": round(float(np.mean(differences)), 2),
         }
     if sheet is not None:
+        sheet.parent.mkdir(parents=True, exist_ok=True)
         cells = [
             cv2.resize(cell.astype(np.uint8), (384, 384), interpolation=cv2.INTER_AREA) for cell in painted
         ]

@@ -2,9 +2,9 @@
 
 Directions are unit vectors (x, y, z): x to the right, y down, z straight ahead. Places are fractions of the picture's
 width and height, (0, 0) its top left corner and (1, 1) its bottom right one, so that squeezed eyes (half side by side)
-need no word of their own. The equidistant fisheye is the one of VR cameras and players: an angle from the axis is as
-far from the centre. The tangent of a part of the angle as distance leads from it over the stereographic picture (half),
-in which everything keeps its shape, to the flat one (all).
+need no word of their own. The equidistant fisheye is the one of VR cameras and players: the distance from the centre is
+the angle from the axis. A bent one takes the tangent of a part of the angle; with half of it the picture is
+stereographic, and everything keeps its shape.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Equirectangular:
 
 @dataclass(frozen=True, slots=True)
 class Fisheye:
-    """Fisheye: how far from the centre grows with the angle from the axis.
+    """Fisheye: the distance from the centre grows with the angle from the axis.
 
     Raises:
         ValueError: A field of view that no such picture has, a radius that is not positive, or a bend out of range.

@@ -106,7 +106,11 @@ class RimPeople:
 
 @lru_cache(maxsize=8)
 def _counted(lens: Fisheye, size: tuple[int, int]) -> tuple[Any, Any, npt.NDArray[np.bool_]]:
-    """Maps that show a picture (height, width) of a lens as a small equidistant one, and where its rim is."""
+    """Maps that show a picture (height, width) of a lens as a small equidistant one, and where its rim is.
+
+    Returns:
+        Columns and rows to read, float32 [96, 96] each, and the rim, bool [96, 96].
+    """
     target = Fisheye(lens.fov_degrees)
     cells = _CELLS, _CELLS
     map_x, map_y = reprojection_map(lens, target, source_size=size, target_size=cells)

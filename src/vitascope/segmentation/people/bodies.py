@@ -168,7 +168,13 @@ def _carried_among(
 def _median_move(
     cells: npt.NDArray[Any], place: FloatMap, motion: MotionField
 ) -> npt.NDArray[np.float64] | None:
-    """How far some cells moved, x and y, to where they lie in the frame before: the median; None without cells."""
+    """How far some cells moved, x and y, to where they lie in the frame before: the median; None without cells.
+
+    Args:
+        cells: bool or uint8 [h, w]: which.
+        place: float32 [h, w, 2], as ``MotionField.place`` gives it.
+        motion: Of the grid.
+    """
     which = np.flatnonzero(cells)
     if not len(which):
         return None
