@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lever_network import EYE, TrailNetwork, TrailState, frame_of
+from vitascope.config.compute import InferenceSettings
 from vitascope.errors import DeviceMemoryError
+from vitascope.frames import StereoLayout
 from vitascope.gpu import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.shots import ShotInference, next_part
+from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.vr.projection import Equirectangular
 
 
@@ -132,3 +136,52 @@ def test_where_fisheye_pictures_do_not_fit_the_call_is_made_again_with_fewer(mon
     assert said == [2]
     assert [answer.alpha.max() for answer in answers] == pytest.approx(range(1, 9))
     assert [seen for seen, _ in network.histories] == list(range(8))
+
+
+class FollowingTrailState(TrailState):
+    """Knows whether people may be followed."""
+
+    follows_people = False
+
+    def reset(self):
+        super().reset()
+        self.follows_people = False
+
+    def follow_people(self):
+        self.follows_people = True
+
+
+class FollowingTrail(TrailNetwork):
+    """Notes for each call whether people might be followed in it, and how many frames it had."""
+
+    def new_state(self):
+        return FollowingTrailState()
+
+    def infer(self, images, state):
+        answers = super().infer(images, state)
+        self.calls[-1] = len(images), isinstance(state, FollowingTrailState) and state.follows_people
+        return answers
+
+
+@pytest.mark.parametrize(
+    ("inference", "follows"),
+    [
+        ({}, True),
+        ({"region": "crop"}, False),
+        ({"scales": (1, 1.5)}, False),
+        ({"bidirectional": True}, False),
+    ],
+)
+def test_people_are_followed_where_whole_pictures_are_seen_in_their_order(inference, follows):
+    network = FollowingTrail()
+    options = MattingOptions(
+        warm_up_frames=1, look_ahead_frames=2, inference=InferenceSettings.model_validate(inference)
+    )
+    stream = StreamMatting(network, size=EYE, layout=StereoLayout.MONO, options=options)
+    frames = [frame_of([(0, 40 + index, 30, 60)], index=index, noise=2) for index in range(5)]
+    matted = [*stream.infer([stream.prepare(frames)]), *stream.infer_rest()]
+    assert len(matted) == 5
+    assert any(may_follow for _, may_follow in network.calls) == follows
+    if follows:
+        assert network.calls[-1] == (5, True)
+        assert not network.calls[0][1]  # the shot's beginning is made whole

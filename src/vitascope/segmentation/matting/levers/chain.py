@@ -44,7 +44,7 @@ def build_chain(options: InferenceSettings, stream: StreamNetwork) -> Estimator:
         inner = stream.shots(
             fisheye=stream.fisheye,
             agreement=stream.agreement,
-            follows_people=stream.fisheye is not None,
+            follows_people=True,
             is_main=True,
         )
     if options.early_exit != "off":
