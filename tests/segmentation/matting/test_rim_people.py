@@ -11,6 +11,7 @@ from vitascope.config.compute import InferenceSettings
 from vitascope.errors import DeviceMemoryError
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.gpu import AdaptiveBatchSizer
+from vitascope.gpu.interchange import to_numpy
 from vitascope.segmentation.matting.close_ups import LOOK_EVERY_FRAMES
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.rim_people import RimPeople
@@ -33,7 +34,7 @@ class Shown(TrailNetwork):
         self.pictures = []
 
     def infer(self, images, state):
-        self.pictures += list(np.array(images))
+        self.pictures += list(to_numpy(images).copy())
         return super().infer(images, state)
 
 
@@ -224,6 +225,24 @@ def test_a_film_of_people_at_the_rim_is_shown_bent_in_every_direction(place, ben
     assert are_bent(network, images) == [bent] * 3
     alpha = stream.refine(matted[-1]).alpha / 255
     assert np.abs(alpha - (frames[0].planes[0] > 128)).mean() < 0.02
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("place", [AHEAD, AT_RIM])
+def test_a_gpu_shows_the_pictures_that_the_cpu_does(place):
+    import cupy
+
+    pictures, alphas = [], []
+    for move in (np.asarray, cupy.asarray):
+        network = Shown()
+        stream = matting(network)
+        frames = [frame.with_planes(tuple(map(move, frame.planes))) for frame in film_of(place, 3)]
+        matted = [*stream.infer([stream.prepare(frames)]), *stream.infer_rest()]
+        pictures.append(np.stack(network.pictures[-3:]))
+        alphas.append(np.stack([to_numpy(stream.refine(one).alpha).astype(np.float32) for one in matted]))
+    np.testing.assert_allclose(pictures[1], pictures[0], atol=0.02)
+    assert np.abs(alphas[1] - alphas[0]).mean() < 1  # of 255
+    assert alphas[0].max() > 200
 
 
 def test_a_network_without_memory_sees_no_bent_pictures():
