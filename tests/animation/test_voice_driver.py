@@ -140,6 +140,11 @@ def test_silence_is_said(run, tmp_path):
             "mute.mp4: voice.text is what a voice says",
         ),
         (("--driver", "talk.motion", "-o", "out.mp4", "--text", "hello"), "voice.text is what a voice says"),
+        (("--driver", "talk.motion", "-o", "out.mp4", "--voice"), "talk.motion: a .motion file has no sound"),
+        (
+            ("--driver", "talk.motion", "--sink", "null", "--voice"),
+            "talk.motion: a .motion file has no sound",
+        ),
         (
             ("--driver", "speech.wav", "-o", "out.mp4", "--start", "9"),
             "speech.wav: no sound between 9 s and its end",

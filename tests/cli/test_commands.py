@@ -281,6 +281,25 @@ def test_dry_run_fails_as_the_real_run_does(run, clip, tmp_path, dry, words, cod
     assert says in err
 
 
+@pytest.mark.parametrize("live", [False, True], ids=["file", "live"])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--background", "beach.jpg"), "--background is for --type replace; here the type is key"),
+        (("--key-color", "red", "--type", "mask"), "--key-color is for --type key; here the type is mask"),
+    ],
+)
+def test_a_flag_of_another_type_is_not_ignored(run, clip, tmp_path, words, says, live):
+    given = ("--camera", clip, "--sink", "null") if live else (clip, "-o", tmp_path / "o.mp4")
+    code, _, err = run("segment", *given, "--profile", "fast", *words)
+    assert (code, err) == (2, f"vitascope: {says}\n")
+    waits = tmp_path / "later.yaml"  # what a settings file says may wait for its type
+    waits.write_text("output: {background: beach.jpg, key_color: red}")
+    if not live:
+        more = ("-c", waits, "--type", "mask", "--end", "0.1")
+        assert run("segment", *given, "--profile", "fast", *more)[0] == 0
+
+
 def test_previews_of_several_inputs_are_kept_apart(run, clip, tmp_path):
     for name in ("d1", "d2"):
         (tmp_path / name).mkdir()
