@@ -151,7 +151,9 @@ def animate(
             raise UsageError(
                 "--save-landmarks goes with --out: make a short film once, for example with --end 1"
             )
-        ask([record] if record is not None and record.is_file() else [])
+        files = [Path(spec.partition(":")[2]) for spec in sink if spec.startswith("file:")]
+        files += [] if record is None else [record]
+        ask([path for path in files if path.is_file()])
         _live(
             portrait,
             driver,
