@@ -310,6 +310,19 @@ def test_previews_of_several_inputs_are_kept_apart(run, clip, tmp_path):
     assert {path.name for path in tmp_path.glob("*.png")} == {"sheet_a.png", "sheet_a_2.png"}
 
 
+def test_a_picture_that_is_there_is_not_replaced_by_a_contact_sheet(run, clip, tmp_path):
+    mine = tmp_path / "mine.png"
+    mine.write_text("mine")
+    words = ("segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast", "--preview", mine)
+    assert run(*words)[::2] == (
+        4,
+        f"vitascope: {mine} exists already: -y replaces, --resume leaves out what is done\n",
+    )
+    assert mine.read_text() == "mine"
+    assert run(*words, "-y")[0] == 0
+    assert mine.read_bytes().startswith(b"\x89PNG")
+
+
 def test_tables_do_not_fold_in_a_pipe(run, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "80")
     value = "x" * 150

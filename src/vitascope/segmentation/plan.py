@@ -51,7 +51,8 @@ class PlannedVideo:
     def existing(self) -> list[Path]:
         """Outputs that are there already, and what is written beside them."""
         written = [path for _, path in self.outputs if is_written(path)]
-        return [*written, *(path for path in self.descriptions if path.exists())]
+        beside = [*self.descriptions, *([] if self.preview is None else [self.preview])]
+        return [*written, *(path for path in beside if path.exists())]
 
 
 def plan_outputs(
