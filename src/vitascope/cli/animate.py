@@ -23,6 +23,7 @@ from vitascope.cli.options import (
     Many,
     Overwrite,
     Switch,
+    files_of_sinks,
     may_replace,
 )
 from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
@@ -151,8 +152,7 @@ def animate(
             raise UsageError(
                 "--save-landmarks goes with --out: make a short film once, for example with --end 1"
             )
-        files = [Path(spec.partition(":")[2]) for spec in sink if spec.startswith("file:")]
-        files += [] if record is None else [record]
+        files = [*files_of_sinks(sink), *([] if record is None else [record])]
         ask([path for path in files if path.is_file()])
         _live(
             portrait,

@@ -24,6 +24,7 @@ from vitascope.cli.options import (
     ConfigFiles,
     Many,
     MetricsAddress,
+    files_of_sinks,
     may_replace,
     metrics_address,
     serving_metrics,
@@ -471,8 +472,7 @@ def _live(
     loaded, note = live_settings(source)
     _refuse_without_kind(loaded.settings, source.flags)
     check_live(camera, sinks, loaded=loaded, camera_size=camera_size, seconds=duration)
-    files = [Path(spec.partition(":")[2]) for spec in sinks if spec.startswith("file:")]
-    may_replace([path for path in files if path.exists()], overwrite=overwrite, screen=screen)
+    may_replace([path for path in files_of_sinks(sinks) if path.exists()], overwrite=overwrite, screen=screen)
     with (
         serving_metrics(metrics_at, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
         JobProgress(screen, visible=not (quiet or json)) as progress,
