@@ -68,6 +68,8 @@ def test_a_voice_makes_a_film_with_its_sound(run, speech, tmp_path):
     again = tmp_path / "again.mp4"
     code, _, err = run("--driver", record, "-o", again)
     assert code == 0, err
+    code, text, _ = run("--driver", record, "-o", tmp_path / "one.mp4", "--end", "0.01")
+    assert (code, "1 frame in" in text) == (0, True)
     pictures = []
     for path in (out, again):
         with av.open(str(path)) as container:
@@ -140,6 +142,11 @@ def test_silence_is_said(run, tmp_path):
             "mute.mp4: voice.text is what a voice says",
         ),
         (("--driver", "talk.motion", "-o", "out.mp4", "--text", "hello"), "voice.text is what a voice says"),
+        (("--driver", "talk.motion", "-o", "out.mp4", "--voice"), "talk.motion: a .motion file has no sound"),
+        (
+            ("--driver", "talk.motion", "--sink", "null", "--voice"),
+            "talk.motion: a .motion file has no sound",
+        ),
         (
             ("--driver", "speech.wav", "-o", "out.mp4", "--start", "9"),
             "speech.wav: no sound between 9 s and its end",

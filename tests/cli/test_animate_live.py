@@ -122,6 +122,25 @@ def test_the_encoder_is_the_one_asked_for(run, motion_file, tmp_path):
         assert container.streams.video[0].codec_context.name == "ffv1"
 
 
+def test_a_file_that_is_there_is_not_replaced_unasked(run, motion_file, tmp_path):
+    (tmp_path / "out.mp4").write_text("mine")
+    words = ("-d", motion_file, "--sink", "file:out.mp4", "--duration", "0.3", "-q")
+    assert run(*words) == (4, "", "vitascope: out.mp4 exists already: -y replaces\n")
+    assert (tmp_path / "out.mp4").read_text() == "mine"
+    assert run(*words, "-y")[0] == 0
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        assert container.streams.video
+
+
+def test_a_live_file_never_takes_the_place_of_the_driver(run, film, tmp_path):
+    (tmp_path / "mine.mp4").write_bytes(film.read_bytes())
+    (tmp_path / "link.mp4").symlink_to("mine.mp4")
+    for name in ("mine.mp4", "link.mp4"):
+        code, _, err = run("-d", "mine.mp4", "--sink", f"file:{name}", "-y", "-q")
+        assert (code, err) == (2, f"vitascope: {name}: the output is the driver; name another file\n")
+    assert (tmp_path / "mine.mp4").read_bytes() == film.read_bytes()
+
+
 def test_a_setting_that_the_mesh_does_not_have_is_said(run, motion_file):
     code, _, err = run("-d", motion_file, "--sink", "null", "--animator", "mesh", "--fp16")
     assert code == 0

@@ -305,7 +305,13 @@ def test_an_empty_word_is_not_the_current_folder(fails, words):
 
 def test_a_name_that_is_too_long_is_one_line(fails, tmp_path):
     code, message = fails("segment", tmp_path / f"{'n' * 300}.mp4", "-o", tmp_path / "o.mp4")
-    assert code != 0
+    assert code == 3
+    assert message.endswith("File name too long\n")
+
+
+def test_an_output_whose_name_is_too_long_is_no_fault_of_the_program(fails, tmp_path, clip):
+    code, message = fails("segment", clip, "-o", tmp_path / f"{'n' * 300}.mp4", "--profile", "fast")
+    assert code == 2
     assert message.endswith("File name too long\n")
 
 

@@ -281,6 +281,25 @@ def test_dry_run_fails_as_the_real_run_does(run, clip, tmp_path, dry, words, cod
     assert says in err
 
 
+@pytest.mark.parametrize("live", [False, True], ids=["file", "live"])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--background", "beach.jpg"), "--background is for --type replace; here the type is key"),
+        (("--key-color", "red", "--type", "mask"), "--key-color is for --type key; here the type is mask"),
+    ],
+)
+def test_a_flag_of_another_type_is_not_ignored(run, clip, tmp_path, words, says, live):
+    given = ("--camera", clip, "--sink", "null") if live else (clip, "-o", tmp_path / "o.mp4")
+    code, _, err = run("segment", *given, "--profile", "fast", *words)
+    assert (code, err) == (2, f"vitascope: {says}\n")
+    waits = tmp_path / "later.yaml"  # what a settings file says may wait for its type
+    waits.write_text("output: {background: beach.jpg, key_color: red}")
+    if not live:
+        more = ("-c", waits, "--type", "mask", "--end", "0.1")
+        assert run("segment", *given, "--profile", "fast", *more)[0] == 0
+
+
 def test_previews_of_several_inputs_are_kept_apart(run, clip, tmp_path):
     for name in ("d1", "d2"):
         (tmp_path / name).mkdir()
@@ -289,6 +308,19 @@ def test_previews_of_several_inputs_are_kept_apart(run, clip, tmp_path):
     assert run("segment", tmp_path / "d1/a.mp4", tmp_path / "d2/a.mp4", *words)[0] == 0
     assert {path.name for path in (tmp_path / "cut").iterdir()} == {"a.mp4", "a_2.mp4"}
     assert {path.name for path in tmp_path.glob("*.png")} == {"sheet_a.png", "sheet_a_2.png"}
+
+
+def test_a_picture_that_is_there_is_not_replaced_by_a_contact_sheet(run, clip, tmp_path):
+    mine = tmp_path / "mine.png"
+    mine.write_text("mine")
+    words = ("segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast", "--preview", mine)
+    assert run(*words)[::2] == (
+        4,
+        f"vitascope: {mine} exists already: -y replaces, --resume leaves out what is done\n",
+    )
+    assert mine.read_text() == "mine"
+    assert run(*words, "-y")[0] == 0
+    assert mine.read_bytes().startswith(b"\x89PNG")
 
 
 def test_tables_do_not_fold_in_a_pipe(run, monkeypatch, tmp_path):

@@ -130,6 +130,24 @@ def test_a_file_that_is_there_is_not_replaced_unasked(run, film, tmp_path):
         assert next(container.decode(video=0)).width == 256
 
 
+@pytest.mark.parametrize("sink", [("-o",), ("--sink", "file:")], ids=["out", "sink"])
+def test_a_live_file_never_takes_the_place_of_what_is_read(run, film, tmp_path, sink):
+    for name in ("mine.mp4", "beach.mp4"):
+        (tmp_path / name).write_bytes(film.read_bytes())
+    (tmp_path / "link.mp4").symlink_to("mine.mp4")
+    replacing = ("--type", "replace", "--background", "beach.mp4")
+    for name, words, what in (
+        ("mine.mp4", (), "input"),
+        ("link.mp4", (), "input"),
+        ("beach.mp4", replacing, "background"),
+    ):
+        to = (*sink[:-1], f"{sink[-1]}{name}") if len(sink) > 1 else (*sink, name)
+        code, _, err = run("--camera", "mine.mp4", *words, *to, "-y", "--duration", "0.5", "-q")
+        assert (code, err) == (2, f"vitascope: {name}: the output is the {what}; name another file\n")
+    for name in ("mine.mp4", "beach.mp4"):
+        assert (tmp_path / name).read_bytes() == film.read_bytes()
+
+
 def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, film, monkeypatch):
     def send(self, picture):
         raise OutputError("the cable was pulled")

@@ -117,6 +117,18 @@ def test_the_folder_that_is_named_instead_is_no_file(tmp_path):
         plan_outputs(found("a.mp4", is_named=False), f"{taken}/", ["key"])
 
 
+@pytest.mark.parametrize("letter", ["n", "婚"])
+def test_names_that_a_kind_would_make_too_long_lose_their_end(letter):
+    stem = letter * ((255 - len("1.mp4")) // len(letter.encode()))
+    videos = found(f"{stem}1.mp4", f"{stem}2.mp4", "b.mp4")
+    planned = plan_outputs(videos, "cut", ["mask", "key"], preview=Path("sheet.png"))
+    made = [Path(path).name for path in paths(planned)] + [plan.preview.name for plan in planned]
+    assert len(set(made)) == 9
+    assert max(len(f"{name}.part".encode()) for name in made) <= 255
+    assert made[:2] == [made[0], made[0].replace("_mask", "_key")]
+    assert made[4:6] == ["b_mask.mp4", "b_key.mp4"]
+
+
 def test_pictures_become_pictures(tmp_path):
     image = tmp_path / "photo 50%.jpg"
     image.write_bytes(b"")

@@ -201,3 +201,22 @@ def test_the_background_of_a_phone_video_is_upright(tmp_path, scripted):
     upright = np.rot90(coded, k=-1)
     assert upright[10:40].mean() > 200
     assert upright[-40:-10].mean() < 40
+
+
+def test_what_is_not_converted_or_left_out_is_said(tmp_path):
+    hdr = write_clip(
+        tmp_path / "pq.mkv", codec="ffv1", pixel_format="yuv420p10le", frame_count=2, color_tags=(9, 16, 9, 1)
+    )
+    see_through = write_clip(tmp_path / "cut.mkv", codec="ffv1", pixel_format="yuva420p", frame_count=2)
+    with Segmenter(profile="fast") as segmenter:
+        notes = {
+            (video.stem, kind): segmenter.write(video, [(kind, tmp_path / f"{video.stem}_{kind}.mkv")]).notes
+            for video in (hdr, see_through)
+            for kind in ("key", "overlay", "mask")
+        }
+    assert any("the key colour is not converted" in note for note in notes["pq", "key"])
+    assert any("the tint is not converted" in note for note in notes["pq", "overlay"])
+    assert not any("not converted" in note for note in notes["pq", "mask"] + notes["cut", "key"])
+    for kind in ("key", "overlay", "mask"):
+        assert any("an alpha channel, which is left out" in note for note in notes["cut", kind])
+        assert not any("alpha" in note for note in notes["pq", kind])

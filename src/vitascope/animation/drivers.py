@@ -111,8 +111,11 @@ def has_no_pictures(path: Path, settings: Settings) -> Literal["recorded motion"
 
     Raises:
         InputError: It is no file that can be read.
+        UsageError: Recorded motion was told to be a voice.
     """
     if path.suffix.lower() == MOTION_SUFFIX:
+        if settings.voice.drives:
+            raise UsageError(f"{path}: a {MOTION_SUFFIX} file has no sound; leave --voice out")
         return "recorded motion"
     return "a voice" if settings.voice.drives or is_sound_file(path) else None
 

@@ -41,7 +41,7 @@ from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.output_target import picture_folder
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.models.store.store import ModelStore
-from vitascope.observe.report_values import VideoReport, WrittenFile
+from vitascope.observe.report_values import VideoReport, WrittenFile, frames_in_words
 
 __all__ = [
     "AnimateReport",
@@ -76,7 +76,7 @@ def summarise(report: AnimateReport) -> list[str]:
     for file in report.files:
         lines += file.lines()
     width, height = report.size
-    pace = f"{report.frame_count} frames in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps"
+    pace = f"{frames_in_words(report.frame_count)} in {report.wall_seconds:.1f} s: {report.frames_per_second:.1f} fps"
     stages = ", ".join(
         f"{stage.name} {stage.latency.p50_seconds * 1e3:.1f} ms"
         for stage in report.pipeline.stages

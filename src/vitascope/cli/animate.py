@@ -23,6 +23,7 @@ from vitascope.cli.options import (
     Many,
     Overwrite,
     Switch,
+    files_of_sinks,
     may_replace,
 )
 from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
@@ -151,7 +152,8 @@ def animate(
             raise UsageError(
                 "--save-landmarks goes with --out: make a short film once, for example with --end 1"
             )
-        ask([record] if record is not None and record.is_file() else [])
+        files = [*files_of_sinks(sink), *([] if record is None else [record])]
+        ask([path for path in files if path.is_file()])
         _live(
             portrait,
             driver,

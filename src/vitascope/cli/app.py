@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import re
@@ -128,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # What no part of the program answers for: a name longer than names can be, a full disk behind stdout.
         what = "" if error.filename is None else f"{error.filename}: "
         _complain(f"{what}{error.strerror or error}", debug=debug)
-        raise SystemExit(FAILED) from None
+        raise SystemExit(USAGE if error.errno == errno.ENAMETOOLONG else FAILED) from None
     raise SystemExit(result if isinstance(result, int) else 0)
 
 

@@ -50,6 +50,11 @@ Overwrite = Annotated[bool | None, Parameter(name=["--overwrite", "-y"], negativ
 """Replace outputs that exist, or refuse to; None asks on a terminal, see ``may_replace``."""
 
 
+def files_of_sinks(sinks: Sequence[str]) -> list[Path]:
+    """The files that live outputs would be written to."""
+    return [Path(spec.partition(":")[2]) for spec in sinks if spec.startswith("file:")]
+
+
 def may_replace(
     existing: Sequence[Path], *, overwrite: bool | None, screen: Console, otherwise: str = ""
 ) -> None:

@@ -62,6 +62,7 @@ def people(
     loaded = SettingsSource(profile=None, files=config, assignments=set_, flags=flags).load()
     with holding_interrupts():
         from vitascope.config import vitascope_home
+        from vitascope.media.writing.output_target import refuse_unwritable
         from vitascope.models.store.store import ModelStore
         from vitascope.observe.progress import JobProgress
         from vitascope.segmentation.film_run import Started
@@ -74,6 +75,7 @@ def people(
         if out.suffix.lower() != ".png":
             raise OutputError(f"{out}: the sheet is a PNG; let its name end in .png")
         may_replace([out] if out.exists() else [], overwrite=overwrite, screen=screen)
+        refuse_unwritable(out)
     table = None if again else known_people(video, loaded.settings.video)
     if table is None:
         with JobProgress(screen, visible=not (quiet or json)) as progress:
@@ -89,8 +91,6 @@ def people(
                 on_start=started,
             )
             progress.clear()
-    if out is not None:
-        write_sheet(table, out)
     if not (quiet or json):
         for note in table.facts.notes:
             screen.print(f"note: {note}")
@@ -98,3 +98,5 @@ def people(
         print_json({"video": str(video), "people": [one.model_dump(mode="json") for one in table.people]})
     elif not quiet:
         Page().print("\n".join(lines_on(table)))
+    if out is not None:  # after what it shows was told: a full disk costs the sheet alone
+        write_sheet(table, out)

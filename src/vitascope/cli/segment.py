@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
@@ -24,6 +24,7 @@ from vitascope.cli.options import (
     ConfigFiles,
     Many,
     MetricsAddress,
+    files_of_sinks,
     may_replace,
     metrics_address,
     serving_metrics,
@@ -36,6 +37,7 @@ from vitascope.config import (
     LoadedSettings,
     OutputKind,
     PlayerName,
+    Settings,
     SettingsSource,
 )
 from vitascope.errors import OutputError, UsageError, VitascopeError, one_line
@@ -279,6 +281,7 @@ def segment(
     items: list[_Told] = []
     try:
         loaded = source.load()
+        _refuse_without_kind(loaded.settings, flags)
         planned = plan_batch(
             inputs,
             out,
@@ -426,6 +429,14 @@ def _refuse_with_camera(words: Sequence[str], flags: Sequence[str]) -> None:
         raise UsageError(f"{flags[0]} is for files; leave it out with --camera")
 
 
+def _refuse_without_kind(settings: Settings, flags: Mapping[str, FlagValue]) -> None:
+    """Refuse a flag of one kind of output where none is of that kind; what a settings file says may wait for one."""
+    kinds = ",".join(settings.output.kinds)
+    for key, kind in (("output.background", "replace"), ("output.key_color", "key")):
+        if key in flags and kind not in settings.output.kinds:
+            raise UsageError(f"{flags[key].name} is for --type {kind}; here the type is {kinds}")
+
+
 def _size(text: str) -> tuple[int, int]:
     """A picture's size, ``1280x720``."""
     width, separator, height = text.lower().partition("x")
@@ -459,9 +470,9 @@ def _live(
             screen.print(line)
 
     loaded, note = live_settings(source)
+    _refuse_without_kind(loaded.settings, source.flags)
     check_live(camera, sinks, loaded=loaded, camera_size=camera_size, seconds=duration)
-    files = [Path(spec.partition(":")[2]) for spec in sinks if spec.startswith("file:")]
-    may_replace([path for path in files if path.exists()], overwrite=overwrite, screen=screen)
+    may_replace([path for path in files_of_sinks(sinks) if path.exists()], overwrite=overwrite, screen=screen)
     with (
         serving_metrics(metrics_at, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
         JobProgress(screen, visible=not (quiet or json)) as progress,

@@ -42,7 +42,7 @@ from vitascope.media.live_loop import (
 from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of, rgb_of, scale_alpha
 from vitascope.media.reading.camera import Camera, CameraPicture, camera_named, is_camera
 from vitascope.media.reading.paced import PacedFilm
-from vitascope.media.sinks.file import FileSink
+from vitascope.media.sinks.file import FileSink, refuse_inputs
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
 from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, Sink, SinkFormat, make_sink
 from vitascope.media.sinks.window import WindowSink
@@ -434,6 +434,8 @@ def check_live(
         "with_alpha": has_alpha,
     }
     made = [make_sink(one, file=in_file) if isinstance(one, str) else one for one in sinks]
+    video = None if is_camera(source) else Path(source)
+    refuse_inputs(made, {"input": video, "background": encoding.background})
     for sink in made:
         if has_alpha and sink.pixel_format not in ALPHA_FORMATS:
             raise UsageError(

@@ -14,6 +14,12 @@ from vitascope.segmentation.capacity import can_stay_on_gpu, notes_on_parallelis
 
 _HDR_TRANSFERS = frozenset({16, 18})  # H.273: PQ (SMPTE ST 2084) and HLG (ARIB STD-B67)
 
+_NEW_IN_A_PICTURE: dict[OutputKind, str] = {
+    "key": "the key colour",
+    "replace": "the background",
+    "overlay": "the tint",
+}
+
 _OF_GPU_ENGINES = ("gpu.precision", "gpu.cudnn_benchmark", "gpu.cudnn_deterministic", "gpu.allow_tf32")
 _OF_MEMORY = ("gpu.max_vram_usage", "gpu.memory_fraction", "dataloader.pin_memory")
 _OF_TENSORRT = (
@@ -104,10 +110,14 @@ def notes_on(
         is_live: It is a camera, or played like one.
     """
     notes = []
-    if info.color.transfer in _HDR_TRANSFERS and {"key", "replace", "overlay"}.intersection(kinds):
-        notes.append(
-            "the video is HDR; the new colours are written as they are, brighter than they were meant"
-        )
+    if info.color.transfer in _HDR_TRANSFERS:
+        notes += [
+            f"the video is HDR; {new} is not converted to it, and looks brighter than elsewhere"
+            for kind, new in _NEW_IN_A_PICTURE.items()
+            if kind in kinds
+        ]
+    if info.source_format.startswith("yuva"):
+        notes.append("the video has an alpha channel, which is left out: what it hides is matted, too")
     if info.interlaced:
         notes.append("the video is interlaced; it was matted and written as full pictures, combing included")
     if device.kind == "cuda" and not can_stay_on_gpu(info.format):

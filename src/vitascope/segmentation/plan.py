@@ -28,6 +28,8 @@ from vitascope.vr.players import PLAYERS, description_beside, output_name
 _HOME_OF_CODEC: dict[str, str] = {"prores": ".mov", "ffv1": ".mkv", "vp9": ".webm", "png": ""}
 _SUFFIXES_KEPT = frozenset({".mp4", ".m4v", ".mov", ".mkv"})
 _SUFFIXES_OF_FILES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
+_MOST_BYTES_OF_NAME = 255 - len(".part")
+"""What Linux takes, with what an interrupted run appends; Windows and macOS count UTF-16 units, which are fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class PlannedVideo:
     def existing(self) -> list[Path]:
         """Outputs that are there already, and what is written beside them."""
         written = [path for _, path in self.outputs if is_written(path)]
-        return [*written, *(path for path in self.descriptions if path.exists())]
+        beside = [*self.descriptions, *([] if self.preview is None else [self.preview])]
+        return [*written, *(path for path in beside if path.exists())]
 
 
 def plan_outputs(
@@ -168,7 +171,9 @@ def _in_folder(
     """The outputs of one of several videos, under the first name that is free for all its kinds."""
     suffixes = {kind: _suffix_in_folder(video, kind, codec) for kind in kinds}
     player_stems = {kind: _player_stem(video, kind, settings) for kind in kinds}
-    stems = _stems(video, set(suffixes.values()))
+    endings = {kind: f"_{kind}{suffix}" if len(kinds) > 1 else suffix for kind, suffix in suffixes.items()}
+    room = _MOST_BYTES_OF_NAME - max(map(len, endings.values()))
+    stems = _stems(video, set(suffixes.values()), room=room)
     original = next(stems)
     for stem in itertools.chain([original], stems):
         outputs = []
@@ -217,18 +222,26 @@ def _player_stem(video: FoundVideo, kind: OutputKind, settings: Settings | None)
     )
 
 
-def _stems(video: FoundVideo, suffixes: set[str]) -> Iterator[str]:
-    """Names for the outputs of a video, the best first, without end."""
+def _stems(video: FoundVideo, suffixes: set[str], *, room: int) -> Iterator[str]:
+    """Names for the outputs of a video, the best first, without end; none is longer than ``room`` bytes."""
     source = video.relative_path
     stem = source.name if video.path.is_dir() else source.stem
     if _is_sequence(video) and "%" in stem:
         stem = re.sub(r"%\d*d", "", stem).strip("_-. ") or video.path.absolute().parent.name or "pictures"
-    yield stem
+    yield _shortened(stem, room)
     ending = source.suffix.lower()
     if ending and ending not in suffixes and not _is_sequence(video):  # a.mp4 and a.avi side by side
-        yield f"{stem}_{ending.lstrip('.')}"
+        tail = f"_{ending.lstrip('.')}"
+        yield _shortened(stem, room - len(os.fsencode(tail))) + tail
     for number in itertools.count(2):
-        yield f"{stem}_{number}"
+        yield f"{_shortened(stem, room - len(str(number)) - 1)}_{number}"
+
+
+def _shortened(stem: str, room: int) -> str:
+    """A stem without its end, where that would make a longer name than file systems take."""
+    while len(os.fsencode(stem)) > room:
+        stem = stem[:-1]
+    return stem
 
 
 def _suffix_in_folder(video: FoundVideo, kind: OutputKind, codec: str) -> str:
@@ -257,6 +270,8 @@ def _previews(preview: Path | None, videos: Sequence[FoundVideo]) -> list[Path |
     taken: set[str] = set()
     for video in videos:
         name = "_".join((preview.stem, *video.relative_path.with_suffix("").parts))
+        room = _MOST_BYTES_OF_NAME - len(preview.suffix) - len("_999999")
+        name = _shortened(name, room)
         names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
         sheet = next(
             sheet

@@ -14,7 +14,7 @@ from vitascope.cli.prompt import live as live_run
 from vitascope.cli.prompt.console import HELP, CommandConsole
 from vitascope.cli.prompt.job_line import JobLine
 from vitascope.cli.prompt.live import LiveRun
-from vitascope.errors import InputError, UsageError
+from vitascope.errors import InputError, OutputError, UsageError
 from waiting import PATIENCE_SECONDS, eventually
 
 
@@ -77,6 +77,17 @@ def prompt(monkeypatch, tmp_path):
         type_.animation, type_.run, type_.console, type_.ended = animation, run, console, ended
         yield type_
     assert not run.is_running
+
+
+@pytest.mark.parametrize("words", ["--sink file:mine.mp4", "--sink null --record mine.motion"])
+def test_a_file_that_is_there_is_not_replaced_unasked(prompt, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.mp4", "mine.motion"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match="exists already: -y replaces"):
+        prompt(f"animate a.jpg -d talk.motion {words}")
+    assert "a.jpg follows talk.motion" in prompt(f"animate a.jpg -d talk.motion {words} -y")
+    prompt("stop live")
 
 
 def test_from_animate_to_stop(prompt):

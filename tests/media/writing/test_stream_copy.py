@@ -210,6 +210,13 @@ def test_two_sound_tracks_and_their_languages(tmp_path: Path) -> None:
             assert container.streams.audio[index].language == language
 
 
+def test_mov_keeps_languages_by_the_names_that_it_knows(tmp_path: Path) -> None:
+    """FFmpeg's muxer drops deu, and knows ger."""
+    rewrite(write_subtitled(tmp_path / "in.mkv", "srt"), tmp_path / "out.mov")
+    with av.open(str(tmp_path / "out.mov")) as container:
+        assert [stream.language for stream in container.streams.audio] == ["ger", "fra"]
+
+
 def test_pictures_have_no_sound_and_say_so(tmp_path: Path) -> None:
     clip = write_clip(tmp_path / "in.mp4", audio="aac", frame_count=2)
     writer = rewrite(clip, tmp_path / "frames")

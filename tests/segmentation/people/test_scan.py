@@ -1,6 +1,9 @@
 """From a video to who is in it, and to a video of some of them."""
 
+import errno
 import json
+import os
+from pathlib import Path
 
 import av
 import cv2
@@ -140,6 +143,22 @@ def test_the_command_draws_and_tells(clip, tmp_path, capsys):
     assert "exists already" in complaint
     code, _, complaint = run(capsys, "people", clip, "-o", tmp_path / "sheet.jpg")
     assert (code, "is a PNG" in complaint) == (4, True)
+
+
+def test_a_sheet_that_cannot_be_written_does_not_cost_the_answer(clip, tmp_path, capsys, monkeypatch):
+    lost = tmp_path / "in" / "no" / "folder"
+    lost.parent.parent.touch()
+    code, said, complaint = run(capsys, "people", clip, "-o", lost / "sheet.png", "--again")
+    assert (code, said) == (4, "")  # before anybody is looked for
+    assert "a part of the path is a file" in complaint
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    code, said, complaint = run(capsys, "people", clip, "-o", tmp_path / "sheet.png")
+    assert (code, len(said.splitlines())) == (4, 2)
+    assert "cannot write the sheet: no space left" in complaint
 
 
 def test_the_segment_command_keeps_whom_the_sheet_shows(clip, tmp_path, capsys):

@@ -39,7 +39,7 @@ from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.reading.camera import Camera, camera_named, is_camera
 from vitascope.media.reading.microphone import is_microphone
-from vitascope.media.sinks.file import FileSink
+from vitascope.media.sinks.file import FileSink, refuse_inputs
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
 from vitascope.media.sinks.sink import Sink, SinkFormat, make_sink
 from vitascope.media.sinks.window import WindowSink
@@ -113,6 +113,8 @@ def animate_live(
         raise UsageError("a text goes with a whole file and --out: live, nobody knows yet what will be said")
     in_file = {"codec": encoding.codec, "crf": encoding.crf, "preset": encoding.preset}
     made_sinks = [make_sink(spec, file=in_file) for spec in sinks]
+    is_file = not (is_camera(driver) or is_microphone(driver))
+    refuse_inputs(made_sinks, {"portrait": portrait, "driver": Path(driver) if is_file else None})
     if is_camera(driver):
         if settings.voice.drives:
             raise UsageError(

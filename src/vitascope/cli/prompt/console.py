@@ -16,6 +16,7 @@ from rich.text import Text
 
 from vitascope.animation.live.controls import KEYS, keys_in_words
 from vitascope.animation.live.report import summarise_live
+from vitascope.cli.options import files_of_sinks, may_replace
 from vitascope.cli.printing import facts, listing
 from vitascope.cli.prompt.job_line import Job, JobLine, job_row, stats_table
 from vitascope.cli.prompt.live import LiveRun
@@ -23,6 +24,7 @@ from vitascope.config import LoadedSettings, load_settings
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.observe.report_values import frames_in_words
+from vitascope.observe.terminal import Screen
 from vitascope.segmentation.batch import plan_batch
 from vitascope.segmentation.report import summarise
 
@@ -62,14 +64,19 @@ def key_and_value(words: list[str]) -> tuple[str, str]:
     return (words[0], " ".join(words[1:])) if words else ("", "")
 
 
+def _refuse_existing(existing: Sequence[Path], overwrite: bool) -> None:
+    """Refuse to replace files without ``-y``: a line of a script cannot be asked."""
+    may_replace(existing, overwrite=overwrite, screen=Screen())
+
+
 _ENDS = ("quit", "exit", "q")
 _MEANT = {"segment": "start INPUT -o OUT", "doctor": "hardware", "run": "start INPUT -o OUT", "ls": "jobs"}
 """Words that are typed here by mistake, and what does the same here."""
 _ELSEWHERE = ("bench", "cache", "models", "optimize", "profile")
 """Commands of ``vitascope`` that the prompt does not have."""
-_ANIMATE = "animate PORTRAIT -d DRIVER --sink SINK… [--record FILE] [--duration SECONDS]"
+_ANIMATE = "animate PORTRAIT -d DRIVER --sink SINK… [--record FILE] [--duration SECONDS] [-y]"
 HELP = {
-    "start INPUT… -o OUT [-r]": "segment videos with the settings as they are now; one after another.",
+    "start INPUT… -o OUT [-r] [-y]": "segment videos with the settings as they are now; one after another.",
     "stop [N | all | live]": "end a job, or the one that runs (what was written stays as a .part file), or the live "
     "animation (its files are completed).",
     "jobs": "all jobs, and how far they are.",
@@ -189,10 +196,11 @@ class CommandConsole:
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def _start(self, words: list[str]) -> None:
-        parser = WordParser("start INPUT… -o OUT [-r]")
+        parser = WordParser("start INPUT… -o OUT [-r] [-y]")
         parser.add_argument("inputs", nargs="+")
         parser.add_argument("-o", "--out", required=True)
         parser.add_argument("-r", "--recursive", action="store_true")
+        parser.add_argument("-y", "--overwrite", action="store_true")
         given = parser.parse_args(words)
         planned = plan_batch(
             given.inputs,
@@ -208,6 +216,7 @@ class CommandConsole:
             for _, path in plan.outputs:
                 if path.absolute() in claimed:
                     raise UsageError(f"{path}: a job that has not ended writes it; name another file")
+        _refuse_existing([path for plan in planned for path in plan.existing()], given.overwrite)
         for plan in planned:
             job = self._jobs.start(plan, self._loaded)
             outputs = ", ".join(str(path) for _, path in plan.outputs)
@@ -305,7 +314,10 @@ class CommandConsole:
         parser.add_argument("--sink", action="append", required=True)
         parser.add_argument("--record", type=Path)
         parser.add_argument("--duration", type=float)
+        parser.add_argument("-y", "--overwrite", action="store_true")
         given = parser.parse_args(words)
+        written = [*files_of_sinks(given.sink), *([] if given.record is None else [given.record])]
+        _refuse_existing([path for path in written if path.is_file()], given.overwrite)
         self._live.start(
             given.portrait,
             given.driver,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal
@@ -11,12 +12,28 @@ import numpy as np
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.media.planes import RGB_VIDEO_COLOR
-from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, PixelFormat, SinkFormat
+from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, PixelFormat, Sink, SinkFormat
 from vitascope.media.writing.encoding import CodecName, choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 
 _TIME_BASE = Fraction(1, 90_000)
 _YUV420P = PIXEL_FORMATS["yuv420p"]
+
+
+def refuse_inputs(sinks: Iterable[Sink], inputs: Mapping[str, Path | None]) -> None:
+    """Refuse, before anything opens, to write over what a live run reads; links and other spellings are seen through.
+
+    Args:
+        sinks: Those that write no file are left alone.
+        inputs: Files that are read, by what a message calls them; None is none.
+
+    Raises:
+        UsageError: The file of a sink is one of them.
+    """
+    for path in (sink.path for sink in sinks if isinstance(sink, FileSink)):
+        for name, read in inputs.items():
+            if read is not None and read.exists() and path.exists() and path.samefile(read):
+                raise UsageError(f"{path}: the output is the {name}; name another file")
 
 
 class FileSink:

@@ -158,6 +158,32 @@ Style: Default,Arial,16,&Hffffff,&Hffffff,&H0,&H0,0,0,0,0,100,100,0,0,1,1,0,2,10
 Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
 """
 """For text whose own header is missing: one style, of white letters."""
+_LANGUAGES_OF_MOV = {
+    "bod": "tib",
+    "cym": "wel",
+    "cze": "ces",
+    "deu": "ger",
+    "ell": "gre",
+    "eus": "baq",
+    "fas": "per",
+    "fre": "fra",
+    "hrv": "hr ",
+    "hye": "arm",
+    "isl": "ice",
+    "kat": "geo",
+    "mkd": "mac",
+    "msa": "may",
+    "mya": "bur",
+    "nld": "dut",
+    "rum": "ron",
+    "slo": "slk",
+    "sqi": "alb",
+    "srp": "sr ",
+    "swe": "sve",
+    "zho": "chi",
+}
+"""What FFmpeg calls a language that MOV has a number for, where ISO 639-2 has another name: it drops names that it
+does not know."""
 _PAST_END_SECONDS = 2
 """Demuxers give packets nearly in time order; this far behind the end no wanted one comes any more."""
 _BESIDE_SECONDS = 3
@@ -620,6 +646,8 @@ def carry_stream_tags(source: Stream, target: Stream) -> None:
             if name.lower() not in _CODING_TAGS and not name.lower().startswith("_statistics")
         }
     )
+    if target.container.format.name == "mov" and (language := source.metadata.get("language")):
+        target.metadata["language"] = _LANGUAGES_OF_MOV.get(language, language)
     target.disposition = source.disposition
 
 
