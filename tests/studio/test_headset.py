@@ -43,7 +43,7 @@ def board():
 
 
 CODECS = {
-    ".webm": ("libvpx-vp9", "yuv444p", {"lossless": "1", "deadline": "realtime"}),
+    ".webm": ("libvpx-vp9", "yuv444p", {"lossless": "1", "deadline": "realtime", "cpu-used": "8"}),
     ".mp4": ("libx264", "yuv420p", {"crf": "6", "preset": "veryfast"}),
     ".mkv": ("ffv1", "yuv420p", {}),
 }
