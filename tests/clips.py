@@ -13,6 +13,7 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
+from av.video.reformatter import VideoReformatter
 
 from vitascope.media.writing.encoder_setup import tamed_svt
 
@@ -25,7 +26,7 @@ def moving_disc(width: int, height: int) -> RgbPainter:
     Bright, for the scripted network that goes by it, and green: in a disc of the colour of skin the selfie networks
     find a head, and their gate takes look after look at it.
     """
-    x, y = np.meshgrid(np.arange(width), np.arange(height))
+    y, x = np.ogrid[0:height, 0:width]
     background = np.empty((height, width, 3), np.uint8)
     background[..., 0] = x * 255 // max(width - 1, 1)
     background[..., 1] = y * 255 // max(height - 1, 1)
@@ -135,11 +136,12 @@ def write_clip(
         with tamed_svt():
             stream.codec_context.open()
         tone = container.add_stream(audio, rate=48000) if audio else None
+        convert = VideoReformatter()  # to set one up takes longer than to convert a small picture
         for n, when in enumerate(times):
             frame = av.VideoFrame.from_ndarray(paint(n), format="rgb24")
             # swscale knows BT.601 as 5, H.273 as 6 too; the others have the same number in both.
             matrix = color_tags[2] if color_tags and color_tags[2] in (1, 9) else 5
-            frame = frame.reformat(format=pixel_format, dst_colorspace=matrix)
+            frame = convert.reformat(frame, format=pixel_format, dst_colorspace=matrix)
             frame.pts, frame.time_base = when, time_base
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))

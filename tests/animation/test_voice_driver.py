@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -192,12 +193,13 @@ def test_a_text_closes_the_lips_where_it_says(run, tmp_path):
 
 def test_a_voice_that_is_played_live(run, speech, tmp_path):
     record = tmp_path / "live.motion"
-    code, text, err = run(
-        "--driver", speech, "--sink", "null", "--record", record, "--set", "animation.max_side=256"
-    )
+    words = ("--driver", speech, "--sink", "null", "--record", record, "--set", "animation.max_side=256")
+    code, text, err = run(*words, "--json")
     assert code == 0, err
-    jaws, header = jaws_of(record)
-    assert len(jaws) > 15 and jaws.max() > 0.05 and not header.has_vertices
+    report, (jaws, header) = json.loads(text), jaws_of(record)
+    # How many is the machine's affair: a busy one drops some before they are recorded, and some after.
+    assert report["shown"] <= len(jaws) <= report["captured"]
+    assert len(jaws) > 3 and jaws.max() > 0.05 and not header.has_vertices
     assert "mesh" in text
 
 

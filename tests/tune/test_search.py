@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
+import numpy as np
 import pytest
 
 from tuning_grids import MadeUpGrid
 from vitascope.errors import OutputError, UsageError
-from vitascope.tune.search import GridSearch, Knob, Limit, Measured
+from vitascope.tune.search import GridSearch, Knob, Limit, Measured, _Surrogate
 
 GRIDS = 20
 
@@ -34,6 +36,29 @@ def test_95_percent_of_the_optimum_with_a_fifth_of_the_trials_in_95_percent_of_g
     assert possible >= 0.9 * GRIDS
     assert max(shares) <= 0.2
     assert reached >= 0.95 * possible
+
+
+@pytest.mark.parametrize("then", [[3, 17, 5, 5, 40], [3, 17], [17, 3, 5], [40]], ids=str)
+def test_a_model_that_learns_bit_by_bit_predicts_what_a_new_one_predicts(then):
+    """What was computed of cells before stands as long as they stay, in their order, and the shape does."""
+    cells = np.array(list(itertools.product(range(4), range(12))))
+    apart = [
+        np.abs(np.subtract.outer(steps, steps)) / steps[-1] for steps in (np.arange(4.0), np.arange(12.0))
+    ]
+    figures = np.random.default_rng(1).random(len(cells))
+    step_by_step = _Surrogate(cells, apart)
+    for rows, reshape in (
+        ([3], False),
+        ([3, 17, 5], False),
+        (then, False),
+        (then, True),
+        ([*then, 8, 9], False),
+    ):
+        step_by_step.learn(rows, figures[rows], reshape=reshape)
+        anew = _Surrogate(cells, apart)
+        anew._shape = step_by_step._shape
+        anew.learn(rows, figures[rows], reshape=False)
+        np.testing.assert_array_equal(step_by_step.predict(), anew.predict())
 
 
 def test_made_up_grids_are_hard_in_the_ways_that_real_ones_are():

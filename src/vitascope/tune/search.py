@@ -16,7 +16,7 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -75,6 +75,10 @@ class _Surrogate:
         self._shape = _Shape((1.2,) * len(self._apart))
         self._known: list[int] = []
         self._fit: _Fit | None = None
+        self._columns: _Floats = np.empty((len(cells), 0))
+        self._columns_of: list[int] = []
+        self._columns_shape = self._shape
+        """What covariances with all cells are there already, in the first columns, and for which shape."""
 
     def learn(self, rows: Sequence[int], values: Sequence[float], *, reshape: bool) -> None:
         """Take what was measured.
@@ -91,7 +95,9 @@ class _Surrogate:
         standard = (figures - mean) / scale
         if reshape and len(rows) >= 4:
             self._shape = self._most_likely(standard)
-        covariance = self._covariance(self._shape, self._known)
+        cells = self._cells[self._known]
+        near = (self._near(knob, length, cells, cells) for knob, length in enumerate(self._shape.lengths))
+        covariance = self._joined(self._shape, near)
         covariance[np.diag_indices_from(covariance)] += self._shape.noise + _JITTER
         inverse: _Floats = np.asarray(np.linalg.inv(covariance), np.float64)
         self._fit = _Fit(inverse, np.asarray(inverse @ standard, np.float64), mean, scale)
@@ -100,27 +106,47 @@ class _Surrogate:
         """Mean and standard deviation of every cell's figure, float64 [N] each."""
         fit = self._fit
         assert fit is not None  # it has learnt
-        across = self._covariance(self._shape, None)
+        across = self._covariance_with_all()
         mean = across @ fit.weights
         explained = across @ fit.inverse
         explained *= across
         variance = 1 - explained.sum(axis=1)
         return mean * fit.scale + fit.mean, np.sqrt(np.maximum(variance, 1e-12)) * fit.scale
 
-    def _covariance(self, shape: _Shape, rows: Sequence[int] | None) -> _Floats:
-        """Between ``rows`` (all cells when None) and what is known."""
-        left = self._cells if rows is None else self._cells[list(rows)]
-        right = self._cells[self._known]
-        alone: _Floats = np.zeros((len(left), len(right)))
-        together: _Floats = np.ones((len(left), len(right)))
+    def _covariance_with_all(self) -> _Floats:
+        """Between all cells and what is known, float64 [N, M]; from search step to search step one column is new."""
+        known, shape = self._known, self._shape
+        kept = len(self._columns_of)
+        if shape is not self._columns_shape or known[:kept] != self._columns_of:
+            kept = 0
+        if self._columns.shape[1] < len(known):
+            wider: _Floats = np.empty((len(self._cells), 2 * len(known)))
+            wider[:, :kept] = self._columns[:, :kept]
+            self._columns = wider
+        if kept < len(known):
+            right = self._cells[known[kept:]]
+            near = (self._near(knob, one, self._cells, right) for knob, one in enumerate(shape.lengths))
+            self._columns[:, kept : len(known)] = self._joined(shape, near)
+        self._columns_of, self._columns_shape = list(known), shape
+        return self._columns[:, : len(known)]
+
+    def _near(
+        self, knob: int, length: float, left: npt.NDArray[np.intp], right: npt.NDArray[np.intp]
+    ) -> _Floats:
+        """How alike cells are by one knob: float64 [L, R], 0..1."""
+        # Values are few, cells are many: the costly function is called for values only.
+        values = _matern(self._apart[knob] / length)[:, right[:, knob]]
         near: _Floats = np.empty((len(left), len(right)))
+        return np.take(values, left[:, knob], axis=0, out=near, mode="clip")
+
+    def _joined(self, shape: _Shape, near: Iterable[_Floats]) -> _Floats:
+        """Covariance by all knobs, of how alike cells are by each."""
+        first, *others = near
+        alone, together = first.copy(), first.copy()
         # In place from here on: new memory costs more than the sums.
-        for knob, (length, apart) in enumerate(zip(shape.lengths, self._apart, strict=True)):
-            # Values are few, cells are many: the costly function is called for values only.
-            values = _matern(apart / length)[:, right[:, knob]]
-            np.take(values, left[:, knob], axis=0, out=near, mode="clip")
-            alone += near
-            together *= near
+        for one in others:
+            alone += one
+            together *= one
         alone *= shape.share_alone
         alone /= len(self._apart)
         together *= 1 - shape.share_alone
@@ -129,11 +155,24 @@ class _Surrogate:
 
     def _most_likely(self, standard: _Floats) -> _Shape:
         """One sweep of coordinate ascent on the marginal likelihood, from the shape before."""
-        best, best_score = self._shape, self._likelihood(self._shape, standard)
+        cells = self._cells[self._known]
+        kept: dict[tuple[int, float], _Floats] = {}
+
+        def near(knob: int, length: float) -> _Floats:
+            """As ``_near`` of what is known; shapes that are tried after one another differ in one length."""
+            if (knob, length) not in kept:
+                kept[knob, length] = self._near(knob, length, cells, cells)
+            return kept[knob, length]
+
+        def likelihood(shape: _Shape) -> float:
+            covariance = self._joined(shape, itertools.starmap(near, enumerate(shape.lengths)))
+            return self._likelihood(covariance, shape.noise, standard)
+
+        best, best_score = self._shape, likelihood(self._shape)
 
         def offer(candidate: _Shape) -> None:
             nonlocal best, best_score
-            score = self._likelihood(candidate, standard)
+            score = likelihood(candidate)
             if score > best_score:
                 best, best_score = candidate, score
 
@@ -146,9 +185,10 @@ class _Surrogate:
                 offer(replace(best, lengths=(*best.lengths[:knob], length, *best.lengths[knob + 1 :])))
         return best
 
-    def _likelihood(self, shape: _Shape, standard: _Floats) -> float:
-        covariance = self._covariance(shape, self._known)
-        covariance[np.diag_indices_from(covariance)] += shape.noise + _JITTER
+    @staticmethod
+    def _likelihood(covariance: _Floats, noise: float, standard: _Floats) -> float:
+        """Logarithm of how likely figures are, up to a constant; ``covariance`` is overwritten."""
+        covariance[np.diag_indices_from(covariance)] += noise + _JITTER
         try:
             lower = np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError:

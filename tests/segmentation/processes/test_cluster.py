@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -83,6 +84,7 @@ def by_processes(clip, two, tmp_path_factory):
 
 def with_node(cluster, **args):
     """A node more. Ray gives each 30 s to start; what a busy machine has not started then is ended and tried again."""
+    args |= {"include_log_monitor": False, "no_monitor": True}  # which send logs on and order machines
     for _ in range(3):
         try:
             return cluster.add_node(**args)
@@ -105,19 +107,58 @@ def cluster_of_one(*, cores):
     return cluster
 
 
+class Connection:
+    """This process's connection to a cluster, which stays from test to test.
+
+    What nodes are asked is answered by processes that start for the connection and stay with it.
+    """
+
+    def __init__(self):
+        self._opened = ExitStack()
+        self._address = None
+
+    def open(self, address):
+        if self._address is None:
+            self._opened.enter_context(cluster_at(address))
+            self._address = address
+        assert self._address == address
+        assert ray.is_initialized()
+
+    def close(self):
+        self._address = None
+        self._opened.close()
+        assert not ray.is_initialized()
+
+
 @pytest.fixture(scope="module")
-def cluster():
+def connection():
+    with closing(Connection()) as kept:
+        yield kept
+
+
+@pytest.fixture
+def disconnected(connection):
+    """Whoever needs the cluster connects to it, as users' runs do."""
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(connection):
     """Three nodes on this machine, of a core each; and those with GPUs that a test had and the next may have, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # else whoever tests beside them takes the cores
         # Ray knows of a node that is gone after 5 questions; it asks each every 3 s, which tests would wait for.
         patch.setenv("RAY_health_check_period_ms", "500")
+        # Who has answered a question waits for the next: Ray ends those beyond a node's cores after a second, and a
+        # process takes longer than that to start.
+        patch.setenv("RAY_num_workers_soft_limit", "8")
         cluster = cluster_of_one(cores=1)
         try:
             for _ in range(2):
                 with_node(cluster, num_cpus=1)
             yield cluster
         finally:
+            connection.close()
             cluster.shutdown()
 
 
@@ -154,17 +195,18 @@ def all_gpu_nodes(cluster):
 
 
 @pytest.fixture
-def nodes(cluster, all_gpu_nodes):
-    """The three nodes, and no other."""
+def nodes(cluster, all_gpu_nodes, connection):
+    """The three nodes, and no other; this process is connected."""
     all_gpu_nodes.have()
+    connection.open(cluster.address)
     return cluster
 
 
 @pytest.fixture
-def gpu_nodes(cluster, all_gpu_nodes):
-    """Adds nodes with GPUs of so many bytes to the three."""
-    with cluster_at(cluster.address):
-        yield lambda *memories: all_gpu_nodes.have(*map(len, memories))
+def gpu_nodes(cluster, all_gpu_nodes, connection):
+    """Adds nodes with GPUs of so many bytes to the three; this process is connected."""
+    connection.open(cluster.address)
+    return lambda *memories: all_gpu_nodes.have(*map(len, memories))
 
 
 def shared(nodes, **flags):
@@ -175,8 +217,9 @@ class TestOneCrew:
     """Somebody on each of three nodes, from video to video."""
 
     @pytest.fixture(scope="class")
-    def three(self, cluster, all_gpu_nodes):
+    def three(self, cluster, all_gpu_nodes, connection):
         all_gpu_nodes.have()
+        connection.close()
         with shared(cluster) as segmenter:
             yield segmenter
         assert not ray.is_initialized()
@@ -405,39 +448,50 @@ def killed_driver(clip, out, address, *, finished):
     return len(list(folder.glob("*.stretch")))
 
 
-def test_another_number_of_nodes_resumes_what_a_killed_driver_left(clip, nodes, two, by_processes, tmp_path):
-    """One more, then three of four, then none but two processes of this machine."""
+def test_another_number_of_nodes_resumes_what_a_killed_driver_left(
+    clip, nodes, two, by_processes, tmp_path, monkeypatch
+):
+    """Three were at it: one more, then two of them, then none but two processes of this machine."""
 
     def resumed_by(segmenter, out, there):
         report = segmenter.write(clip, [("key", out)], resume=True)
         assert packets(out) == by_processes
         (anew,) = (int(m[1]) for note in report.notes if (m := re.match(r"(\d) of 6 stretches w", note)))
         assert anew <= STRETCHES - there  # a node may finish what it had in hand when its driver died
-        return report.device
+        return report
 
     left = killed_driver(clip, tmp_path / "more.mp4", nodes.address, finished=1)
-    # What it left, once more, for those who are on no node. What a node still has in hand may end meanwhile.
-    kept = shutil.copytree(
-        tmp_path / ".more.mp4.stretches",
-        tmp_path / ".none.mp4.stretches",
-        ignore=shutil.ignore_patterns("*.part"),
-    )
-    left_for_none = len(list(kept.glob("*.stretch")))
+    # What it left, once more for each of the others. What a node still has in hand may end meanwhile.
+    left_for = {
+        name: len(list(kept.glob("*.stretch")))
+        for name in ("fewer", "none")
+        if (
+            kept := shutil.copytree(
+                tmp_path / ".more.mp4.stretches",
+                tmp_path / f".{name}.mp4.stretches",
+                ignore=shutil.ignore_patterns("*.part"),
+            )
+        )
+    }
     spare = with_node(nodes, num_cpus=1)
     try:
         nodes.wait_for_nodes()
         with shared(nodes) as segmenter:
-            assert "of 4 processes" in resumed_by(segmenter, tmp_path / "more.mp4", left)
-        left = killed_driver(clip, tmp_path / "fewer.mp4", nodes.address, finished=2)
+            assert "of 4 processes" in resumed_by(segmenter, tmp_path / "more.mp4", left).device
     finally:
         nodes.remove_node(spare)
+    odd = next(one for one in cluster_module.nodes_of(ray) if one.node_id != spare.node_id)
+    tell = versions_with({odd.node_id: {"av": "1.0"}})
+    monkeypatch.setattr(cluster_module, "_versions_of", lambda: tell)
     with shared(nodes) as segmenter:
-        assert "of 3 processes" in resumed_by(segmenter, tmp_path / "fewer.mp4", left)
-    assert "of 2 processes" in resumed_by(two, tmp_path / "none.mp4", left_for_none)
+        report = resumed_by(segmenter, tmp_path / "fewer.mp4", left_for["fewer"])
+        assert "of 2 processes" in report.device
+        assert any(note.startswith(f"{odd.label} was left out") for note in report.notes)
+    assert "of 2 processes" in resumed_by(two, tmp_path / "none.mp4", left_for["none"]).device
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fewer.mp4", "more.mp4", "none.mp4"]
 
 
-def test_a_node_reads_and_writes_a_bucket(clip, by_processes, tmp_path, capsys):
+def test_a_node_reads_and_writes_a_bucket(clip, by_processes, tmp_path, capsys, disconnected):
     short = write_clip(tmp_path / "short.mp4", width=64, height=64, frame_count=8)
     flags = FLAGS | {"processing.num_threads": 1}
     sets = [word for key, value in flags.items() for word in ("--set", f"{key}={value}")]
@@ -537,8 +591,7 @@ def versions_with(odd):
     ids=["other and none", "broken"],
 )
 def test_nodes_of_other_versions_are_named_and_left_out(nodes, monkeypatch, changes_and_words):
-    with cluster_at(nodes.address) as connected:
-        there = cluster_module.nodes_of(connected)
+    there = cluster_module.nodes_of(ray)
     odd = list(zip(there, changes_and_words, strict=False))
     tell = versions_with({node.node_id: changes for node, (changes, _) in odd})
     monkeypatch.setattr(cluster_module, "_versions_of", lambda: tell)
@@ -554,8 +607,7 @@ def test_nodes_of_other_versions_are_named_and_left_out(nodes, monkeypatch, chan
 
 
 def test_who_cannot_open_its_network_is_left_out(clip, nodes, by_processes, tmp_path, monkeypatch):
-    with cluster_at(nodes.address) as connected:
-        odd = cluster_module.nodes_of(connected)[0]
+    odd = cluster_module.nodes_of(ray)[0]
     odd_id = odd.node_id
 
     class Odd(cluster_module._Actor):
@@ -585,26 +637,25 @@ def test_a_node_whose_cores_are_taken_is_waited_for_and_the_user_is_told(nodes, 
     monkeypatch.setattr(cluster_module, "_LONG_SECONDS", 1)
     caplog.set_level("INFO", logger=cluster_module.__name__)
     makers = ClusterMakers(load_settings(profile="fast", flags=FLAGS), address=nodes.address)
-    with cluster_at(nodes.address) as connected:
-        held = cluster_module.nodes_of(connected)[-1]
-        there = NodeAffinitySchedulingStrategy(held.node_id, soft=False)
-        other = connected.remote(Other).options(num_cpus=1, scheduling_strategy=there).remote()
-        assert connected.get(other.is_there.remote())
-        opening = threading.Thread(target=makers.open, daemon=True)
-        opening.start()
-        try:
-            eventually(lambda: caplog.messages)  # of the first that is slow, be it only to start
-            assert re.fullmatch(
-                r"waiting for node [\d.]+ \(\w+\); other runs may hold its cores", *caplog.messages
-            )
-            assert opening.is_alive()
-            connected.kill(other)
-            opening.join(PATIENCE_SECONDS)
-            assert len(makers) == 3
-            assert makers.notes == []
-            assert len(caplog.messages) == 1
-        finally:
-            makers.close()
+    held = cluster_module.nodes_of(ray)[-1]
+    there = NodeAffinitySchedulingStrategy(held.node_id, soft=False)
+    other = ray.remote(Other).options(num_cpus=1, scheduling_strategy=there).remote()
+    assert ray.get(other.is_there.remote())
+    opening = threading.Thread(target=makers.open, daemon=True)
+    opening.start()
+    try:
+        eventually(lambda: caplog.messages)  # of the first that is slow, be it only to start
+        assert re.fullmatch(
+            r"waiting for node [\d.]+ \(\w+\); other runs may hold its cores", *caplog.messages
+        )
+        assert opening.is_alive()
+        ray.kill(other)
+        opening.join(PATIENCE_SECONDS)
+        assert len(makers) == 3
+        assert makers.notes == []
+        assert len(caplog.messages) == 1
+    finally:
+        makers.close()
 
 
 def test_status_tells_nodes_and_films(clip, nodes, tmp_path, capsys):
@@ -753,7 +804,7 @@ def test_who_share_a_gpu_get_the_large_one_and_another_the_small_one(cluster, gp
         makers.close()
 
 
-def test_a_cluster_that_cannot_be_had_is_said_in_one_line(nodes, tmp_path):
+def test_a_cluster_that_cannot_be_had_is_said_in_one_line(nodes, disconnected, tmp_path):
     with pytest.raises(DeviceError, match=r"the cluster at .* has no GPU, and gpu\.device is cuda"):
         Segmenter(settings={"processing.cluster": nodes.address, "gpu.device": "cuda"})
     with pytest.raises(DeviceError, match=r"the cluster at .* has no GPU, and gpu\.device_ids names one"):
@@ -801,8 +852,7 @@ def test_who_has_another_engine_than_most_is_left_out(engines, odd):
 def test_a_node_whose_engine_failed_its_check_is_named_and_left_out(
     clip, nodes, by_processes, tmp_path, monkeypatch
 ):
-    with cluster_at(nodes.address) as connected:
-        odd = cluster_module.nodes_of(connected)[0]
+    odd = cluster_module.nodes_of(ray)[0]
     odd_id = odd.node_id
 
     class Odd(cluster_module._Actor):
