@@ -276,3 +276,39 @@ def test_a_flat_video_for_a_vr_player_is_refused(clip, tmp_path, scripted, capsy
         main(["segment", str(clip), "-o", f"{tmp_path}/out/", "--profile", "fast", "--player", "deovr"]) == 2
     )
     assert "packed-alpha needs a video of two eyes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        ((), "wedding_FISHEYE190_alpha.mp4"),
+        (("--player", "moon"), "wedding_FISHEYE190_alpha.mp4"),
+        (("--set", "output.packed_fov_degrees=180"), "wedding_FISHEYE180_alpha.mp4"),
+        (("--projection", "fisheye", "--fov", "200"), "wedding_FISHEYE200_alpha.mp4"),
+    ],
+)
+def test_packed_alpha_in_a_folder_is_named_as_what_it_is(named_vr180, tmp_path, scripted, flags, name):
+    arguments = [
+        "segment",
+        str(named_vr180),
+        "-o",
+        f"{tmp_path / 'out'}/",
+        "--output",
+        "packed-alpha",
+        *flags,
+    ]
+    assert main([*arguments, "--profile", "fast"]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
+
+
+def test_a_run_tells_that_both_eyes_are_one_picture(named_vr180, tmp_path, scripted, capsys):
+    """Its name says enough to begin with, and the pictures contradict it."""
+    twice = write_clip(
+        tmp_path / "twice_LR_180.mp4",
+        width=2 * SIDE, height=SIDE, frame_count=3, paint=lambda _: np.hstack([eye(0), eye(0)]),
+    )  # fmt: skip
+    said = "both eyes show one and the same picture: there is no depth in it"
+    for video, is_told in ((twice, True), (named_vr180, False)):
+        assert main(["segment", str(video), "-o", f"{tmp_path / video.stem}/", "--profile", "fast"]) == 0
+        printed = capsys.readouterr()
+        assert (said in printed.out + printed.err) is is_told

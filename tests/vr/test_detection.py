@@ -178,6 +178,16 @@ def test_odd_eyes_are_told():
     assert doubt == "the eyes have an odd size: the first is 501x500, the other 500x500"
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "eye"),
+    [("film_SBS_180.mp4", (1002, 500), "501x500"), ("film_TB_180.mp4", (500, 1002), "500x501")],
+)
+def test_eyes_that_share_samples_of_colour_are_told(name, size, eye):
+    (doubt,) = describe_vr(video(name, size)).doubts
+    assert doubt == f"the eyes have an odd size, {eye}: they share samples of colour at the seam"
+    assert not describe_vr(replace(video(name, size), format=PIXEL_FORMATS["yuv444p"])).doubts
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_eye_that_shows_nothing_is_told(order):
     info = video("beach_LR_180.mp4", (512, 256))

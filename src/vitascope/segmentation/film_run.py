@@ -50,7 +50,7 @@ from vitascope.segmentation.capacity import (
     queue_limits,
 )
 from vitascope.segmentation.film_job import CpuJob, FilmJob, every_frame
-from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.layout import vr_of, vr_of_run
 from vitascope.segmentation.matting.batch import Around
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
@@ -404,7 +404,7 @@ class FilmRun:
     ) -> None:
         self._runner, self._reader = runner, reader
         settings = runner.settings
-        self.vr = vr_of(reader.info, settings.video)
+        self.vr = vr_of_run(reader.info, settings.video)
         per_call = runner.frames_per_call(reader)
         self.notes: tuple[str, ...] = ()
         """What the user should know of what is kept."""

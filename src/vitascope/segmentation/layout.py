@@ -49,6 +49,20 @@ def vr_of(
         return said
 
 
+def vr_of_run(info: VideoInfo, wanted: VideoSettings) -> VrDescription:
+    """What a video is to VR, for a run through all of it: two eyes are looked at, which may contradict what is said.
+
+    Args:
+        info: The video.
+        wanted: As ``vr_of`` takes it.
+
+    Raises:
+        UsageError: A field of view that the projection cannot have.
+    """
+    said = vr_of(info, wanted)
+    return said if said.layout is StereoLayout.MONO else vr_of(info, wanted, always_looks=True)
+
+
 class _Said(NamedTuple):
     """What the user says of a video; None to find out."""
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from vitascope.config import Codec, OutputKind, Settings, VideoSettings
 from vitascope.errors import InputError, UsageError
-from vitascope.frames import VideoInfo
+from vitascope.frames import Projection, StereoLayout, VideoInfo
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images
 from vitascope.media.reading.reader import probe
@@ -23,7 +23,8 @@ from vitascope.media.remote import path_of
 from vitascope.media.writing.output_target import PictureFolder, is_written, picture_folder
 from vitascope.segmentation.layout import vr_of
 from vitascope.vr.file_names import without_vr_words
-from vitascope.vr.players import PLAYERS, description_beside, output_name
+from vitascope.vr.packing import packed_fov
+from vitascope.vr.players import PLAYERS, description_beside, output_name, vr_words
 
 _HOME_OF_CODEC: dict[str, str] = {"prores": ".mov", "ffv1": ".mkv", "vp9": ".webm", "png": ""}
 _SUFFIXES_KEPT = frozenset({".mp4", ".m4v", ".mov", ".mkv"})
@@ -194,18 +195,18 @@ def _in_folder(
 
 
 def _player_stem(video: FoundVideo, kind: OutputKind, settings: Settings | None) -> str | None:
-    """The name that a VR player wants of an output; None where none is asked for, or it shows no such kind."""
-    if settings is None or settings.output.player is None or kind not in ("packed-alpha", "key"):
+    """The name that VR players want of an output; None where they do not mind, or none is asked for."""
+    if settings is None or kind not in ("packed-alpha", "key"):
         return None
-    player, wanted = (
-        PLAYERS[settings.output.player],
-        "packed-alpha" if kind == "packed-alpha" else "key-color",
-    )
-    stem = video.relative_path.stem
-    if wanted == "packed-alpha":
-        if wanted not in player.kinds:
-            return None
-        return output_name(stem, player, kind=wanted, fov_degrees=settings.output.packed_fov_degrees)
+    output, stem = settings.output, video.relative_path.stem
+    player = None if output.player is None else PLAYERS[output.player]
+    if kind == "packed-alpha":
+        if player is not None and kind in player.kinds:
+            return output_name(stem, player, kind=kind, fov_degrees=output.packed_fov_degrees)
+        # Under its old name it would be taken for what it was made of.
+        return _packed_stem(video, settings)
+    if player is None:
+        return None
     try:
         found = vr_of(probe(video.path), settings.video)
     except InputError:  # whoever opens it says so
@@ -220,6 +221,23 @@ def _player_stem(video: FoundVideo, kind: OutputKind, settings: Settings | None)
         right_eye_first=found.right_eye_first,
         is_half=found.is_half,
     )
+
+
+def _packed_stem(video: FoundVideo, settings: Settings) -> str | None:
+    """A name that says packed alpha and its field of view; None of a video of which none can be made."""
+    if video.path.suffix.lower() in IMAGE_SUFFIXES or video.path.is_dir():
+        return None
+    try:
+        lenses = vr_of(probe(video.path), settings.video).lenses
+    except InputError:  # whoever opens it says so
+        return None
+    words = vr_words(
+        StereoLayout.SIDE_BY_SIDE,
+        Projection.FISHEYE,
+        fov_degrees=packed_fov(lenses, settings.output.packed_fov_degrees),
+        is_packed_alpha=True,
+    )
+    return without_vr_words(video.relative_path.stem) + words
 
 
 def _stems(video: FoundVideo, suffixes: set[str], *, room: int) -> Iterator[str]:

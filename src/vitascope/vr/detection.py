@@ -123,6 +123,12 @@ def describe_vr(
         doubts.append(
             f"the eyes have an odd size: the first is {_size(regions[0])}, the other {_size(regions[1])}"
         )
+    elif regions[-1].x % (1 << info.format.chroma_shift_x) or regions[-1].y % (
+        1 << info.format.chroma_shift_y
+    ):
+        doubts.append(
+            f"the eyes have an odd size, {_size(regions[0])}: they share samples of colour at the seam"
+        )
     _compare_eyes(pictures, found.layout, doubts)
     is_packed = name.is_packed_alpha and found.layout is StereoLayout.SIDE_BY_SIDE
     circles = [None if is_packed else _circle(_eye(pictures, region, info), aspect) for region in regions]

@@ -165,6 +165,53 @@ def test_local_colours_are_those_of_the_formula_read_from_the_paper():
         assert np.abs(scene[0, channel] - behind)[mixed].max() < 0.02
 
 
+@pytest.mark.parametrize("place", [(0, 0), (70, 130), (140, 260), (61, 3)])
+def test_what_lies_far_away_changes_no_colours_near_people(place):
+    """Only the part of a picture that is looked at around people is computed."""
+    rng = np.random.default_rng(2)
+    picture, alpha = rng.random((3, 180, 300), np.float32), np.zeros((180, 300), np.float32)
+    where = slice(place[0], place[0] + 40), slice(place[1], place[1] + 40)
+    alpha[where] = soft_disc((40, 40))
+    made = local_colors(picture[None], *given(alpha))
+    down, across = np.mgrid[0:180, 0:300]
+    # Five cells beyond those at whose means a sample is read, and four samples.
+    is_far = np.maximum(abs(down - place[0] - 20), abs(across - place[1] - 20)) > 20 + 7 * 8 + 4
+    elsewhere = local_colors(np.where(is_far, 1 - picture, picture)[None], *given(alpha))
+    for color, other in zip(made, elsewhere, strict=True):
+        np.testing.assert_allclose(color[..., ~is_far], other[..., ~is_far], atol=1e-5)
+        np.testing.assert_array_equal(color[0, :3, is_far], picture[:, is_far].T)
+    assert (made[0][0, :3] != picture).any()
+
+
+@pytest.mark.parametrize("name", ["yuv420p", "nv12", "yuv422p10le"])
+@pytest.mark.parametrize("place", [(0, 0), (0, 51), (37, 0), (36, 50), (17, 22)])
+def test_people_in_a_part_of_the_picture_get_the_colours_of_their_place(name, place):
+    """As where alpha is partial everywhere else, too: with hard edges, whose chroma alone is mixed."""
+    frame = random_frame(PIXEL_FORMATS[name], (47, 61))
+    rng = np.random.default_rng(1)
+    colors = {key: rng.random((1, 3, 20, 26), np.float32) for key in ("person", "scene")}
+    alpha = np.zeros((47, 61), alpha_dtype(frame))
+    person = slice(place[0], place[0] + 10), slice(place[1], place[1] + 10)
+    alpha[person] = rng.choice([0, np.iinfo(alpha.dtype).max // 3, np.iinfo(alpha.dtype).max], (10, 10))[
+        : alpha[person].shape[0], : alpha[person].shape[1]
+    ]
+    around = alpha.copy()
+    for corner in ((0, 0), (0, -1), (-1, 0), (-1, -1)):
+        around[corner] = around[corner] or 1
+    whole = [Region(0, 0, 61, 47)]
+    made = decontaminate(frame, alpha, regions=whole, **colors)
+    other = decontaminate(frame, around, regions=whole, **colors)
+    step_y, step_x = 1 << frame.format.chroma_shift_y, 1 << frame.format.chroma_shift_x
+    for slot, (plane, expected) in enumerate(zip(made.planes, other.planes, strict=True)):
+        steps = (step_y, step_x) if slot else (1, 1)
+        inside = np.ones(plane.shape[:2], bool)
+        for rows in (slice(None, 4 // steps[0]), slice(-4 // steps[0], None)):
+            for columns in (slice(None, 4 // steps[1]), slice(-4 // steps[1], None)):
+                inside[rows, columns] = False
+        np.testing.assert_array_equal(plane[inside], expected[inside])
+    assert any((one != two).any() for one, two in zip(made.planes, frame.planes, strict=True))
+
+
 def test_far_from_an_edge_colours_are_the_pictures_own():
     rng = np.random.default_rng(0)
     alpha = np.zeros((40, 60), np.float32)

@@ -131,19 +131,19 @@ def test_a_window_of_grey_is_a_window_of_the_whole(name, location):
 
 
 @given(
-    size=st.tuples(st.integers(1, 70), st.integers(1, 70)),
-    small=st.tuples(st.integers(1, 12), st.integers(1, 12)),
-    box=st.tuples(*[st.integers(0, 11)] * 4),
+    size=st.tuples(st.integers(1, 300), st.integers(1, 120)),
+    small=st.tuples(st.integers(1, 24), st.integers(1, 24)),
+    boxes=st.lists(st.tuples(*[st.integers(0, 23)] * 2, *[st.integers(0, 8)] * 2), max_size=3),
 )
 @settings(max_examples=150, deadline=None)
-def test_a_small_person_anywhere_is_refined_exactly(size, small, box):
-    """Only the part where anything can be visible is computed; that must not show."""
+def test_small_people_anywhere_are_refined_exactly(size, small, boxes):
+    """Only the parts where anything can be visible are computed; that must not show."""
     frame = random_frame(PIXEL_FORMATS["yuv420p"], size)
     gain = np.zeros((1, *small), np.float32)
     offset = np.full((1, *small), -0.2, np.float32)
-    top, left, height, width = box
-    offset[:, top : top + height, left : left + width] = 0.9
-    gain[:, top : top + height, left : left + width] = -0.4
+    for top, left, height, width in boxes:
+        offset[:, top : top + height, left : left + width] = 0.9
+        gain[:, top : top + height, left : left + width] = -0.4
     alpha = refine_alpha(frame, regions=whole(frame), gain=gain, offset=offset)
     exact = bilinear(gain[0], size) * grey_plane(frame) + bilinear(offset[0], size)
     assert np.abs(alpha - np.clip(exact, 0, 1) * 255).max() <= 0.6

@@ -106,3 +106,17 @@ def test_bilinear_read_repeats_the_border():
     rows = np.array([-4, 0.5, 9], np.float32)
     columns = np.array([-1, 0.25, 5], np.float32)
     np.testing.assert_allclose(read_bilinear(plane, rows, columns), [[1, 1.5, 3], [3, 3.5, 5], [5, 5.5, 7]])
+
+
+@pytest.mark.parametrize("across", [-0.75, -0.25, 0.0, 0.25])
+@pytest.mark.parametrize("down", [-0.25, 0.0, 0.6])
+@pytest.mark.parametrize("size", [(9, 14), (18, 28), (27, 35)])
+def test_a_window_that_lies_beside_the_samples_is_read_between_them(across, down, size):
+    plane = np.random.default_rng(0).random((9, 14), np.float32)
+    read = resample_window(plane, (across, down, 14 + across, 9 + down), size)
+    grown = resample_window(plane, whole(plane), size)
+    places = (
+        np.arange(count, dtype=np.float32) + np.float32(shift * count / length)
+        for count, shift, length in zip(size, (down, across), plane.shape, strict=True)
+    )
+    np.testing.assert_allclose(read, read_bilinear(grown, *places), atol=1e-5)

@@ -15,7 +15,8 @@ were decoded. It is computed in Y, U and V, which are affine in R, G and B, as t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import cv2
@@ -104,37 +105,67 @@ def _fill_near_people(made: FloatPlane, picture: FloatPlane, alpha: FloatPlane) 
         slice(top - outer[0].start, bottom - outer[0].start),
         slice(left - outer[1].start, right - outer[1].start),
     )
-    wide = _wide_colors(picture, alpha)
     own = np.ascontiguousarray(alpha[outer])
     weight, rest_weight = (_sums(share, _NARROW)[inner] for share in (own, 1 - own))
     least = np.float32(_LEAST_SHARE * (2 * _NARROW + 1) ** 2)
     is_mixed = (weight > _NOTHING) & (rest_weight > _NOTHING)
-    for channel in range(3):
-        person, scene = (
-            cv2.resize(cells[channel], None, fx=_CELL, fy=_CELL, interpolation=cv2.INTER_LINEAR)[
-                :height, :width
-            ][outer]
-            for cells in wide
-        )
-        seen = picture[channel][outer]
-        first = person + own * (seen - scene - own * (person - scene))
-        found = (_sums(own * first, _NARROW)[inner] + least * person[inner]) / (weight + least)
+    weight += least
+    place = slice(top, bottom), slice(left, right)
+    for channel, (person, scene) in enumerate(_wide_colors(picture, alpha, outer)):
+        # own * (person + own * (seen - scene - own * (person - scene))), in place
+        first = person - scene
+        first *= own
+        np.subtract(picture[channel][outer] - scene, first, out=first)
+        first *= own
+        first += person
+        first *= own
+        found = _sums(first, _NARROW)[inner]
+        found += least * person[inner]
+        found /= weight
         for which, color in enumerate((found, scene[inner])):
-            np.copyto(made[which, channel, top:bottom, left:right], color, where=is_mixed)
+            np.copyto(made[which, channel][place], color, where=is_mixed)
 
 
-def _wide_colors(picture: FloatPlane, alpha: FloatPlane) -> tuple[FloatPlane, FloatPlane]:
-    """Means of person and scene over many cells: float32 [3, rows, columns] of cells each."""
-    count = _sums(_cell_sums(np.ones_like(alpha)), _WIDE_CELLS)
-    weight = _sums(_cell_sums(alpha), _WIDE_CELLS)
+def _wide_colors(
+    picture: FloatPlane, alpha: FloatPlane, part: tuple[slice, slice]
+) -> Iterator[tuple[FloatPlane, FloatPlane]]:
+    """Means of person and scene over many cells, of each channel in turn: float32, at the samples of a part."""
+    # The cells between which its samples lie, and all that these are means of.
+    between, around = [], []
+    for samples, length in zip(part, alpha.shape, strict=True):
+        count = -(-length // _CELL)
+        first = max(samples.start // _CELL - 1, 0)
+        last = min((min(samples.stop, length) - 1) // _CELL + 2, count)
+        begin, end = max(first - _WIDE_CELLS, 0), min(last + _WIDE_CELLS, count)
+        between.append(slice(first - begin, last - begin))
+        around.append((begin, end, samples.start - first * _CELL, min(samples.stop, length) - first * _CELL))
+    (top, bottom, *rows), (left, right, *columns) = around
+    seen = slice(top * _CELL, bottom * _CELL), slice(left * _CELL, right * _CELL)
+    cells, inside = tuple(between), (slice(*rows), slice(*columns))
+
+    def sums(plane: FloatPlane) -> FloatPlane:
+        return _sums(_cell_sums(plane), _WIDE_CELLS)[cells]
+
+    def at_samples(means: FloatPlane) -> FloatPlane:
+        return cv2.resize(means, None, fx=_CELL, fy=_CELL, interpolation=cv2.INTER_LINEAR)[inside]
+
+    count = _sample_counts(*alpha.shape)[top:bottom, left:right][cells]
+    own_alpha = alpha[seen]
+    weight = sums(own_alpha)
     least = np.float32(_LEAST_SHARE) * count
-    persons, scenes = [], []
     for plane in picture:
-        whole, own = (_sums(_cell_sums(one), _WIDE_CELLS) for one in (plane, plane * alpha))
+        whole, own = sums(plane[seen]), sums(plane[seen] * own_alpha)
         prior = least * (whole / count)
-        persons.append((own + prior) / (weight + least))
-        scenes.append((whole - own + prior) / (count - weight + least))
-    return np.stack(persons), np.stack(scenes)
+        yield (
+            at_samples((own + prior) / (weight + least)),
+            at_samples((whole - own + prior) / (count - weight + least)),
+        )
+
+
+@lru_cache(maxsize=8)
+def _sample_counts(height: int, width: int) -> FloatPlane:
+    """Samples of the cells around each cell of a picture."""
+    return _sums(_cell_sums(np.ones((height, width), np.float32)), _WIDE_CELLS)
 
 
 def _cell_sums(plane: FloatPlane) -> FloatPlane:
@@ -194,11 +225,15 @@ def decontaminate(
     site_y = 0.5 if location == "topleft" else step_y / 2
     for index, region in enumerate(regions):
         colors = [upright_to_coded(one[index], rotation_degrees) for one in (person, scene)]
-        matte = np.ascontiguousarray(alpha[region.rows, region.columns])
-        rows = slice(region.y // step_y, -(-(region.y + region.height) // step_y))
-        columns = slice(region.x // step_x, -(-(region.x + region.width) // step_x))
+        part = _around_people(alpha, region, step_x, step_y)
+        if part is None:
+            continue
+        matte = np.ascontiguousarray(alpha[part.rows, part.columns])
+        rows = slice(part.y // step_y, -(-(part.y + part.height) // step_y))
+        columns = slice(part.x // step_x, -(-(part.x + part.width) // step_x))
+        top, left = part.y - region.y, part.x - region.x
         for channels, sites, shares, place, steps in (
-            (slice(0, 1), [planes[0][region.rows, region.columns]], matte, (0.5, 0.5), (1, 1)),
+            (slice(0, 1), [planes[0][part.rows, part.columns]], matte, (0.5, 0.5), (1, 1)),
             (
                 slice(1, 3),
                 [plane[rows, columns] for plane in _chroma_views(planes)],
@@ -213,16 +248,33 @@ def decontaminate(
             y, x = np.divmod(where.astype(np.int32), np.int32(shares.shape[1]))
             share = shares[y, x] * np.float32(1 / alpha_peak(shares))
             height, width = colors[0].shape[1:]
-            near = _read_converted(
-                colors,
-                (y * np.float32(steps[0]) + place[0]) * np.float32(height / region.height) - np.float32(0.5),
-                (x * np.float32(steps[1]) + place[1]) * np.float32(width / region.width) - np.float32(0.5),
-                affine[channels],
+            # Half a sample, because a sample's place is its centre.
+            down, across = (
+                (at * np.float32(step) + np.float32(site + first)) * np.float32(small / full)
+                - np.float32(0.5)
+                for at, step, site, first, small, full in (
+                    (y, steps[0], place[0], top, height, region.height),
+                    (x, steps[1], place[1], left, width, region.width),
+                )
             )
+            near = _read_converted(colors, down, across, affine[channels])
             for plane, own, behind in zip(sites, near[: len(sites)], near[len(sites) :], strict=True):
                 codes = own + share * (plane[y, x] - behind - share * (own - behind))
                 plane[y, x] = _rounded(codes, frame.format).astype(plane.dtype)
     return frame.with_planes(planes)
+
+
+def _around_people(alpha: Plane, region: Region, step_x: int, step_y: int) -> Region | None:
+    """The part of a region, in whole chroma blocks, beyond which alpha is 0 at every site; None: all of it."""
+    seen = alpha[region.rows, region.columns]
+    x, y, width, height = cv2.boundingRect(seen if seen.dtype == np.uint8 else (seen > 0).astype(np.uint8))
+    if not width:
+        return None
+    # A site reads one sample beside its own.
+    left, top = max(x - 1, 0) // step_x * step_x, max(y - 1, 0) // step_y * step_y
+    right = min(-(-(x + width + 1) // step_x) * step_x, region.width)
+    bottom = min(-(-(y + height + 1) // step_y) * step_y, region.height)
+    return Region(region.x + left, region.y + top, right - left, bottom - top)
 
 
 def _to_whole_blocks(region: Region, frame: Frame) -> Region:
@@ -256,29 +308,23 @@ def _read_converted(
     """
     _, height, width = colors[0].shape
     rows, columns = np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)
-    # Only where there is something to read.
-    top, left = int(rows.min()), int(columns.min())
-    bottom, right = min(int(rows.max()) + 2, height), min(int(columns.max()) + 2, width)
-    converted = [
-        cv2.transform(
-            cv2.merge([plane[top:bottom, left:right].astype(np.float32) for plane in color]), affine
-        )
-        for color in colors
-    ]
-    flat = np.dstack(converted).reshape(-1, 2 * len(affine))
-    width, height = right - left, bottom - top
-    rows, columns = rows - np.float32(top), columns - np.float32(left)
     upper, first = rows.astype(np.int32), columns.astype(np.int32)
-    down, across = (rows - upper)[:, None], (columns - first)[:, None]
-    corner = upper * width + first
-    below, beside = np.where(upper < height - 1, width, 0), np.where(first < width - 1, 1, 0)
-    read, opposite, lower, last = (
-        flat.take(corner + beyond, axis=0) for beyond in (0, beside, below, below + beside)
-    )
-    read += (opposite - read) * across
-    lower += (last - lower) * across
-    read += (lower - read) * down
-    return np.ascontiguousarray(read.T)
+    down, across = rows - upper, columns - first
+    corner = upper * np.int32(width) + first
+    below = np.where(upper < height - 1, np.int32(width), np.int32(0))
+    beside = (first < width - 1).astype(np.int32)
+    corners = np.concatenate([corner, corner + beside, corner + below, corner + below + beside])
+    made = np.empty((len(colors), len(affine), len(rows)), np.float32)
+    for color, target in zip(colors, made, strict=True):
+        # Only what is read is converted: most of a picture is not.
+        seen = color.reshape(3, -1).take(corners, axis=1).astype(np.float32, copy=False)
+        converted = affine[:, :3] @ seen + affine[:, 3:]
+        read, opposite, lower, last = np.moveaxis(converted.reshape(len(affine), 4, -1), 1, 0)
+        read += (opposite - read) * across
+        lower += (last - lower) * across
+        read += (lower - read) * down
+        target[...] = read
+    return made.reshape(-1, len(rows))
 
 
 def _chroma_views(planes: tuple[Plane, ...]) -> tuple[Plane, Plane]:

@@ -9,6 +9,7 @@ bilinearly; only the last multiply-add reads the full picture (the fast guided f
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import cv2
@@ -155,31 +156,53 @@ def _refine_eye(
     bias: FloatPlane,
     visible: npt.NDArray[np.bool_],
 ) -> None:
-    """Write ``slope * grey + bias`` into the part of a region where anything is visible."""
-    rows, columns = np.flatnonzero(visible.any(axis=1)), np.flatnonzero(visible.any(axis=0))
+    """Write ``slope * grey + bias`` into the parts of a region where anything is visible."""
+    rows = np.flatnonzero(visible.any(axis=1))
     if rows.size == 0:
         return
-    height, width = slope.shape
-    # Interpolation carries a sample's value to its neighbours, hence one more on each side. Columns are cut where
-    # a small and a full sample begin together, so that widening the cut is the same as cutting the widened plane.
-    common = math.gcd(width, region.width)
-    small_step, full_step = width // common, region.width // common
-    first_unit = max((int(columns[0]) - 1) // small_step, 0)
-    last_unit = min(-(-(int(columns[-1]) + 2) // small_step), common)
-    small_columns = slice(first_unit * small_step, last_unit * small_step)
-    left, right = region.x + first_unit * full_step, region.x + last_unit * full_step
+    height = len(slope)
+    # Interpolation carries a sample's value to its neighbours, hence one more on each side.
     top = region.y + max(int((rows[0] - 1) * region.height / height), 0)
     bottom = region.y + min(math.ceil((rows[-1] + 2) * region.height / height), region.height)
-    slope, bias = slope[:, small_columns], bias[:, small_columns]
     for first in range(top, bottom, _BAND_ROWS):
         last = min(first + _BAND_ROWS, bottom)
         centres = np.arange(first - region.y, last - region.y) + 0.5
         positions = (centres * (height / region.height) - 0.5).astype(np.float32)
-        size = (right - left, last - first)
-        # Rows are interpolated while they are still narrow, then widened.
-        steep = cv2.resize(lerp(slope, positions, axis=0), size, interpolation=cv2.INTER_LINEAR)
-        shift = cv2.resize(lerp(bias, positions, axis=0), size, interpolation=cv2.INTER_LINEAR)
-        cv2.multiply(steep, grey_plane(frame, Region(left, first, *size)), steep)
-        # An integer destination rounds and saturates: this is the clamp to 0..1.
-        depth = cv2.CV_8U if alpha.dtype == np.uint8 else cv2.CV_16U
-        alpha[first:last, left:right] = cv2.add(steep, shift, dtype=depth)
+        read = slice(max(int(positions[0]), 0), int(positions[-1]) + 2)
+        positions -= np.float32(read.start)  # of the rows that are read alone: all others would be copied
+        for small, full in _visible_columns(np.any(visible[read], axis=0), region):
+            size = (full.stop - full.start, last - first)
+            # Rows are interpolated while they are still narrow, then widened.
+            steep, shift = (
+                cv2.resize(lerp(planes[read, small], positions, axis=0), size, interpolation=cv2.INTER_LINEAR)
+                for planes in (slope, bias)
+            )
+            cv2.multiply(steep, grey_plane(frame, Region(full.start, first, *size)), steep)
+            # An integer destination rounds and saturates: this is the clamp to 0..1.
+            depth = cv2.CV_8U if alpha.dtype == np.uint8 else cv2.CV_16U
+            alpha[first:last, full] = cv2.add(steep, shift, dtype=depth)
+
+
+def _visible_columns(visible: Any, region: Region) -> Iterator[tuple[slice, slice]]:
+    """The columns around what is visible in a band, from left to right: small samples, and full ones of the frame.
+
+    ``visible`` is bool [w].
+
+    Columns are cut where a small and a full sample begin together, so that widening the cut is the same as cutting the
+    widened plane.
+    """
+    columns = np.flatnonzero(visible)
+    if columns.size == 0:
+        return
+    common = math.gcd(len(visible), region.width)
+    small_step, full_step = len(visible) // common, region.width // common
+    # One more on each side here, too.
+    first_units = np.maximum((columns - 1) // small_step, 0)
+    last_units = np.minimum(-(-(columns + 2) // small_step), common)
+    apart = np.flatnonzero(first_units[1:] - last_units[:-1] > 0)
+    for begin, end in zip((0, *(apart + 1)), (*apart, -1), strict=True):
+        first, last = int(first_units[begin]), int(last_units[end])
+        yield (
+            slice(first * small_step, last * small_step),
+            slice(region.x + first * full_step, region.x + last * full_step),
+        )

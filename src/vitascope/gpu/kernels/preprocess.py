@@ -87,14 +87,18 @@ def preprocess(
         luma, blue_difference, red_difference = _small_planes(frame, region, coded_size)
         channels = picture if layout == "NCHW" else np.moveaxis(picture, -1, 0)
         for channel, row, bias, subtract, divide in zip(channels, matrix, offset, mean, std, strict=True):
-            rgb: Any = cv2.addWeighted(luma, row[0], blue_difference, row[1], bias)
+            # Turned pictures are made beside their place, the others in it.
+            in_place = rotation_degrees == 0 and layout == "NCHW" and channel.dtype == np.float32
+            rgb: Any = channel if in_place else np.empty(coded_size, np.float32)
+            cv2.addWeighted(luma, row[0], blue_difference, row[1], bias, dst=rgb)
             cv2.scaleAdd(red_difference, row[2], rgb, dst=rgb)
             np.clip(rgb, 0.0, 1.0, out=rgb)
             if subtract != 0.0 or divide != 1.0:
                 rgb -= np.float32(subtract)
                 rgb *= np.float32(1.0 / divide)
-            # np.rot90 turns counter-clockwise for positive k.
-            channel[...] = np.rot90(rgb, k=-(rotation_degrees // 90))
+            if not in_place:
+                # np.rot90 turns counter-clockwise for positive k.
+                channel[...] = np.rot90(rgb, k=-(rotation_degrees // 90))
     return result
 
 

@@ -26,7 +26,7 @@ from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import gpu_bytes_needed
 from vitascope.segmentation.film_run import FilmRunner, Started
-from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.layout import vr_of_run
 from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork
@@ -158,7 +158,7 @@ class FilmJoiner:
                 else self._open_video(video.absolute())
             )
             expected = reader.expected_frame_count  # from here on whoever makes its stretches has the reader
-            vr = vr_of(reader.info, settings.video)
+            vr = vr_of_run(reader.info, settings.video)
             refuse_packed_input(reader.info, vr)
             plan = self._plan(reader)
             keeping = Keeping(reader, vr, settings) if settings.people.active else None
