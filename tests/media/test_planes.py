@@ -8,7 +8,7 @@ import pytest
 from av.video.format import VideoFormat, names
 
 from vitascope.frames import PIXEL_FORMATS
-from vitascope.media.planes import PlaneReader, layout_of
+from vitascope.media.planes import PlaneReader, has_alpha, layout_of
 
 HARDWARE = frozenset(
     {
@@ -132,3 +132,14 @@ def test_rgb_limits_to_its_depth() -> None:
         frame = av.VideoFrame.from_ndarray(rgb, format="rgb48le").reformat(format=name)
         planes = PlaneReader().read(frame, target=PIXEL_FORMATS[f"yuv444p{depth}le"])
         assert planes[1].max() == planes[2].max() == (1 << depth) - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *((name, True) for name in ("yuva420p", "argb", "rgba64le", "gbrap", "ya8")),
+        *((name, False) for name in ("yuv420p", "rgb24", "0rgb", "gray", "nv12", "pal8")),
+    ],
+)
+def test_pixel_formats_with_alpha_are_known(name, expected):
+    assert has_alpha(name) == expected

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from clips import write_clip
+from vitascope.config import Settings
 from vitascope.errors import UsageError
 from vitascope.media.reading.discovery import FoundVideo
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs
@@ -127,6 +129,37 @@ def test_names_that_a_kind_would_make_too_long_lose_their_end(letter):
     assert max(len(f"{name}.part".encode()) for name in made) <= 255
     assert made[:2] == [made[0], made[0].replace("_mask", "_key")]
     assert made[4:6] == ["b_mask.mp4", "b_key.mp4"]
+
+
+@pytest.mark.parametrize(
+    ("player", "kinds", "endings"),
+    [
+        ("heresphere", ["packed-alpha"], ("_FISHEYE190_alpha.mp4", ".heresphere.json")),
+        ("moon", ["key"], ("_passthrough.mp4",)),
+        (None, ["packed-alpha", "mask"], ("_FISHEYE190_alpha.mp4", "_mask.mp4")),
+    ],
+)
+def test_names_for_players_lose_their_end_before_the_words_that_players_know(
+    tmp_path, player, kinds, endings
+):
+    clip = write_clip(tmp_path / "clip.mp4", width=128, height=64, frame_count=1)
+    stem = "n" * (254 - len("_LR_180.mp4"))
+    videos = [FoundVideo(clip, Path(f"{stem}{number}_LR_180.mp4")) for number in (1, 2)]
+    settings = Settings(output={"player": player}, video={"projection": "equirect180", "stereo": "sbs"})
+    planned = plan_outputs(videos, "cut", kinds, settings=settings)
+    made = [path.name for plan in planned for path in (*dict(plan.outputs).values(), *plan.descriptions)]
+    assert len(set(made)) == 2 * len(endings)
+    assert all(name.endswith(endings) for name in made)
+    assert max(len(f"{name}.part") for name in made) <= 255
+
+
+def test_what_sets_two_names_apart_stands_before_the_words_that_players_know(tmp_path):
+    clip = write_clip(tmp_path / "clip.mp4", width=128, height=64, frame_count=1)
+    videos = [FoundVideo(clip, Path(name)) for name in ("wed_LR_180.mp4", "wed_TB_180.mp4")]
+    settings = Settings(output={"player": "heresphere"})
+    assert paths(plan_outputs(videos, "cut", ["packed-alpha"], settings=settings)) == [
+        "cut/wed_FISHEYE190_alpha.mp4", "cut/wed_2_FISHEYE190_alpha.mp4",
+    ]  # fmt: skip
 
 
 def test_pictures_become_pictures(tmp_path):

@@ -72,6 +72,18 @@ class Layout:
     """swscale's target before the planes are taken; None when the decoder's memory is taken as it is."""
 
 
+def has_alpha(source_format: str) -> bool:
+    """True for an FFmpeg pixel format that stores alpha, which ``layout_of`` leaves out.
+
+    Args:
+        source_format: FFmpeg's name; palettes count as without.
+
+    Raises:
+        ValueError: FFmpeg knows no such format.
+    """
+    return any(component.is_alpha for component in VideoFormat(source_format).components)
+
+
 @lru_cache(maxsize=64)
 def layout_of(source_format: str) -> Layout:
     """Choose the nearest of ``PIXEL_FORMATS`` for an FFmpeg pixel format.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from vitascope.config import LoadedSettings, OutputKind
 from vitascope.device import Device
 from vitascope.frames import VideoInfo
+from vitascope.media.planes import has_alpha
 from vitascope.media.reading.reader import VideoReader
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork, side_multiple
@@ -112,11 +113,11 @@ def notes_on(
     notes = []
     if info.color.transfer in _HDR_TRANSFERS:
         notes += [
-            f"the video is HDR; {new} is not converted to it, and looks brighter than elsewhere"
+            f"the video is HDR; {new} is not converted to it, and looks brighter than in other videos"
             for kind, new in _NEW_IN_A_PICTURE.items()
             if kind in kinds
         ]
-    if info.source_format.startswith("yuva"):
+    if has_alpha(info.source_format):
         notes.append("the video has an alpha channel, which is left out: what it hides is matted, too")
     if info.interlaced:
         notes.append("the video is interlaced; it was matted and written as full pictures, combing included")

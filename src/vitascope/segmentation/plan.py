@@ -171,19 +171,20 @@ def _in_folder(
 ) -> tuple[tuple[OutputKind, Path], ...]:
     """The outputs of one of several videos, under the first name that is free for all its kinds."""
     suffixes = {kind: _suffix_in_folder(video, kind, codec) for kind in kinds}
-    player_stems = {kind: _player_stem(video, kind, settings) for kind in kinds}
-    endings = {kind: f"_{kind}{suffix}" if len(kinds) > 1 else suffix for kind, suffix in suffixes.items()}
-    room = _MOST_BYTES_OF_NAME - max(map(len, endings.values()))
-    stems = _stems(video, set(suffixes.values()), room=room)
-    original = next(stems)
-    for stem in itertools.chain([original], stems):
+    words = {kind: _player_words(video, kind, settings) for kind in kinds}
+    endings = {
+        kind: f"_{kind}" if words[kind] is None and len(kinds) > 1 else words[kind] or "" for kind in kinds
+    }
+    shortest = [(kind, Path(f"x{endings[kind]}{suffixes[kind]}")) for kind in kinds]
+    names = [path.name for _, path in shortest] + [path.name for path in descriptions_of(shortest, settings)]
+    room = _MOST_BYTES_OF_NAME + len("x") - max(map(len, names))
+    stem = _stem(video)
+    for addition in _additions(video, set(suffixes.values())):
         outputs = []
         for kind, suffix in suffixes.items():
-            name = player_stems[kind] or (f"{stem}_{kind}" if len(kinds) > 1 else stem)
-            if (
-                player_stems[kind] and stem != original
-            ):  # the name is taken: numbered in front of the player's words
-                name = without_vr_words(stem) + name.removeprefix(without_vr_words(original))
+            # What said to players what the video was would contradict what they are told now.
+            own = stem if words[kind] is None else without_vr_words(stem)
+            name = _shortened(own, room - len(os.fsencode(addition))) + addition + endings[kind]
             if suffix in ("", ".png"):  # these names have a grammar: no suffix is a folder, and % a number
                 name = re.sub(r"[%.]", "_", name)
             outputs.append((kind, folder / video.relative_path.parent / f"{name}{suffix}"))
@@ -194,17 +195,17 @@ def _in_folder(
     return tuple(outputs)
 
 
-def _player_stem(video: FoundVideo, kind: OutputKind, settings: Settings | None) -> str | None:
-    """The name that VR players want of an output; None where they do not mind, or none is asked for."""
+def _player_words(video: FoundVideo, kind: OutputKind, settings: Settings | None) -> str | None:
+    """How the name that VR players want of an output ends; None where they do not mind, or none is asked for."""
     if settings is None or kind not in ("packed-alpha", "key"):
         return None
-    output, stem = settings.output, video.relative_path.stem
+    output = settings.output
     player = None if output.player is None else PLAYERS[output.player]
     if kind == "packed-alpha":
         if player is not None and kind in player.kinds:
-            return output_name(stem, player, kind=kind, fov_degrees=output.packed_fov_degrees)
+            return output_name("", player, kind=kind, fov_degrees=output.packed_fov_degrees)
         # Under its old name it would be taken for what it was made of.
-        return _packed_stem(video, settings)
+        return _packed_words(video, settings)
     if player is None:
         return None
     try:
@@ -212,7 +213,7 @@ def _player_stem(video: FoundVideo, kind: OutputKind, settings: Settings | None)
     except InputError:  # whoever opens it says so
         return None
     return output_name(
-        stem,
+        "",
         player,
         kind="key-color",
         layout=found.layout,
@@ -223,41 +224,44 @@ def _player_stem(video: FoundVideo, kind: OutputKind, settings: Settings | None)
     )
 
 
-def _packed_stem(video: FoundVideo, settings: Settings) -> str | None:
-    """A name that says packed alpha and its field of view; None of a video of which none can be made."""
+def _packed_words(video: FoundVideo, settings: Settings) -> str | None:
+    """How a name ends that says packed alpha and its field of view; None of pictures and of what cannot be read."""
     if video.path.suffix.lower() in IMAGE_SUFFIXES or video.path.is_dir():
         return None
     try:
         lenses = vr_of(probe(video.path), settings.video).lenses
     except InputError:  # whoever opens it says so
         return None
-    words = vr_words(
+    return vr_words(
         StereoLayout.SIDE_BY_SIDE,
         Projection.FISHEYE,
         fov_degrees=packed_fov(lenses, settings.output.packed_fov_degrees),
         is_packed_alpha=True,
     )
-    return without_vr_words(video.relative_path.stem) + words
 
 
-def _stems(video: FoundVideo, suffixes: set[str], *, room: int) -> Iterator[str]:
-    """Names for the outputs of a video, the best first, without end; none is longer than ``room`` bytes."""
+def _stem(video: FoundVideo) -> str:
+    """A video's name without its suffix; for numbered pictures what stands around the number."""
     source = video.relative_path
     stem = source.name if video.path.is_dir() else source.stem
     if _is_sequence(video) and "%" in stem:
         stem = re.sub(r"%\d*d", "", stem).strip("_-. ") or video.path.absolute().parent.name or "pictures"
-    yield _shortened(stem, room)
-    ending = source.suffix.lower()
+    return stem
+
+
+def _additions(video: FoundVideo, suffixes: set[str]) -> Iterator[str]:
+    """What sets a video's name apart from others, the best first, without end."""
+    yield ""
+    ending = video.relative_path.suffix.lower()
     if ending and ending not in suffixes and not _is_sequence(video):  # a.mp4 and a.avi side by side
-        tail = f"_{ending.lstrip('.')}"
-        yield _shortened(stem, room - len(os.fsencode(tail))) + tail
+        yield f"_{ending.lstrip('.')}"
     for number in itertools.count(2):
-        yield f"{_shortened(stem, room - len(str(number)) - 1)}_{number}"
+        yield f"_{number}"
 
 
 def _shortened(stem: str, room: int) -> str:
-    """A stem without its end, where that would make a longer name than file systems take."""
-    while len(os.fsencode(stem)) > room:
+    """A stem without its end, where that would make a longer name than file systems take: ``room`` bytes."""
+    while stem and len(os.fsencode(stem)) > room:
         stem = stem[:-1]
     return stem
 

@@ -13,7 +13,7 @@ import pytest
 from rewritten_films import packets, rewrite, video_times, write_subtitled
 from written_films import make_info
 
-from clips import write_clip
+from clips import copied, write_clip
 from vitascope.errors import InputError
 from vitascope.frames import Frame
 from vitascope.media.reading.reader import open_video
@@ -215,6 +215,23 @@ def test_mov_keeps_languages_by_the_names_that_it_knows(tmp_path: Path) -> None:
     rewrite(write_subtitled(tmp_path / "in.mkv", "srt"), tmp_path / "out.mov")
     with av.open(str(tmp_path / "out.mov")) as container:
         assert [stream.language for stream in container.streams.audio] == ["ger", "fra"]
+
+
+@pytest.mark.parametrize(
+    ("name", "in_mov"), [("swe", "sve"), ("hrv", "hr "), ("fao", "fo "), ("nob", "nor"), ("jpn", "jpn")]
+)
+def test_languages_go_into_mov_and_come_back(tmp_path: Path, name: str, in_mov: str) -> None:
+    clip = copied(
+        write_clip(tmp_path / "in.mp4", frame_count=4),
+        tmp_path / "named.mp4",
+        prepare=lambda stream: stream.metadata.update(language=name),
+    )
+    languages = []
+    for source, target in ((clip, tmp_path / "a.mov"), (tmp_path / "a.mov", tmp_path / "b.mp4")):
+        rewrite(source, target)
+        with av.open(str(target)) as container:
+            languages.append(container.streams.video[0].language)
+    assert languages == [in_mov, "nor" if name == "nob" else name]
 
 
 def test_pictures_have_no_sound_and_say_so(tmp_path: Path) -> None:

@@ -194,9 +194,9 @@ def test_only_equirectangular_eyes_that_one_picture_shows_have_a_rim():
     assert not RimPeople.may_need(views_of(network, Fisheye(190)))
 
 
-def film_of(place, count):
+def film_of(place, count, *, pixel_format=FMT):
     """Frames of two eyes side by side."""
-    frame = solid_frame(FMT, (SIDE, 2 * SIDE), (0.1, 0.1, 0.1))
+    frame = solid_frame(pixel_format, (SIDE, 2 * SIDE), (0.1, 0.1, 0.1))
     eye = (eye_with(place)[0, 0, 0] > 0.5) * np.uint8(204) + np.uint8(16)
     return [frame.with_planes((np.hstack([eye, eye]), *frame.planes[1:])) for _ in range(count)]
 
@@ -236,7 +236,8 @@ def test_a_gpu_shows_the_pictures_that_the_cpu_does(place):
     for move in (np.asarray, cupy.asarray):
         network = Shown()
         stream = matting(network)
-        frames = [frame.with_planes(tuple(map(move, frame.planes))) for frame in film_of(place, 3)]
+        film = film_of(place, 3, pixel_format=PIXEL_FORMATS["nv12"])
+        frames = [frame.with_planes(tuple(map(move, frame.planes))) for frame in film]
         matted = [*stream.infer([stream.prepare(frames)]), *stream.infer_rest()]
         pictures.append(np.stack(network.pictures[-3:]))
         alphas.append(np.stack([to_numpy(stream.refine(one).alpha).astype(np.float32) for one in matted]))

@@ -165,8 +165,10 @@ _LANGUAGES_OF_MOV = {
     "deu": "ger",
     "ell": "gre",
     "eus": "baq",
+    "fao": "fo ",
     "fas": "per",
     "fre": "fra",
+    "gle": "iri",
     "hrv": "hr ",
     "hye": "arm",
     "isl": "ice",
@@ -175,6 +177,9 @@ _LANGUAGES_OF_MOV = {
     "msa": "may",
     "mya": "bur",
     "nld": "dut",
+    "nno": "nor",
+    "nob": "nor",
+    "pan": "pa ",
     "rum": "ron",
     "slo": "slk",
     "sqi": "alb",
@@ -184,6 +189,12 @@ _LANGUAGES_OF_MOV = {
 }
 """What FFmpeg calls a language that MOV has a number for, where ISO 639-2 has another name: it drops names that it
 does not know."""
+_LANGUAGES_OF_MOV_ALONE = {
+    theirs: name
+    for name, theirs in _LANGUAGES_OF_MOV.items()
+    if theirs in ("fo ", "hr ", "iri", "pa ", "sr ", "sve")
+}
+"""ISO 639-2's names of those that FFmpeg calls otherwise for MOV alone."""
 _PAST_END_SECONDS = 2
 """Demuxers give packets nearly in time order; this far behind the end no wanted one comes any more."""
 _BESIDE_SECONDS = 3
@@ -646,8 +657,10 @@ def carry_stream_tags(source: Stream, target: Stream) -> None:
             if name.lower() not in _CODING_TAGS and not name.lower().startswith("_statistics")
         }
     )
-    if target.container.format.name == "mov" and (language := source.metadata.get("language")):
-        target.metadata["language"] = _LANGUAGES_OF_MOV.get(language, language)
+    if language := source.metadata.get("language"):
+        name = _LANGUAGES_OF_MOV_ALONE.get(language, language)
+        is_mov = target.container.format.name == "mov"
+        target.metadata["language"] = _LANGUAGES_OF_MOV.get(name, name) if is_mov else name
     target.disposition = source.disposition
 
 
