@@ -98,5 +98,5 @@ def people(
         print_json({"video": str(video), "people": [one.model_dump(mode="json") for one in table.people]})
     elif not quiet:
         Page().print("\n".join(lines_on(table)))
-    if out is not None:  # after what it shows was told: a full disk costs the sheet alone
+    if out is not None:  # last: where the disk is full, the people were told all the same
         write_sheet(table, out)

@@ -200,7 +200,7 @@ class FollowingState(NetworkState, Protocol):
     """A state with which a network may compute what is near people alone, if it can, and keep the rest as it was."""
 
     def follow_people(self) -> None:
-        """Allow it, until the state is reset: the stream's next frames come whole, and one after the other."""
+        """Allow it, until the state is reset: the stream's next frames come whole and in order; some may be missing."""
         ...
 
 

@@ -231,7 +231,7 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
         refuse_unwritable(path)
     vr = vr_of(info, settings.video)
     if vr.layout is not StereoLayout.MONO or vr.projection is not Projection.FLAT:
-        # A run waits for pictures of two eyes alone where boxes, name or flags say enough; they may contradict it.
+        # Boxes, name or flags are enough for a run to begin; pictures, which a try waits for, may contradict them.
         vr = vr_of(info, settings.video, always_looks=True)
     refuse_packed_input(info, vr)
     if any(kind == "packed-alpha" for kind, _ in planned.outputs):

@@ -59,6 +59,11 @@ _MIDDLE_WHOLE_FRAMES, _MIDDLE_WHOLE_EVERY = 12, 8
 """The same for the middle part, which is little to compute: where r3 is old, who comes in looks different at first."""
 _WORTH: Final = 0.8
 """Share of the picture from which on a window is not worth its copies."""
+NEAR_RULES: Final = (
+    *(_TILE, _HALO, _MIDDLE_HALO, _CHANGE_SHARE, _LEAST_CHANGE, _MOST_CHANGE, _NOBODY, _WORTH),
+    *(_WHOLE_FRAMES, _WHOLE_EVERY, _MIDDLE_WHOLE_FRAMES, _MIDDLE_WHOLE_EVERY),
+)
+"""What mattes of a stream that lets it compute near people alone depend on."""
 
 
 class Parts(NamedTuple):

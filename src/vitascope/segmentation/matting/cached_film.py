@@ -261,9 +261,12 @@ def open_matte_cache(
     named = settings.model.name if is_network_file(settings.model.name) else network.name
     is_plain = inference == type(inference)()
     gpu = (device.kind, model.backend, settings.gpu.precision, settings.gpu.allow_tf32)
-    processor = (
-        device.kind if int8_decoder is None else (device.kind, hashlib.sha256(int8_decoder).hexdigest())
-    )
+    from vitascope.models.rvm.near_people import (
+        NEAR_RULES,
+    )  # here: it imports onnx, and most runs have no cache
+
+    decoder = None if int8_decoder is None else hashlib.sha256(int8_decoder).hexdigest()
+    processor = (device.kind, NEAR_RULES, decoder)
     key = stretch_key(
         video_fingerprint(video),
         version=__version__,

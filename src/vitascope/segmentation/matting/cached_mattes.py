@@ -19,7 +19,7 @@ from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 _MEMORY_FRAMES = 240
-"""Between two copies of the network's memory: what an interrupted run loses at most, and 4 to 8 MB each; up to 64 for
+"""Between two copies of the network's memory: what an interrupted run loses at most, and some 20 MB each; up to 64 for
 two eyes of VR."""
 
 

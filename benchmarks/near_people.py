@@ -1,10 +1,10 @@
-"""VR180 on the CPU: RVM near people alone against all of each picture, on stereo clips with a truth.
+"""RVM on the CPU: near people alone against all of each picture, in VR180 with a truth, and in a video as it is.
 
-The scenes are those of ``vr_stereo.py``, in motion, of longer clips. A row gives the CPU time of the network on one
-thread, from the frame on at which windows begin; the largest and the mean difference of alpha, in codes of 255; and the
-mean absolute error of both, times 1000.
+The scenes are those of ``vr_stereo.py``, in motion, of longer clips; ``flat`` is the clip itself. A row gives the CPU
+time of the network on one thread, from the frame on at which windows begin; the largest and the mean difference of
+alpha, in codes of 255; and, where there is a truth, the mean absolute error of both, times 1000.
 
-Usage: python benchmarks/vr_near_people.py CLIP.mp4 [--scenes two,near] [--frames 30] [--keep ROWS.json]
+Usage: python benchmarks/near_people.py CLIP.mp4 [--scenes flat,two,near] [--frames 30] [--keep ROWS.json]
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 from row_stamp import commit, write_rows
 from vitascope.config import vitascope_home
 from vitascope.frames import Frame, StereoLayout
+from vitascope.media.reading.reader import open_video
 from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
@@ -31,13 +33,13 @@ SETTLED_FRAMES = 8
 """From then on the network may leave out what is far from people."""
 
 
-def mattes(network: RvmNetwork, frames: list[Frame]) -> tuple[list[np.ndarray], float]:
+def mattes(network: RvmNetwork, frames: list[Frame], *, is_flat: bool) -> tuple[list[np.ndarray], float]:
     """Alpha of each frame, float32 0..255, and the CPU seconds of a frame in the network's stage."""
     matting = StreamMatting(
         network,
         size=(frames[0].height, frames[0].width),
-        layout=StereoLayout.SIDE_BY_SIDE,
-        lens=LENSES["VR180"],
+        layout=StereoLayout.MONO if is_flat else StereoLayout.SIDE_BY_SIDE,
+        lens=None if is_flat else LENSES["VR180"],
         options=MattingOptions(),
         waits=False,
     )
@@ -46,7 +48,7 @@ def mattes(network: RvmNetwork, frames: list[Frame]) -> tuple[list[np.ndarray], 
         batch = matting.prepare([frame])
         begun = time.process_time()
         matted = matting.infer([batch])
-        seconds += time.process_time() - begun if frame.index >= SETTLED_FRAMES else 0
+        seconds += time.process_time() - begun if len(alphas) >= SETTLED_FRAMES else 0
         alphas += [matting.refine(one).alpha.astype(np.float32) for one in matted]
     return alphas, seconds / (len(frames) - SETTLED_FRAMES)
 
@@ -68,37 +70,52 @@ def main() -> None:
         "all": RvmNetwork(path, threads=1),
         "near": RvmNetwork(path, threads=1, near_people=True),
     }
-    people, scenery = cut_out(options.film, networks["all"], options.first, options.frames)
-    sphere = room(scenery, 1024)
-    camera = Camera(LENSES["VR180"], (options.side, 2 * options.side))
+    scenes = options.scenes.split(",")
+    if scenes != ["flat"]:
+        people, scenery = cut_out(options.film, networks["all"], options.first, options.frames)
+        sphere = room(scenery, 1024)
+        camera = Camera(LENSES["VR180"], (options.side, 2 * options.side))
     rows: list[dict[str, Any]] = []
-    for scene in options.scenes.split(","):
-        truth = list(views(scene, people, sphere, camera))
-        frames = [as_frame(view.rgb, index) for index, view in enumerate(truth)]
-        found = {name: mattes(network, frames) for name, network in networks.items()}
-        wrong = {
-            name: float(
-                np.mean(
-                    [np.abs(one / 255 - view.alpha).mean() for one, view in zip(alphas, truth, strict=True)]
+    for scene in scenes:
+        is_flat = scene == "flat"
+        if is_flat:
+            with open_video(options.film) as reader:
+                frames = list(islice(reader, options.first, options.first + options.frames))
+        else:
+            truth = list(views(scene, people, sphere, camera))
+            frames = [as_frame(view.rgb, index) for index, view in enumerate(truth)]
+        found = {name: mattes(network, frames, is_flat=is_flat) for name, network in networks.items()}
+        wrong = {}
+        if not is_flat:
+            wrong = {
+                f"mad_1000_{name}": round(
+                    1000
+                    * float(
+                        np.mean(
+                            [
+                                np.abs(one / 255 - view.alpha).mean()
+                                for one, view in zip(alphas, truth, strict=True)
+                            ]
+                        )
+                    ),
+                    3,
                 )
-            )
-            for name, (alphas, _) in found.items()
-        }
+                for name, (alphas, _) in found.items()
+            }
         apart = np.abs(np.array(found["all"][0]) - np.array(found["near"][0]))
         rows.append(
             {
-                "claim": "vr near people",
+                "claim": "near people" if is_flat else "vr near people",
                 "clip": options.film.stem,
                 "scene": scene,
                 "frames": options.frames,
-                "eye_samples": options.side,
+                **({"size": list(apart.shape[1:])} if is_flat else {"eye_samples": options.side}),
                 "cpu_seconds_all": round(found["all"][1], 3),
                 "cpu_seconds_near": round(found["near"][1], 3),
                 "mean_codes_apart": round(float(apart.mean()), 5),
                 "most_codes_apart": float(apart.max()),
                 "share_over_a_code": round(float((apart > 1).mean()), 6),
-                "mad_1000_all": round(wrong["all"] * 1000, 3),
-                "mad_1000_near": round(wrong["near"] * 1000, 3),
+                **wrong,
                 "commit": commit(),
                 "date": time.strftime("%Y-%m-%d"),
             }
