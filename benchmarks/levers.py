@@ -153,7 +153,7 @@ def far(path: Path, folder: Path, count: int) -> Clip:
 def run(clip: Clip, options: InferenceSettings, *, downsample_ratio: float | None = None) -> Run:
     """Matte a clip with RVM as ``balanced`` does; only the network's stage is timed."""
     store = ModelStore(vitascope_home())
-    network = RvmNetwork(store.pull("rvm"), downsample_ratio=downsample_ratio)
+    network = RvmNetwork(store.pull("rvm"), downsample_ratio=downsample_ratio, near_people=True)
     first = None
     if options.early_exit == "selfie":
         first = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"))
