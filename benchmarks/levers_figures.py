@@ -27,7 +27,7 @@ def cache_table(rows: list[dict[str, Any]]) -> str:
             if row["claim"] == "cache"
         ),
         "",
-        "Whole commands on a busy machine; on an idle one the gain is smaller.",
+        "Whole commands, their start included; long videos gain more.",
     ]
     return "\n".join(lines)
 
