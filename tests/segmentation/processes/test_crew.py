@@ -177,7 +177,10 @@ def test_variable_frame_rate_and_a_folder_of_pictures(one, two, tmp_path):
         assert names == [f"{n:06d}.png" for n in range(60)]
         report = segmenter.write(tmp_path / "shots", [("mask", tmp_path / "again.mkv")])
     assert report.frame_count == 60
-    assert report.notes == ("pictures carry no time: taken at 25 a second",)
+    assert report.notes == (
+        "pictures carry no time: taken at 25 a second",
+        "the video has an alpha channel, which is left out: what it hides is matted, too",
+    )
 
 
 def test_a_moving_background_goes_on_across_seams(clip, tmp_path):
