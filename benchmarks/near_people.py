@@ -25,7 +25,7 @@ from vitascope.media.reading.reader import open_video
 from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
-from vitascope.vr.synthetic import Camera
+from vitascope.vr.synthetic import Camera, View
 from vr_elevation import as_frame, cut_out, room
 from vr_stereo import LENSES, views
 
@@ -53,6 +53,13 @@ def mattes(network: RvmNetwork, frames: list[Frame], *, is_flat: bool) -> tuple[
     return alphas, seconds / (len(frames) - SETTLED_FRAMES)
 
 
+def mean_error(alphas: list[np.ndarray], truth: list[View]) -> float:
+    """Mean absolute difference of alpha, 0..255, from the truth, in shares of full scale."""
+    return float(
+        np.mean([np.abs(one / 255 - view.alpha).mean() for one, view in zip(alphas, truth, strict=True)])
+    )
+
+
 def main() -> None:
     """Print a row for each scene; keep them when asked."""
     parser = argparse.ArgumentParser(
@@ -70,38 +77,23 @@ def main() -> None:
         "all": RvmNetwork(path, threads=1),
         "near": RvmNetwork(path, threads=1, near_people=True),
     }
-    scenes = options.scenes.split(",")
-    if scenes != ["flat"]:
-        people, scenery = cut_out(options.film, networks["all"], options.first, options.frames)
-        sphere = room(scenery, 1024)
-        camera = Camera(LENSES["VR180"], (options.side, 2 * options.side))
+    people, scenery = cut_out(options.film, networks["all"], options.first, options.frames)
+    sphere = room(scenery, 1024)
+    camera = Camera(LENSES["VR180"], (options.side, 2 * options.side))
     rows: list[dict[str, Any]] = []
-    for scene in scenes:
+    for scene in options.scenes.split(","):
         is_flat = scene == "flat"
+        truth = [] if is_flat else list(views(scene, people, sphere, camera))
+        frames = [as_frame(view.rgb, index) for index, view in enumerate(truth)]
         if is_flat:
             with open_video(options.film) as reader:
                 frames = list(islice(reader, options.first, options.first + options.frames))
-        else:
-            truth = list(views(scene, people, sphere, camera))
-            frames = [as_frame(view.rgb, index) for index, view in enumerate(truth)]
         found = {name: mattes(network, frames, is_flat=is_flat) for name, network in networks.items()}
-        wrong = {}
-        if not is_flat:
-            wrong = {
-                f"mad_1000_{name}": round(
-                    1000
-                    * float(
-                        np.mean(
-                            [
-                                np.abs(one / 255 - view.alpha).mean()
-                                for one, view in zip(alphas, truth, strict=True)
-                            ]
-                        )
-                    ),
-                    3,
-                )
-                for name, (alphas, _) in found.items()
-            }
+        wrong = {
+            f"mad_1000_{name}": round(1000 * mean_error(alphas, truth), 3)
+            for name, (alphas, _) in found.items()
+            if truth
+        }
         apart = np.abs(np.array(found["all"][0]) - np.array(found["near"][0]))
         rows.append(
             {
