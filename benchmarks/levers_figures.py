@@ -27,7 +27,7 @@ def cache_table(rows: list[dict[str, Any]]) -> str:
             if row["claim"] == "cache"
         ),
         "",
-        "Whole commands, their start included; long videos gain more.",
+        "Whole commands, their start included.",
     ]
     return "\n".join(lines)
 
