@@ -2,12 +2,14 @@
 
 People are cut out of a flat clip by RVM, and stand before the clip's own scenery on the walls of a room, or before
 noise: ``two`` at two distances, ``near`` at 0.7 m, three that ``hide`` one another, a near one and one ``behind``, two
-who ``touch``, a ``crowd`` of four, one ``low`` at 1 m, one ``aside``; ``mono`` shows both eyes the same. The stereo
-clip is written as a nearly lossless H.264 file, and matted as ``vitascope segment`` would, with and without
-``inference.stereo_agreement``. A row gives ``vitascope.vr.synthetic.eye_disagreement`` of each matte, and of the truth,
-which is what reading between samples makes; that of each matte's difference from the truth (``errors_apart``), in which
-this has no share; and the mean absolute error of alpha, times 1000. A seed other than 0 moves everybody: by 4 degrees
-and a tenth of the distance at most, and mirrors some.
+who ``touch``, a ``crowd`` of four, one ``low`` at 1 m, one ``aside``, one at the lower ``rim`` of VR180; ``mono`` shows
+both eyes the same. The stereo clip is written as a nearly lossless H.264 file, and matted as ``vitascope segment``
+would, with and without ``inference.stereo_agreement``. A row gives ``vitascope.vr.synthetic.eye_disagreement`` of each
+matte, and of the truth, which is what reading between samples makes; that of each matte's difference from the truth
+(``errors_apart``), in which this has no share; and the mean absolute error of alpha, times 1000. ``on_sphere`` weights
+the samples of VR180 by the area that they show, next to nothing near a pole, as WS-PSNR does (Sun, Lu and Yu, IEEE
+Signal Processing Letters 24(9), 2017). A seed other than 0 moves everybody: by 4 degrees and a tenth of the distance at
+most, and mirrors some.
 
 Usage: python benchmarks/vr_stereo.py CLIP.mp4 [--scenes two,near] [--seeds 1,2] [--frames 8] [--keep ROWS.json]
 """
@@ -46,12 +48,12 @@ from vitascope.vr.synthetic import (
     noise_surround,
     render,
 )
-from vr_elevation import cut_out, room
+from vr_elevation import cut_out, room, row_areas
 
 LENSES: dict[str, Lens] = {"flat": Rectilinear(80, 80), "VR180": Equirectangular()}
 
 
-SCENES = ("two", "near", "hide", "behind", "touch", "crowd", "low", "aside", "mono")
+SCENES = ("two", "near", "hide", "behind", "touch", "crowd", "low", "aside", "mono", "rim")
 
 
 def walk(azimuth: float, elevation: float, distance: float) -> Callable[[float], Place]:
@@ -94,6 +96,8 @@ def figures_of(scene: str, person: np.ndarray) -> tuple[Figure, ...]:
             return (Figure(person, Place(10, -50, 1), height_m=1.6),)
         case "aside":
             return (Figure(person, walk(55, -20, 1), height_m=1.5),)
+        case "rim":
+            return (Figure(person, walk(40, -70, 1), height_m=1.6),)
         case _:
             return (
                 Figure(person, walk(-16, -5, 2), height_m=1.75),
@@ -132,19 +136,28 @@ def views(
 
 def measure(
     profile: str, path: Path, truth: list[View], camera: Camera, *, agreement: bool
-) -> tuple[list[float], list[float], list[float], Any]:
-    """The eyes' disagreement, that of their errors, and the matte's error of each frame, and the last matte."""
-    apart, errors_apart, wrong = [], [], []
+) -> tuple[dict[str, float], Any]:
+    """Means over the frames of the eyes' disagreement, that of their errors, and the matte's errors; the last matte."""
+    found: dict[str, list[float]] = {
+        "apart": [],
+        "errors_apart": [],
+        "mad_1000": [],
+        "mad_on_sphere_1000": [],
+    }
+    areas = np.ones((1, 1)) if camera.lens == LENSES["flat"] else row_areas(camera.regions[0].height)
     wishes = {"inference.stereo_agreement": agreement, "video.stereo": "sbs"}
     if camera.lens != LENSES["flat"]:
         wishes["video.projection"] = "equirect180"
     with Segmenter(profile=profile, settings=wishes) as segmenter:
         for (_, matte), view in zip(segmenter.stream(path), truth, strict=True):
             alpha = np.asarray(matte, np.float32) / 255
-            apart.append(eye_disagreement(alpha, view, camera))
-            errors_apart.append(eye_disagreement(alpha - view.alpha, view, camera))
-            wrong.append(float(np.abs(alpha - view.alpha).mean() * 1000))
-    return apart, errors_apart, wrong, alpha
+            wrong = np.abs(alpha - view.alpha)
+            found["apart"].append(eye_disagreement(alpha, view, camera))
+            found["errors_apart"].append(eye_disagreement(alpha - view.alpha, view, camera))
+            found["mad_1000"].append(float(wrong.mean() * 1000))
+            weights = np.broadcast_to(areas, wrong.shape)
+            found["mad_on_sphere_1000"].append(float(np.average(wrong, weights=weights) * 1000))
+    return {name: round(float(np.mean(each)), 4) for name, each in found.items()}, alpha
 
 
 def main() -> None:
@@ -178,11 +191,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = written(Path(folder), f"{name}_LR", (view.rgb for view in truth))
             for profile in options.profiles.split(","):
-                found = {}
-                for agreement in (False, True):
-                    *figures, last = measure(profile, path, truth, camera, agreement=agreement)
-                    apart, errors_apart, wrong = (float(np.mean(one)) for one in figures)
-                    found[agreement] = round(apart, 4), round(errors_apart, 4), round(wrong, 3)
+                alone, _ = measure(profile, path, truth, camera, agreement=False)
+                agreed, last = measure(profile, path, truth, camera, agreement=True)
                 rows.append(
                     {
                         "claim": "vr stereo",
@@ -194,13 +204,9 @@ def main() -> None:
                         "surround": "noise" if options.noise else "scenery",
                         "frames": options.frames,
                         "eye_samples": options.side,
-                        "apart_alone": found[False][0],
-                        "apart_agreed": found[True][0],
                         "apart_of_truth": round(own, 4),
-                        "errors_apart_alone": found[False][1],
-                        "errors_apart_agreed": found[True][1],
-                        "mad_1000_alone": found[False][2],
-                        "mad_1000_agreed": found[True][2],
+                        **{f"{name}_alone": value for name, value in alone.items()},
+                        **{f"{name}_agreed": value for name, value in agreed.items()},
                         "commit": commit(),
                         "date": time.strftime("%Y-%m-%d"),
                     }
