@@ -154,11 +154,6 @@ def as_frame(rgb: np.ndarray, index: int) -> Frame:
     return Frame(planes, fmt, color, index=index, pts=index, time_base=Fraction(1, 25))
 
 
-def row_areas(height: int) -> np.ndarray:
-    """The area that a sample of each row of an equirectangular picture shows, [height, 1]; 1 at the horizon."""
-    return np.cos(((np.arange(height) + 0.5) / height - 0.5) * np.pi)[:, None]
-
-
 def row_means(picture: np.ndarray) -> np.ndarray:
     """The mean of 1/cos(elevation) samples around each sample of a row; picture float32 [h, w, c]."""
     height, width = picture.shape[:2]
@@ -286,7 +281,7 @@ def measure(
 ) -> dict[str, dict[str, float]]:
     """What each way scores."""
     height = views[0].rgb.shape[0]
-    area = row_areas(height)
+    area = Equirectangular().row_areas(height)[:, None]
     frames = [as_frame(view.rgb, index) for index, view in enumerate(views)]
     result, painted = {}, [views[-1].rgb, np.repeat(views[-1].alpha[..., None] * 255, 3, axis=2)]
     for name, alphas in mattes(network, frames, ways).items():

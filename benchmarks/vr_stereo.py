@@ -48,7 +48,7 @@ from vitascope.vr.synthetic import (
     noise_surround,
     render,
 )
-from vr_elevation import cut_out, room, row_areas
+from vr_elevation import cut_out, room
 
 LENSES: dict[str, Lens] = {"flat": Rectilinear(80, 80), "VR180": Equirectangular()}
 
@@ -144,7 +144,9 @@ def measure(
         "mad_1000": [],
         "mad_on_sphere_1000": [],
     }
-    areas = np.ones((1, 1)) if camera.lens == LENSES["flat"] else row_areas(camera.regions[0].height)
+    areas = np.ones((1, 1))
+    if isinstance(camera.lens, Equirectangular):
+        areas = camera.lens.row_areas(camera.regions[0].height)[:, None]
     wishes = {"inference.stereo_agreement": agreement, "video.stereo": "sbs"}
     if camera.lens != LENSES["flat"]:
         wishes["video.projection"] = "equirect180"

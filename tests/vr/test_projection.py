@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -158,3 +160,13 @@ def test_maps_point_outside_where_the_source_shows_nothing() -> None:
 def test_impossible_lenses_are_refused(make, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
+
+
+@pytest.mark.parametrize(
+    ("fov_degrees", "mean"), [(180, 2 / math.pi), (90, math.sin(math.pi / 4) / (math.pi / 4))]
+)
+def test_areas_of_rows_are_those_of_bands_of_the_sphere(fov_degrees: float, mean: float) -> None:
+    areas = Equirectangular(180, fov_degrees).row_areas(512)
+    assert areas.mean() == pytest.approx(mean, rel=1e-5)
+    np.testing.assert_allclose(areas, areas[::-1])
+    assert areas.argmax() in (255, 256)

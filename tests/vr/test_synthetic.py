@@ -292,6 +292,19 @@ def test_the_eyes_disagree_by_what_was_done_to_one_of_them() -> None:
     assert math.isnan(eye_disagreement(truth.alpha, render(Scene((), camera=camera)), camera))
 
 
+def test_what_lies_at_a_pole_counts_by_the_area_that_it_shows() -> None:
+    camera = Camera(Equirectangular(), (256, 512))
+    truth = render(Scene((Figure(person_picture(256), Place(0, -80, 1), height_m=0.8),), camera=camera))
+
+    def wrong_in(rows: slice) -> float:
+        alpha = truth.alpha.copy()
+        alpha[rows, 256:] = 1 - alpha[rows, 256:]
+        return eye_disagreement(alpha, truth, camera)
+
+    # The lower rows show a fourth of what the upper ones do, and three times as much of the outline lies in them.
+    assert wrong_in(slice(252, 256)) < wrong_in(slice(220, 224)) / 2
+
+
 def test_a_figure_at_the_rim_is_compared_where_both_eyes_look() -> None:
     camera = Camera(Fisheye(200), (256, 512))
     truth = render(Scene((Figure(person_picture(256), Place(0, -95, 1), height_m=0.6),), camera=camera))

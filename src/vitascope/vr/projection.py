@@ -80,6 +80,14 @@ class Equirectangular:
         """True when the left border is the right border's neighbour."""
         return self.horizontal_fov_degrees == 360.0
 
+    def row_areas(self, height: int) -> Array:
+        """How much of the sphere a sample of each row shows, of what one at the horizon does: float64 [height], 0..1.
+
+        The weights of WS-PSNR (Sun, Lu and Yu, IEEE Signal Processing Letters 24(9), 2017).
+        """
+        latitude = (np.arange(height) + 0.5) / height - 0.5
+        return np.cos(latitude * math.radians(self.vertical_fov_degrees))
+
     def unproject(self, x: Array, y: Array) -> Array:
         """See ``Lens``."""
         longitude = (x - 0.5) * math.radians(self.horizontal_fov_degrees)

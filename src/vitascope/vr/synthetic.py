@@ -240,8 +240,9 @@ def eye_disagreement(alpha: npt.NDArray[np.float32], truth: View, camera: Camera
     """How far the eyes' mattes are apart along the figures' outlines, once each outline lies over the other.
 
     The mean of the absolute difference between one eye's alpha and the other eye's, read where it shows the same part
-    of the figure. Only edges count: elsewhere any two mattes agree. Truth itself is not at 0, because reading between
-    samples blurs: measure it, too.
+    of the figure. Only edges count: elsewhere any two mattes agree. Samples of equirectangular eyes count by the area
+    that they show: a row at a pole shows one place. Truth itself is not at 0, because reading between samples blurs:
+    measure it, too.
 
     Args:
         alpha: float32 [H, W], 0..1: mattes of both eyes, in place.
@@ -260,6 +261,10 @@ def eye_disagreement(alpha: npt.NDArray[np.float32], truth: View, camera: Camera
         for part in parts
     ]
     apart: list[Array] = []
+    weights: list[Array] = []
+    areas = np.ones(parts[0].size)
+    if isinstance(camera.lens, Equirectangular):
+        areas *= camera.lens.row_areas(parts[0].height)[:, None]
     for eye, (here, there) in enumerate(zip(parts, reversed(parts), strict=True)):
         own = truth.alpha[here.rows, here.columns]
         band = cv2.dilate(own, window) - cv2.erode(own, window) > 0.5
@@ -271,9 +276,11 @@ def eye_disagreement(alpha: npt.NDArray[np.float32], truth: View, camera: Camera
         expected = np.linalg.norm(rays * depths[eye] + (eyes[eye] - eyes[1 - eye])[:, None, None], axis=0)
         met = cv2.remap(depths[1 - eye], map_x, map_y, cv2.INTER_NEAREST)
         same = np.abs(met - expected) <= _SAME_DEPTH * expected
-        apart.append(np.abs(alpha[here.rows, here.columns] - other)[band & inside & same])
-    every = np.concatenate(apart)
-    return float(every.mean()) if every.size else math.nan
+        counted = band & inside & same
+        apart.append(np.abs(alpha[here.rows, here.columns] - other)[counted])
+        weights.append(areas[counted])
+    every, weight = np.concatenate(apart), np.concatenate(weights)
+    return float(np.average(every, weights=weight)) if every.size else math.nan
 
 
 def _carried_outwards(depth: npt.NDArray[np.float32], of_figures: npt.NDArray[np.bool_]) -> Array:
