@@ -8,6 +8,7 @@ compiled extension.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -46,6 +47,20 @@ class MapGrid:
         return made
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnSamples:
+    """Samples of a map that triangles cover, in the order of drawing."""
+
+    places: npt.NDArray[np.int64]
+    """int64 [N]: the numbers of the samples, row by row; of those that come twice the later one counts."""
+    shown: FloatArray
+    """float32 [N, 2]: what they show."""
+
+    def onto(self, into: FloatArray) -> None:
+        """Write them into their map, float32 [height, width, 2], in place."""
+        _pairs(into)[self.places] = _pairs(self.shown)
+
+
 def draw_triangles(
     sources: FloatArray,
     places: FloatArray,
@@ -66,19 +81,41 @@ def draw_triangles(
         needed: int32 [height + 1, width + 1]: how many samples above and left of a place are needed (an integral
             picture). Rows of a triangle without any are left out; all are needed when omitted.
     """
-    if not len(triangles):
-        return
+    for drawn in draw_maps(sources, places, [(triangles, grid)], needed=needed):
+        drawn.onto(into)
+
+
+def draw_maps(
+    sources: FloatArray,
+    places: FloatArray,
+    maps: Sequence[tuple[npt.NDArray[np.int32], MapGrid]],
+    *,
+    needed: npt.NDArray[np.int32] | None = None,
+) -> list[DrawnSamples]:
+    """Draw several maps of the same points in one go: five took a third longer, each by itself.
+
+    Args:
+        sources: As in ``draw_triangles``.
+        places: The same.
+        maps: Of each its triangles, int32 [T, 3], and where its samples are.
+        needed: As in ``draw_triangles``, of a single map.
+
+    Returns:
+        The covered samples of each.
+    """
     # Columns, not corners of triangles: arrays of one number each are worked through several times as fast.
-    at = ((places - (grid.left, grid.top)) / np.float32(grid.step)).astype(np.float32).T
-    corners = np.ascontiguousarray(triangles.T)  # [3, T]
-    x, y = np.take(at[0], corners), np.take(at[1], corners)  # [3, T]
+    corners = np.ascontiguousarray(np.concatenate([triangles for triangles, _ in maps]).T)  # [3, T]
+    of_map = np.repeat(np.arange(len(maps)), [len(triangles) for triangles, _ in maps])
+    of_grids = np.array([(g.left, g.top, g.step) for _, g in maps])[of_map].T
+    sizes = np.array([(g.width, g.height) for _, g in maps], np.int32)[of_map].T
+    widths, heights = np.ascontiguousarray(sizes)
+    x = ((np.take(places[:, 0], corners) - of_grids[0]) / of_grids[2]).astype(np.float32)
+    y = ((np.take(places[:, 1], corners) - of_grids[1]) / of_grids[2]).astype(np.float32)
     # --- one entry for each row that a triangle touches
     first_row = np.maximum(np.ceil(y.min(axis=0)), 0).astype(np.int32)
-    last_row = np.minimum(np.floor(y.max(axis=0)), grid.height - 1).astype(np.int32)
+    last_row = np.minimum(np.floor(y.max(axis=0)), heights - 1).astype(np.int32)
     row_counts = np.maximum(last_row - first_row + 1, 0)
-    owner = np.repeat(np.arange(len(triangles), dtype=np.int32), row_counts)
-    if not len(owner):
-        return
+    owner = np.repeat(np.arange(len(widths), dtype=np.int32), row_counts)
     row = _count_up(first_row, row_counts)
     row_f = row.astype(np.float32)
     # --- the span of each: between the leftmost and the rightmost crossing of its edges with the row
@@ -93,7 +130,7 @@ def draw_triangles(
     span_right = np.where(crosses, crossing, np.float32(-np.inf)).max(axis=0)
     # A level edge lies on the row as a whole; its other end is an end of another edge, so the span is complete.
     first = np.maximum(np.ceil(span_left - 1e-3), 0)
-    last = np.minimum(np.floor(span_right + 1e-3), grid.width - 1)
+    last = np.minimum(np.floor(span_right + 1e-3), widths[owner] - 1)
     counts = np.maximum(np.where(last >= first, last - first + 1, 0), 0).astype(np.int32)
     kept = np.flatnonzero(counts)
     first = first[kept].astype(np.int32)
@@ -111,11 +148,17 @@ def draw_triangles(
     # --- all samples of all spans
     spans = np.repeat(np.arange(len(owner), dtype=np.int32), counts)
     along = _count_up(np.zeros(len(owner), np.int32), counts)
-    flat_index = (row.astype(np.int64) * grid.width + first)[spans] + along
+    flat_index = (row.astype(np.int64) * widths[owner] + first)[spans] + along
     shown = _pairs(steps.T)[spans].view(np.float32).reshape(-1, 2)
     shown *= along[:, None].astype(np.float32)
     shown += _pairs(at_start.T)[spans].view(np.float32).reshape(-1, 2)
-    _pairs(into)[flat_index] = _pairs(shown)
+    if len(maps) == 1:
+        return [DrawnSamples(flat_index, shown)]
+    ends = np.cumsum(np.bincount(of_map[owner], weights=counts, minlength=len(maps)).astype(np.int64))
+    return [
+        DrawnSamples(flat_index[start:end], shown[start:end])
+        for start, end in zip((0, *ends[:-1]), ends, strict=True)
+    ]
 
 
 def find_folds(places: FloatArray, *, grid: MapGrid, within: Patch) -> npt.NDArray[np.bool_]:
