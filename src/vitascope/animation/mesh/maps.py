@@ -118,17 +118,16 @@ def draw_maps(
     owner = np.repeat(np.arange(len(widths), dtype=np.int32), row_counts)
     row = _count_up(first_row, row_counts)
     row_f = row.astype(np.float32)
-    # --- the span of each: between the leftmost and the rightmost crossing of its edges with the row
-    x_end, y_end = x[[1, 2, 0]], y[[1, 2, 0]]
-    rise = y_end - y
-    flat = np.abs(rise) < 1e-6
-    slope = np.where(flat, 0, (x_end - x) / np.where(flat, 1, rise))
-    y_start, y_end = np.take(y, owner, axis=1), np.take(y_end, owner, axis=1)  # [3, rows]
-    crossing = np.take(x, owner, axis=1) + (row_f - y_start) * np.take(slope, owner, axis=1)
-    crosses = (row_f >= np.minimum(y_start, y_end)) & (row_f <= np.maximum(y_start, y_end))
-    span_left = np.where(crosses, crossing, np.float32(np.inf)).min(axis=0)
-    span_right = np.where(crosses, crossing, np.float32(-np.inf)).max(axis=0)
+    # --- the span of each: between the edge from a triangle's highest corner to its lowest, and one of the other two
+    downward = np.argsort(y, axis=0, kind="stable")
+    x_down, y_down = np.take_along_axis(x, downward, axis=0), np.take_along_axis(y, downward, axis=0)
+    x_run, rise = (np.subtract(*of_corners[_EDGES]) for of_corners in (x_down, y_down))
     # A level edge lies on the row as a whole; its other end is an end of another edge, so the span is complete.
+    slopes = np.where(rise < 1e-6, 0, x_run / np.maximum(rise, 1e-6)).astype(np.float32)
+    long_at = np.take(x_down[0], owner) + (row_f - np.take(y_down[0], owner)) * np.take(slopes[0], owner)
+    short = owner + len(widths) * (row_f >= np.take(y_down[1], owner))
+    short_at = np.take(x_down[:2], short) + (row_f - np.take(y_down[:2], short)) * np.take(slopes[1:], short)
+    span_left, span_right = np.minimum(long_at, short_at), np.maximum(long_at, short_at)
     first = np.maximum(np.ceil(span_left - 1e-3), 0)
     last = np.minimum(np.floor(span_right + 1e-3), widths[owner] - 1)
     counts = np.maximum(np.where(last >= first, last - first + 1, 0), 0).astype(np.int32)
@@ -274,10 +273,10 @@ def draw_folds(
     apart |= np.abs(d - b - down) > _FOLD
     at_fold = np.flatnonzero(apart[:, 0] | apart[:, 1])
     if len(at_fold):
-        mixed = np.zeros((len(at_fold), rgb.shape[2]), np.float32)
-        for sample, beside in ((a, 0), (b, across), (c, down), (d, across + down)):
-            mixed += _read_along(rgb, sample[at_fold] + (after - beside))
-        colours[at_fold] = np.rint(mixed / 4)
+        samples = ((a, 0), (b, across), (c, down), (d, across + down))
+        shown = np.concatenate([sample[at_fold] + (after - beside) for sample, beside in samples])
+        each = _read_along(rgb, shown).reshape(len(samples), len(at_fold), -1)
+        colours[at_fold] = np.rint(each.sum(axis=0, dtype=np.float32) / len(samples))
     within.of(out)[rows, columns] = colours
 
 
@@ -333,6 +332,9 @@ def _affine(shown: FloatArray, x: FloatArray, y: FloatArray) -> tuple[FloatArray
     return along_x, along_y, first - along_x * x[0] - along_y * y[0]
 
 
+_EDGES = np.array([[2, 1, 2], [0, 0, 1]])
+"""Ends and starts of a triangle's edges, whose corners are counted downward: the long one, the one above the middle
+corner, and the one below it."""
 _FOLD = 0.7
 """Neighbouring samples that lie so many steps farther apart than in the portrait have a fold between them."""
 _LINE = 256
