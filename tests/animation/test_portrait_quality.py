@@ -14,6 +14,7 @@ from vitascope.animation.canonical_mesh import EYES
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.deform import Gains, bend
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "portrait_quality"
 
@@ -91,6 +92,28 @@ def test_what_is_drawn_is_known_whatever_a_tracker_reads(quality, mesh):
     assert turned["brows"] > still["brows"] + 0.01
     assert turned["yaw"] - still["yaw"] == pytest.approx(8, abs=1)
     assert turned["pitch"] - still["pitch"] == pytest.approx(5, abs=1)
+
+
+def test_known_motions_move_what_is_read_of_them_and_begin_at_rest(quality, mesh):
+    from drawn_face import DRAWN, drawn
+    from reading_error import known_motions
+
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(np.full((480, 640, 3), 160, np.uint8), face=made_face(mesh))
+        portrait = animator._portrait
+        moved = {}
+        for name, reading, motions in known_motions(mesh):
+            bent = [
+                bend(portrait.rig, mesh, motion, displacement=motion.vertices, gains=Gains())
+                for motion in motions
+            ]
+            values = [drawn(one, portrait.eyes, portrait.rig.sources)[DRAWN.index(reading)] for one in bent]
+            assert np.std(values) > quality.MOVES[reading], name
+            assert values[:6] == pytest.approx([values[-1]] * 6, abs=1e-5), name
+            moved[name] = np.ptp(values) * np.sign(np.mean(values) - values[0])
+    assert moved["smile"] > 0 > moved["pucker"]
+    assert moved["brows up"] > 0 > moved["brows down"]
+    assert abs(moved["yaw"]) == pytest.approx(24, abs=1)
 
 
 def test_a_turn_changes_no_shape(read):

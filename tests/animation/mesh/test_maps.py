@@ -14,6 +14,7 @@ from vitascope.animation.mesh.maps import (
     MapGrid,
     draw_around,
     draw_folds,
+    draw_maps,
     draw_triangles,
     find_folds,
     pixel_grid,
@@ -90,6 +91,25 @@ def test_lines_and_points_do_no_harm():
     draw_triangles(places, places, np.array([[0, 1, 2], [3, 4, 5]], np.int32), grid=grid, into=made)
     assert np.isfinite(made).all()
     draw_triangles(places, places, np.empty((0, 3), np.int32), grid=grid, into=made)
+
+
+def test_maps_drawn_in_one_go_are_those_drawn_one_by_one():
+    points, triangles = grid_of_triangles(np.random.default_rng(4), count=7, size=(90, 60))
+    shown = points @ np.array([[0.9, 0.2], [0.1, 1.1]], np.float32)
+    parts = [
+        (triangles, MapGrid(0.0, 0.0, 3, 30, 20)),
+        (triangles[:0], MapGrid(0.0, 0.0, 1, 8, 8)),  # nothing to draw
+        (triangles[::-1], MapGrid(70.5, 40.5, 1, 40, 12)),  # beyond the edge, too
+        (triangles, MapGrid(500.0, 500.0, 1, 5, 5)),  # all of it elsewhere
+    ]
+    together = draw_maps(shown, points, parts)
+    assert len(together) == len(parts)
+    for drawn, (some, grid) in zip(together, parts, strict=True):
+        made, expected = (np.full((grid.height, grid.width, 2), -1, np.float32) for _ in range(2))
+        drawn.onto(made)
+        draw_triangles(shown, points, some, grid=grid, into=expected)
+        assert (made == expected).all()
+    assert [len(drawn.places) > 0 for drawn in together] == [True, False, True, False]
 
 
 def grid_of(step, *, size):

@@ -373,11 +373,26 @@ def test_eyes_and_mouth_are_drawn_again_only_where_their_maps_are_finer(mesh, mo
         portrait, bent = animator._portrait, animator.bent(motion)
         triangles = portrait.rig.skin_triangles
         in_order = triangles[np.argsort(-bent.depths[triangles].sum(axis=1), kind="stable")]
-        coarse = animator._coarse_map(portrait, bent, in_order)
+        plan = portrait.maps
+        of_box, of_face = maps.draw_maps(
+            bent.sources,
+            bent.places,
+            [
+                (plan.far_triangles, plan.around),
+                (np.concatenate((plan.near_triangles, in_order)), plan.face),
+            ],
+        )
+        coarse = animator._coarse_map(portrait, of_box, of_face)
         picture = animator._skin_by_cpu(portrait, bent, None)
         skin, twice, rgba = portrait.layer, portrait.layer.copy(), portrait.creases.shaded(bent.vertices)
-        for feature in portrait.maps.features:
-            again(animator, rgba, portrait.maps.face, feature, feature.patch(bent), bent, coarse, twice)
+        for feature in plan.features:
+            patch, order = (
+                feature.patch(bent),
+                np.argsort(-bent.depths[feature.triangles].sum(axis=1), kind="stable"),
+            )
+            of_feature = [(feature.triangles[order], maps.feature_grid(feature, patch))]
+            (samples,) = maps.draw_maps(bent.sources, bent.places, of_feature)
+            again(animator, rgba, plan.face, feature, patch, samples, coarse, twice)
         assert (np.abs(twice.astype(int) - skin).max(axis=-1) > 1).mean() < 1e-4
         assert once.shape == picture.shape
 

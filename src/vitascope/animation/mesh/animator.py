@@ -29,12 +29,13 @@ from vitascope.animation.mesh.layers import Patch, read_at, to_host
 from vitascope.animation.mesh.lips import LipFit, corners_cm, gap_cm, shown_apart, unsmiled, wider
 from vitascope.animation.mesh.maps import (
     COARSER,
+    DrawnSamples,
     Feature,
     MapGrid,
     PortraitMaps,
     draw_around,
     draw_folds,
-    draw_triangles,
+    draw_maps,
     feature_grid,
     find_folds,
     pixel_grid,
@@ -374,9 +375,22 @@ class MeshAnimator(Closing):
         """The portrait bent, with what is seen between its lids and lips bent along."""
         rgba = portrait.creases.shaded(bent.vertices)
         rig, maps = portrait.rig, portrait.maps
-        order = np.argsort(-bent.depths[rig.skin_triangles].sum(axis=1), kind="stable")
-        skin_triangles = rig.skin_triangles[order]
-        coarse = self._coarse_map(portrait, bent, skin_triangles)
+        skin_triangles = _in_order(rig.skin_triangles, bent)
+        finer = [
+            (feature, patch)
+            for feature in maps.features
+            if feature.step < maps.face.step and (patch := feature.patch(bent)) is not None
+        ]
+        drawn = draw_maps(
+            bent.sources,
+            bent.places,
+            [
+                (maps.far_triangles, maps.around),
+                (np.concatenate((maps.near_triangles, skin_triangles)), maps.face),
+                *((_in_order(one.triangles, bent), feature_grid(one, patch)) for one, patch in finer),
+            ],
+        )
+        coarse = self._coarse_map(portrait, *drawn[:2])
         left, top, right, bottom = rig.box
         if out is None:
             out = portrait.rgb.copy()
@@ -389,11 +403,8 @@ class MeshAnimator(Closing):
         read_at(rgba, moved, mirrored=True, out=layer[top:bottom, left:right])
         skin = maps.skin(bent)
         folded = None if skin is None else find_folds(coarse, grid=maps.face, within=skin)
-        for feature in maps.features:
-            patch = feature.patch(bent)
-            if patch is None or feature.step >= maps.face.step:
-                continue
-            fine, grid = self._draw_feature(rgba, maps.face, feature, patch, bent, coarse, layer)
+        for (feature, patch), samples in zip(finer, drawn[2:], strict=True):
+            fine, grid = self._draw_feature(rgba, maps.face, feature, patch, samples, coarse, layer)
             if skin is not None and folded is not None:
                 patch.within(skin).of(folded)[...] = find_folds(fine, grid=grid, within=patch)
         if skin is not None and folded is not None:
@@ -405,20 +416,22 @@ class MeshAnimator(Closing):
         portrait.cut.over_background(layer[top:bottom, left:right], out=out[top:bottom, left:right])
         return out
 
-    def _coarse_map(self, portrait: _Portrait, bent: Bent, skin: npt.NDArray[np.int32]) -> FloatArray:
-        """Draw the map of where the colours of the rig's box come from, on its grid.
+    def _coarse_map(self, portrait: _Portrait, far: DrawnSamples, near: DrawnSamples) -> FloatArray:
+        """The map of where the colours of the rig's box come from, on its grid.
 
-        The skin's triangles are given in the order of drawing.
+        Args:
+            portrait: Whose.
+            far: Of its map around the face.
+            near: Of that of the face.
         """
-        maps, grid = portrait.maps, portrait.maps.face
+        grid = portrait.maps.face
         # Hair, neck and background bend gently: a quarter of the map's detail is enough for them.
         around = portrait.still.copy()
-        draw_triangles(bent.sources, bent.places, maps.far_triangles, grid=maps.around, into=around)
+        far.onto(around)
         big = _enlarged(around, COARSER)
         first = COARSER - 1
         coarse = np.ascontiguousarray(big[first : first + grid.height, first : first + grid.width])
-        near = np.concatenate((maps.near_triangles, skin))
-        draw_triangles(bent.sources, bent.places, near, grid=grid, into=coarse)
+        near.onto(coarse)
         return coarse
 
     def _draw_feature(
@@ -427,7 +440,7 @@ class MeshAnimator(Closing):
         big: MapGrid,
         feature: Feature,
         patch: Patch,
-        bent: Bent,
+        drawn: DrawnSamples,
         coarse: FloatArray,
         out: npt.NDArray[np.uint8],
     ) -> tuple[FloatArray, MapGrid]:
@@ -451,8 +464,7 @@ class MeshAnimator(Closing):
             flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
             borderMode=cv2.BORDER_REPLICATE,
         )
-        order = np.argsort(-bent.depths[feature.triangles].sum(axis=1), kind="stable")
-        draw_triangles(bent.sources, bent.places, feature.triangles[order], grid=grid, into=fine)
+        drawn.onto(fine)
         step = feature.step
         full = _enlarged(fine, step)
         places = full[step : step + patch.height, step : step + patch.width]
@@ -486,6 +498,12 @@ def _as_wide_open(gap: float, driver: FloatArray) -> float:
     """A gap as a multiple of the driver's, 0.5 to 1.5; 1 where theirs is too small to tell."""
     asked = gap_cm(driver)
     return 1.0 if asked < _LEAST_GAP_CM else min(max(gap / asked, 0.5), 1.5)
+
+
+def _in_order(triangles: npt.NDArray[np.int32], bent: Bent) -> npt.NDArray[np.int32]:
+    """Triangles of the skin, int32 [T, 3], in the order of drawing: what is farther away first."""
+    order = np.argsort(-bent.depths[triangles].sum(axis=1), kind="stable")
+    return np.asarray(triangles[order], np.int32)
 
 
 def _fill_openings(portrait: _Portrait, bent: Bent, out: RgbPicture) -> None:

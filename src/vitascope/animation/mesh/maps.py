@@ -8,6 +8,7 @@ compiled extension.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -46,6 +47,20 @@ class MapGrid:
         return made
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnSamples:
+    """Samples of a map that triangles cover, in the order of drawing."""
+
+    places: npt.NDArray[np.int64]
+    """int64 [N]: the numbers of the samples, row by row; of those that come twice the later one counts."""
+    shown: FloatArray
+    """float32 [N, 2]: what they show."""
+
+    def onto(self, into: FloatArray) -> None:
+        """Write them into their map, float32 [height, width, 2], in place."""
+        _pairs(into)[self.places] = _pairs(self.shown)
+
+
 def draw_triangles(
     sources: FloatArray,
     places: FloatArray,
@@ -66,34 +81,55 @@ def draw_triangles(
         needed: int32 [height + 1, width + 1]: how many samples above and left of a place are needed (an integral
             picture). Rows of a triangle without any are left out; all are needed when omitted.
     """
-    if not len(triangles):
-        return
+    for drawn in draw_maps(sources, places, [(triangles, grid)], needed=needed):
+        drawn.onto(into)
+
+
+def draw_maps(
+    sources: FloatArray,
+    places: FloatArray,
+    maps: Sequence[tuple[npt.NDArray[np.int32], MapGrid]],
+    *,
+    needed: npt.NDArray[np.int32] | None = None,
+) -> list[DrawnSamples]:
+    """Draw several maps of the same points in one go: five took a third longer, each by itself.
+
+    Args:
+        sources: As in ``draw_triangles``.
+        places: The same.
+        maps: Of each its triangles, int32 [T, 3], and where its samples are.
+        needed: As in ``draw_triangles``, of a single map.
+
+    Returns:
+        The covered samples of each.
+    """
     # Columns, not corners of triangles: arrays of one number each are worked through several times as fast.
-    at = ((places - (grid.left, grid.top)) / np.float32(grid.step)).astype(np.float32).T
-    corners = np.ascontiguousarray(triangles.T)  # [3, T]
-    x, y = np.take(at[0], corners), np.take(at[1], corners)  # [3, T]
+    corners = np.ascontiguousarray(np.concatenate([triangles for triangles, _ in maps]).T)  # [3, T]
+    of_map = np.repeat(np.arange(len(maps)), [len(triangles) for triangles, _ in maps])
+    of_grids = np.array([(g.left, g.top, g.step) for _, g in maps])[of_map].T
+    sizes = np.array([(g.width, g.height) for _, g in maps], np.int32)[of_map].T
+    widths, heights = np.ascontiguousarray(sizes)
+    x = ((np.take(places[:, 0], corners) - of_grids[0]) / of_grids[2]).astype(np.float32)
+    y = ((np.take(places[:, 1], corners) - of_grids[1]) / of_grids[2]).astype(np.float32)
     # --- one entry for each row that a triangle touches
     first_row = np.maximum(np.ceil(y.min(axis=0)), 0).astype(np.int32)
-    last_row = np.minimum(np.floor(y.max(axis=0)), grid.height - 1).astype(np.int32)
+    last_row = np.minimum(np.floor(y.max(axis=0)), heights - 1).astype(np.int32)
     row_counts = np.maximum(last_row - first_row + 1, 0)
-    owner = np.repeat(np.arange(len(triangles), dtype=np.int32), row_counts)
-    if not len(owner):
-        return
+    owner = np.repeat(np.arange(len(widths), dtype=np.int32), row_counts)
     row = _count_up(first_row, row_counts)
     row_f = row.astype(np.float32)
-    # --- the span of each: between the leftmost and the rightmost crossing of its edges with the row
-    x_end, y_end = x[[1, 2, 0]], y[[1, 2, 0]]
-    rise = y_end - y
-    flat = np.abs(rise) < 1e-6
-    slope = np.where(flat, 0, (x_end - x) / np.where(flat, 1, rise))
-    y_start, y_end = np.take(y, owner, axis=1), np.take(y_end, owner, axis=1)  # [3, rows]
-    crossing = np.take(x, owner, axis=1) + (row_f - y_start) * np.take(slope, owner, axis=1)
-    crosses = (row_f >= np.minimum(y_start, y_end)) & (row_f <= np.maximum(y_start, y_end))
-    span_left = np.where(crosses, crossing, np.float32(np.inf)).min(axis=0)
-    span_right = np.where(crosses, crossing, np.float32(-np.inf)).max(axis=0)
+    # --- the span of each: between the edge from a triangle's highest corner to its lowest, and one of the other two
+    downward = np.argsort(y, axis=0, kind="stable")
+    x_down, y_down = np.take_along_axis(x, downward, axis=0), np.take_along_axis(y, downward, axis=0)
+    x_run, rise = (np.subtract(*of_corners[_EDGES]) for of_corners in (x_down, y_down))
     # A level edge lies on the row as a whole; its other end is an end of another edge, so the span is complete.
+    slopes = np.where(rise < 1e-6, 0, x_run / np.maximum(rise, 1e-6)).astype(np.float32)
+    long_at = np.take(x_down[0], owner) + (row_f - np.take(y_down[0], owner)) * np.take(slopes[0], owner)
+    short = owner + len(widths) * (row_f >= np.take(y_down[1], owner))
+    short_at = np.take(x_down[:2], short) + (row_f - np.take(y_down[:2], short)) * np.take(slopes[1:], short)
+    span_left, span_right = np.minimum(long_at, short_at), np.maximum(long_at, short_at)
     first = np.maximum(np.ceil(span_left - 1e-3), 0)
-    last = np.minimum(np.floor(span_right + 1e-3), grid.width - 1)
+    last = np.minimum(np.floor(span_right + 1e-3), widths[owner] - 1)
     counts = np.maximum(np.where(last >= first, last - first + 1, 0), 0).astype(np.int32)
     kept = np.flatnonzero(counts)
     first = first[kept].astype(np.int32)
@@ -111,11 +147,17 @@ def draw_triangles(
     # --- all samples of all spans
     spans = np.repeat(np.arange(len(owner), dtype=np.int32), counts)
     along = _count_up(np.zeros(len(owner), np.int32), counts)
-    flat_index = (row.astype(np.int64) * grid.width + first)[spans] + along
+    flat_index = (row.astype(np.int64) * widths[owner] + first)[spans] + along
     shown = _pairs(steps.T)[spans].view(np.float32).reshape(-1, 2)
     shown *= along[:, None].astype(np.float32)
     shown += _pairs(at_start.T)[spans].view(np.float32).reshape(-1, 2)
-    _pairs(into)[flat_index] = _pairs(shown)
+    if len(maps) == 1:
+        return [DrawnSamples(flat_index, shown)]
+    ends = np.cumsum(np.bincount(of_map[owner], weights=counts, minlength=len(maps)).astype(np.int64))
+    return [
+        DrawnSamples(flat_index[start:end], shown[start:end])
+        for start, end in zip((0, *ends[:-1]), ends, strict=True)
+    ]
 
 
 def find_folds(places: FloatArray, *, grid: MapGrid, within: Patch) -> npt.NDArray[np.bool_]:
@@ -231,10 +273,10 @@ def draw_folds(
     apart |= np.abs(d - b - down) > _FOLD
     at_fold = np.flatnonzero(apart[:, 0] | apart[:, 1])
     if len(at_fold):
-        mixed = np.zeros((len(at_fold), rgb.shape[2]), np.float32)
-        for sample, beside in ((a, 0), (b, across), (c, down), (d, across + down)):
-            mixed += _read_along(rgb, sample[at_fold] + (after - beside))
-        colours[at_fold] = np.rint(mixed / 4)
+        samples = ((a, 0), (b, across), (c, down), (d, across + down))
+        shown = np.concatenate([sample[at_fold] + (after - beside) for sample, beside in samples])
+        each = _read_along(rgb, shown).reshape(len(samples), len(at_fold), -1)
+        colours[at_fold] = np.rint(each.sum(axis=0, dtype=np.float32) / len(samples))
     within.of(out)[rows, columns] = colours
 
 
@@ -290,6 +332,9 @@ def _affine(shown: FloatArray, x: FloatArray, y: FloatArray) -> tuple[FloatArray
     return along_x, along_y, first - along_x * x[0] - along_y * y[0]
 
 
+_EDGES = np.array([[2, 1, 2], [0, 0, 1]])
+"""Ends and starts of a triangle's edges, whose corners are counted downward: the long one, the one above the middle
+corner, and the one below it."""
 _FOLD = 0.7
 """Neighbouring samples that lie so many steps farther apart than in the portrait have a fold between them."""
 _LINE = 256
