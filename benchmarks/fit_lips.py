@@ -24,8 +24,8 @@ import numpy.typing as npt
 import torch
 
 from vitascope.animation.speech.hearing import SAMPLE_RATE, Hearing
-from vitascope.animation.speech.lips import ROWS_AHEAD, ROWS_BEFORE
 from vitascope.animation.speech.visemes import PARAMETERS, ROWS_PER_SECOND, SEAL, Sound, shapes_of
+from vitascope.animation.speech.voice import ROWS_AHEAD, ROWS_BEFORE
 from voice_speakers import Samples, Spoken, nonsense, speak_with_espeak, speak_with_festival
 
 SHIPPED = Path(__file__).parents[1] / "src" / "vitascope" / "models" / "data" / "lips.npz"

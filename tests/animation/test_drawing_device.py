@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from vitascope import device as device_module
-from vitascope.animation.animator import Animator, OpenedAnimator, open_animator
+from vitascope.animation.animator import Animator, OpenedAnimator, open_animator, open_on_several
 from vitascope.animation.face import BLENDSHAPES, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh import gpu_drawing
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.portrait import Portrait
-from vitascope.animation.several_gpus import open_on_several
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.errors import DeviceError, DeviceMemoryError, InputError, KernelCompileError, UsageError

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from vitascope.animation.one_euro import OneEuroFilter, cutoff_of_window
+from vitascope.animation.motion import OneEuroFilter, cutoff_of_window
 
 
 def test_a_window_of_one_lets_everything_through():

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from brightness_file import brightness_settings
 from clips import write_clip
 from left_over import left_by
 from measured_cells import SHORT_PROBE, key_of
@@ -28,6 +29,11 @@ from vitascope.errors import DeviceMemoryError, InputError, UsageError
 from vitascope.segmentation.report import GpuReport
 
 QUICK = SuiteOptions(quick=True)
+BRIGHTNESS = brightness_settings()
+LIGHT = replace(
+    QUICK, model=BRIGHTNESS["model.name"], assignments=(f"model.kind={BRIGHTNESS['model.kind']}",)
+)
+"""With a network that costs nothing, for tests that ask what the suite does with what it measures."""
 
 
 @pytest.fixture
@@ -91,7 +97,7 @@ def test_a_suite_leaves_nothing_in_memory(tiny, tmp_path):
 def test_cells_are_visited_again_later(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "_QUICK_VISITS", 2)
     told = []
-    results, path = run_suite(QUICK, output_dir=tmp_path, on_cell=lambda cell, n, of: told.append((n, of)))
+    results, path = run_suite(LIGHT, output_dir=tmp_path, on_cell=lambda cell, n, of: told.append((n, of)))
     assert told == [(n, 6) for n in range(1, 7)]  # cells that were skipped are not visited again
     assert load_results(path) == results
     for cell in results.measured:
@@ -112,7 +118,7 @@ def test_a_later_visit_that_fails_takes_nothing_away(tiny, tmp_path, monkeypatch
         return real(*arguments, **options)
 
     monkeypatch.setattr(suite, "measure_rounds", first_alone)
-    results, _ = run_suite(QUICK, output_dir=tmp_path)
+    results, _ = run_suite(LIGHT, output_dir=tmp_path)
     for cell in results.measured:
         assert cell.rounds == 2
         assert cell.notes[-1] == "a later visit was not measured: the GPU has too little memory"
@@ -132,7 +138,7 @@ def test_a_network_that_cannot_be_looked_at_alone_leaves_the_cell(tiny, tmp_path
         raise error
 
     monkeypatch.setattr(suite.NetworkProbe, "look", fails)
-    results, _ = run_suite(replace(QUICK, only="precision"), output_dir=tmp_path)
+    results, _ = run_suite(replace(LIGHT, only="precision"), output_dir=tmp_path)
     (cell,) = results.measured
     assert cell.row("network") is None
     assert cell.operations is None
@@ -151,17 +157,17 @@ def test_a_killed_run_keeps_what_it_measured_and_is_resumed(tiny, tmp_path, monk
 
     monkeypatch.setattr(suite, "measure_rounds", dies)
     with pytest.raises(KeyboardInterrupt, match="--resume goes on"):
-        run_suite(QUICK, output_dir=tmp_path)
+        run_suite(LIGHT, output_dir=tmp_path)
     kept = load_results(tmp_path / RESULTS_NAME)
     assert labels(kept) == [(1, "fp32", "measured")]
     assert not kept.finished
 
-    results, _ = run_suite(QUICK, output_dir=tmp_path, resume=True)
+    results, _ = run_suite(LIGHT, output_dir=tmp_path, resume=True)
     assert results.cells[0] == kept.cells[0]
     assert len(results.cells) == 4
     assert len(calls) == 3  # only what was missing
     with pytest.raises(UsageError, match="nothing to resume"):
-        run_suite(QUICK, output_dir=tmp_path, resume=True)
+        run_suite(LIGHT, output_dir=tmp_path, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +183,7 @@ def test_only_the_same_is_resumed(tiny, tmp_path, monkeypatch, change, message):
     stop = pytest.MonkeyPatch()
     stop.setattr(suite, "_measure", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        run_suite(QUICK, output_dir=tmp_path)
+        run_suite(LIGHT, output_dir=tmp_path)
     stop.undo()
     plain = json.loads((tmp_path / RESULTS_NAME).read_text())
     if "cores" in change:
@@ -188,17 +194,17 @@ def test_only_the_same_is_resumed(tiny, tmp_path, monkeypatch, change, message):
         plain |= change
     (tmp_path / RESULTS_NAME).write_text(json.dumps(plain))
     with pytest.raises(UsageError, match=message):
-        run_suite(QUICK, output_dir=tmp_path, resume=True)
+        run_suite(LIGHT, output_dir=tmp_path, resume=True)
 
 
 def test_earlier_results_are_kept_beside(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "_QUICK_BATCHES", ())
-    run_suite(QUICK, output_dir=tmp_path)
-    run_suite(QUICK, output_dir=tmp_path)
+    run_suite(LIGHT, output_dir=tmp_path)
+    run_suite(LIGHT, output_dir=tmp_path)
     assert len(list(tmp_path.glob("benchmark_results-*.json"))) == 1
     (tmp_path / RESULTS_NAME).write_text("my diary")
     with pytest.raises(UsageError, match="move it away"):
-        run_suite(QUICK, output_dir=tmp_path)
+        run_suite(LIGHT, output_dir=tmp_path)
     assert (tmp_path / RESULTS_NAME).read_text() == "my diary"
 
 
@@ -219,7 +225,7 @@ def test_a_cell_that_fails_is_kept_and_the_others_go_on(tiny, tmp_path, monkeypa
 
     monkeypatch.setattr(suite, "measure_rounds", too_large)
     monkeypatch.setattr(suite, "_QUICK_BATCHES", (4, 1))
-    results, _ = run_suite(QUICK, output_dir=tmp_path)
+    results, _ = run_suite(LIGHT, output_dir=tmp_path)
     assert [status for _, _, status in labels(results)[:2]] == ["failed", "measured"]
     assert reason in results.cells[0].reason
 
@@ -232,7 +238,7 @@ def test_wrong_mattes_are_not_timed(tiny, tmp_path, monkeypatch):
         return [1 - alpha for alpha in alphas] if segmenter.settings.frames_per_call == 4 else alphas
 
     monkeypatch.setattr(suite.MeasuredSegmenter, "alphas", wrong)
-    results, _ = run_suite(QUICK, output_dir=tmp_path)
+    results, _ = run_suite(LIGHT, output_dir=tmp_path)
     assert results.cells[0].status == "measured"
     assert results.cells[1].status == "failed"
     assert "alpha differs by" in results.cells[1].reason
@@ -240,14 +246,14 @@ def test_wrong_mattes_are_not_timed(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(
         suite.MeasuredSegmenter, "alphas", lambda *_, count, **__: [np.zeros((144, 256), np.float32)] * count
     )
-    results, _ = run_suite(QUICK, output_dir=tmp_path / "blind")
+    results, _ = run_suite(LIGHT, output_dir=tmp_path / "blind")
     assert "0.0% of the synthetic video for a person" in results.cells[0].reason
 
 
 def test_a_film_of_ones_own(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "_QUICK_BATCHES", (1,))
     film = write_clip(tmp_path / "mine.mp4", frame_count=30)
-    results, _ = run_suite(replace(QUICK, video=film), output_dir=tmp_path)
+    results, _ = run_suite(replace(LIGHT, video=film), output_dir=tmp_path)
     first = results.measured[0]
     assert first.key.clip == "mine.mp4"
     assert first.key.resolution == "96x64"
@@ -257,14 +263,14 @@ def test_a_film_of_ones_own(tiny, tmp_path, monkeypatch):
 def test_films_that_are_too_short(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "_QUICK_BATCHES", (1, 8))
     film = write_clip(tmp_path / "short.mp4", frame_count=9)
-    results, _ = run_suite(replace(QUICK, video=film), output_dir=tmp_path)
+    results, _ = run_suite(replace(LIGHT, video=film), output_dir=tmp_path)
     assert [cell.status for cell in results.cells[:2]] == ["measured", "skipped"]
     assert "9 frames; batches of 8 need 16" in results.cells[1].reason
     with pytest.raises(InputError, match="has 3 frames; a measurement needs at least 8"):
         shortest = write_clip(tmp_path / "shortest.mp4", frame_count=3)
-        run_suite(replace(QUICK, video=shortest), output_dir=tmp_path / "no")
+        run_suite(replace(LIGHT, video=shortest), output_dir=tmp_path / "no")
     with pytest.raises(InputError, match=r"missing\.mp4"):
-        run_suite(replace(QUICK, video=tmp_path / "missing.mp4"), output_dir=tmp_path / "no")
+        run_suite(replace(LIGHT, video=tmp_path / "missing.mp4"), output_dir=tmp_path / "no")
 
 
 def plan(on_gpu=True, **options):

@@ -10,6 +10,7 @@ import pytest
 from command_line import run as run_it
 from cyclopts import App
 
+from brightness_file import brightness_settings
 from kept_networks import networks_stay_open
 from vitascope.bench import suite
 from vitascope.bench.suite import Rounds
@@ -55,5 +56,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(suite, "_FRAMES", 8)
         patch.setattr(suite, "_QUICK_VISITS", 1)
         patch.setattr(suite, "_QUICK_ROUNDS", Rounds(fewest=3, most=3, seconds=0))
-        assert run_it("bench", "run", "--quick", "--only", "batch", "--output-dir", folder) == 0
+        network = brightness_settings()
+        words = ("--quick", "--only", "batch", "--model", network["model.name"], "--set", "model.kind=matte")
+        assert run_it("bench", "run", *words, "--output-dir", folder) == 0
     return folder / "benchmark_results.json"

@@ -14,12 +14,17 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from brightness_file import brightness_settings
 from clips import write_clip
 from photographs import astronaut
 from vitascope.animation.motion_file import MotionReader
 from vitascope.cli import main
 from vitascope.errors import InputError
 from vitascope.segmentation import film_run
+
+BRIGHTNESS = brightness_settings()
+LIGHT = ("--profile", "fast", "--model", BRIGHTNESS["model.name"], "--kind", BRIGHTNESS["model.kind"])
+"""With a network that costs nothing, for programs of which nobody asks what they matte."""
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +198,7 @@ def test_a_full_disk(tmp_path, clip):
     import resource
 
     answer = subprocess.run(
-        command("segment", clip, "-o", tmp_path / "out.mkv", "--profile", "fast", "--codec", "ffv1"),
+        command("segment", clip, "-o", tmp_path / "out.mkv", *LIGHT, "--codec", "ffv1"),
         capture_output=True,
         text=True,
         check=False,
@@ -222,7 +227,7 @@ def test_an_interrupted_batch_keeps_and_records_what_is_done(tmp_path, clip, lon
     out = tmp_path / "out"
     # The tinted picture, at a high rate: the file grows while the film is under way, so that a part can be seen.
     words = command(
-        "segment", clip, long, clip.with_name("none.mp4"), "-o", out, "--profile", "fast", "--output", "overlay",
+        "segment", clip, long, clip.with_name("none.mp4"), "-o", out, *LIGHT, "--output", "overlay",
         "--set", "output.crf=3", "--json",
     )  # fmt: skip
     clip.with_name("none.mp4").write_bytes(clip.read_bytes())
@@ -268,7 +273,7 @@ def test_a_reader_that_leaves_does_not_end_a_batch(clip, tmp_path):
     second = tmp_path / "second.mp4"
     second.write_bytes(clip.read_bytes())
     process = subprocess.Popen(
-        command("segment", clip, second, "-o", tmp_path / "out", "--profile", "fast"),
+        command("segment", clip, second, "-o", tmp_path / "out", *LIGHT),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -344,7 +349,7 @@ def test_a_library_that_cannot_be_loaded_is_one_line(fails, tmp_path, clip, monk
 
 def test_a_name_that_stdout_cannot_show_ends_nothing(clip, tmp_path):
     answer = subprocess.run(
-        [sys.executable, "-m", "vitascope", "segment", clip, "-o", tmp_path / "ü.mp4", "--profile", "fast"],
+        [sys.executable, "-m", "vitascope", "segment", clip, "-o", tmp_path / "ü.mp4", *LIGHT],
         capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         check=False,
@@ -385,7 +390,7 @@ def test_an_exit_code_does_not_depend_on_stderr(stderr, tmp_path):
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_a_video_is_made_for_nobody_who_reads_along(closed, words, clip, tmp_path):
     out = tmp_path / "o.mp4"
-    assert in_a_shell(f'"$@" {closed}', "segment", clip, out, "--profile", "fast", *words) == (0, "")
+    assert in_a_shell(f'"$@" {closed}', "segment", clip, out, *LIGHT, *words) == (0, "")
     assert out.stat().st_size > 0
 
 
@@ -400,7 +405,7 @@ def test_a_failure_is_one_though_nobody_reads_the_report(tmp_path):
 def test_a_working_folder_that_is_gone(clip, tmp_path, where):
     gone = tmp_path / "gone"
     gone.mkdir()
-    code, said = in_a_shell('rmdir "$PWD"; "$@"', "segment", clip, where, "--profile", "fast", cwd=gone)
+    code, said = in_a_shell('rmdir "$PWD"; "$@"', "segment", clip, where, *LIGHT, cwd=gone)
     assert (code, said) == (2, "vitascope: the working folder does not exist any more: cd to one that does\n")
 
 

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from child_processes import children_of, is_running
 from clips import write_clip
 from vitascope.cli.app import main
 
@@ -64,20 +64,6 @@ def test_a_film_by_two_processes(clip, tmp_path, capsys):
     assert run_command([*arguments, "--resume"]) == 0
     (report,) = json.loads(capsys.readouterr().out)
     assert report["status"] == "skipped"
-
-
-def children_of(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def until(is_so):

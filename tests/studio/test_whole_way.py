@@ -25,9 +25,9 @@ from vitascope.vr.packing import unpack_discs
 
 pytestmark = pytest.mark.slow
 
-WIDTH, FRAMES, FRAME_RATE = 1280, 168, Fraction(12)
+WIDTH, FRAMES, FRAME_RATE = 1280, 84, Fraction(6)
 KEY, BLACK, WHITE = (120, 255, 155), (0, 0, 0), (255, 255, 255)
-SETTINGS = ("gpu.device=cpu", "processing.chunk_size=12", "processing.overlap_frames=4")
+SETTINGS = ("gpu.device=cpu", "processing.chunk_size=6", "processing.overlap_frames=4")
 """Stretches of a second, of 14 s: a stroke reaches ten seconds at most, and leaves the others as they are."""
 BRIGHT = (250, 230, 90)
 
@@ -114,7 +114,7 @@ def test_the_whole_way(page, serving, films, video, monkeypatch, request):
         frame_rate=FRAME_RATE,
         paint=video.paint,
         audio="aac",
-        codec_options={"g": "12", "crf": "4"},
+        codec_options={"g": "6", "crf": "4"},
     )
     studio = serving(films, settings=SETTINGS)
     x, y = video.somebody

@@ -24,8 +24,12 @@ def status(*, address: str = "auto", json: Switch = False) -> None:
         address: The cluster: auto (this machine's), HOST:PORT or ray://HOST:PORT.
         json: Print as JSON.
     """
-    from vitascope.segmentation.processes.at_work import films_at_work
-    from vitascope.segmentation.processes.cluster import CLUSTER_NAMESPACE, cluster_at, nodes_of
+    from vitascope.segmentation.processes.cluster import (
+        CLUSTER_NAMESPACE,
+        cluster_at,
+        films_at_work,
+        nodes_of,
+    )
 
     with cluster_at(address) as ray:
         nodes, films = nodes_of(ray), films_at_work(ray, namespace=CLUSTER_NAMESPACE)

@@ -10,7 +10,7 @@ import pytest
 
 from vitascope.animation.face import BLENDSHAPE_INDEX
 from vitascope.animation.live.sources import PacedSound, VoiceSource, open_voice
-from vitascope.animation.speech.lips import LAG_SECONDS
+from vitascope.animation.speech.voice import LAG_SECONDS
 from vitascope.errors import InputError
 from vitascope.media.reading.microphone import SoundBlock
 from vitascope.media.reading.sound import SoundReader

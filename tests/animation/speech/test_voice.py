@@ -10,9 +10,8 @@ import pytest
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX
 from vitascope.animation.speech.hearing import SAMPLE_RATE
-from vitascope.animation.speech.lips import LAG_SECONDS
 from vitascope.animation.speech.visemes import Sound, Viseme, shapes_of
-from vitascope.animation.speech.voice import Voice, level_of
+from vitascope.animation.speech.voice import LAG_SECONDS, Voice, level_of
 from vitascope.media.reading.sound import SoundReader
 from voices import RATE, silence, talk, vowel
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from vitascope.segmentation.processes.at_work import FilmAtWork
+from vitascope.segmentation.processes.cluster import FilmAtWork
 
 
 def test_how_long_a_film_takes_yet():

@@ -18,7 +18,7 @@ from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.cached_film import clear_cache
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.processes import film_joiner
-from vitascope.segmentation.processes.stretch_folders import KeptStretches, kept_stretch_files
+from vitascope.segmentation.processes.stretch_file import KeptStretches, kept_stretch_files
 from vitascope.segmentation.segmenter import Segmenter
 
 FLAGS = {

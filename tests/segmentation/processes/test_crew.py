@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from brightness_file import brightness_settings
+from child_processes import is_running
 from clips import copied, write_clip
 from makers_here import crew_here
 from photographs import astronaut
@@ -313,14 +314,6 @@ def pictures_of_bytes(path):
         return [(p.pts, p.dts, bytes(p)) for p in container.demux(video=0) if p.size]
 
 
-def _is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_ctrl_c_keeps_a_part_and_leaves_no_process(clip, tmp_path, monkeypatch):
     def press(started):
         def when_some_is_written():
@@ -336,7 +329,7 @@ def test_ctrl_c_keeps_a_part_and_leaves_no_process(clip, tmp_path, monkeypatch):
         pids = [process.pid for process in workers_of(segmenter)]
         with pytest.raises(KeyboardInterrupt):
             segmenter.write(clip, [("key", tmp_path / "o.mp4")], on_start=press)
-    assert not any(_is_running(pid) for pid in pids)
+    assert not any(is_running(pid) for pid in pids)
     assert {path.name for path in tmp_path.iterdir()} <= {"o.mp4.part", ".o.mp4.stretches"}
 
 
@@ -373,7 +366,7 @@ def test_workers_end_with_each_film_where_they_shall_not_persist(clip, tmp_path)
         before = [process.pid for process in workers_of(segmenter)]
         segmenter.write(clip, [("key", tmp_path / "a.mp4")])
         assert workers_of(segmenter) == []
-        assert not any(_is_running(pid) for pid in before)
+        assert not any(is_running(pid) for pid in before)
         segmenter.write(clip, [("key", tmp_path / "b.mp4")])
     assert len(pictures(tmp_path / "b.mp4")) == 60
 

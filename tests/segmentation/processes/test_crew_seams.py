@@ -15,6 +15,8 @@ from vitascope.segmentation.segmenter import Segmenter
 pytestmark = pytest.mark.slow
 
 FRAMES, SIDE = 48, 128
+NETWORK_SIDE = 96
+"""Pictures of fewer pixels, for time: RVM is slow on a CPU."""
 
 
 def swaying(n: int):
@@ -38,7 +40,7 @@ def clip(tmp_path_factory):
 
 def mattes(clip, out, store, *, frames=FRAMES, shared=False, **settings):
     """What a run makes in one piece, or in stretches that several make."""
-    flags = {"gpu.device": "cpu", "output.codec": "ffv1", "model.input_size": SIDE} | settings
+    flags = {"gpu.device": "cpu", "output.codec": "ffv1", "model.input_size": NETWORK_SIDE} | settings
     with (crew_here if shared else Segmenter)(settings=flags, store=store) as segmenter:
         report = segmenter.write(clip, [("mask", out)])
     assert report.frame_count == frames

@@ -25,8 +25,7 @@ from vitascope.segmentation.processes import hands as hands_module
 from vitascope.segmentation.processes.film_joiner import SharedFilm
 from vitascope.segmentation.processes.hands import Hands, Piece
 from vitascope.segmentation.processes.port import FilmOrder, MakerGoneError, StretchMade, StretchProgress
-from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
-from vitascope.segmentation.processes.stretch_folders import WorkFolder
+from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter, WorkFolder
 from vitascope.segmentation.processes.stretches import FilmStretch
 from waiting import eventually
 

@@ -15,6 +15,7 @@ import pytest
 from swaying_clip import packets, swaying_clip
 
 from brightness_file import brightness_settings
+from child_processes import children_of, is_running
 from makers_here import crew_here
 from vitascope.errors import OutputError
 from vitascope.segmentation.processes import film_joiner, shares
@@ -110,18 +111,6 @@ def test_a_driver_that_is_killed(clip, undisturbed, three, tmp_path, finished):
     assert packets(out) == undisturbed
     assert any(note.startswith(f"{6 - there} of 6 stretches w") for note in report.notes)
     assert [path.name for path in tmp_path.iterdir()] == ["o.mp4"]
-
-
-def children_of(pid):
-    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-
-
-def is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_ctrl_c_keeps_what_is_joined_and_what_can_be_gone_on_from(

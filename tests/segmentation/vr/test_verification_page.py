@@ -17,8 +17,7 @@ from pictures import solid_frame
 from vitascope.cli import main
 from vitascope.errors import OutputError
 from vitascope.frames import PIXEL_FORMATS
-from vitascope.segmentation.vr.verification import verify
-from vitascope.segmentation.vr.verification_page import UnpackedFrames
+from vitascope.segmentation.vr.verification import UnpackedFrames, verify
 from vitascope.vr.packing import pack_discs, tile_size
 
 SIDE, FRAMES = 256, 20

@@ -1,4 +1,4 @@
-"""Serialised ONNX networks: reading, arithmetic, and the sizes that they are meant for.
+"""Serialised ONNX networks: reading, parts as networks of their own, arithmetic, and the sizes that they are meant for.
 
 TensorRT 11 has no precision switches: a network computes in the types that it is written in. So fp16 is a network of
 fp16 tensors, and int8 one with explicit quantise and dequantise operators; the same file then serves ONNX Runtime too.
@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.gpu.engines.engine import Precision, ShapeRange, shapes_from_json, shapes_to_json
+
+if TYPE_CHECKING:
+    import onnx
 
 _KEY = "vitascope.input_shapes"
 # Operators of ONNX, and of ONNX Runtime (com.microsoft), that quantisers write.
@@ -195,3 +198,38 @@ def _quantized(converter: Any, source: Path, calibration: Calibration | None) ->
             output_path=str(target),
         )
         return target.read_bytes()
+
+
+def ancestors(graph: onnx.GraphProto, outputs: Sequence[str], *, stop: set[str]) -> list[onnx.NodeProto]:
+    """The nodes that the outputs depend on, in graph order, not looking behind the tensors in ``stop``."""
+    producer = {name: node for node in graph.node for name in node.output}
+    wanted: set[str] = set()
+    pending = list(outputs)
+    while pending:
+        name = pending.pop()
+        if name in wanted or name in stop or name not in producer:
+            continue
+        wanted.add(name)
+        pending.extend(producer[name].input)
+    return [node for node in graph.node if any(name in wanted for name in node.output)]
+
+
+def sub_network(
+    model: onnx.ModelProto, nodes: list[onnx.NodeProto], inputs: Sequence[str], outputs: Sequence[str]
+) -> bytes:
+    """A stand-alone network of some of a model's nodes; tensors are float32 [N, C, H, W] of free sizes."""
+    from onnx import TensorProto, helper
+
+    read = {name for node in nodes for name in node.input}
+    weights = [tensor for tensor in model.graph.initializer if tensor.name in read]
+
+    def tensors(names: Sequence[str]) -> list[onnx.ValueInfoProto]:
+        free = ("n", "c", "h", "w")
+        return [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"{name}_{axis}" for axis in free])
+            for name in names
+        ]
+
+    graph = helper.make_graph(nodes, "rvm", tensors(inputs), tensors(outputs), weights)
+    cut = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    return bytes(cut.SerializeToString())

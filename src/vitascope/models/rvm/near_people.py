@@ -31,8 +31,8 @@ import onnx
 
 from vitascope.device import available_cores
 from vitascope.gpu.engines import OnnxRuntimeEngine
+from vitascope.gpu.engines.onnx_network import ancestors, sub_network
 from vitascope.models.rvm.blocked_decoder import blocked_layout
-from vitascope.models.rvm.graph_parts import ancestors, sub_network
 from vitascope.models.rvm.state import FollowedPeople
 
 FloatArray = npt.NDArray[np.float32]

@@ -33,6 +33,7 @@ from onnx import helper, numpy_helper
 from vitascope.errors import ModelError
 from vitascope.gpu.engines import Engine, OnnxRuntimeEngine
 from vitascope.gpu.engines.engine import ShapeRange
+from vitascope.gpu.engines.onnx_network import ancestors, sub_network
 from vitascope.gpu.engines.selection import Candidate, GpuOptions, Opener, gpu_openers
 from vitascope.gpu.kernels.cuda_module import array_module
 from vitascope.models.host_network import HostNetwork
@@ -46,7 +47,6 @@ from vitascope.models.network import (
 )
 from vitascope.models.network_check import CHECK_STEPS, network_runner
 from vitascope.models.rvm.blocked_decoder import BlockedDecoder
-from vitascope.models.rvm.graph_parts import ancestors, sub_network
 from vitascope.models.rvm.near_people import NearPeople, cut_parts
 from vitascope.models.rvm.state import RvmInput, RvmState, state_sizes
 

@@ -24,7 +24,7 @@ from vitascope.segmentation.processes.local import LocalProcesses
 from vitascope.segmentation.processes.maker import StretchMaker, ThisProcess
 from vitascope.segmentation.processes.port import StretchMakers
 from vitascope.segmentation.processes.shares import plan_crew, settings_for_one
-from vitascope.segmentation.processes.stretch_folders import KeptStretches
+from vitascope.segmentation.processes.stretch_file import KeptStretches
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import not_profiled
 

@@ -53,8 +53,12 @@ from vitascope.segmentation.processes.shares import (
     settings_of_pictures,
     warm_up_frames,
 )
-from vitascope.segmentation.processes.stretch_file import StretchFile, StretchSummary
-from vitascope.segmentation.processes.stretch_folders import KeptStretches, WorkFolder
+from vitascope.segmentation.processes.stretch_file import (
+    KeptStretches,
+    StretchFile,
+    StretchSummary,
+    WorkFolder,
+)
 from vitascope.segmentation.processes.stretches import FilmSpan, FilmStretch, plan_film, stretch_count
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.report import SegmentReport

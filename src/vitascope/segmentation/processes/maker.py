@@ -37,8 +37,12 @@ from vitascope.segmentation.processes.port import (
     WholeFilm,
 )
 from vitascope.segmentation.processes.spawned import Failed
-from vitascope.segmentation.processes.stretch_file import Encoded, StretchSummary, StretchWriter
-from vitascope.segmentation.processes.stretch_folders import KeptStretches
+from vitascope.segmentation.processes.stretch_file import (
+    Encoded,
+    KeptStretches,
+    StretchSummary,
+    StretchWriter,
+)
 from vitascope.segmentation.processes.stretches import FilmStretch
 from vitascope.segmentation.render.contact_sheet import ContactSheet, Rgb8
 from vitascope.segmentation.render.renderer import Rendered
