@@ -13,8 +13,10 @@ from makers_here import crew_here
 from scripted import BrightnessNetwork
 from two_people import two_people
 from vitascope.errors import ModelUnavailableError, OutputError
+from vitascope.models.rvm import near_people
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation import film_run
+from vitascope.segmentation.matting import cached_film
 from vitascope.segmentation.matting.cached_film import clear_cache
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.processes import film_joiner
@@ -147,6 +149,23 @@ def test_what_is_taken_back_is_there_and_other_names_make_no_difference(cut, tmp
     assert (made, again) == (0, before)
     assert cut("{}\n", "mask.mkv", kind="mask")[0] == 5
     assert sorted(path.name for path in tmp_path.glob("*.stretches")) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (near_people, "NEAR_RULES"),
+        (cached_film, "CLOSE_UP_RULES"),
+        (cached_film, "RIM_RULES"),
+        (cached_film, "SETTLING_SIDE"),
+        (cached_film, "LOOK_AHEAD_SIDE"),
+    ],
+)
+def test_stretches_that_other_rules_of_matting_made_are_made_anew(cut, monkeypatch, module, name):
+    assert cut("{}\n")[0] == 5
+    assert cut("{}\n")[0] == 0
+    monkeypatch.setattr(module, name, 7)
+    assert cut("{}\n")[0] == 5
 
 
 def test_smoothing_carries_a_correction_into_what_follows(cut):

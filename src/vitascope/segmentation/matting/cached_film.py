@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from vitascope import __version__
 from vitascope.config import Settings, vitascope_home
@@ -261,19 +261,16 @@ def open_matte_cache(
     named = settings.model.name if is_network_file(settings.model.name) else network.name
     is_plain = inference == type(inference)()
     gpu = (device.kind, model.backend, settings.gpu.precision, settings.gpu.allow_tf32)
-    from vitascope.models.rvm.near_people import (
-        NEAR_RULES,
-    )  # here: it imports onnx, and most runs have no cache
-
     decoder = None if int8_decoder is None else hashlib.sha256(int8_decoder).hexdigest()
-    processor = (device.kind, NEAR_RULES, decoder)
+    processor = (device.kind, decoder)
     key = stretch_key(
         video_fingerprint(video),
         version=__version__,
         network=network_sha256(named, store) or named,
         kind=(model.kind, model.person_class),
-        size=(model.longest_side, model.downsample_ratio, CLOSE_UP_RULES, RIM_RULES),
-        warm_up=(model.warm_up_frames, SETTLING_SIDE, model.look_ahead_frames, LOOK_AHEAD_SIDE),
+        size=(model.longest_side, model.downsample_ratio),
+        warm_up=(model.warm_up_frames, model.look_ahead_frames),
+        rules=rules_of_mattes(device.kind),
         device=gpu if device.kind == "cuda" else processor,
         stereo=vr.layout.value,
         lens=repr(vr.trusted_lens),
@@ -293,6 +290,21 @@ def open_matte_cache(
         capacity_bytes=int(capacity * 1e9),
         keeps_memory=is_plain and named.startswith("rvm"),
     )
+
+
+def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
+    """What decides how networks are shown frames, beside settings: mattes that other rules made are not used again.
+
+    Returns:
+        Values with a stable ``repr``.
+    """
+    rules = (CLOSE_UP_RULES, RIM_RULES, SETTLING_SIDE, LOOK_AHEAD_SIDE)
+    if device_kind == "cuda":
+        return rules
+    # Here: it imports onnx, and most runs keep nothing.
+    from vitascope.models.rvm.near_people import NEAR_RULES
+
+    return (*rules, NEAR_RULES)
 
 
 def network_sha256(name: str, store: ModelStore) -> str | None:

@@ -27,7 +27,7 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import gpu_bytes_needed
 from vitascope.segmentation.film_run import FilmRunner, Started
 from vitascope.segmentation.layout import vr_of_run
-from vitascope.segmentation.matting.cached_film import video_fingerprint
+from vitascope.segmentation.matting.cached_film import rules_of_mattes, video_fingerprint
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.output_encoding import encoding_for
@@ -375,6 +375,7 @@ class FilmJoiner:
             "network": facts.network_sha256 or facts.name,
             "engine": facts.engine_kind,
             "device": self.device.kind,
+            "rules": repr(rules_of_mattes(self.device.kind)),
             "settings": settings_of_pictures(settings),
             "order": blake2b(repr(nameless).encode(), digest_size=20).hexdigest(),
         }
