@@ -117,7 +117,7 @@ def notes_on(
             for kind, new in _NEW_IN_A_PICTURE.items()
             if kind in kinds
         ]
-    if has_alpha(info.source_format):
+    if has_alpha(info.source_format) or info.has_alpha_beside:
         notes.append("the video has an alpha channel, which is left out: what it hides is matted, too")
     if info.interlaced:
         notes.append("the video is interlaced; it was matted and written as full pictures, combing included")
