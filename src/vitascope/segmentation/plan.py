@@ -51,9 +51,12 @@ class PlannedVideo:
 
     def existing(self) -> list[Path]:
         """Outputs that are there already, and what is written beside them."""
-        written = [path for _, path in self.outputs if is_written(path)]
+        return [*(path for _, path in self.outputs if is_written(path)), *self.beside()]
+
+    def beside(self) -> list[Path]:
+        """What is there already of what is written beside the outputs."""
         beside = [*self.descriptions, *([] if self.preview is None else [self.preview])]
-        return [*written, *(path for path in beside if path.exists())]
+        return [path for path in beside if path.exists()]
 
 
 def plan_outputs(

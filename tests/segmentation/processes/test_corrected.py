@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 from swaying_clip import packets, swaying_clip
 
@@ -184,6 +185,24 @@ def test_kept_mattes_serve_the_stretches_that_are_made_anew(cut, networks):
     assert [len(network.calls) > 0 for network in networks] == [True, False]
     clear_cache()
     assert content == whole(cut, NEVER.format(0.85, 1.1), **caching)
+
+
+@pytest.mark.parametrize(("bright_from", "shows"), [(60, False), (55, True)])
+def test_a_video_is_of_nobody_when_all_its_stretches_are(networks, tmp_path, bright_from, shows):
+    def paint(n):
+        return np.full((64, 96, 3), 240 if n >= bright_from else 20, np.uint8)
+
+    clip = write_clip(
+        tmp_path / "in.mp4", width=96, height=64, frame_count=60, paint=paint, codec_options={"g": "12"}
+    )
+    hints = tmp_path / "in.hints.yaml"
+    hints.write_text("{}\n")
+    with Segmenter(settings=FLAGS | {"people.hints": hints}) as segmenter:
+        for name, made_before in (("a.mp4", 0), ("b.mp4", 5)):  # as it is made, and from what was kept
+            report = segmenter.write(clip, [("key", tmp_path / name)])
+            assert report.shows_people == shows
+            assert sum("was found in any frame" in note for note in report.notes) == (not shows)
+            assert any("nothing was made anew" in note for note in report.notes) == bool(made_before)
 
 
 def test_a_run_that_fails_at_its_end_leaves_its_stretches(cut, tmp_path, monkeypatch):

@@ -387,7 +387,9 @@ class StreamCopier:
             self._sound_codecs is None or not isinstance(stream, AudioStream) or name in self._sound_codecs
         )
         if isinstance(stream, AudioStream) and self._is_for_few_players(stream):
-            return self._reencoding_route(stream, entry, reason=f"few players read {name} in MP4; MOV keeps it")
+            return self._reencoding_route(
+                stream, entry, reason=f"few players read {name} in MP4; MOV keeps it"
+            )
         if is_wanted and self._takes(partial(_add_copy, stream)):
             target = _add_copy(stream, self._container)
             carry_stream_tags(stream, target)

@@ -30,6 +30,7 @@ from vitascope.segmentation.layout import vr_of_run
 from vitascope.segmentation.matting.cached_film import rules_of_mattes, video_fingerprint
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.notes import notes_on_people
 from vitascope.segmentation.output_encoding import encoding_for
 from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.plan import no_picture_between
@@ -210,6 +211,7 @@ class FilmJoiner:
         if film.found_count:
             notes = [*notes, _of_earlier_runs(film.found_count, len(done))]
         first = self._facts[0]
+        shows_people = any(stretch.shows_people for stretch in done)
         return SegmentReport(
             input=video,
             outputs=written,
@@ -222,6 +224,7 @@ class FilmJoiner:
             notes=tuple(
                 dict.fromkeys(
                     [
+                        *notes_on_people(settings, shows_people=shows_people),
                         *(note for stretch in done for note in stretch.notes),
                         *plan.notes,
                         *hands.makers.notes,
@@ -238,6 +241,7 @@ class FilmJoiner:
             device=self.device.label
             if self._is_alone
             else f"{self.device.label}, {film.maker_count} of {len(hands)} processes at work",
+            shows_people=shows_people,
             profile=self._loaded.profile,
             stereo=vr.layout.value,
             stereo_reason=vr.layout_reason.how,
