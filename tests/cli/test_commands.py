@@ -88,6 +88,10 @@ def test_resuming_with_other_settings_says_that_the_file_was_made_with_others(ru
     assert f"note: {out} was made" in run(*words, "--type", "mask", "--dry-run")[1]
     (report,) = json.loads(run(*words, "--feather", 2, "--json")[1])
     assert (report["status"], len(report["notes"])) == ("skipped", 1)
+    unknown = f"{clip}: done already; with which settings is not known\n"
+    assert unknown not in run(*words)[1]
+    run(*words[:-1], "-y")  # a whole video, without --resume: nobody remembers it
+    assert run(*words)[1] == unknown
 
 
 def test_resuming_replaces_no_picture_unasked(run, clip, tmp_path):

@@ -638,7 +638,8 @@ def _segment(
                     page.print("\n".join(lines))
             else:
                 if chatty:
-                    page.print(f"{outcome.planned.video}: done already")
+                    doubt = "" if outcome.knows_settings else "; with which settings is not known"
+                    page.print(f"{outcome.planned.video}: done already{doubt}")
                 if outcome.note is not None and not quiet:
                     screen.print(f"note: {outcome.note}")
             if queue is not None:

@@ -14,7 +14,7 @@ from vitascope.errors import InputError, OutputError, VitascopeError, let_go, on
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo, find_videos
 from vitascope.media.remote import path_of
 from vitascope.media.writing.output_target import refuse_unwritable
-from vitascope.segmentation.finished import is_finished, other_settings, remember_finished
+from vitascope.segmentation.finished import is_finished, knows_settings, other_settings, remember_finished
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
@@ -32,6 +32,8 @@ class Outcome:
     error: VitascopeError | None = None
     note: str | None = None
     """What the user should know of one that was done already."""
+    knows_settings: bool = True
+    """False for one that was done already, with settings that nobody remembers."""
 
     @property
     def status(self) -> Literal["done", "skipped", "failed"]:
@@ -187,7 +189,7 @@ def segment_all(
         return
     for plan in planned:
         if resume and is_finished(plan, segmenter.settings):
-            yield Outcome(plan, note=other_settings(plan, segmenter.settings))
+            yield _skipped(plan, segmenter.settings)
             continue
 
         def started(event: Started, plan: PlannedVideo = plan) -> None:
@@ -205,6 +207,10 @@ def segment_all(
             yield Outcome(plan, error=error)
 
 
+def _skipped(plan: PlannedVideo, settings: Settings) -> Outcome:
+    return Outcome(plan, note=other_settings(plan, settings), knows_settings=knows_settings(plan))
+
+
 def _by_all(
     segmenter: Segmenter,
     planned: Sequence[PlannedVideo],
@@ -217,7 +223,7 @@ def _by_all(
     left = []
     for plan in planned:
         if resume and is_finished(plan, segmenter.settings):
-            yield Outcome(plan, note=other_settings(plan, segmenter.settings))
+            yield _skipped(plan, segmenter.settings)
         else:
             left.append(plan)
     if not left:

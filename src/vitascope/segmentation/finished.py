@@ -101,6 +101,11 @@ def other_settings(planned: PlannedVideo, settings: Settings) -> str | None:
     return None
 
 
+def knows_settings(planned: PlannedVideo) -> bool:
+    """False for a video that is finished, where nobody remembers with which settings some output was made."""
+    return all("settings" in _remembered(planned.video, path) for _, path in planned.outputs)
+
+
 def _made_with(settings: Settings, kind: OutputKind) -> dict[str, Any]:
     """The settings that show in an output, by key, where they are not as usual."""
     usual = _flat(Settings())

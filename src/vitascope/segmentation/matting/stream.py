@@ -317,7 +317,10 @@ class StreamMatting:
             self._seen.is_anybody = True
             return
         pairs = zip(estimates, batch.images, strict=True)
-        self._seen.add_on_gpu(small_alpha(estimate, images, self.network_input) for estimate, images in pairs)
+        with memory_errors():
+            self._seen.add_on_gpu(
+                small_alpha(estimate, images, self.network_input) for estimate, images in pairs
+            )
 
     def _finishes_apart(self, batch: Batch) -> bool:
         """True on the CPU where nothing but the network looks at mattes: threads that draw finish them meanwhile."""
