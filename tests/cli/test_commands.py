@@ -107,6 +107,18 @@ def test_resuming_replaces_no_picture_unasked(run, clip, tmp_path):
     assert (code, "done already" in out, sheet.read_bytes()) == (0, True, made)
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--hints",)])
+def test_a_contact_sheet_that_cannot_be_written_is_told_before_the_work(run, clip, tmp_path, more):
+    (tmp_path / "file").touch()
+    (tmp_path / "hints.yaml").write_text("version: 1\n")
+    out, sheet = tmp_path / "o.mp4", tmp_path / "file" / "sheet.png"
+    words = (*more, tmp_path / "hints.yaml") if "--hints" in more else more
+    code, printed, err = run("segment", clip, out, "--profile", "fast", "--preview", sheet, *words)
+    assert (code, printed) == (4, "")
+    assert err.startswith(f"vitascope: {sheet}: cannot create its folder")
+    assert not out.exists()
+
+
 def test_without_a_home_that_can_be_written_people_are_found_and_kept(run, clip, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     (tmp_path / "temporary").mkdir()

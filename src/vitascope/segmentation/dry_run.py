@@ -229,7 +229,8 @@ def _foresee(settings: Settings, store: ModelStore | None) -> str:
 
 def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: bool) -> Explanation:
     info = _look_at(planned, settings)
-    for path in (*(path for _, path in planned.outputs), *planned.descriptions):
+    sheets = [] if planned.preview is None else [planned.preview]
+    for path in (*(path for _, path in planned.outputs), *planned.descriptions, *sheets):
         refuse_unwritable(path)
     vr = vr_of(info, settings.video)
     if vr.layout is not StereoLayout.MONO or vr.projection is not Projection.FLAT:

@@ -39,6 +39,7 @@ from vitascope.gpu.pipeline.stages import Sink, Source, Stage
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.encoding import Encoding
+from vitascope.media.writing.output_target import refuse_unwritable
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import (
@@ -283,6 +284,8 @@ class FilmRunner(Closing):
             notes: Notes on what went before.
             began: ``perf_counter`` at the start.
         """
+        if preview is not None:
+            refuse_unwritable(preview)  # before an hour of work, not behind it
         with ExitStack() as stack:
             reader = stack.enter_context(self.open_video(video))
             encodings = self.encodings(reader, outputs)

@@ -22,6 +22,7 @@ from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.media.reading.film_index import read_film_index
 from vitascope.media.reading.reader import VideoReader, open_video
+from vitascope.media.writing.output_target import refuse_unwritable
 from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import gpu_bytes_needed
@@ -152,6 +153,8 @@ class FilmJoiner:
             rank: Place among several videos; the smallest comes first.
         """
         settings = self._settings
+        if preview is not None:
+            refuse_unwritable(preview)
         with ExitStack() as stack:
             reader = (
                 stack.enter_context(self._open(video))
