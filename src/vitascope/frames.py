@@ -253,6 +253,8 @@ class VideoInfo:
     """From the display matrix."""
     sample_aspect_ratio: Fraction = Fraction(1)
     interlaced: bool = False
+    has_alpha_beside: bool = False
+    """True where alpha lies apart from the picture, as WebM keeps it beside VP8 and VP9: no decoded frame shows it."""
     stereo: StereoLayout | None = None
     """From the container's stereo box; None when it does not say."""
     projection: Projection | None = None

@@ -123,6 +123,15 @@ def test_the_seed_decides(run, speech, tmp_path, seed, same):
     assert np.allclose(*rows) == same
 
 
+def test_a_recording_that_was_cut_off_is_said(run, speech, tmp_path):
+    content = speech.read_bytes()
+    (tmp_path / "cut.wav").write_bytes(content[: len(content) // 3])
+    code, text, _ = run("--driver", tmp_path / "cut.wav", "-o", tmp_path / "o.mp4")
+    assert code == 0
+    assert "note: cut.wav was cut off: 1.0 s of sound that it promises are missing at its end" in text
+    assert "cut off" not in run("--driver", speech, "-o", tmp_path / "p.mp4")[1]
+
+
 def test_silence_is_said(run, tmp_path):
     path = write_sound(tmp_path / "nothing.wav", [silence(1)])
     code, text, err = run("--driver", path, "-o", tmp_path / "out.mp4")

@@ -109,6 +109,18 @@ def test_missing_file_and_folder_without_videos(fails, tmp_path):
     assert (code, "notes" in message) == (3, True)
 
 
+def test_a_file_whose_name_begins_with_a_dash_is_no_option(fails, tmp_path, clip, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-dance.mp4").write_bytes(clip.read_bytes())
+    code, message = fails("segment", "-dance.mp4", "o.mp4")
+    assert code == 2
+    assert "-dance.mp4 begins with a dash, as options do; write ./-dance.mp4" in message
+    code, message = fails("segment", "-", "o.mp4")
+    assert (code, "name a file" in message) == (2, True)
+    code, message = fails("segment", "-dance2.mp4", "o.mp4")
+    assert (code, "Unknown option: -dance2.mp4" in message) == (2, True)
+
+
 def test_output_equal_to_input(fails, tmp_path, clip):
     copy = tmp_path / "in.mp4"
     copy.write_bytes(clip.read_bytes())

@@ -116,6 +116,17 @@ def test_for_machines(run, known_speed, tmp_path):
     assert (tmp_path / "mine.yaml").is_file()
 
 
+def test_a_settings_file_that_is_there_is_replaced_only_when_asked_for(run, known_speed, tmp_path):
+    mine = tmp_path / "live.yaml"
+    mine.write_text("profile: fast\n")
+    words = ("--auto-tune", "--duration", 6, *HELD)
+    code, out, err = run(*words)
+    assert (code, out, err) == (4, "", "vitascope: live.yaml exists already: -y replaces\n")
+    assert mine.read_text() == "profile: fast\n"
+    assert run(*words, "-y")[0] == 0
+    assert mine.read_text().startswith("# Tuned by")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import tempfile
 
 import cv2
 import numpy as np
@@ -50,6 +52,94 @@ def test_segment_writes_and_sums_up(run, clip, tmp_path):
     assert "selfie" in printed
     assert "onnxruntime" in printed
     assert "bottleneck" in printed
+
+
+def test_a_video_of_nobody_is_told_beside_the_summary(run, clip, tmp_path):
+    wall = write_clip(
+        tmp_path / "wall.mp4", frame_count=3, paint=lambda _: np.full((64, 96, 3), 90, np.uint8)
+    )
+    note = "nobody was found in any frame, so all that was written is background"
+    words = ("segment", wall, tmp_path / "o.mp4", "--profile", "fast", "-y")
+    code, out, err = run(*words)
+    assert (code, err) == (0, f"note: wall.mp4: {note}\n")
+    assert note not in out
+    code, out, err = run(*words, "--json")
+    (report,) = json.loads(out)
+    assert (code, err) == (0, f"note: wall.mp4: {note}\n")
+    assert note in report["notes"]
+    assert report["shows_people"] is False
+    assert run(*words, "--quiet") == (0, "", "")
+    (report,) = json.loads(run("segment", clip, tmp_path / "p.mp4", "--profile", "fast", "--json")[1])
+    assert report["shows_people"] is True
+
+
+def test_resuming_with_other_settings_says_that_the_file_was_made_with_others(run, clip, tmp_path):
+    out = tmp_path / "o.mp4"
+    words = ("segment", clip, out, "--profile", "fast", "--resume")
+    run(*words)
+    assert run(*words)[2] == ""
+    before = out.read_bytes()
+    code, printed, told = run(*words, "--type", "mask", "--feather", 2)
+    assert (code, "done already" in printed, out.read_bytes()) == (0, True, before)
+    assert told == (
+        f"note: {out} was made with other settings (edges.feather_px 0.0, now 2.0; type key, now mask); "
+        "-y without --resume makes it anew\n"
+    )
+    assert f"note: {out} was made" in run(*words, "--type", "mask", "--dry-run")[1]
+    (report,) = json.loads(run(*words, "--feather", 2, "--json")[1])
+    assert (report["status"], len(report["notes"])) == ("skipped", 1)
+    unknown = f"{clip}: done already; with which settings is not known\n"
+    assert unknown not in run(*words)[1]
+    run(*words[:-1], "-y")  # a whole video, without --resume: nobody remembers it
+    assert run(*words)[1] == unknown
+
+
+def test_resuming_replaces_no_picture_unasked(run, clip, tmp_path):
+    sheet = tmp_path / "sheet.png"
+    sheet.write_bytes(b"mine")
+    words = ("segment", clip, tmp_path / "o.mp4", "--profile", "fast", "--resume", "--preview", sheet)
+    assert run(*words) == (4, "", f"vitascope: {sheet} exists already: -y replaces\n")
+    assert sheet.read_bytes() == b"mine"
+    assert run(*words, "-y")[0] == 0
+    made = sheet.read_bytes()
+    assert made != b"mine"
+    code, out, _ = run(*words)  # nothing is left to do, so nothing would be replaced
+    assert (code, "done already" in out, sheet.read_bytes()) == (0, True, made)
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--hints",)])
+def test_a_contact_sheet_that_cannot_be_written_is_told_before_the_work(run, clip, tmp_path, more):
+    (tmp_path / "file").touch()
+    (tmp_path / "hints.yaml").write_text("version: 1\n")
+    out, sheet = tmp_path / "o.mp4", tmp_path / "file" / "sheet.png"
+    words = (*more, tmp_path / "hints.yaml") if "--hints" in more else more
+    code, printed, err = run("segment", clip, out, "--profile", "fast", "--preview", sheet, *words)
+    assert (code, printed) == (4, "")
+    assert err.startswith(f"vitascope: {sheet}: cannot create its folder")
+    assert not out.exists()
+
+
+def test_without_a_home_that_can_be_written_people_are_found_and_kept(run, clip, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "temporary").mkdir()
+    home = tmp_path / "file" / "home"
+    monkeypatch.setenv("VITASCOPE_HOME", str(home))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    kept = tmp_path / "temporary" / f"vitascope-{os.getuid()}"
+    note = f"note: {home} cannot be written: what is found in videos is kept in {kept} meanwhile"
+    code, out, err = run("people", clip, "--set", "model.name=selfie")
+    assert (code, out.split()[0]) == (0, "1")
+    assert note in err.splitlines()
+    code, out, _ = run("segment", clip, tmp_path / "o.mp4", "--profile", "fast", "--keep", 1)
+    assert code == 0
+    assert note in out.splitlines()
+    assert kept.stat().st_mode & 0o077 == 0
+    other = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: other)
+    kept.rename(kept.with_name(f"vitascope-{os.getuid()}"))
+    code, _, err = run("people", clip, "--set", "model.name=selfie")
+    assert code == 4
+    assert "it is not this user's folder; set VITASCOPE_HOME" in err
 
 
 def test_quiet_says_nothing_and_json_says_it_to_machines(run, clip, tmp_path):

@@ -70,6 +70,16 @@ def test_an_impossible_target(clip, tmp_path, capsys):
     assert "/3 " not in capsys.readouterr().err
 
 
+def test_a_settings_file_that_is_there_is_replaced_only_when_asked_for(clip, tmp_path, capsys):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("profile: fast\n")
+    assert run(clip, "--save-config", mine, *SMALL) == 4
+    assert capsys.readouterr().err == f"vitascope: {mine} exists already: -y replaces\n"
+    assert mine.read_text() == "profile: fast\n"
+    assert run(clip, "--save-config", mine, "-y", *SMALL) == 0
+    assert mine.read_text().startswith("# Tuned by")
+
+
 def test_bottlenecks(clip, capsys):
     assert run(clip, "--detect-bottlenecks", *FAST) == 0
     printed = capsys.readouterr().out

@@ -148,6 +148,14 @@ def test_a_live_file_never_takes_the_place_of_what_is_read(run, film, tmp_path, 
         assert (tmp_path / name).read_bytes() == film.read_bytes()
 
 
+def test_a_live_run_does_not_write_over_its_settings_file(run, film, tmp_path):
+    mine = tmp_path / "mine.mp4"  # whatever it is called
+    mine.write_text("profile: fast\n")
+    code, _, err = run("--camera", film, "-c", mine, "-o", mine, "-y", "--duration", "0.5")
+    assert (code, err) == (2, f"vitascope: {mine}: the output is the settings file; name another file\n")
+    assert mine.read_text() == "profile: fast\n"
+
+
 def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, film, monkeypatch):
     def send(self, picture):
         raise OutputError("the cable was pulled")

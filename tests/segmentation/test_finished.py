@@ -12,7 +12,7 @@ from clips import write_clip
 from vitascope.config import Settings, VideoSettings, load_settings
 from vitascope.media.reading.reader import probe
 from vitascope.segmentation.batch import segment_all
-from vitascope.segmentation.finished import is_finished, remember_finished
+from vitascope.segmentation.finished import is_finished, other_settings, remember_finished
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -32,7 +32,7 @@ def planned(tmp_path):
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     cut = write_clip(tmp_path / "out.mp4", frame_count=12)
     plan = PlannedVideo(clip, (("key", cut),))
-    remember_finished(plan, stretch(0.5, 1.0).video, resumed=True)
+    remember_finished(plan, stretch(0.5, 1.0), resumed=True)
     return plan
 
 
@@ -47,7 +47,7 @@ def test_another_stretch_is_not_done_however_little_longer_or_as_long(planned, s
 def test_an_end_behind_the_videos_is_the_same_as_none(tmp_path):
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     plan = PlannedVideo(clip, (("key", write_clip(tmp_path / "out.mp4", frame_count=47)),))
-    remember_finished(plan, stretch(0.0, 2.5).video, resumed=True)
+    remember_finished(plan, stretch(0.0, 2.5), resumed=True)
     assert is_finished(plan, stretch())  # a frame was damaged, and it will be the next time
     assert is_finished(plan, stretch(0.0, 3.0))
     assert not is_finished(plan, stretch(0.0, 1.9))
@@ -76,7 +76,7 @@ def test_what_was_changed_since_is_not_what_is_remembered(planned):
     write_clip(cut, frame_count=48)
     assert not is_finished(planned, stretch(0.5, 1.0))
     assert is_finished(planned, stretch())  # by its length
-    remember_finished(planned, VideoSettings(), resumed=True)
+    remember_finished(planned, Settings(), resumed=True)
     write_clip(planned.video, frame_count=60)
     assert not is_finished(planned, stretch())  # the video has grown meanwhile
 
@@ -87,14 +87,14 @@ def test_a_folder_of_pictures_is_remembered_too(tmp_path):
     for number in range(12):
         cv2.imwrite(str(folder / f"{number:06}.png"), np.zeros((8, 8, 3), np.uint8))
     plan = PlannedVideo(clip, (("key", folder),))
-    remember_finished(plan, stretch(0.5, 1.0).video, resumed=True)
+    remember_finished(plan, stretch(0.5, 1.0), resumed=True)
     assert is_finished(plan, stretch(0.5, 1.0))
     assert not is_finished(plan, stretch(0.0, 0.5))
 
 
 def test_a_run_of_a_whole_video_leaves_nothing_behind(planned):
     shutil.rmtree(planned.video.parent / "home")
-    remember_finished(planned, VideoSettings(), resumed=False)
+    remember_finished(planned, Settings(), resumed=False)
     assert not (planned.video.parent / "home").exists()
 
 
@@ -121,3 +121,49 @@ def test_a_try_with_an_early_end_is_not_done_later(tmp_path):
             cv2.imwrite(str(tmp_path / "shots" / f"{number:06}.png"), np.zeros((8, 8, 3), np.uint8))
         assert is_finished(plan, Settings()) == finished
         assert is_finished(plan, Settings(video=VideoSettings(end_seconds=1.0))) == of_the_first_second
+
+
+def made_with(**values):
+    return load_settings(profile="balanced", flags={"video.end_seconds": 1.0, **values}).settings
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        ({}, {"people.keep": "2"}, "people.keep none, now 2"),
+        ({"people.keep": "1"}, {"people.keep": "2"}, "people.keep 1, now 2"),
+        ({"edges.feather_px": 2.0}, {}, "edges.feather_px 2.0, now 0.0"),
+        ({"output.background": "a.jpg"}, {"output.background": "b.jpg"}, "another output.background"),
+        ({"model.name": "rvm"}, {"model.name": "selfie"}, "another model.name"),
+    ],
+)
+def test_what_was_made_with_other_settings_says_which(tmp_path, then, now, told):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=48)
+    plan = PlannedVideo(clip, (("key", write_clip(tmp_path / "out.mp4", frame_count=24)),))
+    remember_finished(plan, made_with(**then), resumed=True)
+    assert other_settings(plan, made_with(**then)) is None
+    for same in ({"gpu.device": "cpu"}, {"model.batch_size": 3}, {"output.keep_partial": True}):
+        assert other_settings(plan, made_with(**then | same)) is None
+    assert is_finished(plan, made_with(**now))
+    assert other_settings(plan, made_with(**now)) == (
+        f"{plan.outputs[0][1]} was made with other settings ({told}); -y without --resume makes it anew"
+    )
+    (remembered,) = (tmp_path / "home/finished").iterdir()
+    assert "a.jpg" not in remembered.read_text()
+
+
+def test_a_file_of_another_kind_and_many_changes_are_told_in_a_line(tmp_path):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=48)
+    made = write_clip(tmp_path / "out.mp4", frame_count=24)
+    remember_finished(PlannedVideo(clip, (("key", made),)), made_with(), resumed=True)
+    note = other_settings(PlannedVideo(clip, (("mask", made),)), made_with())
+    assert note is not None
+    assert "(type key, now mask)" in note
+    many = {"edges.feather_px": 2.0, "edges.grow_px": 1.0, "output.crf": 30, "output.preset": "fast"}
+    note = other_settings(PlannedVideo(clip, (("key", made),)), made_with(**many))
+    assert note is not None
+    assert note.count("now") == 3
+    assert "; and 1 more)" in note
+    made.unlink()
+    write_clip(made, frame_count=24)  # somebody else's: nothing is known of it
+    assert other_settings(PlannedVideo(clip, (("mask", made),)), made_with()) is None

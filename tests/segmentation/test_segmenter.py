@@ -203,6 +203,17 @@ def test_the_background_of_a_phone_video_is_upright(tmp_path, scripted):
     assert upright[-40:-10].mean() < 40
 
 
+def test_alpha_that_webm_keeps_beside_the_picture_is_said(tmp_path):
+    clips = [
+        write_clip(tmp_path / f"{name}.webm", codec="libvpx-vp9", pixel_format=name, frame_count=2)
+        for name in ("yuva420p", "yuv420p")
+    ]
+    with Segmenter(profile="fast") as segmenter:
+        cut, plain = (segmenter.write(clip, [("key", clip.with_suffix(".mp4"))]).notes for clip in clips)
+    assert any("an alpha channel, which is left out" in note for note in cut)
+    assert not any("alpha" in note for note in plain)
+
+
 def test_what_is_not_converted_or_left_out_is_said(tmp_path):
     hdr = write_clip(
         tmp_path / "pq.mkv", codec="ffv1", pixel_format="yuv420p10le", frame_count=2, color_tags=(9, 16, 9, 1)

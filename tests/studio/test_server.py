@@ -479,6 +479,12 @@ def test_a_port_in_use_is_told(studio, films, home):
         opening([films], home / "other", studio.port)
 
 
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_does_not_exist_is_told(films, home, port):
+    with pytest.raises(UsageError, match=f"a port lies between 0 and 65535, not {port}"):
+        opening([films], home, port)
+
+
 def test_a_folder_that_is_not_there_is_told(tmp_path, home):
     with pytest.raises(InputError, match="nowhere: there is no such film or folder"):
         opening([tmp_path / "nowhere"], home)

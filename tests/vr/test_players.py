@@ -18,7 +18,7 @@ from vitascope.vr.players import (
     as_played,
     deovr_json,
     heresphere_json,
-    output_name,
+    player_words,
     vr_words,
 )
 
@@ -64,13 +64,13 @@ def test_each_player(name, alpha, boxes, described_for):
     assert player.boxes == boxes
     assert player.json == described_for
     assert player.kinds[0] == ("packed-alpha" if alpha else "key-color")
-    assert output_name("wedding_LR_180", player, kind="key-color") == "wedding_LR_180_SBS_passthrough"
+    assert player_words(player, kind="key-color") == "_LR_180_SBS_passthrough"
     assert re.fullmatch(r"#[0-9A-F]{6}", player.key_color)
     if alpha:
-        assert output_name("wedding_LR_180", player, kind="packed-alpha") == "wedding_FISHEYE190_alpha"
+        assert player_words(player, kind="packed-alpha") == "_FISHEYE190_alpha"
     else:
         with pytest.raises(UsageError, match="shows no packed-alpha; make key-color"):
-            output_name("a", player, kind="packed-alpha")
+            player_words(player, kind="packed-alpha")
 
 
 def test_those_are_all():
@@ -82,9 +82,7 @@ def test_xbvr_takes_every_packed_name_for_alpha():
     for player in PLAYERS.values():
         if "packed-alpha" in player.kinds:
             for first in (False, True):
-                name = output_name(
-                    "Beach [VR180]", player, kind="packed-alpha", right_eye_first=first
-                ).lower()
+                name = player_words(player, kind="packed-alpha", right_eye_first=first).lower()
                 assert re.search(r"mkx200|mkx220|rf52|fisheye190|vrca220", name)
                 assert "alpha" in name
 

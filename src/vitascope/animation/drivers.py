@@ -463,6 +463,10 @@ class VoiceDriver(Closing):
             yield self._driven(voice, index)
             index += 1
         self.notes += _notes_of(voice)
+        if missing := self._reader.missing_seconds:
+            self.notes += (
+                f"{self.path.name} was cut off: {missing:.1f} s of sound that it promises are missing at its end",
+            )
 
     def _due(self, seconds: float) -> int:
         """Pictures before a moment."""

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from cyclopts import (
@@ -193,6 +194,10 @@ def in_words(error: CycloptsError) -> str:
         return f"{command}: {what} is missing; {see_help}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"{command}: there is no place for {' '.join(error.unused_tokens)!r}; {see_help}"
+    if isinstance(error, UnknownOptionError) and (
+        hint := _file_with_a_dash(error.token.keyword or error.token.value)
+    ):
+        return hint
     if isinstance(error, UnknownOptionError) and command and "Did you mean" not in str(error):
         return f"{command}: {str(error).rstrip('.')}; {see_help}"
     if isinstance(error, CoercionError) and error.token is not None:
@@ -200,6 +205,16 @@ def in_words(error: CycloptsError) -> str:
         if choices:
             return f"{error.token.keyword}: {error.token.value!r} is none of {', '.join(choices)}"
     return str(error)
+
+
+def _file_with_a_dash(word: str) -> str | None:
+    """What to do with a word that was taken for an option, and is none."""
+    if word == "-":
+        return "-: videos are neither read from a pipe nor written into one; name a file"
+    with suppress(OSError):  # of a name longer than names can be
+        if word and Path(word).exists():
+            return f"{word} begins with a dash, as options do; write ./{word} for the file of that name"
+    return None
 
 
 def _unknown_command(word: str, commands: list[str]) -> str:

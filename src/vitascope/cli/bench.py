@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vitascope.cli.ending import ending_promptly
-from vitascope.cli.options import Assignments, ConfigFiles, Switch
+from vitascope.cli.options import Assignments, ConfigFiles, Overwrite, Switch, may_replace
 from vitascope.cli.printing import print_json, print_table
 from vitascope.config import SettingsSource, load_settings, vitascope_home
 from vitascope.errors import UsageError
@@ -383,6 +383,7 @@ def animate(
     duration: float = 60.0,
     auto_tune: Switch = False,
     save_config: Annotated[Path | None, Parameter(alias="-o", metavar="FILE")] = None,
+    overwrite: Overwrite = None,
     profile: str | None = None,
     config: ConfigFiles = (),
     set_: Assignments = (),
@@ -400,6 +401,7 @@ def animate(
         duration: Seconds to measure, all trials of --auto-tune together.
         auto_tune: Try size, landmark refinement, frame skipping, the animator, and LivePortrait's batch.
         save_config: Settings file that --auto-tune writes [default: live.yaml].
+        overwrite: Replace the settings file.
         profile: Settings to begin with [default: balanced].
         config: Settings file (YAML); what it sets is not tuned.
         set_: One setting as key=value; it is not tuned.
@@ -413,6 +415,7 @@ def animate(
         file = save_config or _DEFAULT_FILE
         if file.is_dir():
             raise UsageError(f"--save-config: {file} is a folder, expected a file such as {_DEFAULT_FILE}")
+        may_replace([file] if file.exists() else [], overwrite=overwrite, screen=Screen())
         _tune(image, driver, duration, file, source, json=json)
         return
     if save_config is not None:

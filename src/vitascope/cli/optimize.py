@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from vitascope.cli.ending import ending_promptly
-from vitascope.cli.options import Assignments, ConfigFiles, Switch
+from vitascope.cli.options import Assignments, ConfigFiles, Overwrite, Switch, may_replace
 from vitascope.cli.printing import print_json
 from vitascope.errors import UsageError, VitascopeError
 from vitascope.file_lock import write_file
@@ -39,6 +39,7 @@ def optimize(
     seconds: float = 3.0,
     minutes: float = 15.0,
     resume: Switch = False,
+    overwrite: Overwrite = None,
     detect_bottlenecks: Switch = False,
     auto_optimize: Switch = False,
     profile: str | None = None,
@@ -64,6 +65,7 @@ def optimize(
         seconds: Length of one run, at least 48 frames.
         minutes: Maximum minutes in all.
         resume: Continue an interrupted search, kept beside the file of --save-config.
+        overwrite: Replace the settings file.
         detect_bottlenecks: Change nothing: say what limits the run, and the one change that helps.
         auto_optimize: Search, as without it.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
@@ -86,6 +88,8 @@ def optimize(
         raise UsageError(
             "--detect-bottlenecks changes nothing, so it saves nothing; leave one of the two out"
         )
+    if save_config is not None:
+        may_replace([save_config] if save_config.exists() else [], overwrite=overwrite, screen=Screen())
     source = SettingsSource(profile=profile, files=config, assignments=set_)
     source.load()  # what is wrong with settings is said before a video is made
     job = _Job(source, save_config, quiet=quiet or json)

@@ -275,6 +275,7 @@ def segment(
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
         from vitascope.segmentation.batch import failure_to_dict, plan_batch, refuse_closed_outputs
+        from vitascope.segmentation.finished import is_finished
 
     screen = Screen()
     videos: Sequence[str | Path] = inputs
@@ -302,11 +303,12 @@ def segment(
         if dry_run:
             items = _explain(loaded, planned, resume=resume, screen=screen, chatty=not json)
         else:
-            if not resume:
-                there = [path for plan in planned for path in plan.existing()]
-                may_replace(
-                    there, overwrite=overwrite, screen=screen, otherwise=", --resume leaves out what is done"
-                )
+            there = [path for plan in planned for path in (plan.beside() if resume else plan.existing())]
+            if resume and there:  # beside what is done, nothing is written
+                left = [plan for plan in planned if not is_finished(plan, loaded.settings)]
+                there = [path for plan in left for path in plan.beside()]
+            otherwise = "" if resume else ", --resume leaves out what is done"
+            may_replace(there, overwrite=overwrite, screen=screen, otherwise=otherwise)
             _segment(
                 loaded,
                 planned,
@@ -471,7 +473,14 @@ def _live(
 
     loaded, note = live_settings(source)
     _refuse_without_kind(loaded.settings, source.flags)
-    check_live(camera, sinks, loaded=loaded, camera_size=camera_size, seconds=duration)
+    check_live(
+        camera,
+        sinks,
+        loaded=loaded,
+        camera_size=camera_size,
+        seconds=duration,
+        settings_files=source.files,
+    )
     may_replace([path for path in files_of_sinks(sinks) if path.exists()], overwrite=overwrite, screen=screen)
     with (
         serving_metrics(metrics_at, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
@@ -563,6 +572,7 @@ def _segment(
     with holding_interrupts():
         from vitascope.observe.progress import JobProgress
         from vitascope.segmentation.batch import segment_all
+        from vitascope.segmentation.notes import notes_on_people
         from vitascope.segmentation.report import summarise
         from vitascope.segmentation.segmenter import Segmenter
 
@@ -617,11 +627,21 @@ def _segment(
             if outcome.error is not None:
                 if len(planned) > 1:  # the only one is told, and traced with --debug, where all errors are
                     screen.print(f"vitascope: {one_line(outcome.error)}")
-            elif outcome.report is not None and chatty:
-                lines = summarise(outcome.report, preview=outcome.planned.preview, with_stages=verbose)
-                page.print("\n".join(lines))
-            elif chatty:
-                page.print(f"{outcome.planned.video}: done already")
+            elif outcome.report is not None:
+                told = notes_on_people(segmenter.settings, shows_people=outcome.report.shows_people)
+                for note in () if quiet else told:
+                    screen.print(f"note: {outcome.planned.video.name}: {note}")
+                if chatty:
+                    lines = summarise(
+                        outcome.report, preview=outcome.planned.preview, with_stages=verbose, told=told
+                    )
+                    page.print("\n".join(lines))
+            else:
+                if chatty:
+                    doubt = "" if outcome.knows_settings else "; with which settings is not known"
+                    page.print(f"{outcome.planned.video}: done already{doubt}")
+                if outcome.note is not None and not quiet:
+                    screen.print(f"note: {outcome.note}")
             if queue is not None:
                 progress.go_on(queue)
         if metrics is not None:

@@ -14,7 +14,7 @@ from vitascope.errors import InputError, OutputError, VitascopeError, let_go, on
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo, find_videos
 from vitascope.media.remote import path_of
 from vitascope.media.writing.output_target import refuse_unwritable
-from vitascope.segmentation.finished import is_finished, remember_finished
+from vitascope.segmentation.finished import is_finished, knows_settings, other_settings, remember_finished
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
@@ -30,6 +30,10 @@ class Outcome:
     planned: PlannedVideo
     report: SegmentReport | None = None
     error: VitascopeError | None = None
+    note: str | None = None
+    """What the user should know of one that was done already."""
+    knows_settings: bool = True
+    """False for one that was done already, with settings that nobody remembers."""
 
     @property
     def status(self) -> Literal["done", "skipped", "failed"]:
@@ -43,6 +47,8 @@ class Outcome:
         if self.error is not None:
             return failure_to_dict(self.planned.video, self.error)
         fields = {} if self.report is None else self.report.to_dict()
+        if self.note is not None:
+            fields["notes"] = [self.note]
         return {**fields, "input": str(self.planned.video), "status": self.status}
 
 
@@ -138,7 +144,7 @@ def segment(
     refuse_clashes([planned], settings=loaded.settings)
     with Segmenter(loaded=loaded) as segmenter:
         report = segmenter.write(planned.video, planned.outputs, preview=planned.preview)
-    remember_finished(planned, loaded.settings.video, resumed=False)
+    remember_finished(planned, loaded.settings, resumed=False)
     return report
 
 
@@ -183,7 +189,7 @@ def segment_all(
         return
     for plan in planned:
         if resume and is_finished(plan, segmenter.settings):
-            yield Outcome(plan)
+            yield _skipped(plan, segmenter.settings)
             continue
 
         def started(event: Started, plan: PlannedVideo = plan) -> None:
@@ -194,11 +200,15 @@ def segment_all(
             report = segmenter.write(
                 plan.video, plan.outputs, preview=plan.preview, on_start=started, resume=resume
             )
-            remember_finished(plan, segmenter.settings.video, resumed=resume)
+            remember_finished(plan, segmenter.settings, resumed=resume)
             yield Outcome(plan, report)
         except VitascopeError as error:
             let_go(error)  # the next video needs the memory
             yield Outcome(plan, error=error)
+
+
+def _skipped(plan: PlannedVideo, settings: Settings) -> Outcome:
+    return Outcome(plan, note=other_settings(plan, settings), knows_settings=knows_settings(plan))
 
 
 def _by_all(
@@ -213,7 +223,7 @@ def _by_all(
     left = []
     for plan in planned:
         if resume and is_finished(plan, segmenter.settings):
-            yield Outcome(plan)
+            yield _skipped(plan, segmenter.settings)
         else:
             left.append(plan)
     if not left:
@@ -225,5 +235,5 @@ def _by_all(
         resume=resume,
     ):
         if ended.report is not None:
-            remember_finished(ended.planned, segmenter.settings.video, resumed=resume)
+            remember_finished(ended.planned, segmenter.settings, resumed=resume)
         yield Outcome(ended.planned, ended.report, ended.error)

@@ -19,7 +19,7 @@ from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
 from vitascope.models.store.store import ModelStore
 from vitascope.observe.report_values import size_in_words
-from vitascope.segmentation.finished import is_finished
+from vitascope.segmentation.finished import is_finished, other_settings
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for, picture_size
@@ -62,6 +62,8 @@ class Explanation:
     """How much of the video is wanted; None where its length is not known."""
     estimate: Estimate | None = None
     """From a trial; None where none was made."""
+    note: str | None = None
+    """What the user should know of one that is done already."""
 
     def lines(self) -> list[str]:
         """For people."""
@@ -77,7 +79,7 @@ class Explanation:
             f"{self.vr.in_words()}, network {self.model}"
         )
         if self.skipped:
-            return [head, "  done already"]
+            return [head, "  done already", *([] if self.note is None else [f"  note: {self.note}"])]
         lines = [head, *(f"  note: {doubt}" for doubt in self.vr.doubts)]
         for (kind, path), encoding in zip(self.planned.outputs, self.encodings, strict=True):
             pictures = picture_folder(path)
@@ -227,7 +229,8 @@ def _foresee(settings: Settings, store: ModelStore | None) -> str:
 
 def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: bool) -> Explanation:
     info = _look_at(planned, settings)
-    for path in (*(path for _, path in planned.outputs), *planned.descriptions):
+    sheets = [] if planned.preview is None else [planned.preview]
+    for path in (*(path for _, path in planned.outputs), *planned.descriptions, *sheets):
         refuse_unwritable(path)
     vr = vr_of(info, settings.video)
     if vr.layout is not StereoLayout.MONO or vr.projection is not Projection.FLAT:
@@ -254,13 +257,15 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
         ).for_size(width, height)
         for (kind, path), (height, width) in zip(planned.outputs, sizes, strict=True)
     )
+    skipped = resume and is_finished(planned, settings)
     return Explanation(
         planned=planned,
         info=info,
         vr=vr,
         model=model,
         encodings=encodings,
-        skipped=resume and is_finished(planned, settings),
+        skipped=skipped,
+        note=other_settings(planned, settings) if skipped else None,
         stretch_seconds=(
             None if info.duration_seconds is None else wanted_seconds(info.duration_seconds, settings.video)
         ),

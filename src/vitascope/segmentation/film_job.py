@@ -97,6 +97,11 @@ class FilmJob(ABC):
     def gpu_report(self) -> GpuReport | None:
         """Time and memory of the GPU; None on the CPU."""
 
+    @property
+    def shows_people(self) -> bool:
+        """As ``StreamMatting.shows_people``."""
+        return self.matting.shows_people
+
     def keep_mattes(self, *, is_whole: bool) -> None:
         """Complete the cache of mattes, once all frames are through.
 

@@ -39,6 +39,7 @@ from vitascope.gpu.pipeline.stages import Sink, Source, Stage
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.media.writing.encoding import Encoding
+from vitascope.media.writing.output_target import refuse_unwritable
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import (
@@ -53,11 +54,11 @@ from vitascope.segmentation.film_job import CpuJob, FilmJob, every_frame
 from vitascope.segmentation.layout import vr_of, vr_of_run
 from vitascope.segmentation.matting.batch import Around
 from vitascope.segmentation.matting.cache import MatteCache
-from vitascope.segmentation.matting.cached_film import open_matte_cache, open_or_defer, opening
+from vitascope.segmentation.matting.cached_film import note_on_cache, open_matte_cache, open_or_defer, opening
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, int8_network
 from vitascope.segmentation.matting.networks import FetchProgress, open_first_network, open_network
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
-from vitascope.segmentation.notes import notes_on, notes_on_reading
+from vitascope.segmentation.notes import notes_on, notes_on_people, notes_on_reading
 from vitascope.segmentation.output_encoding import encoding_for, hardware_for, mask_size
 from vitascope.segmentation.people.held import FindSalient
 from vitascope.segmentation.people.hinted import Keeping
@@ -283,6 +284,8 @@ class FilmRunner(Closing):
             notes: Notes on what went before.
             began: ``perf_counter`` at the start.
         """
+        if preview is not None:
+            refuse_unwritable(preview)  # before an hour of work, not behind it
         with ExitStack() as stack:
             reader = stack.enter_context(self.open_video(video))
             encodings = self.encodings(reader, outputs)
@@ -335,6 +338,7 @@ class FilmRunner(Closing):
             scene_cut_count=job.cut_count,
             model=self.chosen.network.name,
             notes=(
+                *notes_on_people(self.settings, shows_people=job.shows_people),
                 *notes_on_reading(reader),
                 *notes_on(
                     reader.info,
@@ -355,6 +359,7 @@ class FilmRunner(Closing):
             engine_reasons=opening(self.chosen).engine_reasons,
             decoder=reader.decoder,
             device=self.device.label,
+            shows_people=job.shows_people,
             profile=self.loaded.profile,
             stereo=film.vr.layout.value,
             stereo_reason=film.vr.layout_reason.how,
@@ -411,6 +416,8 @@ class FilmRun:
         if around is None and settings.people.active:
             keeping = Keeping(reader, self.vr, settings, open_salient=runner.open_salient)
             around, self.notes = keeping.around, keeping.notes
+        if (settings.people.active or settings.processing.enable_caching) and (kept := note_on_cache()):
+            self.notes = (*self.notes, kept)
         self._stack = ExitStack()
         try:
             self.network: MattingNetwork = runner.chosen.network

@@ -1,9 +1,9 @@
 """Which outputs need not be made again: they exist, and cover the stretch of the video that is wanted now.
 
 What a run with ``--resume`` or of a part of a video made is remembered below Vitascope's home, in a small file for each
-output, which names neither: which stretch was asked for, and what input and output looked like then. Of an output that
-nobody remembers, made elsewhere or changed since, the length is compared: to the frame for a part of the video, and for
-the whole, where nothing has changed, as far as headers can be trusted.
+output, which names neither: which stretch was asked for, with which settings, and what input and output looked like
+then. Of an output that nobody remembers, made elsewhere or changed since, the length is compared: to the frame for a
+part of the video, and for the whole, where nothing has changed, as far as headers can be trusted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from vitascope.config import Settings, VideoSettings, vitascope_home
+from vitascope.config import OutputKind, Settings, VideoSettings, vitascope_home
 from vitascope.errors import ConfigError, InputError, OutputError
 from vitascope.frames import VideoInfo
 from vitascope.media.reading.images import find_images
@@ -28,6 +28,24 @@ from vitascope.segmentation.plan import PlannedVideo, wanted_seconds
 _SUFFIX = ".json"
 _MOST_REMEMBERED = 20_000
 """Outputs; each takes a block of the disk, and what was made longest ago goes first."""
+_SECTIONS = ("model", "video", "people", "edges", "output", "inference")
+_NOT_SEEN = frozenset(
+    {
+        "model.backend",
+        "model.batch_size",
+        "model.num_workers",
+        "model.prefetch_factor",
+        "output.keep_partial",
+        "output.kinds",
+        "video.end_seconds",
+        "video.max_corrupt_frames",
+        "video.start_seconds",
+    }
+)
+"""Settings of these sections that show in no output, or that are told in another way."""
+_NAMED = frozenset({"model.name", "output.background", "people.hints"})
+"""Settings that may be paths: what is remembered names no file, so it tells others apart and nothing else."""
+_MOST_TOLD = 3
 _ROUNDING_FRAMES = 1.5
 """Containers round times, and tell a last frame's length or not."""
 _WHOLE_SECONDS, _WHOLE_SHARE = 0.5, 0.01
@@ -53,21 +71,83 @@ def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
         return False
 
 
-def remember_finished(planned: PlannedVideo, wanted: VideoSettings, *, resumed: bool) -> None:
-    """Remember which stretch the outputs of a video are; where the disk refuses, their length will be compared.
+def other_settings(planned: PlannedVideo, settings: Settings) -> str | None:
+    """A note on a video that is finished, if outputs are remembered to be made with other settings than are wanted.
+
+    Args:
+        planned: ``is_finished`` says that it is.
+        settings: What is wanted now.
+    """
+    usual = _flat(Settings())
+    for kind, path in planned.outputs:
+        before, now = _remembered(planned.video, path).get("settings"), _made_with(settings, kind)
+        if not isinstance(before, dict) or before == now:
+            continue
+        pairs = {
+            key: (before.get(key, usual.get(key)), now.get(key, usual.get(key))) for key in {*before, *now}
+        }
+        changes = [
+            f"another {key}" if key in _NAMED else f"{key} {_in_words(then)}, now {_in_words(wanted)}"
+            for key, (then, wanted) in sorted(pairs.items())
+            if then != wanted
+        ]
+        if not changes:
+            continue
+        more = f"; and {len(changes) - _MOST_TOLD} more" if len(changes) > _MOST_TOLD else ""
+        return (
+            f"{path} was made with other settings ({'; '.join(changes[:_MOST_TOLD])}{more}); "
+            "-y without --resume makes it anew"
+        )
+    return None
+
+
+def knows_settings(planned: PlannedVideo) -> bool:
+    """False for a video that is finished, where nobody remembers with which settings some output was made."""
+    return all("settings" in _remembered(planned.video, path) for _, path in planned.outputs)
+
+
+def _made_with(settings: Settings, kind: OutputKind) -> dict[str, Any]:
+    """The settings that show in an output, by key, where they are not as usual."""
+    usual = _flat(Settings())
+    return {key: value for key, value in _flat(settings).items() if value != usual[key]} | {"type": kind}
+
+
+def _flat(settings: Settings) -> dict[str, Any]:
+    """Settings of outputs by dotted key, as JSON has them."""
+    flat: dict[str, Any] = {}
+    sections = settings.model_dump(mode="json", include=set(_SECTIONS))
+    left: list[tuple[str, Any]] = list(sections.items())
+    while left:
+        key, value = left.pop()
+        if isinstance(value, dict):
+            left += [(f"{key}.{name}", inner) for name, inner in value.items()]
+        elif key not in _NOT_SEEN:
+            is_named = key in _NAMED and value is not None
+            flat[key] = blake2b(str(value).encode(), digest_size=20).hexdigest() if is_named else value
+    return flat
+
+
+def _in_words(value: Any) -> str:
+    return "none" if value is None else ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def remember_finished(planned: PlannedVideo, settings: Settings, *, resumed: bool) -> None:
+    """Remember what the outputs of a video are; where the disk refuses, their length will be compared.
 
     Args:
         planned: Its outputs are written.
-        wanted: They say which stretch.
+        settings: They say which stretch, and what it looks like.
         resumed: The run is one of several with ``--resume``; others leave nothing behind of a whole video.
     """
+    wanted = settings.video
     if not resumed and _stretch(wanted) == _stretch(VideoSettings()):
         return
     with suppress(OSError, ConfigError, InputError, OutputError):
         folder = _folder()
         folder.mkdir(parents=True, exist_ok=True)
-        for _, path in planned.outputs:
-            text = json.dumps({**_looks(planned.video, path), "stretch": _stretch(wanted)})
+        for kind, path in planned.outputs:
+            made = {"stretch": _stretch(wanted), "settings": _made_with(settings, kind)}
+            text = json.dumps({**_looks(planned.video, path), **made})
             partial = folder / f".{secrets.token_hex(8)}"
             try:
                 partial.write_text(text)
@@ -98,12 +178,20 @@ def _stretch(wanted: VideoSettings) -> list[float | None]:
 
 def _remembered_stretch(video: Path, output: Path) -> list[float | None] | None:
     """Start and end that were asked for; None where nobody knows, or input or output is not what it was."""
+    stretch = _remembered(video, output).get("stretch")
+    return stretch if isinstance(stretch, list) and len(stretch) == 2 else None
+
+
+def _remembered(video: Path, output: Path) -> dict[str, Any]:
+    """What is remembered beside looks; nothing where nobody knows, or input or output is not what it was."""
     try:
-        known = json.loads(_file_of(output).read_text())
-        stretch = known.pop("stretch")
-        return stretch if known == _looks(video, output) and len(stretch) == 2 else None
+        known: dict[str, Any] = json.loads(_file_of(output).read_text())
+        looks = _looks(video, output)
+        if any(known.pop(name) != look for name, look in looks.items()):
+            return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigError, InputError, OutputError):
-        return None
+        return {}
+    return known
 
 
 def _is_remembered(output: Path) -> bool:

@@ -408,8 +408,17 @@ def check_live(
     loaded: LoadedSettings,
     camera_size: tuple[int, int] | None = None,
     seconds: float | None = None,
+    settings_files: Sequence[Path] = (),
 ) -> list[Sink]:
-    """Refuse, before anything opens, what a live run cannot do; gives the sinks. Arguments as of ``segment_live``.
+    """Refuse, before anything opens, what a live run cannot do; gives the sinks.
+
+    Args:
+        source: As of ``segment_live``.
+        sinks: As of ``segment_live``.
+        loaded: As of ``segment_live``.
+        camera_size: As of ``segment_live``.
+        seconds: As of ``segment_live``.
+        settings_files: Where settings were read from: they are not written over.
 
     Raises:
         UsageError: It cannot be done.
@@ -436,6 +445,8 @@ def check_live(
     made = [make_sink(one, file=in_file) if isinstance(one, str) else one for one in sinks]
     video = None if is_camera(source) else Path(source)
     refuse_inputs(made, {"input": video, "background": encoding.background})
+    for path in settings_files:
+        refuse_inputs(made, {"settings file": path})
     for sink in made:
         if has_alpha and sink.pixel_format not in ALPHA_FORMATS:
             raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vitascope.config import LoadedSettings, OutputKind
+from vitascope.config import LoadedSettings, OutputKind, Settings
 from vitascope.device import Device
 from vitascope.frames import VideoInfo
 from vitascope.media.planes import has_alpha
@@ -62,6 +62,21 @@ _OF_TUNER = ("performance.target_fps", "performance.max_latency_ms")
 _GPU_ONLY = ("gpu.device_id", "gpu.decoder_sessions", *_OF_MEMORY, *_OF_GPU_ENGINES)
 
 
+def notes_on_people(settings: Settings, *, shows_people: bool) -> tuple[str, ...]:
+    """A note on a video in which nobody was found, whose outputs are background alone.
+
+    Args:
+        settings: They say whether all people are kept.
+        shows_people: Somebody was found.
+    """
+    if shows_people:
+        return ()
+    who, hint = "nobody", ""
+    if settings.people.active:
+        who, hint = "nobody who is to be kept", "; vitascope people shows who is seen when"
+    return (f"{who} was found in any frame, so all that was written is background{hint}",)
+
+
 def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
     """What was met while a video was read, one line each.
 
@@ -117,7 +132,7 @@ def notes_on(
             for kind, new in _NEW_IN_A_PICTURE.items()
             if kind in kinds
         ]
-    if has_alpha(info.source_format):
+    if has_alpha(info.source_format) or info.has_alpha_beside:
         notes.append("the video has an alpha channel, which is left out: what it hides is matted, too")
     if info.interlaced:
         notes.append("the video is interlaced; it was matted and written as full pictures, combing included")

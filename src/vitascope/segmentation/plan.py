@@ -24,7 +24,7 @@ from vitascope.media.writing.output_target import PictureFolder, is_written, pic
 from vitascope.segmentation.layout import vr_of
 from vitascope.vr.file_names import without_vr_words
 from vitascope.vr.packing import packed_fov
-from vitascope.vr.players import PLAYERS, description_beside, output_name, vr_words
+from vitascope.vr.players import PLAYERS, description_beside, player_words, vr_words
 
 _HOME_OF_CODEC: dict[str, str] = {"prores": ".mov", "ffv1": ".mkv", "vp9": ".webm", "png": ""}
 _SUFFIXES_KEPT = frozenset({".mp4", ".m4v", ".mov", ".mkv"})
@@ -51,9 +51,12 @@ class PlannedVideo:
 
     def existing(self) -> list[Path]:
         """Outputs that are there already, and what is written beside them."""
-        written = [path for _, path in self.outputs if is_written(path)]
+        return [*(path for _, path in self.outputs if is_written(path)), *self.beside()]
+
+    def beside(self) -> list[Path]:
+        """What is there already of what is written beside the outputs."""
         beside = [*self.descriptions, *([] if self.preview is None else [self.preview])]
-        return [*written, *(path for path in beside if path.exists())]
+        return [path for path in beside if path.exists()]
 
 
 def plan_outputs(
@@ -171,7 +174,7 @@ def _in_folder(
 ) -> tuple[tuple[OutputKind, Path], ...]:
     """The outputs of one of several videos, under the first name that is free for all its kinds."""
     suffixes = {kind: _suffix_in_folder(video, kind, codec) for kind in kinds}
-    words = {kind: _player_words(video, kind, settings) for kind in kinds}
+    words = {kind: _ending_for_player(video, kind, settings) for kind in kinds}
     endings = {
         kind: f"_{kind}" if words[kind] is None and len(kinds) > 1 else words[kind] or "" for kind in kinds
     }
@@ -195,7 +198,7 @@ def _in_folder(
     return tuple(outputs)
 
 
-def _player_words(video: FoundVideo, kind: OutputKind, settings: Settings | None) -> str | None:
+def _ending_for_player(video: FoundVideo, kind: OutputKind, settings: Settings | None) -> str | None:
     """How the name that VR players want of an output ends; None where they do not mind, or none is asked for."""
     if settings is None or kind not in ("packed-alpha", "key"):
         return None
@@ -203,7 +206,7 @@ def _player_words(video: FoundVideo, kind: OutputKind, settings: Settings | None
     player = None if output.player is None else PLAYERS[output.player]
     if kind == "packed-alpha":
         if player is not None and kind in player.kinds:
-            return output_name("", player, kind=kind, fov_degrees=output.packed_fov_degrees)
+            return player_words(player, kind=kind, fov_degrees=output.packed_fov_degrees)
         # Under its old name it would be taken for what it was made of.
         return _packed_words(video, settings)
     if player is None:
@@ -212,8 +215,7 @@ def _player_words(video: FoundVideo, kind: OutputKind, settings: Settings | None
         found = vr_of(probe(video.path), settings.video)
     except InputError:  # whoever opens it says so
         return None
-    return output_name(
-        "",
+    return player_words(
         player,
         kind="key-color",
         layout=found.layout,

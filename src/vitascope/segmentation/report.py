@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,8 @@ class SegmentReport(VideoReport):
     decoder: str
     """What decoded, and why not the GPU where it could not."""
     device: str
+    shows_people: bool = True
+    """False where nobody was found in any frame: all that was written is background. A note says so."""
     stereo: str
     stereo_reason: str
     projection: str
@@ -60,13 +63,20 @@ class SegmentReport(VideoReport):
     """Time and memory of the GPU; None if the frames stayed on the CPU."""
 
 
-def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages: bool = False) -> list[str]:
+def summarise(
+    report: SegmentReport,
+    *,
+    preview: Path | None = None,
+    with_stages: bool = False,
+    told: Collection[str] = (),
+) -> list[str]:
     """The summary after a job, a line each; the outputs first.
 
     Args:
         report: The job's report.
         preview: The contact sheet that it wrote.
         with_stages: Tell how busy each stage was, too.
+        told: Notes that the user has seen already.
     """
     lines = []
     for output in report.outputs:
@@ -101,7 +111,7 @@ def summarise(report: SegmentReport, *, preview: Path | None = None, with_stages
             for stage in report.pipeline.stages
         ]
     lines += [f"engine: {reason}" for reason in report.engine_reasons]
-    lines += [f"note: {note}" for note in report.notes]
+    lines += [f"note: {note}" for note in report.notes if note not in told]
     if report.corrupt_count:
         lines.append(
             f"frames of the input that were damaged or missing: {report.corrupt_count}; the others keep their time"

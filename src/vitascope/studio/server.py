@@ -689,6 +689,7 @@ def open_studio(
     Raises:
         InputError: A video or folder does not exist.
         ConfigError: Certificate and key cannot be used.
+        UsageError: There is no such port.
         OutputError: The address cannot be listened at, or the queue cannot be read.
     """
     library = Library(named)
@@ -728,6 +729,8 @@ def open_studio(
 
 
 def _listening(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise UsageError(f"--port: a port lies between 0 and 65535, not {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio does not know that a socket which does not name its protocol is TCP, and leaves Nagle's algorithm on:
     # each answer on a connection that is kept would wait 40 ms for an acknowledgement.
@@ -736,9 +739,8 @@ def _listening(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         listening.listen(128)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name that the encoding of names refuses
         listening.close()
-        raise OutputError(
-            f"{host}:{port} cannot be listened at: {error.strerror or error}; --port takes another"
-        ) from error
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"{host}:{port} cannot be listened at: {reason}; --port takes another") from error
     return listening

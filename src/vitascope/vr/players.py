@@ -119,8 +119,7 @@ def vr_words(
     return f"_{eyes}_{angle}{half or ('_SBS' if is_side_by_side else '')}"
 
 
-def output_name(
-    stem: str,
+def player_words(
     player: Player,
     *,
     kind: PlayerKind,
@@ -130,10 +129,9 @@ def output_name(
     right_eye_first: bool = False,
     is_half: bool = False,
 ) -> str:
-    """Name an output as a player wants it.
+    """The ending of a file name that says to a player what an output is.
 
     Args:
-        stem: Of the input, without folder and suffix; an earlier ending of VR words goes.
         player: Who shall play it.
         kind: What people are shown on. Packed alpha is side by side in the player's own lens, whatever the rest says.
         layout: Of the output.
@@ -143,25 +141,23 @@ def output_name(
         is_half: Of the output.
 
     Returns:
-        The name without suffix, for example ``wedding_FISHEYE190_alpha`` or ``wedding_LR_180_SBS_passthrough``.
+        For example ``_FISHEYE190_alpha`` or ``_LR_180_SBS_passthrough``.
 
     Raises:
         UsageError: The player does not show that kind.
     """
     player.check(kind)
     if kind == "packed-alpha":
-        words = vr_words(
+        return vr_words(
             StereoLayout.SIDE_BY_SIDE,
             Projection.FISHEYE,
             fov_degrees=fov_degrees or 190,
             is_packed_alpha=True,
         )
-    else:
-        words = vr_words(
-            layout, projection, fov_degrees=fov_degrees, right_eye_first=right_eye_first, is_half=is_half
-        )
-        words += "_passthrough"
-    return without_vr_words(stem) + words
+    words = vr_words(
+        layout, projection, fov_degrees=fov_degrees, right_eye_first=right_eye_first, is_half=is_half
+    )
+    return f"{words}_passthrough"
 
 
 def name_says(stem: str, words: str) -> bool:

@@ -100,6 +100,42 @@ def test_a_gap_is_silence(tmp_path):
     assert np.std(sound[round(3.1 * RATE) :]) > 0.02
 
 
+@pytest.mark.parametrize(
+    ("suffix", "codec"), [("wav", "pcm_s16le"), ("aiff", "pcm_s16be"), ("flac", "flac"), ("m4a", "aac")]
+)
+def test_sound_that_was_cut_off_is_noticed(tmp_path, suffix, codec):
+    whole = write_sound(tmp_path / f"whole.{suffix}", [talk()], codec=codec)
+    content = whole.read_bytes()
+    cut = tmp_path / f"cut.{suffix}"
+    cut.write_bytes(content[: len(content) // 2])
+    for path, start, end, missing in (
+        (whole, None, None, 0.0),
+        (cut, None, None, 2.0),
+        (cut, 1.0, None, 2.0),
+        (cut, None, 3.0, 1.0),
+        (cut, None, 1.0, 0.0),
+    ):
+        if suffix == "m4a" and path == cut:  # its table is at its end: nothing can be read
+            continue
+        with SoundReader(path, sample_rate=RATE, start_seconds=start, end_seconds=end) as reader:
+            assert reader.missing_seconds == 0.0
+            for _ in reader:
+                pass
+            assert reader.missing_seconds == pytest.approx(missing, abs=0.5)
+
+
+@pytest.mark.parametrize("size", [0, 0xFFFFFFFF])
+def test_a_wav_file_that_came_through_a_pipe_promises_nothing(tmp_path, size):
+    path = write_sound(tmp_path / "a.wav", [talk(seconds=1)])
+    content = bytearray(path.read_bytes())
+    at = content.index(b"data") + 4
+    content[at : at + 4] = size.to_bytes(4, "little")
+    path.write_bytes(content)
+    with SoundReader(path, sample_rate=RATE) as reader:
+        assert sum(map(len, reader)) / RATE == pytest.approx(1.0, abs=0.1)
+        assert reader.missing_seconds == 0.0
+
+
 def test_what_is_a_sound_file(tmp_path):
     assert is_sound_file(write_sound(tmp_path / "a.wav", [talk(seconds=1)]))
     assert not is_sound_file(write_clip(tmp_path / "b.mp4", audio="aac"))

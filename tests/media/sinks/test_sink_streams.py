@@ -157,3 +157,9 @@ def test_a_page_is_opened_without_asking_for_the_hosts_name(monkeypatch: pytest.
     sink = MjpegSink(str(free_port()))
     sink.open(MADE)
     sink.close()
+
+
+@pytest.mark.parametrize("host", ["nobody.invalid", "a" * 70 + ".invalid"])
+def test_a_host_that_is_not_found_is_told_before_the_first_picture(host):
+    with pytest.raises(OutputError, match=f"udp:{host}:5004 cannot be opened: {host} is not found"):
+        UdpSink(f"{host}:5004").open(SinkFormat(64, 48, Fraction(25)))

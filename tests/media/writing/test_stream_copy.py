@@ -297,16 +297,52 @@ def test_sound_that_ends_early_is_a_note(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("source", ["in.mkv", "in.avi"])
-def test_pcm_that_does_not_name_its_channels_goes_into_mp4(tmp_path: Path, source: str) -> None:
+def test_pcm_that_does_not_name_its_channels_goes_into_mov(tmp_path: Path, source: str) -> None:
     clip = write_clip(tmp_path / source, audio="pcm_s16le", frame_count=24)
     with av.open(str(clip)) as container:
         assert container.streams.audio[0].layout.name == "2 channels"
-    rewrite(clip, tmp_path / "out.mp4")
+    rewrite(clip, tmp_path / "out.mov")
     assert b"".join(data for _, data in packets(clip)) == b"".join(
-        data for _, data in packets(tmp_path / "out.mp4")
+        data for _, data in packets(tmp_path / "out.mov")
     )
-    with av.open(str(tmp_path / "out.mp4")) as container:
+    with av.open(str(tmp_path / "out.mov")) as container:
         assert container.streams.audio[0].layout.name == "stereo"
+
+
+@pytest.mark.parametrize(
+    ("source", "codec"), [("in.mkv", "pcm_s16le"), ("in.mov", "pcm_s24le"), ("in.avi", "pcm_s16le")]
+)
+def test_uncompressed_sound_becomes_aac_in_mp4_where_few_players_read_it(
+    tmp_path: Path, source: str, codec: str
+) -> None:
+    clip = write_clip(tmp_path / source, audio=codec, frame_count=24)
+    writer = rewrite(clip, tmp_path / "out.mp4")
+    (entry,) = writer.report.streams
+    assert (entry.action, entry.target_codec) == ("re-encoded", "aac")
+    assert entry.reason == f"few players read {codec} in MP4; MOV keeps it"
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        (sound,) = container.streams.audio
+        assert (sound.codec_context.name, sound.layout.name) == ("aac", "stereo")
+        heard = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
+    assert np.abs(heard).max() > 0.05
+    assert len(heard) / sound.codec_context.sample_rate == pytest.approx(1.0, abs=0.1)
+
+
+def test_uncompressed_sound_of_channels_that_aac_does_not_take_is_copied_into_mp4(tmp_path: Path) -> None:
+    clip = tmp_path / "quad.mov"
+    with av.open(str(clip), "w") as container:
+        picture = container.add_stream("libx264", rate=24)
+        picture.width, picture.height, picture.pix_fmt = 96, 64, "yuv420p"
+        sound = container.add_stream("pcm_s16le", rate=48000, layout="4.0")
+        frame = av.VideoFrame.from_ndarray(np.zeros((96, 96), np.uint8), format="yuv420p")
+        samples = av.AudioFrame.from_ndarray(np.ones((1, 4 * 4800), np.int16), format="s16", layout="4.0")
+        samples.sample_rate = 48000
+        container.mux([*picture.encode(frame), *picture.encode(None)])
+        container.mux([*sound.encode(samples), *sound.encode(None)])
+    writer = rewrite(clip, tmp_path / "out.mp4")
+    assert [entry.action for entry in writer.report.streams] == ["copied"]
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        assert container.streams.audio[0].codec_context.layout.nb_channels == 4
 
 
 def write_anew(source: Path, target: Path, *, start_seconds: float | None = None) -> VideoWriter:

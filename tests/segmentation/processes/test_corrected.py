@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 from swaying_clip import packets, swaying_clip
 
@@ -13,8 +14,10 @@ from makers_here import crew_here
 from scripted import BrightnessNetwork
 from two_people import two_people
 from vitascope.errors import ModelUnavailableError, OutputError
+from vitascope.models.rvm import near_people
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation import film_run
+from vitascope.segmentation.matting import cached_film
 from vitascope.segmentation.matting.cached_film import clear_cache
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.processes import film_joiner
@@ -149,6 +152,23 @@ def test_what_is_taken_back_is_there_and_other_names_make_no_difference(cut, tmp
     assert sorted(path.name for path in tmp_path.glob("*.stretches")) == []
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (near_people, "NEAR_RULES"),
+        (cached_film, "CLOSE_UP_RULES"),
+        (cached_film, "RIM_RULES"),
+        (cached_film, "SETTLING_SIDE"),
+        (cached_film, "LOOK_AHEAD_SIDE"),
+    ],
+)
+def test_stretches_that_other_rules_of_matting_made_are_made_anew(cut, monkeypatch, module, name):
+    assert cut("{}\n")[0] == 5
+    assert cut("{}\n")[0] == 0
+    monkeypatch.setattr(module, name, 7)
+    assert cut("{}\n")[0] == 5
+
+
 def test_smoothing_carries_a_correction_into_what_follows(cut):
     smoothed = {"edges__temporal_smoothing": 0.5}
     cut("{}\n", **smoothed)
@@ -165,6 +185,24 @@ def test_kept_mattes_serve_the_stretches_that_are_made_anew(cut, networks):
     assert [len(network.calls) > 0 for network in networks] == [True, False]
     clear_cache()
     assert content == whole(cut, NEVER.format(0.85, 1.1), **caching)
+
+
+@pytest.mark.parametrize(("bright_from", "shows"), [(60, False), (55, True)])
+def test_a_video_is_of_nobody_when_all_its_stretches_are(networks, tmp_path, bright_from, shows):
+    def paint(n):
+        return np.full((64, 96, 3), 240 if n >= bright_from else 20, np.uint8)
+
+    clip = write_clip(
+        tmp_path / "in.mp4", width=96, height=64, frame_count=60, paint=paint, codec_options={"g": "12"}
+    )
+    hints = tmp_path / "in.hints.yaml"
+    hints.write_text("{}\n")
+    with Segmenter(settings=FLAGS | {"people.hints": hints}) as segmenter:
+        for name, made_before in (("a.mp4", 0), ("b.mp4", 5)):  # as it is made, and from what was kept
+            report = segmenter.write(clip, [("key", tmp_path / name)])
+            assert report.shows_people == shows
+            assert sum("was found in any frame" in note for note in report.notes) == (not shows)
+            assert any("nothing was made anew" in note for note in report.notes) == bool(made_before)
 
 
 def test_a_run_that_fails_at_its_end_leaves_its_stretches(cut, tmp_path, monkeypatch):

@@ -79,7 +79,7 @@ class Scripted:
         with StretchWriter(order.file, made_by=order.made_by) as file:
             for n in range(3):
                 file.write(Encoded(None, (FrameTime(3 * order.stretch.number + n, Fraction(1), 1),), ()))
-            file.finish(StretchSummary(3, 0, 1, damage, (), (1, 1), "", ""))
+            file.finish(StretchSummary(3, 0, 1, damage, (), (1, 1), "", "", True))
 
     def renew(self, number):
         """It never begins anew."""

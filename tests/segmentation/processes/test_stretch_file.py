@@ -20,7 +20,7 @@ from vitascope.segmentation.processes.stretch_file import (
 )
 
 MADE_BY = {"film": "abc", "settings": {"edges": [1, 2.5]}, "outputs": ("key", "mask")}
-SUMMARY = StretchSummary(2, 1, 0, None, ("a note",), (288, 512), "engine", "decoder")
+SUMMARY = StretchSummary(2, 1, 0, None, ("a note",), (288, 512), "engine", "decoder", True)
 STILL = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 
 ticks = st.integers(-(2**62), 2**62)
@@ -80,7 +80,7 @@ def test_it_is_whole_only_for_what_made_it(tmp_path):
     assert file.is_whole(made_by=MADE_BY)
     assert file.summary == SUMMARY
     assert not file.is_whole(made_by=MADE_BY | {"film": "abd"})
-    broken_off = StretchSummary(2, 1, 0, "too much damage", (), (1, 1), "", "")
+    broken_off = StretchSummary(2, 1, 0, "too much damage", (), (1, 1), "", "", True)
     assert not written(tmp_path / "2.stretch", summary=broken_off).is_whole(made_by=MADE_BY)
     assert not StretchFile(tmp_path / "3.stretch").is_whole(made_by=MADE_BY)
 

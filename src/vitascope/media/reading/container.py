@@ -538,6 +538,7 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
         sample_aspect_ratio=fraction_or_none(stream.sample_aspect_ratio) or Fraction(1),
         hidden_count=hidden_count,
         interlaced=stream.codec_context.field_order in _FIELD_ORDERS_INTERLACED,
+        has_alpha_beside=stream.metadata.get("alpha_mode", "0") != "0",
         chroma_location=read_chroma_location(stream.codec_context.name, stream.codec_context.extradata),
         audio_stream_count=len(container.streams.audio),
         audio_codec=_decoder_of_sound(container),

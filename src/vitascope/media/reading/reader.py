@@ -453,6 +453,7 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
         rotation_degrees=_QUARTER_TURNS[round(-frame.rotation / 90) % 4],
         sample_aspect_ratio=facts.sample_aspect_ratio,
         interlaced=facts.interlaced or frame.interlaced_frame,
+        has_alpha_beside=facts.has_alpha_beside,
         stereo=boxes.stereo or side_data.stereo,
         projection=boxes.projection or side_data.projection,
         right_eye_first=boxes.right_eye_first or side_data.right_eye_first,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import av
@@ -19,6 +20,14 @@ from vitascope.media.reading.container import open_container
 
 _LONGEST_GAP_SECONDS = 60.0
 """Missing sound is filled with silence; what jumps further is a damaged time stamp."""
+_PROMISING = frozenset({"aiff", "flac", "mov,mp4,m4a,3gp,3g2,mj2"})
+"""Formats whose headers say exactly how long the sound is, also where the file was cut off. Of MP3 it may be a guess,
+and of WAV FFmpeg tells what is left."""
+_MISSING_SECONDS, _MISSING_SHARE = 0.5, 0.01
+"""Headers and decoders differ by a few packets of a few dozen milliseconds."""
+_UNKNOWN_BYTES = frozenset({0, 0xFFFFFFFF})
+"""What programs that write into a pipe say of the size of their sound."""
+_MOST_CHUNKS = 1000
 _JITTER_SECONDS = 0.05
 """Time stamps in milliseconds, and of joined files, are off by less."""
 
@@ -115,6 +124,10 @@ class SoundReader(Closing):
             self.duration_seconds = max(stop - self._start, 0.0)
         self.corrupt_count = 0
         """Damaged packets that were skipped."""
+        self.missing_seconds = 0.0
+        """How much less came than the file's header promises, once all was read; 0 where it does not say."""
+        promised = whole if self._container.format.name in _PROMISING else _promised_by_wav(path)
+        self._promised = promised if end_seconds is None else min(end_seconds, promised)
 
     def close(self) -> None:
         """Close the file."""
@@ -144,6 +157,9 @@ class SoundReader(Closing):
                 yield block[low:high]
             if last is not None and position >= last:
                 break
+        missing = self._promised - position / self._rate
+        if missing > _MISSING_SECONDS + _MISSING_SHARE * self._promised:
+            self.missing_seconds = missing
         if not given and self.corrupt_count:
             raise CorruptInputError(f"{self.path}: its sound is damaged; nothing of it could be decoded")
 
@@ -201,6 +217,27 @@ class SoundReader(Closing):
                 f"{self.path}: its sound cannot be decoded: {describe_av_error(error)}"
             ) from error
         return stream
+
+
+def _promised_by_wav(path: Path) -> float:
+    """Seconds of sound that the header of a WAV file promises; 0 of others, and where it does not say."""
+    with suppress(OSError), path.open("rb") as file:
+        head = file.read(12)
+        if head[:4] != b"RIFF" or head[8:] != b"WAVE":
+            return 0.0
+        bytes_a_second = 0
+        for _ in range(_MOST_CHUNKS):
+            chunk = file.read(8)
+            if len(chunk) < 8:
+                break
+            size = int.from_bytes(chunk[4:], "little")
+            if chunk[:4] == b"data":
+                return 0.0 if size in _UNKNOWN_BYTES or not bytes_a_second else size / bytes_a_second
+            begin = file.tell()
+            if chunk[:4] == b"fmt ":
+                bytes_a_second = int.from_bytes(file.read(12)[8:], "little")
+            file.seek(begin + size + size % 2)
+    return 0.0
 
 
 def finite(samples: npt.NDArray[np.generic]) -> Samples:

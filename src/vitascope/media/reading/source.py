@@ -34,6 +34,7 @@ class SourceFacts:
     """Size of a sample of its frames, 1 or 2; 1 when only a picture tells."""
     sample_aspect_ratio: Fraction = Fraction(1)
     interlaced: bool = False
+    has_alpha_beside: bool = False
     chroma_location: ChromaLocation | None = None
     """From the codec's headers; None when they do not say."""
     hidden_count: int = 0

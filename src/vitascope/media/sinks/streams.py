@@ -5,6 +5,7 @@ The page is served to this machine alone unless a host is named: a stream of one
 
 from __future__ import annotations
 
+import socket
 import threading
 from fractions import Fraction
 
@@ -64,6 +65,13 @@ class UdpSink:
         if made.width % 2 or made.height % 2:
             raise OutputError(f"{self.name}: pictures of {made.width}x{made.height}; both must be even")
         host = f"[{self._host}]" if ":" in self._host else self._host
+        try:  # FFmpeg would say at the first picture that input or output failed
+            socket.getaddrinfo(self._host, self._port, type=socket.SOCK_DGRAM)
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise OutputError(
+                f"{self.name} cannot be opened: {self._host} is not found ({reason})"
+            ) from error
         try:
             self._container = av.open(
                 f"udp://{host}:{self._port}?pkt_size={_PACKET_BYTES}", "w", format="mpegts"

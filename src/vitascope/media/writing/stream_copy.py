@@ -4,6 +4,10 @@ Packets are copied as they are, by a second demuxer that follows the video's clo
 in memory. Only what the target container cannot hold is re-encoded (AAC to Opus in WebM, subtitle formats into one
 another), and what it cannot hold in any form is left out. Damaged packets are also left out: sound never costs the
 picture. All of it is reported.
+
+Uncompressed sound is something MP4 can hold (ISO/IEC 23003-5) and few players read, phones and headsets among those
+that do not. It becomes AAC there, as FFmpeg and HandBrake make of it, where AAC takes its channels as they are; in MOV
+and Matroska it is copied.
 """
 
 from __future__ import annotations
@@ -382,6 +386,10 @@ class StreamCopier:
         is_wanted = (
             self._sound_codecs is None or not isinstance(stream, AudioStream) or name in self._sound_codecs
         )
+        if isinstance(stream, AudioStream) and self._is_for_few_players(stream):
+            return self._reencoding_route(
+                stream, entry, reason=f"few players read {name} in MP4; MOV keeps it"
+            )
         if is_wanted and self._takes(partial(_add_copy, stream)):
             target = _add_copy(stream, self._container)
             carry_stream_tags(stream, target)
@@ -390,6 +398,13 @@ class StreamCopier:
             return copied, entry
         what = f"{self._muxer} cannot hold" if is_wanted else "those who play it do not decode"
         return self._reencoding_route(stream, entry, reason=f"{what} {name}")
+
+    def _is_for_few_players(self, stream: AudioStream) -> bool:
+        """True for uncompressed sound on its way into MP4, but where AAC would lose channels of it."""
+        layout = stream.codec_context.layout
+        name = _LAYOUTS.get(layout.nb_channels) if layout.name.endswith(" channels") else layout.name
+        is_uncompressed = stream.codec_context.name.startswith("pcm_")
+        return self._muxer == "mp4" and is_uncompressed and name in _ENCODED_LAYOUTS
 
     def _reencoding_route(
         self, stream: AudioStream | SubtitleStream, entry: CarriedStream, *, reason: str

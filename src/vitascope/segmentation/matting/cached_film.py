@@ -12,16 +12,20 @@ larger file that leaves its size as it was can pass unseen; no editor or encoder
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from vitascope import __version__
 from vitascope.config import Settings, vitascope_home
 from vitascope.device import Device
-from vitascope.errors import InputError, ModelError
+from vitascope.errors import InputError, ModelError, OutputError
 from vitascope.gpu.memory.disk_cache import CacheManager
+from vitascope.media.libav import wrap_output_error
 from vitascope.media.reading.images import find_images
 from vitascope.models.network import (
     FloatArray,
@@ -163,8 +167,45 @@ class CacheContents(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """The folder of kept mattes."""
-    return vitascope_home() / "mattes"
+    """The folder of kept mattes, whose neighbours keep what else was found in videos.
+
+    It lies below Vitascope's home; where that cannot be written, in a folder of this user's for temporary files.
+
+    Raises:
+        OutputError: That is another user's.
+    """
+    home = vitascope_home()
+    return (home if _may_be_written(home) else _folder_meanwhile()) / "mattes"
+
+
+def note_on_cache() -> str | None:
+    """What the user should know where Vitascope's home cannot be written; None where it can."""
+    home = vitascope_home()
+    if _may_be_written(home):
+        return None
+    return f"{home} cannot be written: what is found in videos is kept in {_folder_meanwhile()} meanwhile"
+
+
+def _may_be_written(folder: Path) -> bool:
+    """True for a folder in which files can be made; it is made first where it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _folder_meanwhile() -> Path:
+    user = str(os.getuid()) if hasattr(os, "getuid") else "files"  # Windows' folder is the user's own
+    folder = Path(tempfile.gettempdir(), f"vitascope-{user}")
+    with wrap_output_error(folder, "create it"):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        known = folder.lstat()
+    if not stat.S_ISDIR(known.st_mode) or (hasattr(os, "getuid") and known.st_uid != os.getuid()):
+        raise OutputError(
+            f"{folder}: it is not this user's folder; set VITASCOPE_HOME to one that can be written"
+        )
+    return folder
 
 
 def cache_contents(folder: Path | None = None) -> CacheContents:
@@ -173,7 +214,7 @@ def cache_contents(folder: Path | None = None) -> CacheContents:
     Args:
         folder: Folder of a ``CacheManager``; that of mattes when omitted.
     """
-    folder = folder or cache_folder()
+    folder = folder or vitascope_home() / "mattes"
     if not folder.is_dir():
         return CacheContents(folder, 0, 0)
     # No bound: looking must not make room.
@@ -261,19 +302,16 @@ def open_matte_cache(
     named = settings.model.name if is_network_file(settings.model.name) else network.name
     is_plain = inference == type(inference)()
     gpu = (device.kind, model.backend, settings.gpu.precision, settings.gpu.allow_tf32)
-    from vitascope.models.rvm.near_people import (
-        NEAR_RULES,
-    )  # here: it imports onnx, and most runs have no cache
-
     decoder = None if int8_decoder is None else hashlib.sha256(int8_decoder).hexdigest()
-    processor = (device.kind, NEAR_RULES, decoder)
+    processor = (device.kind, decoder)
     key = stretch_key(
         video_fingerprint(video),
         version=__version__,
         network=network_sha256(named, store) or named,
         kind=(model.kind, model.person_class),
-        size=(model.longest_side, model.downsample_ratio, CLOSE_UP_RULES, RIM_RULES),
-        warm_up=(model.warm_up_frames, SETTLING_SIDE, model.look_ahead_frames, LOOK_AHEAD_SIDE),
+        size=(model.longest_side, model.downsample_ratio),
+        warm_up=(model.warm_up_frames, model.look_ahead_frames),
+        rules=rules_of_mattes(device.kind),
         device=gpu if device.kind == "cuda" else processor,
         stereo=vr.layout.value,
         lens=repr(vr.trusted_lens),
@@ -293,6 +331,21 @@ def open_matte_cache(
         capacity_bytes=int(capacity * 1e9),
         keeps_memory=is_plain and named.startswith("rvm"),
     )
+
+
+def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
+    """What decides how networks are shown frames, beside settings: mattes that other rules made are not used again.
+
+    Returns:
+        Values with a stable ``repr``.
+    """
+    rules = (CLOSE_UP_RULES, RIM_RULES, SETTLING_SIDE, LOOK_AHEAD_SIDE)
+    if device_kind == "cuda":
+        return rules
+    # Here: it imports onnx, and most runs keep nothing.
+    from vitascope.models.rvm.near_people import NEAR_RULES
+
+    return (*rules, NEAR_RULES)
 
 
 def network_sha256(name: str, store: ModelStore) -> str | None:

@@ -31,10 +31,11 @@ from vitascope.segmentation.matting.batch import (
 )
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
-from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
+from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.levers.report import LeverReport
+from vitascope.segmentation.matting.people_seen import PeopleSeen
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_windows import ShotBeginnings, ShotWindows
 from vitascope.segmentation.matting.shots import Answer, ShotInference, StreamNetwork, Times, Views
@@ -185,6 +186,7 @@ class StreamMatting:
             self._beginnings = ShotWindows()
         if around is not None:
             self._mattes = around(self._mattes, self.network_input)
+        self._seen = PeopleSeen()
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
         self._waits = waits
         self._undecided: Batch | None = None
@@ -241,6 +243,7 @@ class StreamMatting:
         matted = self._decide_rest()
         for batch in self._beginnings.flush():
             matted += self._matted(batch)
+        self._seen.finish()
         return matted
 
     def _decide_rest(self) -> list[Matted]:
@@ -284,6 +287,8 @@ class StreamMatting:
             estimates = [answer.estimate for answer in answers]
         else:
             estimates = self._mattes.estimate(batch)
+        if self._waits:  # live, whoever looks at the picture sees it
+            self._look_for_people(batch, estimates)
         shots = list(accumulate(batch.starts_shot, initial=self._shot))[1:]
         self._shot = shots[-1]
         source = batch if is_on_gpu(batch.frames[0].planes[0]) else None
@@ -301,6 +306,21 @@ class StreamMatting:
                 zip(batch.frames, estimates, shots, unfinished, strict=True)
             )
         ]
+
+    def _look_for_people(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> None:
+        """On a GPU; on the CPU finished alpha is looked at, which no GPU makes for all outputs."""
+        if not is_on_gpu(batch.frames[0].planes[0]):
+            return
+        if batch.images is None or not is_on_gpu(
+            batch.images
+        ):  # from the cache: alpha is known once it is drawn
+            self._seen.is_anybody = True
+            return
+        pairs = zip(estimates, batch.images, strict=True)
+        with memory_errors():
+            self._seen.add_on_gpu(
+                small_alpha(estimate, images, self.network_input) for estimate, images in pairs
+            )
 
     def _finishes_apart(self, batch: Batch) -> bool:
         """True on the CPU where nothing but the network looks at mattes: threads that draw finish them meanwhile."""
@@ -329,6 +349,11 @@ class StreamMatting:
         if self._fisheye is not None:
             pictures *= self._fisheye.count
         return self._tally.report(pictures * height * width)
+
+    @property
+    def shows_people(self) -> bool:
+        """False where nobody was found in any frame, once all are through; True where that is not known."""
+        return self._seen.is_anybody
 
     @property
     def network_size(self) -> tuple[int, int]:
@@ -395,6 +420,8 @@ class StreamMatting:
             alpha = self._smoother.smooth(frame, alpha)
         if options.edges.active:
             alpha = adjust_edges(alpha, options.edges, regions=self.regions)
+        if not is_on_gpu(alpha):
+            self._seen.add_alpha(alpha)
         return Matte(frame, alpha, foreground)
 
 

@@ -22,14 +22,16 @@ from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.media.reading.film_index import read_film_index
 from vitascope.media.reading.reader import VideoReader, open_video
+from vitascope.media.writing.output_target import refuse_unwritable
 from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import gpu_bytes_needed
 from vitascope.segmentation.film_run import FilmRunner, Started
 from vitascope.segmentation.layout import vr_of_run
-from vitascope.segmentation.matting.cached_film import video_fingerprint
+from vitascope.segmentation.matting.cached_film import rules_of_mattes, video_fingerprint
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.notes import notes_on_people
 from vitascope.segmentation.output_encoding import encoding_for
 from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.plan import no_picture_between
@@ -155,6 +157,8 @@ class FilmJoiner:
             rank: Place among several videos; the smallest comes first.
         """
         settings = self._settings
+        if preview is not None:
+            refuse_unwritable(preview)
         with ExitStack() as stack:
             reader = (
                 stack.enter_context(self._open(video))
@@ -214,6 +218,7 @@ class FilmJoiner:
         if film.found_count:
             notes = [*notes, _of_earlier_runs(film.found_count, len(done))]
         first = self._facts[0]
+        shows_people = any(stretch.shows_people for stretch in done)
         return SegmentReport(
             input=video,
             outputs=written,
@@ -226,6 +231,7 @@ class FilmJoiner:
             notes=tuple(
                 dict.fromkeys(
                     [
+                        *notes_on_people(settings, shows_people=shows_people),
                         *(note for stretch in done for note in stretch.notes),
                         *plan.notes,
                         *hands.makers.notes,
@@ -242,6 +248,7 @@ class FilmJoiner:
             device=self.device.label
             if self._is_alone
             else f"{self.device.label}, {film.maker_count} of {len(hands)} processes at work",
+            shows_people=shows_people,
             profile=self._loaded.profile,
             stereo=vr.layout.value,
             stereo_reason=vr.layout_reason.how,
@@ -379,6 +386,7 @@ class FilmJoiner:
             "network": facts.network_sha256 or facts.name,
             "engine": facts.engine_kind,
             "device": self.device.kind,
+            "rules": repr(rules_of_mattes(self.device.kind)),
             "settings": settings_of_pictures(settings),
             "order": blake2b(repr(nameless).encode(), digest_size=20).hexdigest(),
         }

@@ -370,6 +370,7 @@ class StretchMaker(Closing):
                     network_size=job.network_input.size,
                     engine_name=run.network.engine_name,
                     decoder=reader.decoder,
+                    shows_people=job.shows_people,
                 )
             )
         return StretchMade(

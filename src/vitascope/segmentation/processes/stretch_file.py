@@ -76,6 +76,8 @@ class StretchSummary:
     """(height, width)."""
     engine_name: str
     decoder: str
+    shows_people: bool
+    """Somebody was found in one of its frames."""
 
 
 class StretchWriter(Closing):
