@@ -37,5 +37,5 @@ def test_a_script_without_a_guard_and_from_standard_input(tmp_path):
     first, device, *notes = run.stdout.splitlines()
     assert first == "imported"
     assert device.endswith("2 of 2 processes at work")
-    assert {note.partition(" ")[0] for note in notes} == {"debug.profile_performance"}
+    assert {note.partition(" ")[0] for note in notes} == {"nobody", "debug.profile_performance"}
     assert run.stderr == ""
