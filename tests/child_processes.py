@@ -17,10 +17,14 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """False of a process that has ended, also where nobody has asked for its exit code yet (Linux)."""
+    """False of a process that has ended, also where another has not asked for its exit code yet (Linux).
+
+    A child of this process has to be asked: one that nobody asked is left over.
+    """
     try:
         os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        state, parent, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return state != "Z" or int(parent) == os.getpid()
     except ProcessLookupError:
         return False
     except FileNotFoundError:  # it ended meanwhile, or this is no Linux

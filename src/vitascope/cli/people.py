@@ -66,7 +66,7 @@ def people(
         from vitascope.models.store.store import ModelStore
         from vitascope.observe.progress import JobProgress
         from vitascope.segmentation.film_run import Started
-        from vitascope.segmentation.matting.cached_film import note_on_cache
+        from vitascope.segmentation.matting.cached_film import notes_on_cache
         from vitascope.segmentation.people.scan import find_people
         from vitascope.segmentation.people.sheet import lines_on, write_sheet
         from vitascope.segmentation.people.table import known_people
@@ -93,7 +93,7 @@ def people(
             )
             progress.clear()
     if not (quiet or json):
-        for note in (*table.facts.notes, *filter(None, [note_on_cache()])):
+        for note in (*table.facts.notes, *notes_on_cache()):
             screen.print(f"note: {note}")
     if json:
         print_json({"video": str(video), "people": [one.model_dump(mode="json") for one in table.people]})

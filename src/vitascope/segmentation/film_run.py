@@ -54,7 +54,12 @@ from vitascope.segmentation.film_job import CpuJob, FilmJob, every_frame
 from vitascope.segmentation.layout import vr_of, vr_of_run
 from vitascope.segmentation.matting.batch import Around
 from vitascope.segmentation.matting.cache import MatteCache
-from vitascope.segmentation.matting.cached_film import note_on_cache, open_matte_cache, open_or_defer, opening
+from vitascope.segmentation.matting.cached_film import (
+    notes_on_cache,
+    open_matte_cache,
+    open_or_defer,
+    opening,
+)
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, int8_network
 from vitascope.segmentation.matting.networks import FetchProgress, open_first_network, open_network
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
@@ -285,7 +290,7 @@ class FilmRunner(Closing):
             began: ``perf_counter`` at the start.
         """
         if preview is not None:
-            refuse_unwritable(preview)  # before an hour of work, not behind it
+            refuse_unwritable(preview)  # before an hour of work, not after it
         with ExitStack() as stack:
             reader = stack.enter_context(self.open_video(video))
             encodings = self.encodings(reader, outputs)
@@ -339,6 +344,7 @@ class FilmRunner(Closing):
             model=self.chosen.network.name,
             notes=(
                 *notes_on_people(self.settings, shows_people=job.shows_people),
+                *notes_on_cache(self.settings),
                 *notes_on_reading(reader),
                 *notes_on(
                     reader.info,
@@ -416,8 +422,6 @@ class FilmRun:
         if around is None and settings.people.active:
             keeping = Keeping(reader, self.vr, settings, open_salient=runner.open_salient)
             around, self.notes = keeping.around, keeping.notes
-        if (settings.people.active or settings.processing.enable_caching) and (kept := note_on_cache()):
-            self.notes = (*self.notes, kept)
         self._stack = ExitStack()
         try:
             self.network: MattingNetwork = runner.chosen.network

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import tempfile
 from fractions import Fraction
 
 import av
@@ -11,9 +14,15 @@ import pytest
 from clips import moving_disc, write_clip
 from lever_network import TrailNetwork
 from vitascope.config import load_settings
-from vitascope.errors import ModelError
+from vitascope.errors import ModelError, OutputError
+from vitascope.gpu.memory.disk_cache import CacheManager
 from vitascope.segmentation import film_run
-from vitascope.segmentation.matting.cached_film import cache_contents, clear_cache
+from vitascope.segmentation.matting.cached_film import (
+    cache_contents,
+    cache_folder,
+    clear_cache,
+    notes_on_cache,
+)
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -197,3 +206,34 @@ def test_without_the_setting_nothing_is_kept(clip, tmp_path, network):
     run(clip, tmp_path / "out.mkv", processing__enable_caching=False)
     assert cache_contents().entries == 0
     assert not load_settings().settings.processing.enable_caching
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a folder for temporary files is the user's own")
+def test_where_the_home_cannot_be_written_mattes_are_kept_where_nobody_else_looks(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "file" / "home"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    meanwhile = tmp_path / f"vitascope-{os.getuid()}"
+    meanwhile.mkdir()
+    meanwhile.chmod(0o777)
+    assert cache_folder() == meanwhile / "mattes"
+    assert stat.S_IMODE(meanwhile.stat().st_mode) == 0o700
+    (note,) = notes_on_cache()
+    assert str(meanwhile) in note
+    with CacheManager(disk_cache_gb=1, folder=cache_folder()) as entries:
+        entries.put("key", np.zeros(9, np.float32))
+    assert cache_contents().entries == 1
+    assert clear_cache().entries == 1
+    assert cache_contents().entries == 0
+    meanwhile.rename(tmp_path / "other")
+    meanwhile.symlink_to(tmp_path / "other")
+    with pytest.raises(OutputError, match="it is not this user's folder"):
+        cache_folder()
+
+
+def test_looking_for_a_home_makes_none(tmp_path, monkeypatch):
+    home = tmp_path / "new" / "home"
+    monkeypatch.setenv("VITASCOPE_HOME", str(home))
+    assert cache_folder() == home / "mattes"
+    assert notes_on_cache() == ()
+    assert not home.parent.exists()

@@ -1,10 +1,13 @@
-"""Whether anybody was found, on the CPU and on a GPU, whose arrays are NumPy's here."""
+"""Whether anybody was found, on the CPU and on a GPU, whose arrays are NumPy's here but in one test."""
 
 from __future__ import annotations
+
+import threading
 
 import numpy as np
 import pytest
 
+from vitascope.segmentation.matting import people_seen
 from vitascope.segmentation.matting.people_seen import PeopleSeen
 
 NOBODY, FAINT, SOMEBODY = (np.full((1, 4, 6), alpha, np.float32) for alpha in (0.0, 0.3, 0.9))
@@ -23,28 +26,73 @@ def test_one_frame_with_somebody_is_enough_and_faint_specks_are_nobody(dtype):
     assert seen.is_anybody
 
 
+def test_an_empty_frame_of_a_slow_thread_takes_nobody_back():
+    class Slow(np.ndarray):
+        def max(self, *args, **kwargs):
+            looked.set()
+            found.wait(10)
+            return super().max(*args, **kwargs)
+
+    seen, looked, found = PeopleSeen(), threading.Event(), threading.Event()
+    slow = threading.Thread(target=seen.add_alpha, args=(np.zeros((4, 6), np.uint8).view(Slow),))
+    slow.start()
+    assert looked.wait(10)
+    seen.add_alpha(np.full((4, 6), 255, np.uint8))
+    found.set()
+    slow.join()
+    assert seen.is_anybody
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """NumPy's arrays count as a GPU's."""
+    monkeypatch.setattr(people_seen, "is_on_gpu", lambda array: True)
+
+
+@pytest.mark.usefixtures("on_gpu")
 @pytest.mark.parametrize("at", [0, 15, 16, 99])
 def test_a_gpu_is_waited_for_now_and_then_and_at_the_end(at):
     seen = PeopleSeen()
     frames = [NOBODY] * 100
     frames[at] = SOMEBODY
     for first in range(0, 100, 8):
-        seen.add_on_gpu(iter(frames[first : first + 8]))
+        seen.add_small(iter(frames[first : first + 8]))
     seen.finish()
     assert seen.is_anybody
     nobody = PeopleSeen()
-    nobody.add_on_gpu([NOBODY, FAINT])
+    nobody.add_small([NOBODY, FAINT])
     nobody.finish()
     assert not nobody.is_anybody
 
 
+@pytest.mark.usefixtures("on_gpu")
 def test_mattes_on_a_gpu_are_not_even_made_once_somebody_was_found():
     seen = PeopleSeen()
-    seen.add_on_gpu([SOMEBODY] * 16)
+    seen.add_small([SOMEBODY] * 16)
     assert seen.is_anybody
 
     def refuse():
         raise AssertionError
         yield
 
-    seen.add_on_gpu(refuse())
+    seen.add_small(refuse())
+
+
+def test_small_mattes_of_the_host_are_known_at_once():
+    seen = PeopleSeen()
+    seen.add_small([NOBODY, FAINT])
+    assert not seen.is_anybody
+    seen.add_small([SOMEBODY])
+    assert seen.is_anybody
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("somebody", ["gpu", "host", None])
+def test_mattes_of_both_memories_in_turn(somebody):
+    import cupy
+
+    seen = PeopleSeen()
+    mattes = {"gpu": cupy.asarray(SOMEBODY), "host": SOMEBODY, None: cupy.asarray(FAINT)}
+    seen.add_small([cupy.asarray(NOBODY), NOBODY, mattes[somebody], NOBODY, cupy.asarray(NOBODY)])
+    seen.finish()
+    assert seen.is_anybody == (somebody is not None)

@@ -178,30 +178,39 @@ def cache_folder() -> Path:
     return (home if _may_be_written(home) else _folder_meanwhile()) / "mattes"
 
 
-def note_on_cache() -> str | None:
-    """What the user should know where Vitascope's home cannot be written; None where it can."""
+def notes_on_cache(settings: Settings | None = None) -> tuple[str, ...]:
+    """A note for a run that keeps what it finds in videos where Vitascope's home cannot be written.
+
+    Args:
+        settings: They say whether the run keeps anything; None for one that always does.
+
+    Raises:
+        OutputError: As of ``cache_folder``.
+    """
     home = vitascope_home()
-    if _may_be_written(home):
-        return None
-    return f"{home} cannot be written: what is found in videos is kept in {_folder_meanwhile()} meanwhile"
+    keeps = settings is None or settings.people.active or settings.processing.enable_caching
+    if not keeps or _may_be_written(home):
+        return ()
+    return (f"{home} cannot be written: what is found in videos is kept in {_folder_meanwhile()} meanwhile",)
 
 
 def _may_be_written(folder: Path) -> bool:
-    """True for a folder in which files can be made; it is made first where it is not there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK | os.X_OK)
+    """True where files can be made in a folder, or it can be made."""
+    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def _folder_meanwhile() -> Path:
+    """A folder that this user alone can read, made where it is not there."""
     user = str(os.getuid()) if hasattr(os, "getuid") else "files"  # Windows' folder is the user's own
     folder = Path(tempfile.gettempdir(), f"vitascope-{user}")
     with wrap_output_error(folder, "create it"):
         folder.mkdir(mode=0o700, exist_ok=True)
         known = folder.lstat()
-    if not stat.S_ISDIR(known.st_mode) or (hasattr(os, "getuid") and known.st_uid != os.getuid()):
+        is_own = stat.S_ISDIR(known.st_mode) and (not hasattr(os, "getuid") or known.st_uid == os.getuid())
+        if is_own and known.st_mode & 0o077:
+            folder.chmod(0o700)
+    if not is_own:
         raise OutputError(
             f"{folder}: it is not this user's folder; set VITASCOPE_HOME to one that can be written"
         )
@@ -214,7 +223,7 @@ def cache_contents(folder: Path | None = None) -> CacheContents:
     Args:
         folder: Folder of a ``CacheManager``; that of mattes when omitted.
     """
-    folder = folder or vitascope_home() / "mattes"
+    folder = folder or cache_folder()
     if not folder.is_dir():
         return CacheContents(folder, 0, 0)
     # No bound: looking must not make room.

@@ -186,7 +186,7 @@ class StreamMatting:
             self._beginnings = ShotWindows()
         if around is not None:
             self._mattes = around(self._mattes, self.network_input)
-        self._seen = PeopleSeen()
+        self._seen = PeopleSeen(is_anybody=not waits)  # live, whoever watches the picture sees it
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
         self._waits = waits
         self._undecided: Batch | None = None
@@ -287,8 +287,7 @@ class StreamMatting:
             estimates = [answer.estimate for answer in answers]
         else:
             estimates = self._mattes.estimate(batch)
-        if self._waits:  # live, whoever looks at the picture sees it
-            self._look_for_people(batch, estimates)
+        self._look_for_people(batch, estimates)
         shots = list(accumulate(batch.starts_shot, initial=self._shot))[1:]
         self._shot = shots[-1]
         source = batch if is_on_gpu(batch.frames[0].planes[0]) else None
@@ -311,14 +310,13 @@ class StreamMatting:
         """On a GPU; on the CPU finished alpha is looked at, which no GPU makes for all outputs."""
         if not is_on_gpu(batch.frames[0].planes[0]):
             return
-        if batch.images is None or not is_on_gpu(
-            batch.images
-        ):  # from the cache: alpha is known once it is drawn
+        if batch.images is None or not is_on_gpu(batch.images):
+            # From the cache: alpha is known once it is drawn.
             self._seen.is_anybody = True
             return
         pairs = zip(estimates, batch.images, strict=True)
         with memory_errors():
-            self._seen.add_on_gpu(
+            self._seen.add_small(
                 small_alpha(estimate, images, self.network_input) for estimate, images in pairs
             )
 
