@@ -124,7 +124,40 @@ def test_sound_that_was_cut_off_is_noticed(tmp_path, suffix, codec):
             assert reader.missing_seconds == pytest.approx(missing, abs=0.5)
 
 
-@pytest.mark.parametrize("size", [0, 0xFFFFFFFF])
+def test_a_jump_in_time_is_no_missing_sound(tmp_path):
+    """A damaged time stamp, or a recording that was paused, makes a file longer than its sound."""
+    path = tmp_path / "a.m4a"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=RATE, layout="mono")
+        for begin in (0, 90 * RATE):
+            for at in range(0, 2 * RATE, 1024):
+                frame = av.AudioFrame.from_ndarray(
+                    talk()[None, at : at + 1024].astype(np.float32), format="fltp", layout="mono"
+                )
+                frame.sample_rate, frame.pts = RATE, begin + at
+                container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    with SoundReader(path, sample_rate=RATE) as reader:
+        assert reader.duration_seconds == pytest.approx(92, abs=1)
+        assert sum(map(len, reader)) / RATE == pytest.approx(4, abs=0.3)
+        assert reader.missing_seconds == 0.0
+
+
+def test_a_voice_on_one_of_eight_channels_is_heard(tmp_path):
+    path = tmp_path / "a.wav"
+    samples = np.zeros((2 * RATE, 8), np.int16)
+    samples[:, 2] = talk()[: 2 * RATE] * 20_000
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("pcm_s16le", rate=RATE, layout="7.1")
+        frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), format="s16", layout="7.1")
+        frame.sample_rate = RATE
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    sound = heard(path)
+    assert len(sound) == pytest.approx(2 * RATE, abs=RATE // 50)
+    assert np.std(sound) > 0.02
+
+
+@pytest.mark.parametrize("size", [0, 0x7FFFF000, 0xFFFFFFFF])
 def test_a_wav_file_that_came_through_a_pipe_promises_nothing(tmp_path, size):
     path = write_sound(tmp_path / "a.wav", [talk(seconds=1)])
     content = bytearray(path.read_bytes())

@@ -328,21 +328,59 @@ def test_uncompressed_sound_becomes_aac_in_mp4_where_few_players_read_it(
     assert len(heard) / sound.codec_context.sample_rate == pytest.approx(1.0, abs=0.1)
 
 
-def test_uncompressed_sound_of_channels_that_aac_does_not_take_is_copied_into_mp4(tmp_path: Path) -> None:
-    clip = tmp_path / "quad.mov"
-    with av.open(str(clip), "w") as container:
+def with_pcm(path: Path, *, layout: str, rate: int) -> Path:
+    """A video of one frame whose uncompressed sound is loud in every channel."""
+    with av.open(str(path), "w") as container:
         picture = container.add_stream("libx264", rate=24)
         picture.width, picture.height, picture.pix_fmt = 96, 64, "yuv420p"
-        sound = container.add_stream("pcm_s16le", rate=48000, layout="4.0")
+        sound = container.add_stream("pcm_s16le", rate=rate, layout=layout)
         frame = av.VideoFrame.from_ndarray(np.zeros((96, 96), np.uint8), format="yuv420p")
-        samples = av.AudioFrame.from_ndarray(np.ones((1, 4 * 4800), np.int16), format="s16", layout="4.0")
-        samples.sample_rate = 48000
+        count = sound.codec_context.layout.nb_channels
+        times = np.arange(rate // 4) / rate
+        tone = (8000 * np.sin(2 * np.pi * 60 * times)).astype(np.int16).repeat(count)[None]
+        samples = av.AudioFrame.from_ndarray(tone, format="s16", layout=layout)
+        samples.sample_rate = rate
         container.mux([*picture.encode(frame), *picture.encode(None)])
         container.mux([*sound.encode(samples), *sound.encode(None)])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "layout", "rate"),
+    [
+        ("in.mov", "4.0", 48_000),
+        ("in.mov", "stereo", 192_000),
+        ("in.mov", "stereo", 4_000),
+        ("in.mkv", "5.1", 48_000),  # Matroska names no channels of PCM
+    ],
+)
+def test_uncompressed_sound_that_aac_does_not_take_as_it_is_is_copied_into_mp4(
+    tmp_path: Path, source: str, layout: str, rate: int
+) -> None:
+    clip = with_pcm(tmp_path / source, layout=layout, rate=rate)
     writer = rewrite(clip, tmp_path / "out.mp4")
     assert [entry.action for entry in writer.report.streams] == ["copied"]
+    copied, own = (b"".join(data for _, data in packets(path)) for path in (tmp_path / "out.mp4", clip))
+    assert copied == own
+    with av.open(str(tmp_path / "out.mp4")) as container, av.open(str(clip)) as original:
+        sound, before = (one.streams.audio[0].codec_context for one in (container, original))
+        assert (sound.layout.nb_channels, sound.sample_rate) == (before.layout.nb_channels, rate)
+
+
+@pytest.mark.parametrize("layout", ["5.1", "5.1(side)", "7.1"])
+def test_uncompressed_sound_around_becomes_aac_with_all_its_channels(tmp_path: Path, layout: str) -> None:
+    clip = with_pcm(tmp_path / "in.mov", layout=layout, rate=48_000)
+    with av.open(str(clip)) as container:
+        assert container.streams.audio[0].layout.name == layout
+    writer = rewrite(clip, tmp_path / "out.mp4")
+    assert [entry.target_codec for entry in writer.report.streams] == ["aac"]
+    count = int(layout[0]) + 1
     with av.open(str(tmp_path / "out.mp4")) as container:
-        assert container.streams.audio[0].codec_context.layout.nb_channels == 4
+        # Interleaved, because PyAV 18.1 reads past the eighth plane of planar frames.
+        resampler = av.AudioResampler("flt", layout.removesuffix("(side)"), 48_000)
+        frames = [part for frame in container.decode(audio=0) for part in resampler.resample(frame)]
+        heard = np.concatenate([frame.to_ndarray().reshape(-1, count) for frame in frames])
+    assert np.abs(heard).max(axis=0).min() > 0.1
 
 
 def write_anew(source: Path, target: Path, *, start_seconds: float | None = None) -> VideoWriter:

@@ -21,12 +21,12 @@ from vitascope.media.reading.container import open_container
 _LONGEST_GAP_SECONDS = 60.0
 """Missing sound is filled with silence; what jumps further is a damaged time stamp."""
 _PROMISING = frozenset({"aiff", "flac", "mov,mp4,m4a,3gp,3g2,mj2"})
-"""Formats whose headers say exactly how long the sound is, also where the file was cut off. Of MP3 it may be a guess,
-and of WAV FFmpeg tells what is left."""
+"""Formats whose headers say exactly how long the sound is, also where the file was cut off. An MP3's length may be a
+guess, and FFmpeg gives for WAV what is left."""
 _MISSING_SECONDS, _MISSING_SHARE = 0.5, 0.01
 """Headers and decoders differ by a few packets of a few dozen milliseconds."""
-_UNKNOWN_BYTES = frozenset({0, 0xFFFFFFFF})
-"""What programs that write into a pipe say of the size of their sound."""
+_UNKNOWN_BYTES = 0x7FFF_F000
+"""Programs that write into a pipe do not know the size of their sound: they give 0, or a size from here on."""
 _MOST_CHUNKS = 1000
 _JITTER_SECONDS = 0.05
 """Time stamps in milliseconds, and of joined files, are off by less."""
@@ -139,7 +139,7 @@ class SoundReader(Closing):
         Raises:
             CorruptInputError: Nothing of it could be decoded.
         """
-        position, given = 0, 0
+        position, given, jumps = 0, 0, False
         first, last = round(self._start * self._rate), None
         if self._end is not None:
             last = round(self._end * self._rate)
@@ -147,6 +147,8 @@ class SoundReader(Closing):
             gap = begin - position
             if _JITTER_SECONDS * self._rate < gap < _LONGEST_GAP_SECONDS * self._rate:
                 block = np.concatenate((np.zeros(gap, np.float32), block))
+            elif gap > 0 and gap >= _LONGEST_GAP_SECONDS * self._rate:
+                jumps = True
             elif gap < -_JITTER_SECONDS * self._rate:
                 block = block[-gap:] if -gap < len(block) else block[:0]
             low = max(first - position, 0)
@@ -158,7 +160,8 @@ class SoundReader(Closing):
             if last is not None and position >= last:
                 break
         missing = self._promised - position / self._rate
-        if missing > _MISSING_SECONDS + _MISSING_SHARE * self._promised:
+        # A length that a damaged time stamp made is no promise.
+        if not jumps and missing > _MISSING_SECONDS + _MISSING_SHARE * self._promised:
             self.missing_seconds = missing
         if not given and self.corrupt_count:
             raise CorruptInputError(f"{self.path}: its sound is damaged; nothing of it could be decoded")
@@ -172,19 +175,20 @@ class SoundReader(Closing):
         for frame in self._frames():
             now = (frame.format.name, frame.layout.name, frame.sample_rate)
             if resampler is None or now != shape:  # joined recordings change on the way
-                resampler = av.AudioResampler("fltp", frame.layout, self._rate)
+                # Not planar: PyAV 18.1 reads past the eighth plane, and 7.1 has as many.
+                resampler = av.AudioResampler("flt", frame.layout, self._rate)
                 shape = now
             if frame.pts is not None and frame.time_base is not None:
                 seconds = float(frame.pts * frame.time_base) - self.begin_seconds
                 position = round(seconds * self._rate)
             frame.pts = None
             for resampled in resampler.resample(frame):
-                block = one_channel(finite(resampled.to_ndarray()))
+                block = one_channel(_channels_of(resampled))
                 yield position, block
                 position += len(block)
         if resampler is not None:
             for resampled in resampler.resample(None):
-                yield position, one_channel(finite(resampled.to_ndarray()))
+                yield position, one_channel(_channels_of(resampled))
 
     def _frames(self) -> Iterator[av.AudioFrame]:
         packets = self._container.demux(self._stream)
@@ -219,6 +223,11 @@ class SoundReader(Closing):
         return stream
 
 
+def _channels_of(frame: av.AudioFrame) -> Samples:
+    """Interleaved samples as float32 [channels, n]."""
+    return finite(frame.to_ndarray().reshape(-1, frame.layout.nb_channels).T)
+
+
 def _promised_by_wav(path: Path) -> float:
     """Seconds of sound that the header of a WAV file promises; 0 of others, and where it does not say."""
     with suppress(OSError), path.open("rb") as file:
@@ -232,7 +241,7 @@ def _promised_by_wav(path: Path) -> float:
                 break
             size = int.from_bytes(chunk[4:], "little")
             if chunk[:4] == b"data":
-                return 0.0 if size in _UNKNOWN_BYTES or not bytes_a_second else size / bytes_a_second
+                return size / bytes_a_second if bytes_a_second and size < _UNKNOWN_BYTES else 0.0
             begin = file.tell()
             if chunk[:4] == b"fmt ":
                 bytes_a_second = int.from_bytes(file.read(12)[8:], "little")

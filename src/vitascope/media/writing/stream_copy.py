@@ -5,9 +5,8 @@ in memory. Only what the target container cannot hold is re-encoded (AAC to Opus
 another), and what it cannot hold in any form is left out. Damaged packets are also left out: sound never costs the
 picture. All of it is reported.
 
-Uncompressed sound is something MP4 can hold (ISO/IEC 23003-5) and few players read, phones and headsets among those
-that do not. It becomes AAC there, as FFmpeg and HandBrake make of it, where AAC takes its channels as they are; in MOV
-and Matroska it is copied.
+MP4 can hold uncompressed sound, by a standard that is younger than many players (ISO/IEC 23003-5, 2020). It becomes
+AAC there where AAC takes its channels and its rate as they are; in MOV and Matroska it is copied.
 """
 
 from __future__ import annotations
@@ -386,7 +385,7 @@ class StreamCopier:
         is_wanted = (
             self._sound_codecs is None or not isinstance(stream, AudioStream) or name in self._sound_codecs
         )
-        if isinstance(stream, AudioStream) and self._is_for_few_players(stream):
+        if isinstance(stream, AudioStream) and self._is_better_as_aac(stream):
             return self._reencoding_route(
                 stream, entry, reason=f"few players read {name} in MP4; MOV keeps it"
             )
@@ -399,12 +398,16 @@ class StreamCopier:
         what = f"{self._muxer} cannot hold" if is_wanted else "those who play it do not decode"
         return self._reencoding_route(stream, entry, reason=f"{what} {name}")
 
-    def _is_for_few_players(self, stream: AudioStream) -> bool:
-        """True for uncompressed sound on its way into MP4, but where AAC would lose channels of it."""
+    def _is_better_as_aac(self, stream: AudioStream) -> bool:
+        """True for uncompressed sound on its way into MP4 of which AAC keeps each channel.
+
+        Channels without names are those of a recorder. AAC would take the fourth of six for low frequencies alone.
+        """
+        if self._muxer != "mp4" or not stream.codec_context.name.startswith("pcm_"):
+            return False
         layout = stream.codec_context.layout
-        name = _LAYOUTS.get(layout.nb_channels) if layout.name.endswith(" channels") else layout.name
-        is_uncompressed = stream.codec_context.name.startswith("pcm_")
-        return self._muxer == "mp4" and is_uncompressed and name in _ENCODED_LAYOUTS
+        keeps_all = layout.nb_channels <= 2 or layout.name in (*_ENCODED_LAYOUTS, "5.1(side)")
+        return keeps_all and self._takes(partial(_add_sound, stream, codec=_AUDIO_DEFAULT))
 
     def _reencoding_route(
         self, stream: AudioStream | SubtitleStream, entry: CarriedStream, *, reason: str
