@@ -310,21 +310,31 @@ def _read_converted(
     rows, columns = np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)
     upper, first = rows.astype(np.int32), columns.astype(np.int32)
     down, across = rows - upper, columns - first
-    corner = upper * np.int32(width) + first
-    below = np.where(upper < height - 1, np.int32(width), np.int32(0))
+    # Only what lies around the places is converted: it holds fewer samples than are read.
+    top, bottom = int(upper.min()), min(int(upper.max()) + 2, height)
+    left, right = int(first.min()), min(int(first.max()) + 2, width)
+    corner = (upper - np.int32(top)) * np.int32(right - left) + (first - np.int32(left))
+    below = np.where(upper < height - 1, np.int32(right - left), np.int32(0))
     beside = (first < width - 1).astype(np.int32)
-    corners = np.concatenate([corner, corner + beside, corner + below, corner + below + beside])
+    corners = corner, corner + beside, corner + below, corner + below + beside
     made = np.empty((len(colors), len(affine), len(rows)), np.float32)
-    for color, target in zip(colors, made, strict=True):
-        # Only what is read is converted: most of a picture is not.
-        seen = color.reshape(3, -1).take(corners, axis=1).astype(np.float32, copy=False)
-        converted = affine[:, :3] @ seen + affine[:, 3:]
-        read, opposite, lower, last = np.moveaxis(converted.reshape(len(affine), 4, -1), 1, 0)
-        read += (opposite - read) * across
-        lower += (last - lower) * across
-        read += (lower - read) * down
-        target[...] = read
+    for color, targets in zip(colors, made, strict=True):
+        red, green, blue = np.ascontiguousarray(color[:, top:bottom, left:right], np.float32)
+        for (of_red, of_green, of_blue, constant), target in zip(affine.tolist(), targets, strict=True):
+            plane = cv2.scaleAdd(blue, of_blue, cv2.addWeighted(red, of_red, green, of_green, constant))
+            read, opposite, lower, last = (plane.take(at) for at in corners)
+            _approach(read, opposite, across)
+            _approach(lower, last, across)
+            _approach(read, lower, down)
+            target[...] = read
     return made.reshape(-1, len(rows))
+
+
+def _approach(first: FloatPlane, second: FloatPlane, share: FloatPlane) -> None:
+    """Move the first to the second by a share, in place; the second is used up."""
+    second -= first
+    second *= share
+    first += second
 
 
 def _chroma_views(planes: tuple[Plane, ...]) -> tuple[Plane, Plane]:
