@@ -128,7 +128,7 @@ def test_a_recording_that_was_cut_off_is_said(run, speech, tmp_path):
     (tmp_path / "cut.wav").write_bytes(content[: len(content) // 3])
     code, text, _ = run("--driver", tmp_path / "cut.wav", "-o", tmp_path / "o.mp4")
     assert code == 0
-    assert "note: cut.wav was cut off: 1.0 s of sound that it promises are missing at its end" in text
+    assert "note: cut.wav was cut off: 1.0 s of the sound that its header promises is missing" in text
     assert "cut off" not in run("--driver", speech, "-o", tmp_path / "p.mp4")[1]
 
 

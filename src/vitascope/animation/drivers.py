@@ -465,7 +465,7 @@ class VoiceDriver(Closing):
         self.notes += _notes_of(voice)
         if missing := self._reader.missing_seconds:
             self.notes += (
-                f"{self.path.name} was cut off: {missing:.1f} s of sound that it promises are missing at its end",
+                f"{self.path.name} was cut off: {missing:.1f} s of the sound that its header promises is missing",
             )
 
     def _due(self, seconds: float) -> int:
