@@ -136,7 +136,8 @@ ARGUMENTS = {
 
 def run_vitascope(source: Path, target: Path, *extra: str) -> dict[str, Any]:
     """The whole command in a process of its own; its report, with the wall and CPU seconds seen from outside."""
-    command = [sys.executable, "-m", "vitascope", "segment", str(source), "-o", str(target), "-y", "--json", *extra]
+    command = [sys.executable, "-m", "vitascope", "segment", str(source), "-o", str(target)]
+    command += ["-y", "--json", *extra]
     before, began = os.times(), time.perf_counter()
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     wall, after = time.perf_counter() - began, os.times()
