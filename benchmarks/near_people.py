@@ -4,7 +4,7 @@ The scenes are those of ``vr_stereo.py``, in motion, of longer clips; ``flat`` i
 time of the network on one thread, from the frame on at which windows begin; the largest and the mean difference of
 alpha, in codes of 255; and, where there is a truth, the mean absolute error of both, times 1000.
 
-Usage: python benchmarks/near_people.py CLIP.mp4 [--scenes flat,two,near] [--frames 30] [--keep ROWS.json]
+Usage: python benchmarks/near_people.py CLIP.mp4 [--scenes flat,two] [--frames 30] [--ratio 0.25] [--keep ROWS.json]
 """
 
 from __future__ import annotations
@@ -69,13 +69,14 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=24, help="first frame of the clip")
     parser.add_argument("--frames", type=int, default=30)
     parser.add_argument("--side", type=int, default=1024, help="of an eye, in samples")
+    parser.add_argument("--ratio", type=float, help="the network's picture relative to the video's or eye's")
     parser.add_argument("--scenes", default="two,near,behind,crowd,low,aside")
     parser.add_argument("--keep", type=Path, help="JSON file that the rows are written to")
     options = parser.parse_args()
     path = ModelStore(vitascope_home()).pull("rvm")
     networks = {
-        "all": RvmNetwork(path, threads=1),
-        "near": RvmNetwork(path, threads=1, near_people=True),
+        name: RvmNetwork(path, threads=1, downsample_ratio=options.ratio, near_people=name == "near")
+        for name in ("all", "near")
     }
     people, scenery = cut_out(options.film, networks["all"], options.first, options.frames)
     sphere = room(scenery, 1024)
@@ -102,6 +103,7 @@ def main() -> None:
                 "scene": scene,
                 "frames": options.frames,
                 **({"size": list(apart.shape[1:])} if is_flat else {"eye_samples": options.side}),
+                **({} if options.ratio is None else {"ratio": options.ratio}),
                 "cpu_seconds_all": round(found["all"][1], 3),
                 "cpu_seconds_near": round(found["near"][1], 3),
                 "mean_codes_apart": round(float(apart.mean()), 5),

@@ -1,4 +1,4 @@
-"""The decoder laid out for the CPU gives what the official one gives, and hands other sizes to that one."""
+"""The decoder laid out for the CPU gives what the official one gives, for pictures of any sides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from vitascope.errors import EngineError
 from vitascope.gpu.engines import OnnxRuntimeEngine
-from vitascope.models.rvm.blocked_decoder import BlockedDecoder, blocked_layout
+from vitascope.models.rvm.blocked_decoder import NO_CROPS, BlockedDecoder, blocked_layout, crops_of
 from vitascope.models.rvm.rvm import (
     GAIN,
     OFFSET,
@@ -41,7 +41,7 @@ def inputs_of(encoder, channels, size, *, eyes=2):
     return {SMALL_RGB: pictures, **encoder.run({SMALL_RGB: pictures}), **states}
 
 
-@pytest.mark.parametrize("size", [(16, 16), (64, 96), (33, 50)])
+@pytest.mark.parametrize("size", [(16, 16), (64, 96), (33, 50), (270, 480), (47, 31), (17, 40)])
 def test_it_gives_what_the_official_decoder_gives(halves, size):
     encoder, decoder, channels = halves
     inputs = inputs_of(encoder, channels, size)
@@ -58,9 +58,10 @@ def test_it_gives_what_the_official_decoder_gives(halves, size):
         blocked.run(inputs)
 
 
-def test_nothing_is_cropped_and_the_padded_picture_is_not_read(halves):
+@pytest.mark.parametrize("crops", [NO_CROPS, crops_of((31, 270))])
+def test_nothing_is_sliced_and_the_padded_picture_is_not_read(halves, crops):
     _, decoder, channels = halves
-    graph = onnx.load_from_string(blocked_layout(decoder, channels)).graph
+    graph = onnx.load_from_string(blocked_layout(decoder, channels, crops)).graph
     kinds = Counter(node.op_type for node in graph.node)
     assert kinds["Resize"] == 4
     assert not kinds.keys() & {"Slice", "Expand", "Shape"}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from vitascope.models.network import FollowingState
+from vitascope.models.rvm.blocked_decoder import NO_CROPS
 from vitascope.models.rvm.near_people import (
     _MIDDLE_WHOLE_FRAMES,
     _WHOLE_FRAMES,
@@ -74,9 +75,11 @@ def mattes(network, pictures, *, follow):
     return found
 
 
-def test_it_gives_what_all_of_it_gives_and_computes_less(networks, monkeypatch):
+@pytest.mark.parametrize("size", [(HEIGHT, WIDTH), (HEIGHT + 6, WIDTH + 14), (HEIGHT - 1, WIDTH + 9)])
+def test_it_gives_what_all_of_it_gives_and_computes_less(networks, monkeypatch, size):
     with_all, near = networks
-    pictures = frames(SECOND_COMES + 3)
+    height, width = size
+    pictures = frames(SECOND_COMES + 3, (*size, SIDE))
     shares, choose = [], NearPeople._windows
 
     def watched(tiles, known):
@@ -92,8 +95,10 @@ def test_it_gives_what_all_of_it_gives_and_computes_less(networks, monkeypatch):
     assert max(shares[_WHOLE_FRAMES:SECOND_COMES]) < 0.7
     for number, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
         assert np.abs(mine - theirs).mean() < 0.5 / 255, number
+    for mine, theirs in zip(found[:_WHOLE_FRAMES], expected, strict=False):
+        assert np.abs(mine - theirs).max() < 1e-3
     # Who comes in is there at once.
-    newcomer = np.s_[:, HEIGHT - SIDE :, WIDTH - SIDE - 16 :]
+    newcomer = np.s_[:, height - SIDE :, width - SIDE - 16 :]
     assert expected[SECOND_COMES][newcomer].mean() > 0.2
     assert abs(found[SECOND_COMES][newcomer].mean() - expected[SECOND_COMES][newcomer].mean()) < 0.02
 
@@ -105,7 +110,7 @@ def test_the_level_at_an_eighth_is_computed_in_a_window_once_memory_is_sure(netw
     state, sizes = near.new_state(), []
     state.follow_people()
     near.infer(pictures[:1], state)
-    engine = near._near._engines[1].middle
+    engine = near._near._engines["middle", 1, NO_CROPS]
     run = engine.run
 
     def watched(inputs):
@@ -185,6 +190,22 @@ def test_who_comes_in_unseen_is_found_at_the_next_whole_frame(networks, monkeypa
     assert found[whole_every][newcomer].mean() > 0.8 * expected[whole_every][newcomer].mean()
 
 
+@pytest.mark.parametrize("size", [(1, 1), (8, 16), (7, 33), (270, 480)])
+def test_means_of_squares_are_those_of_the_network(size):
+    """Halved as ``AveragePool`` does that rounds up and leaves out what is not there."""
+    picture = np.random.default_rng(0).random((1, 3, *size), dtype=np.float32)
+    expected = picture
+    for _ in range(3):
+        rows, columns = (range(0, side, 2) for side in expected.shape[2:])
+        counts = np.ones(expected.shape[2:], np.float32)
+        expected, counts = (
+            np.add.reduceat(np.add.reduceat(one, rows, axis=-2), columns, axis=-1)
+            for one in (expected, counts)
+        )
+        expected = expected / counts
+    np.testing.assert_allclose(_pooled(picture, 8), expected, atol=1e-6)
+
+
 def test_noise_of_two_codes_does_not_change_dark_tiles():
     random = np.random.default_rng(1)
     first, second = (
@@ -231,7 +252,7 @@ def test_eyes_side_by_side_give_what_they_give_together(networks, on_two_threads
     for one, other in zip(*(state.arrays() for state in states), strict=True):
         np.testing.assert_array_equal(other, one)
     # An eye alone has all threads, two have one each.
-    assert 2 // eyes in on_two_threads._near._engines
+    assert ("fine", 2 // eyes, NO_CROPS) in on_two_threads._near._engines
 
 
 @pytest.mark.parametrize(
@@ -258,7 +279,7 @@ def test_a_call_that_fails_leaves_the_stream_where_it_was(
     before = [array.copy() for array in failed.arrays()]
     other.restore([array.copy() for array in before])
     other.follow_people()
-    engine = near._near._engines[1].fine
+    engine = near._near._engines["fine", 1, NO_CROPS]
     run, calls = engine.run, []
 
     def fail(inputs):

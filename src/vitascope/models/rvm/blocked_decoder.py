@@ -2,10 +2,10 @@
 
 ONNX Runtime convolves in blocks of 8 or 16 channels, and turns a tensor into blocks and back wherever an operator
 between two convolutions does not know them. The official decoder has such operators at its largest sizes: a crop after
-each enlargement, which crops nothing where the sides are multiples of 16; a concatenation of 32 channels with the
-picture's 3; one of 8 channels with the 16 of the last convolution. There the same numbers are computed in another
-order of sums: a convolution of a concatenation is a sum of convolutions. And states are as large as what they are
-joined to from the first frame on, so that nothing is stretched.
+each enlargement; a concatenation of 32 channels with the picture's 3; one of 8 channels with the 16 of the last
+convolution. There the same numbers are computed in another order of sums: a convolution of a concatenation is a sum of
+convolutions. A crop, needed where a side is odd, becomes a convolution that picks the first of two rows or columns.
+And states are as large as what they are joined to from the first frame on, so that nothing is stretched.
 """
 
 from __future__ import annotations
@@ -21,15 +21,25 @@ from onnx import helper, numpy_helper
 from vitascope.errors import EngineError
 from vitascope.gpu.engines import OnnxRuntimeEngine
 from vitascope.gpu.engines.engine import EngineSpec, Tensor
+from vitascope.models.rvm.state import state_sizes
 
 _PICTURE: Final = "small_rgb"
 _PICTURE_CHANNELS: Final = 3
-_WHOLE_SIDES: Final = 16
 _STATES: Final = ("r1i", "r2i", "r3i", "r4i")
+Crops = tuple[tuple[bool, bool], ...]
+"""Where an enlargement makes a row and a column too many: of the picture, its half, its quarter and its eighth."""
+NO_CROPS: Final[Crops] = 4 * ((False, False),)
+"""What pictures need whose sides are multiples of 16."""
+
+
+def crops_of(size: Sequence[int]) -> Crops:
+    """The crops that a picture of (height, width) needs: a side that was halved and rounded up comes back longer."""
+    levels = [size, *state_sizes(size)[:-1]]
+    return tuple((height % 2 == 1, width % 2 == 1) for height, width in levels)
 
 
 class BlockedDecoder:
-    """An engine of the decoder: laid out for blocks where the picture's sides are multiples of 16, as it is elsewhere.
+    """An engine of the decoder, laid out for blocks: one layout for each kind of sides, opened where it is needed.
 
     Args:
         decoder: As ``cut_official_graph`` gives it.
@@ -41,14 +51,15 @@ class BlockedDecoder:
     """
 
     def __init__(self, decoder: bytes, state_channels: Sequence[int], *, threads: int) -> None:
-        self._decoder, self._threads = decoder, threads
-        self._blocked: OnnxRuntimeEngine | None = OnnxRuntimeEngine(
-            blocked_layout(decoder, state_channels), threads=threads
-        )
-        self._name, self._spec = self._blocked.name, self._blocked.spec
-        self._plain: OnnxRuntimeEngine | None = None
-        """Opened for the first picture of other sides."""
+        def open_layout(crops: Crops) -> OnnxRuntimeEngine:
+            return OnnxRuntimeEngine(blocked_layout(decoder, state_channels, crops), threads=threads)
+
+        self._open = open_layout
+        usual = open_layout(NO_CROPS)
+        self._layouts = {NO_CROPS: usual}
+        self._name, self._spec = usual.name, usual.spec
         self._opening = threading.Lock()
+        self._closed = False
 
     @property
     def name(self) -> str:
@@ -57,45 +68,42 @@ class BlockedDecoder:
 
     @property
     def spec(self) -> EngineSpec:
-        """See ``Engine``; the plain layout reads a padded picture as well, which is made where it is needed."""
+        """See ``Engine``."""
         return self._spec
 
     def run(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str] | None = None, *, stream: int | None = None
     ) -> dict[str, Tensor]:
         """See ``Engine.run``."""
-        if self._blocked is None:
-            raise EngineError(f"{self._name}: closed")
-        if not any(side % _WHOLE_SIDES for side in inputs[_PICTURE].shape[2:]):
-            return self._blocked.run(inputs, outputs, stream=stream)
+        crops = crops_of(inputs[_PICTURE].shape[2:])
         with self._opening:
-            if self._plain is None:
-                self._plain = OnnxRuntimeEngine(self._decoder, threads=self._threads)
-            plain = self._plain
-        missing = {spec.name for spec in plain.spec.inputs} - set(inputs)
-        padded = np.pad(inputs[_PICTURE], ((0, 0), (0, 1), (0, 0), (0, 0)))
-        return plain.run({**inputs, **dict.fromkeys(missing, padded)}, outputs, stream=stream)
+            if self._closed:
+                raise EngineError(f"{self._name}: closed")
+            if crops not in self._layouts:
+                self._layouts[crops] = self._open(crops)
+            layout = self._layouts[crops]
+        return layout.run(inputs, outputs, stream=stream)
 
     def close(self) -> None:
-        """Free both layouts; idempotent."""
-        for engine in (self._blocked, self._plain):
-            if engine is not None:
-                engine.close()
-        self._blocked = self._plain = None
+        """Free the layouts; idempotent."""
+        self._closed = True
+        for layout in self._layouts.values():
+            layout.close()
 
 
-def blocked_layout(decoder: bytes, state_channels: Sequence[int]) -> bytes:
-    """The decoder for pictures whose sides are multiples of 16; it gives the same within rounding.
+def blocked_layout(decoder: bytes, state_channels: Sequence[int], crops: Crops) -> bytes:
+    """The decoder for pictures that need these crops; it gives the same within rounding.
 
     Args:
         decoder: As ``cut_official_graph`` gives it.
         state_channels: Channels of r1 to r4.
+        crops: As ``crops_of`` gives them.
 
     Returns:
         A serialised ONNX network that no longer reads the padded picture.
     """
     model = onnx.load_from_string(decoder)
-    layout = _Layout(model.graph, state_channels)
+    layout = _Layout(model.graph, state_channels, crops)
     nodes = [changed for node in model.graph.node for changed in layout.changed(node)]
     outputs = {tensor.name for tensor in model.graph.output}
     while True:  # the inputs of the crops are not read any more
@@ -119,14 +127,16 @@ def blocked_layout(decoder: bytes, state_channels: Sequence[int]) -> bytes:
 class _Layout:
     """Changes a decoder's nodes, in their order."""
 
-    def __init__(self, graph: onnx.GraphProto, state_channels: Sequence[int]) -> None:
+    def __init__(self, graph: onnx.GraphProto, state_channels: Sequence[int], crops: Crops) -> None:
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
         self._producer = {name: node for node in graph.node for name in node.output}
         self._same: dict[str, str] = {}
         """Tensors that are others, unchanged."""
+        # A level's result is as many channels again beside its state, and is enlarged to the level above.
         self._grown = {
-            f"r{level}o": 2 * count for level, count in enumerate(state_channels, start=1)
-        }  # a level's result is as many channels again beside its state
+            f"r{level}o": (2 * count, crop)
+            for level, (count, crop) in enumerate(zip(state_channels, crops, strict=True), start=1)
+        }
 
     def changed(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """The nodes that replace a node."""
@@ -155,19 +165,32 @@ class _Layout:
         return split.input[0] if split is not None and list(split.output) == list(concat.input) else None
 
     def _enlarged(self, resize: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """The enlargement in blocks: behind a convolution that changes nothing, because those read and give blocks."""
+        """The enlargement in blocks, cropped where the level above is shorter.
+
+        It stands behind a convolution that changes nothing, because those read and give blocks.
+        """
         joined = self._made_by(resize.input[0], "Concat")
-        channels = self._grown.get(joined.input[-1]) if joined is not None else None
+        assert joined is not None  # a level's result, which ends with its state
+        channels, crop = self._grown[joined.input[-1]]
         for attribute in resize.attribute:
             if attribute.name == "coordinate_transformation_mode" and attribute.s == b"pytorch_half_pixel":
                 attribute.s = b"half_pixel"  # the same but for results of one sample, which none is
-        if channels is None:
-            return [resize]
-        blocks = f"{resize.input[0]}_blocks"
-        weight = self._weight(f"{blocks}_weight", np.eye(channels, dtype=np.float32)[:, :, None, None])
-        same = helper.make_node("Conv", [resize.input[0], weight], [blocks], kernel_shape=[1, 1])
-        resize.input[0] = blocks
-        return [same, resize]
+        small, enlarged = resize.input[0], resize.output[0]
+        resize.input[0] = f"{small}_blocks"
+        made = [self._picked(small, resize.input[0], channels, (1, 1)), resize]
+        if any(crop):
+            resize.output[0] = f"{enlarged}_whole"
+            rows, columns = (2 if longer else 1 for longer in crop)
+            made.append(self._picked(resize.output[0], enlarged, channels, (rows, columns)))
+        return made
+
+    def _picked(self, source: str, name: str, channels: int, window: tuple[int, int]) -> onnx.NodeProto:
+        """The first sample of each window, in blocks: a window of two drops the last row or column."""
+        kernel = np.zeros((channels, channels, *window), np.float32)
+        kernel[:, :, 0, 0] = np.eye(channels)
+        return helper.make_node(
+            "Conv", [source, self._weight(f"{name}_weight", kernel)], [name], kernel_shape=list(window)
+        )
 
     def _convolved(self, convolution: onnx.NodeProto, joined: onnx.NodeProto) -> list[onnx.NodeProto]:
         """A convolution of large parts and small ones: each for itself, and their sum."""

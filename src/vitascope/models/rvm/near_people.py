@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import cv2
 import numpy as np
@@ -32,8 +32,8 @@ import onnx
 from vitascope.device import available_cores
 from vitascope.gpu.engines import OnnxRuntimeEngine
 from vitascope.gpu.engines.onnx_network import ancestors, sub_network
-from vitascope.models.rvm.blocked_decoder import blocked_layout
-from vitascope.models.rvm.state import FollowedPeople
+from vitascope.models.rvm.blocked_decoder import NO_CROPS, Crops, blocked_layout, crops_of
+from vitascope.models.rvm.state import FollowedPeople, state_sizes
 
 FloatArray = npt.NDArray[np.float32]
 T = TypeVar("T")
@@ -87,16 +87,18 @@ class Parts(NamedTuple):
     """What the middle part tells the fine one, at an eighth."""
 
 
-def cut_parts(encoder: bytes, decoder: bytes, state_channels: Sequence[int]) -> Parts:
+def cut_parts(encoder: bytes, decoder: bytes, state_channels: Sequence[int], crops: Crops) -> Parts:
     """Cut encoder and decoder, joined, where their large levels end.
 
     Args:
         encoder: As ``cut_official_graph`` gives it.
         decoder: Likewise.
         state_channels: Of r1 to r4.
+        crops: As ``crops_of`` gives them. The fine part has those of the picture, its half and its quarter, the middle
+            part that of the eighth.
     """
     first = onnx.load_from_string(encoder)
-    second = onnx.load_from_string(blocked_layout(decoder, state_channels))
+    second = onnx.load_from_string(blocked_layout(decoder, state_channels, crops))
     known = {name for node in first.graph.node for name in node.output}
     weights = {tensor.name for tensor in first.graph.initializer}
     first.graph.node.extend(node for node in second.graph.node if not known.intersection(node.output))
@@ -132,7 +134,7 @@ def cut_parts(encoder: bytes, decoder: bytes, state_channels: Sequence[int]) -> 
 
 
 class _Window(NamedTuple):
-    """A part of both eyes' pictures, in tiles."""
+    """A part of both eyes' pictures, in tiles; the last ones of a picture may be smaller."""
 
     top: int
     bottom: int
@@ -148,6 +150,14 @@ class _Window(NamedTuple):
     def covers(self, size: Sequence[int]) -> bool:
         """True for the whole picture, of (rows, columns) of tiles."""
         return self == (0, size[0], 0, size[1])
+
+    def samples(self, size: Sequence[int]) -> tuple[int, int]:
+        """Its rows and columns of a picture of (height, width)."""
+        rows, columns = (
+            min(last * _TILE, side) - first * _TILE
+            for side, first, last in zip(size, self[::2], self[1::2], strict=True)
+        )
+        return rows, columns
 
     def wider(self, tiles: int, size: Sequence[int]) -> _Window:
         """With so many more tiles on every side, as far as the picture of (rows, columns) of tiles goes."""
@@ -210,37 +220,33 @@ class NearPeople:
     """The four parts on ONNX Runtime.
 
     Args:
-        parts: As ``cut_parts`` gives them.
+        cut: Gives the parts of the network for windows that need these crops, see ``cut_parts``.
         threads: Threads that compute a frame; 0 uses every core.
 
     Raises:
         EngineError: ONNX Runtime cannot load one.
     """
 
-    def __init__(self, parts: Parts, *, threads: int) -> None:
-        self._names = parts
+    def __init__(self, cut: Callable[[Crops], Parts], *, threads: int) -> None:
+        self._cut = cut
+        self._parts = {NO_CROPS: cut(NO_CROPS)}
         self._threads = threads or available_cores()
-        self._engines: dict[int, _Engines] = {}
-        """Opened so far, by their threads: where two eyes call, one of them is a caller's."""
+        self._engines: dict[tuple[str, int, Crops], OnnxRuntimeEngine] = {}
+        """Opened so far, by part, threads and crops: where two eyes call, one of the threads is a caller's; a window at
+        the lower or right end of a picture may need crops where others need none."""
         self._others: ThreadPoolExecutor | None = None
         """Computes all pictures but the first."""
 
-    @staticmethod
-    def takes(size: Sequence[int]) -> bool:
-        """True for pictures of (height, width) that are made of whole tiles."""
-        return not any(side % _TILE for side in size)
-
     def begin(self, eyes: int, size: tuple[int, int]) -> FollowedPeople:
         """A stream of which nothing was seen."""
-        height, width = size
-        rows, columns = height // _TILE, width // _TILE
+        half, quarter, _, tiles = state_sizes(size)
         return FollowedPeople(
-            half=np.empty((eyes, 0, height // 2, width // 2), np.float32),
-            quarter=np.empty((eyes, 0, height // 4, width // 4), np.float32),
-            gain=np.zeros((eyes, 1, height, width), np.float32),
-            offset=np.zeros((eyes, 1, height, width), np.float32),
-            tiles=np.zeros((eyes, 3, rows, columns), np.float32),
-            people=np.ones((rows, columns), np.bool_),
+            half=np.empty((eyes, 0, *half), np.float32),
+            quarter=np.empty((eyes, 0, *quarter), np.float32),
+            gain=np.zeros((eyes, 1, *size), np.float32),
+            offset=np.zeros((eyes, 1, *size), np.float32),
+            tiles=np.zeros((eyes, 3, *tiles), np.float32),
+            people=np.ones(tiles, np.bool_),
         )
 
     def step(
@@ -265,7 +271,9 @@ class NearPeople:
         pictures = _Pictures(np.ascontiguousarray(picture[shown.at(1)]), pooled, shown, kept, seen, moved)
         shares = _shares(len(picture), self._threads)
         # A session's threads are those that call it, and workers, which all callers share.
-        engines = self._opened(self._threads - len(shares) + 1)
+        engines = self._opened(
+            self._threads - len(shares) + 1, *(window.samples(picture.shape[2:]) for window in (shown, seen))
+        )
         before = known.quarter[kept.at(4)].copy()
         try:
             answers = self._side_by_side(
@@ -300,7 +308,7 @@ class NearPeople:
         share: slice,
     ) -> _Answer:
         """Some pictures of a frame; of what is known only their quarter is changed."""
-        names, part, shown, kept, seen = self._names, pictures.part[share], *pictures[2:5]
+        names, part, shown, kept, seen = self._parts[NO_CROPS], pictures.part[share], *pictures[2:5]
         features = engines.stem.run({"small_rgb": part})
         half = features[names.half]
         if shown != kept:  # the stem looks 13 samples around it: less than the halo
@@ -329,17 +337,23 @@ class NearPeople:
         )
         return _Answer(features[names.half], quarter, deep["r4o"], middle["r3o"], fine)
 
-    def _opened(self, threads: int) -> _Engines:
-        """The parts, each on so many threads; opened for the first frame that asks for them."""
-        if threads not in self._engines:
-            names = self._names
-            self._engines[threads] = _Engines(
-                *(
-                    OnnxRuntimeEngine(one, threads=threads)
-                    for one in (names.stem, names.deep, names.middle, names.fine)
-                )
-            )
-        return self._engines[threads]
+    def _opened(self, threads: int, shown: Sequence[int], seen: Sequence[int]) -> _Engines:
+        """The parts on so many threads each, for windows of (height, width)."""
+        return _Engines(
+            stem=self._engine("stem", threads, NO_CROPS),
+            deep=self._engine("deep", threads, NO_CROPS),
+            middle=self._engine("middle", threads, (*NO_CROPS[:-1], crops_of(seen)[-1])),
+            fine=self._engine("fine", threads, (*crops_of(shown)[:-1], NO_CROPS[-1])),
+        )
+
+    def _engine(self, part: str, threads: int, crops: Crops) -> OnnxRuntimeEngine:
+        """One part, opened for the first frame that asks for it."""
+        key = part, threads, crops
+        if key not in self._engines:
+            if crops not in self._parts:
+                self._parts[crops] = self._cut(crops)
+            self._engines[key] = OnnxRuntimeEngine(getattr(self._parts[crops], part), threads=threads)
+        return self._engines[key]
 
     def _side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Results of all calls, each on a thread; when one fails, the others have ended before that is raised."""
@@ -359,9 +373,8 @@ class NearPeople:
         if self._others is not None:
             self._others.shutdown()
             self._others = None
-        for engines in self._engines.values():
-            for engine in engines:
-                engine.close()
+        for engine in self._engines.values():
+            engine.close()
 
     @staticmethod
     def _windows(tiles: FloatArray, known: FollowedPeople) -> tuple[_Window, _Window]:
@@ -388,8 +401,9 @@ class NearPeople:
         red, green, blue = np.split(picture[place], 3, axis=1)
         grey = (red + green + blue) / np.float32(3)  # NumPy's mean of three planes takes far longer
         alpha = (known.gain[place] * grey + known.offset[place]).max(axis=(0, 1))
-        rows, columns = (side // _TILE for side in alpha.shape)
-        seen: npt.NDArray[np.bool_] = alpha.reshape(rows, _TILE, columns, _TILE).max(axis=(1, 3)) > _NOBODY
+        for axis in range(2):
+            alpha = np.maximum.reduceat(alpha, range(0, alpha.shape[axis], _TILE), axis=axis)
+        seen: npt.NDArray[np.bool_] = alpha > _NOBODY
         return seen
 
 
@@ -402,13 +416,24 @@ def _changed(tiles: FloatArray, before: FloatArray) -> npt.NDArray[np.bool_]:
 
 
 def _pooled(planes: FloatArray, step: int) -> FloatArray:
-    """Means of squares of planes [E, C, h, w] whose sides are multiples of their side."""
+    """Means of squares of planes [E, C, h, w], of a side that is a power of two.
+
+    Halved step by step, as the network does: a half square at the lower or right end counts for a whole one.
+    """
     eyes, channels, height, width = planes.shape
-    size = width // step, height // step
-    small = [
-        cv2.resize(plane, size, interpolation=cv2.INTER_AREA) for plane in planes.reshape(-1, height, width)
-    ]
-    return np.asarray(small, np.float32).reshape(eyes, channels, size[1], size[0])
+    small = list(planes.reshape(-1, height, width))
+    while step > 1:
+        small = [_halved(plane) for plane in small]
+        step //= 2
+    return np.asarray(small, np.float32).reshape(eyes, channels, *small[0].shape)
+
+
+def _halved(plane: FloatArray) -> FloatArray:
+    rows, columns = plane.shape
+    even: Any = plane
+    if rows % 2 or columns % 2:
+        even = cv2.copyMakeBorder(plane, 0, rows % 2, 0, columns % 2, cv2.BORDER_REPLICATE)
+    return cast(FloatArray, cv2.resize(even, (-(-columns // 2), -(-rows // 2)), interpolation=cv2.INTER_AREA))
 
 
 def _shares(pictures: int, threads: int) -> list[slice]:

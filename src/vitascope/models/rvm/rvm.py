@@ -280,8 +280,8 @@ class RvmNetwork:
         """Opened for the first stream that lets it."""
         self._open_near: Callable[[], NearPeople] | None = None
         if near_people and int8_decoder is None and not self._on_gpu:
-            parts = cut_parts(encoder, decoder, self._channels)
-            self._open_near = partial(NearPeople, parts, threads=threads)
+            cut = partial(cut_parts, encoder, decoder, self._channels)
+            self._open_near = partial(NearPeople, cut, threads=threads)
         read = {tensor.name for tensor in self._decoder.spec.inputs}
         self._feature_names = [tensor.name for tensor in self._encoder.spec.outputs if tensor.name in read]
         self.encoder_calls = 0
@@ -320,7 +320,7 @@ class RvmNetwork:
         steps, eyes = images.shape[:2]
         estimates = []
         tensors = state.tensors if state.tensors is not None else self._blank(eyes, images.shape[3:])
-        if self._open_near is not None and state.follows_people and NearPeople.takes(images.shape[3:]):
+        if self._open_near is not None and state.follows_people:
             return self._infer_near(images, state, tensors)
         # The encoder's memory grows with its call, and large pictures gain no speed by it on a CPU.
         samples = eyes * images.shape[3] * images.shape[4]
