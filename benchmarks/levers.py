@@ -48,8 +48,8 @@ from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.models.selfie.selfie import SelfieNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.batch import tile_means
-from vitascope.segmentation.matting.levers.report import LeverReport
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+from vitascope.segmentation.report import LeverReport
 from vitascope.segmentation.segmenter import Segmenter
 
 RESULTS = Path(__file__).parent / "results" / "levers.json"

@@ -13,7 +13,8 @@ from driven_page import StudioPage
 
 from vitascope.cli.studio import opened_studio
 from vitascope.errors import ConfigError, UsageError
-from vitascope.studio.guard import TlsFiles, is_loopback, reached_at
+from vitascope.models.store.catalogue import is_loopback_host
+from vitascope.studio.guard import TlsFiles, reached_at
 
 
 def made(folder, password=None, names=(), days=1):
@@ -182,8 +183,8 @@ def test_a_certificate_and_its_key_go_together(films, given):
 def test_an_address_for_all_is_printed_as_one_that_others_can_type():
     for host in ("0.0.0.0", "::"):
         assert not ipaddress.ip_address(reached_at(host)).is_unspecified
-        assert not is_loopback(host)
+        assert not is_loopback_host(host)
     for host in ("127.0.0.1", "::1", "localhost"):
         assert reached_at(host) == host
-        assert is_loopback(host)
+        assert is_loopback_host(host)
     assert reached_at("studio.local") == "studio.local"

@@ -24,7 +24,6 @@ from vitascope.observe.terminal import Page, Screen
 if TYPE_CHECKING:
     from vitascope.bench.results import BenchResults, Cell
     from vitascope.tune.checklist import Checklist
-    from vitascope.tune.live_tuner import LiveTuned
     from vitascope.tune.search import GridSearch, Trial
 
 app = App(name="bench", help="Measure the speed of this machine.", help_format="plaintext")
@@ -455,7 +454,7 @@ def _tune(
         from vitascope.animation import find_example
         from vitascope.models.store.store import ModelStore
         from vitascope.tune.live_tuner import LiveTuner
-        from vitascope.tune.tuned_file import append_history, reason, tuned_text
+        from vitascope.tune.tuned_file import append_history, tuned_text
 
     screen = Screen()
 
@@ -479,23 +478,10 @@ def _tune(
     write_file(file, tuned_text(tuned, source, subject=subject, when=when).encode())
     history = append_history(tuned, subject=subject, when=when, file=file)
     if json:
-        print_json(_plain(tuned, file))
+        print_json(tuned.to_dict(file=file))
         return
-    page = Page()
-    for effect in tuned.search.effects:
-        if effect.key in tuned.values:
-            page.print(f"{effect.key}: {tuned.values[effect.key]}")
-            page.print(f"  {reason(effect, unit=tuned.score_unit)}")
-    if not tuned.values:
-        page.print(tuned.unchanged_in_words())
-    page.print(tuned.change_in_words())
-    if tuned.unreachable is not None:
-        page.print(f"not reached: {tuned.unreachable}")
-    page.print(
-        f"{len(tuned.search.trials)} trials in {tuned.search.grid_size} combinations; why no more: {tuned.search.ended}"
-    )
-    page.print(f"written: {file}; use it with: vitascope animate {image} --driver 0 --sink window -c {file}")
-    page.print(f"history: {history}")
+    usage = f"vitascope animate {image} --driver 0 --sink window"
+    Page().print("\n".join(tuned.lines(file=file, usage=usage, history=history, with_missed=True)))
 
 
 def _command(image: Path, driver: Path, duration: float, source: SettingsSource) -> str:
@@ -520,32 +506,3 @@ def _trial_line(search: GridSearch, trial: Trial) -> str:
         f"{measured.figures['fps']:.1f} fps, {measured.figures['latency_ms']:.0f} ms: {measured.score:.0f} %"
     )
     return f"{len(search.trials)}/{search.most_trials} {values}: {outcome} ({trial.why})"
-
-
-def _plain(tuned: LiveTuned, file: Path) -> dict[str, object]:
-    before, after = tuned.figures()
-    return {
-        "change": dict(tuned.values),
-        "before": dict(before),
-        "after": dict(after),
-        "target_fps": tuned.target.fps,
-        "max_latency_ms": tuned.target.max_latency_ms,
-        "unreachable": tuned.unreachable,
-        "trials": [
-            {
-                "values": _values(tuned, trial),
-                "score": trial.measured.score,
-                **trial.measured.figures,
-                "failure": trial.measured.failure,
-                "why": trial.why,
-            }
-            for trial in tuned.search.trials
-        ],
-        "combinations": tuned.search.grid_size,
-        "ended": tuned.search.ended,
-        "file": str(file),
-    }
-
-
-def _values(tuned: LiveTuned, trial: Trial) -> dict[str, object]:
-    return {knob.key: knob.values[place] for knob, place in zip(tuned.knobs, trial.cell, strict=True)}

@@ -180,7 +180,7 @@ class _Job:
 
     def keep(self, tuned: Tuned, *, as_json: bool) -> None:
         """Write the file, unless the target is out of reach; add to the history; say what came out."""
-        from vitascope.tune.tuned_file import append_history, reason, tuned_text
+        from vitascope.tune.tuned_file import append_history, tuned_text
 
         when = datetime.now().astimezone()
         file = self._file if tuned.unreachable is None else None
@@ -189,28 +189,11 @@ class _Job:
         history = append_history(tuned, subject=self._subject, when=when, file=file)
         if self._state is not None and tuned.unreachable is None:
             self._state.unlink(missing_ok=True)
-        effects = {
-            effect.key: reason(effect) for effect in tuned.search.effects if effect.key in tuned.values
-        }
         if as_json:
-            print_json(_plain(tuned, file))
-            return
-        page = Page()
-        for key, value in tuned.values.items():
-            page.print(f"{key}: {'null' if value is None else value}")
-            page.print(f"  {effects[key]}")
-        if not tuned.values:
-            page.print(tuned.unchanged_in_words())
-        page.print(
-            f"{tuned.before.score:.1f} -> {tuned.after.score:.1f} fps ({tuned.gain:.2f}x); {tuned.trade_off()}"
-        )
-        page.print(
-            f"{len(tuned.search.trials)} trials in {tuned.search.grid_size} combinations; why no more: "
-            f"{tuned.search.ended}"
-        )
-        if file is not None:
-            page.print(f"written: {file}; use it with: vitascope segment in.mp4 -o out.mp4 -c {file}")
-        page.print(f"history: {history}")
+            print_json(tuned.to_dict(file=file))
+        else:
+            usage = "vitascope segment in.mp4 -o out.mp4"
+            Page().print("\n".join(tuned.lines(file=file, usage=usage, history=history)))
 
     def _tell(self, search: GridSearch, trial: Trial) -> None:
         if self._quiet:
@@ -230,31 +213,6 @@ class _Job:
             ]
             outcome += f", but too much {' and '.join(broken)}"
         self._screen.print(f"{len(search.trials)}/{search.most_trials} {values}: {outcome} ({trial.why})")
-
-
-def _plain(tuned: Tuned, file: Path | None) -> dict[str, object]:
-    return {
-        "change": dict(tuned.values),
-        "before": {"fps": tuned.before.score, **tuned.before.figures},
-        "after": {"fps": tuned.after.score, **tuned.after.figures},
-        "gain": tuned.gain,
-        "trade_off": tuned.trade_off(),
-        "unchanged": None if tuned.values else tuned.unchanged_in_words(),
-        "unreachable": tuned.unreachable,
-        "trials": [
-            {
-                "cell": list(trial.cell),
-                "fps": trial.measured.score,
-                **trial.measured.figures,
-                "failure": trial.measured.failure,
-                "why": trial.why,
-            }
-            for trial in tuned.search.trials
-        ],
-        "combinations": tuned.search.grid_size,
-        "ended": tuned.search.ended,
-        "file": None if file is None else str(file),
-    }
 
 
 def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:

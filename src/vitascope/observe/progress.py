@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -76,9 +75,7 @@ class JobProgress:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop drawing, and leave no line behind."""
         self._done.set()
         if self._thread.is_alive():

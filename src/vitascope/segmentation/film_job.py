@@ -12,10 +12,9 @@ from vitascope.gpu.pipeline.stages import Batched, Group, Map, Stage
 from vitascope.models.network import NetworkInput
 from vitascope.segmentation.capacity import Parallelism
 from vitascope.segmentation.matting.batch import Batch, Matted
-from vitascope.segmentation.matting.levers.report import LeverReport
 from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
-from vitascope.segmentation.report import GpuReport
+from vitascope.segmentation.report import GpuReport, LeverReport
 
 
 def every_frame(_: Frame) -> bool:

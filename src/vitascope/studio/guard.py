@@ -363,14 +363,6 @@ class TlsFiles(NamedTuple):
         return context
 
 
-def is_loopback(host: str) -> bool:
-    """True where only this machine reaches a server that listens there."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 def reached_at(host: str) -> str:
     """The address to be typed for a server that listens at a host: of "all addresses" the one of this network."""
     try:

@@ -30,6 +30,7 @@ from vitascope.config import SettingsSource
 from vitascope.config.values import RgbColor
 from vitascope.errors import InputError, OutputError, UsageError, VitascopeError, one_line
 from vitascope.frames import Projection
+from vitascope.models.store.catalogue import is_loopback_host
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.people.table import PeopleTable, known_people
 from vitascope.segmentation.render.rectified_views import has_rectified_views
@@ -42,7 +43,7 @@ from vitascope.studio.corrections import (
     write_corrections,
 )
 from vitascope.studio.cuts import CutFinder
-from vitascope.studio.guard import UPLOAD, Entrance, Guard, TlsFiles, is_loopback, reached_at
+from vitascope.studio.guard import UPLOAD, Entrance, Guard, TlsFiles, reached_at
 from vitascope.studio.library import Library, ListedFile, film_id, plain_name, receive
 from vitascope.studio.openapi import openapi
 from vitascope.studio.portraits import Portraits, Strength
@@ -724,7 +725,11 @@ def open_studio(
         ssl_keyfile=None if tls is None else tls.key,
     )
     return Opened(
-        address, _Server(config), listening, studio, is_open_to_read=tls is None and not is_loopback(host)
+        address,
+        _Server(config),
+        listening,
+        studio,
+        is_open_to_read=tls is None and not is_loopback_host(host),
     )
 
 

@@ -135,6 +135,15 @@ class LiveTuned(TunedSettings):
             {**self.after.figures, "score": self.after.score},
         )
 
+    def own_figures(self) -> Mapping[str, object]:
+        """The target."""
+        return {"target_fps": self.target.fps, "max_latency_ms": self.target.max_latency_ms}
+
+    def place_and_score(self, trial: Trial) -> Mapping[str, object]:
+        """The values by key, and the score in percent."""
+        values = {knob.key: knob.values[place] for knob, place in zip(self.knobs, trial.cell, strict=True)}
+        return {"values": values, "score": trial.measured.score}
+
     def change_in_words(self) -> str:
         """The gain, and its cost."""
         old, new = self.before.figures, self.after.figures
@@ -223,13 +232,8 @@ class LiveTuner:
             unit="%",
             subject=str(self._portrait),
         )
-
-        def on_trial(trial: Trial) -> None:
-            if self._on_trial is not None:
-                self._on_trial(search, trial)
-
         found = search.run(
-            self._measure, on_trial=on_trial, enough=lambda measured: measured.score >= _CLOSE * 100
+            self._measure, on_trial=self._on_trial, enough=lambda measured: measured.score >= _CLOSE * 100
         )
         if found.best is None:
             failure = next(trial.measured.failure for trial in found.trials if trial.measured.failure)

@@ -410,6 +410,15 @@ class Tuned(TunedSettings):
         """Gain of speed, as a factor."""
         return self.after.score / self.before.score
 
+    def own_figures(self) -> Mapping[str, object]:
+        """The gain, its cost, and why nothing was changed."""
+        unchanged = None if self.values else self.unchanged_in_words()
+        return {"gain": self.gain, "trade_off": self.trade_off(), "unchanged": unchanged}
+
+    def place_and_score(self, trial: Trial) -> Mapping[str, object]:
+        """The cell by its places in the grid, and frames a second."""
+        return {"cell": list(trial.cell), "fps": trial.measured.score}
+
     def trade_off(self) -> str:
         """The cost of the speed, in words."""
         words = []
@@ -529,16 +538,11 @@ class Tuner:
             subject=f"{self._subject} on {shown.device.label}, {shown.network}, profile {loaded.profile}",
             resume=self._resume,
         )
-
-        def on_trial(trial: Trial) -> None:
-            if self._on_trial is not None:
-                self._on_trial(search, trial)
-
         if self._on_plan is not None:
             self._on_plan(time.plan(shown.run_seconds, trials=search.most_trials, cells=len(search.cells)))
         found = search.run(
             self._trials.measure,
-            on_trial=on_trial,
+            on_trial=self._on_trial,
             enough=self._is_enough,
             is_late=lambda: time.is_late(shown.run_seconds),
         )

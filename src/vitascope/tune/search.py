@@ -480,7 +480,7 @@ class GridSearch:
         self,
         measure: Callable[[dict[str, Any]], Measured],
         *,
-        on_trial: Callable[[Trial], object] | None = None,
+        on_trial: Callable[[GridSearch, Trial], object] | None = None,
         enough: Callable[[Measured], bool] = lambda _: False,
         is_late: Callable[[], bool] = lambda: False,
     ) -> SearchResult:
@@ -488,7 +488,7 @@ class GridSearch:
 
         Args:
             measure: Measures the settings of a cell.
-            on_trial: Called after each measurement.
+            on_trial: Called after each measurement, with this search.
             enough: True of a measurement within the limits that is as good as is needed.
             is_late: True once the time is over; one cell is measured all the same.
 
@@ -505,7 +505,7 @@ class GridSearch:
             cell, why = step
             trial = self.record(cell, measure(self.values(cell)), why)
             if on_trial is not None:
-                on_trial(trial)
+                on_trial(self, trial)
         return self.result()
 
     def _has_enough(self, enough: Callable[[Measured], bool]) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from vitascope import __version__
 from vitascope.config import SettingsSource, vitascope_home
 from vitascope.errors import OutputError
-from vitascope.tune.search import Effect, Measured, SearchResult
+from vitascope.tune.search import Effect, Measured, SearchResult, Trial
 
 NOTHING_BETTER = "nothing was better than the settings as they are"
 
@@ -61,6 +61,67 @@ class TunedSettings(ABC):
     @abstractmethod
     def trade_off(self) -> str:
         """The cost of the speed, in words."""
+
+    @abstractmethod
+    def own_figures(self) -> Mapping[str, object]:
+        """What this tuner's result holds besides, in plain values."""
+
+    @abstractmethod
+    def place_and_score(self, trial: Trial) -> Mapping[str, object]:
+        """Which cell a trial measured, and its score, in plain values."""
+
+    def lines(self, *, file: Path | None, usage: str, history: Path, with_missed: bool = False) -> list[str]:
+        """The result for a person, a line each.
+
+        Args:
+            file: The settings file that was written; None without one.
+            usage: A command that uses it, up to the file.
+            history: Where the search was noted.
+            with_missed: Tell what cannot be had, too; for commands that do not fail of it.
+        """
+        lines = []
+        for effect in self.search.effects:
+            if effect.key in self.values:
+                value = self.values[effect.key]
+                lines.append(f"{effect.key}: {'null' if value is None else value}")
+                lines.append(f"  {reason(effect, unit=self.score_unit)}")
+        if not self.values:
+            lines.append(self.unchanged_in_words())
+        lines.append(self.change_in_words())
+        if with_missed and self.unreachable is not None:
+            lines.append(f"not reached: {self.unreachable}")
+        trials, cells = len(self.search.trials), self.search.grid_size
+        lines.append(f"{trials} trials in {cells} combinations; why no more: {self.search.ended}")
+        if file is not None:
+            lines.append(f"written: {file}; use it with: {usage} -c {file}")
+        return [*lines, f"history: {history}"]
+
+    def to_dict(self, *, file: Path | None) -> dict[str, object]:
+        """The result for a program.
+
+        Args:
+            file: The settings file that was written; None without one.
+        """
+        before, after = self.figures()
+        return {
+            "change": dict(self.values),
+            "before": dict(before),
+            "after": dict(after),
+            **self.own_figures(),
+            "unreachable": self.unreachable,
+            "trials": [
+                {
+                    **self.place_and_score(trial),
+                    **trial.measured.figures,
+                    "failure": trial.measured.failure,
+                    "why": trial.why,
+                }
+                for trial in self.search.trials
+            ],
+            "combinations": self.search.grid_size,
+            "ended": self.search.ended,
+            "file": None if file is None else str(file),
+        }
 
 
 _WIDTH = 110

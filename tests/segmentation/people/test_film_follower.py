@@ -17,9 +17,9 @@ from vitascope.segmentation.people.film_follower import (
     FollowingProcess,
     Settled,
     ShotEnded,
+    Sighting,
     settle,
 )
-from vitascope.segmentation.people.pictures import Sighting
 from vitascope.segmentation.people.small_frames import SmallFrames
 
 SIZE = (60, 120)

@@ -42,7 +42,16 @@ class FilmSource(PacedFilm[CameraPicture]):
 
 
 class _Recorded(Paced):
-    """The half of an estimator that recorded motion has no use for; ``update`` is its owner's."""
+    """An estimator of motion that is known: it gives what ``take`` announced, and is asked for nothing else."""
+
+    _given: FaceMotion
+
+    def update(
+        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
+    ) -> FaceMotion:
+        """Give the motion that ``take`` announced."""
+        del face, pts_seconds, driver_rgb
+        return self._given
 
     def set_neutral(self, face: TrackedFace | None = None) -> bool:
         """False: a recording has its neutral."""
@@ -108,13 +117,6 @@ class ReplaySource(_Recorded):
     def _when(self, row: FaceMotion) -> float:
         assert self._began is not None  # of the first row
         return self._began + row.pts_seconds - self._first_pts
-
-    def update(
-        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
-    ) -> FaceMotion:
-        """Give the row that ``take`` announced."""
-        del face, pts_seconds, driver_rgb
-        return self._given
 
     def close(self) -> None:
         """Close the file."""
@@ -253,13 +255,6 @@ class VoiceSource(_Recorded):
         self._sample_count += heard
         self._began += max(seconds - _LONGEST_SILENCE_SECONDS, 0.0)
 
-    def update(
-        self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
-    ) -> FaceMotion:
-        """Give the motion of the moment that ``take`` announced."""
-        del face, pts_seconds, driver_rgb
-        return self._given
-
     def close(self) -> None:
         """Give the microphone back."""
         self._microphone.close()
@@ -353,7 +348,7 @@ class EndlessDriver(_Recorded):
         if not self._pictures:
             raise InputError(f"{path}: nothing is left of it between start and end")
         self._interval = 1 / frame_rate
-        self._given = 0
+        self._number = 0
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
         """Wait for the newest picture that is due; None when none comes due in time."""
@@ -362,18 +357,18 @@ class EndlessDriver(_Recorded):
         if not self._comes_due(self._began + self.captured_count * self._interval, timeout_seconds):
             return None
         due = int((self._clock() - self._began) / self._interval)
-        self._given = max(due, self.captured_count)
-        self.captured_count = self._given + 1
-        when = self._began + self._given * self._interval
-        rgb = self._pictures[self._given % len(self._pictures)]
-        return CameraPicture(rgb, when, self._given, self._given == 0)
+        self._number = max(due, self.captured_count)
+        self.captured_count = self._number + 1
+        when = self._began + self._number * self._interval
+        rgb = self._pictures[self._number % len(self._pictures)]
+        return CameraPicture(rgb, when, self._number, self._number == 0)
 
     def update(
         self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
     ) -> FaceMotion:
         """Give the row of the picture that was taken last."""
         del face, driver_rgb
-        return replace(self._rows[self._given % len(self._rows)], pts_seconds=pts_seconds)
+        return replace(self._rows[self._number % len(self._rows)], pts_seconds=pts_seconds)
 
 
 def _pictures_of(reader: VideoReader) -> list[RgbPicture]:

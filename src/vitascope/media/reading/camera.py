@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import Literal, Self
 
 import cv2
@@ -197,9 +196,7 @@ class Camera:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop reading and give the camera back; a driver that hangs is left behind."""
         with self._changed:
             self._is_stopped = True

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, perf_counter
-from types import TracebackType
 from typing import Literal, Self
 
+from vitascope.closing import Closing
 from vitascope.errors import OutputError, VitascopeError
 from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
@@ -220,7 +220,7 @@ class OutletReport:
         return reason if reason.startswith(self.name) else f"{self.name}: {reason}"
 
 
-class SinkOutlet:
+class SinkOutlet(Closing):
     """One sink at work. A context manager. Thread-safe.
 
     Args:
@@ -359,12 +359,6 @@ class SinkOutlet:
         """Start."""
         self.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 @contextmanager

@@ -63,12 +63,11 @@ class InputKind(StrEnum):
 
 def is_loopback_host(host: str | None) -> bool:
     """True for ``localhost`` and the loopback addresses, which never leave this machine."""
-    if host == "localhost":
-        return True
+    host = host or ""
     try:
-        return ipaddress.ip_address(host or "").is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False
+        return host.lower() == "localhost"
 
 
 class _Frozen(BaseModel):

@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from vitascope.errors import ModelChecksumError, ModelError, ModelUnavailableError
-from vitascope.file_lock import exclusive_lock
+from vitascope.file_lock import exclusive_lock, write_atomically
 from vitascope.models.store.catalogue import (
     STALL_SECONDS,
     Catalogue,
@@ -86,12 +86,7 @@ class Fingerprint:
         Raises:
             OSError: It cannot be written.
         """
-        temporary = stamp.with_name(f"{stamp.name}.{os.getpid()}")
-        try:
-            temporary.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
-            temporary.replace(stamp)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_atomically(stamp, f"{json.dumps(asdict(self))}\n".encode(), mode=0o666)
 
 
 _log = logging.getLogger(__name__)

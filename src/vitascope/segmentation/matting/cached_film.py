@@ -40,7 +40,7 @@ from vitascope.models.store.store import Fingerprint, ModelStore
 from vitascope.segmentation.matting.cache import MatteCache, stretch_key
 from vitascope.segmentation.matting.close_ups import CLOSE_UP_RULES
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE
-from vitascope.segmentation.matting.networks import ChosenNetwork
+from vitascope.segmentation.matting.networks import ChosenNetwork, is_network_file
 from vitascope.segmentation.matting.rim_people import RIM_RULES
 from vitascope.vr.detection import VrDescription
 
@@ -363,8 +363,3 @@ def network_sha256(name: str, store: ModelStore) -> str | None:
         path = Path(name)
         return Fingerprint.of(path).sha256 if path.is_file() else None
     return load_catalogue().entry(name).sha256 if store.is_cached(name) else None
-
-
-def is_network_file(name: str) -> bool:
-    """True for the path of somebody's own network, in the place of a name of ours."""
-    return name.lower().endswith(".onnx") or "/" in name or "\\" in name

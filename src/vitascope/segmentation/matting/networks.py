@@ -86,7 +86,7 @@ def open_network(
         MissingDependencyError: The engine that was requested is not installed.
     """
     model = settings.model
-    if _is_file_name(model.name):
+    if is_network_file(model.name):
         return _chosen(_open_custom(settings, device), model.name)
     _refuse_kind(settings)
     if model.name != "auto":
@@ -114,7 +114,7 @@ def foresee_network(settings: Settings, store: ModelStore) -> str:
         EngineError: The engine cannot load an ONNX file of one's own.
     """
     model = settings.model
-    if _is_file_name(model.name):
+    if is_network_file(model.name):
         _open_custom_on_processor(settings).close()
         return f"{model.name} (here)"
     _refuse_kind(settings)
@@ -239,5 +239,6 @@ def _require_matting(name: str) -> None:
         raise UsageError(f"{name} is not a matting network: {entry.purpose}")
 
 
-def _is_file_name(name: str) -> bool:
+def is_network_file(name: str) -> bool:
+    """True for the path of somebody's own network, in the place of a name of ours."""
     return name.lower().endswith(".onnx") or "/" in name or "\\" in name

@@ -30,10 +30,10 @@ from vitascope.segmentation.matting.batch import Batch, JoinedPictures
 from vitascope.segmentation.matting.close_ups import LOOK_EVERY_FRAMES, CloseUps
 from vitascope.segmentation.matting.estimates import enlarged, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
-from vitascope.segmentation.matting.levers.report import Tally
 from vitascope.segmentation.matting.look_ahead import look_ahead, settle, settled_alpha
 from vitascope.segmentation.matting.rim_people import RimPeople
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
+from vitascope.segmentation.report import Tally
 
 
 class Views:

@@ -34,12 +34,12 @@ from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
-from vitascope.segmentation.matting.levers.report import LeverReport
 from vitascope.segmentation.matting.people_seen import PeopleSeen
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_windows import ShotBeginnings, ShotWindows
 from vitascope.segmentation.matting.shots import Answer, ShotInference, StreamNetwork, Times, Views
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
+from vitascope.segmentation.report import LeverReport
 from vitascope.vr.projection import Lens
 from vitascope.vr.stereo import eye_regions
 

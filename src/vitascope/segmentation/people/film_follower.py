@@ -19,8 +19,7 @@ from vitascope.gpu.pipeline.stages import Map, Sink, Stage
 from vitascope.segmentation.people.following import Box, GivingOut, Labelled, ShotFollower, everywhere
 from vitascope.segmentation.people.identities import Identities, Presence
 from vitascope.segmentation.people.motion import MotionField
-from vitascope.segmentation.people.pictures import Picture, Sighting
-from vitascope.segmentation.people.small_frames import SmallFrame
+from vitascope.segmentation.people.small_frames import Picture, SmallFrame
 from vitascope.segmentation.processes.spawned import Failed, SpawnedProcess
 
 FloatMap = npt.NDArray[np.float32]
@@ -46,6 +45,21 @@ class ShotEnded:
 
     named: dict[int, int]
     """For the number of each of its tracks, the person's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """Somebody is seen better than ever before in the shot, in the frame that was looked at."""
+
+    track: int
+    worth: float
+    """The more, the better they are seen."""
+    rows: tuple[int, int]
+    """The first and the last that show them, in cells."""
+    columns: tuple[int, int]
+    """Likewise."""
+    grid: tuple[int, int]
+    """Cells of the frame, (height, width)."""
 
 
 Found = Settled | ShotEnded | Sighting

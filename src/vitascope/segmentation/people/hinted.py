@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -10,12 +10,14 @@ from math import isinf
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
 from vitascope.config import Settings
-from vitascope.config.hints import Eye, Hints, Mark, PeopleRule, Timed, read_hints
+from vitascope.config.hints import Eye, Hints, Mark, PeopleRule, Region, Timed, read_hints
 from vitascope.errors import UsageError
+from vitascope.frames import Frame
 from vitascope.media.reading.reader import VideoReader
 from vitascope.models.network import NetworkInput
 from vitascope.segmentation.matting.batch import Estimator
@@ -23,11 +25,12 @@ from vitascope.segmentation.matting.shots import Views
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people, numbers_of
 from vitascope.segmentation.people.held import FindSalient, HeldThings
 from vitascope.segmentation.people.kept import KeptPeople, Layer, PeopleLayer
-from vitascope.segmentation.people.regions import RegionLayer
 from vitascope.segmentation.people.strokes import StrokeLayer, carried_strokes, stroke_bounds
 from vitascope.segmentation.people.table import Labels, PeopleTable, known_people
 from vitascope.vr.detection import VrDescription
 from vitascope.vr.stereo import eye_regions
+
+FloatMap = npt.NDArray[np.float32]
 
 
 def hints_of(settings: Settings, video: Path) -> Hints:
@@ -287,3 +290,62 @@ def _nearest(eye: npt.NDArray[np.uint8], x: float, y: float) -> str:
     nearest = int(np.hypot((columns + 0.5) / width - x, (rows + 0.5) / height - y).argmin())
     row, column = int(rows[nearest]), int(columns[nearest])
     return f"the nearest is person {eye[row, column]}, at {column / width:.2f},{row / height:.2f}"
+
+
+_REGION_SIDE, _REGION_FINE = 256, 4
+"""Samples of a map along each side of an eye's picture; edges are drawn so much finer, and averaged."""
+
+
+def polygon_map(corners: Sequence[tuple[float, float]]) -> FloatMap:
+    """How much of each sample a polygon covers.
+
+    Args:
+        corners: x and y as shares of the picture.
+
+    Returns:
+        float32 [256, 256], 0..1.
+    """
+    fine = np.zeros((_REGION_SIDE * _REGION_FINE, _REGION_SIDE * _REGION_FINE), np.float32)
+    points = np.rint(np.array(corners) * fine.shape[0]).astype(np.int32)
+    cv2.fillPoly(fine, [points], 1.0)
+    return np.asarray(
+        cv2.resize(fine, (_REGION_SIDE, _REGION_SIDE), interpolation=cv2.INTER_AREA), np.float32
+    )
+
+
+class RegionLayer:
+    """Leaves out regions: garbage mattes.
+
+    Args:
+        regions: Which, and when.
+        origin_seconds: Time of the video's first picture on the clock of its frames.
+        eyes: Which eye each half of a frame is, in order.
+    """
+
+    def __init__(
+        self, regions: Sequence[Region], *, origin_seconds: float, eyes: tuple[Eye, Eye] = ("left", "right")
+    ) -> None:
+        self._eyes = eyes
+        self._regions = [(region, polygon_map(region.polygon)) for region in regions]
+        self._origin_seconds = origin_seconds
+
+    def share_at(self, frame: Frame, _: int | None = None) -> FloatMap | None:
+        """As ``Layer``."""
+        seconds = frame.pts_seconds - self._origin_seconds
+        acting = [
+            (region.eye, drawn)
+            for region, drawn in self._regions
+            if region.from_ <= seconds < (float("inf") if region.to is None else region.to)
+        ]
+        if not acting:
+            return None
+        eyes = np.ones((2, _REGION_SIDE, _REGION_SIDE), np.float32)
+        for eye, drawn in acting:
+            for place, name in enumerate(self._eyes):
+                if eye in (name, "both"):
+                    eyes[place] *= 1 - drawn
+        return eyes
+
+    def added_at(self, _: Frame) -> FloatMap | None:
+        """Nothing."""
+        return None

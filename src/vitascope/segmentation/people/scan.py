@@ -5,7 +5,7 @@ It is a run like any other (``FilmRun``), of small pictures, whose mattes are lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from itertools import islice
@@ -13,6 +13,7 @@ from multiprocessing import current_process
 from pathlib import Path
 from typing import Final
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -36,10 +37,10 @@ from vitascope.segmentation.people.film_follower import (
     Found,
     Settled,
     ShotEnded,
+    Sighting,
 )
 from vitascope.segmentation.people.following import Box
-from vitascope.segmentation.people.pictures import BestPictures, Picture
-from vitascope.segmentation.people.small_frames import SmallFrame, SmallFrames
+from vitascope.segmentation.people.small_frames import Picture, SmallFrame, SmallFrames
 from vitascope.segmentation.people.table import PeopleTable, PeopleWriter, table_path
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.renderer import Rendered
@@ -232,3 +233,49 @@ class FacesNowAndThen:
         found = self._find(eye)
         boxes = [(face.left / cell, face.top / cell, face.width / cell, face.height / cell) for face in found]
         return frame, eye, boxes
+
+
+_PICTURE_HEIGHT: Final = 192
+
+
+class BestPictures:
+    """Keeps a picture of each person, cut out of the frame where they are seen best: large, and nobody before them."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[int, tuple[float, Picture]] = {}
+        self._people: dict[int, tuple[float, Picture]] = {}
+
+    def note(self, sighting: Sighting, eye: Picture) -> None:
+        """Keep a picture.
+
+        Args:
+            sighting: Where somebody is seen.
+            eye: The frame, uint8 [H, W, 3].
+        """
+        height, width = eye.shape[:2]
+        first_row, last_row = (row * height // sighting.grid[0] for row in sighting.rows)
+        first_column, last_column = (column * width // sighting.grid[1] for column in sighting.columns)
+        top, left = max(first_row - height // 40, 0), max(first_column - width // 40, 0)
+        right = min(last_column + width // 40, width)
+        bottom = min(last_row + height // 40, top + round(1.5 * max(right - left, 8)), height)
+        cut = eye[top:bottom, left:right]
+        size = max(round(cut.shape[1] * _PICTURE_HEIGHT / cut.shape[0]), 1), _PICTURE_HEIGHT
+        small = np.asarray(cv2.resize(cut, size, interpolation=cv2.INTER_AREA), np.uint8)
+        self._tracks[sighting.track] = sighting.worth, small
+
+    def end_shot(self, named: Mapping[int, int]) -> None:
+        """Give the pictures of a shot's tracks to people: for a track's number, ``named`` has the person's."""
+        for track, picture in self._tracks.items():
+            if track in named:
+                person = named[track]
+                self._people[person] = max(self._people.get(person, picture), picture, key=lambda one: one[0])
+        self._tracks.clear()
+
+    def pngs(self) -> dict[int, bytes]:
+        """For each person's number a PNG, 192 pixels high."""
+        pictures = {}
+        for number, (_, rgb) in sorted(self._people.items()):
+            encoded, content = cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
+            assert encoded
+            pictures[number] = content.tobytes()
+        return pictures

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.closing import Closing
 from vitascope.config.hints import Eye, Mark
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.kernels.preprocess import preprocess
@@ -209,7 +210,7 @@ def _remember(key: tuple[object, ...], painted: tuple[Mark, ...], carried: tuple
             _remembered.popitem(last=False)
 
 
-class _Pictures:
+class _Pictures(Closing):
     """Small grey pictures of a film, read in its order: those of stretches that overlap are read once.
 
     Args:
@@ -229,10 +230,8 @@ class _Pictures:
         self._read: deque[tuple[float, int, Grey]] = deque()
         """Seconds, pts and picture of each frame that may be asked for again."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
+    def close(self) -> None:
+        """Close the film."""
         self._opened.close()
 
     def between(

@@ -39,7 +39,8 @@ from vitascope.models.store.store import ModelStore
 from vitascope.observe.standard_streams import quiet_native_stderr
 from vitascope.segmentation.capacity import gpu_bytes_needed, gpu_room_bytes
 from vitascope.segmentation.film_run import FilmRunner
-from vitascope.segmentation.matting.cached_film import is_network_file, video_fingerprint
+from vitascope.segmentation.matting.cached_film import video_fingerprint
+from vitascope.segmentation.matting.networks import is_network_file
 from vitascope.segmentation.processes.hands import gib
 from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.port import (

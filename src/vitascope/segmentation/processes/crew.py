@@ -14,8 +14,7 @@ from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.output_target import picture_folder
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
-from vitascope.segmentation.matting.cached_film import is_network_file
-from vitascope.segmentation.matting.networks import FetchProgress
+from vitascope.segmentation.matting.networks import FetchProgress, is_network_file
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.processes.film_joiner import FilmJoiner
 from vitascope.segmentation.processes.film_queue import FilmEnded, FilmQueue

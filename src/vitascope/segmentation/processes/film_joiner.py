@@ -11,7 +11,6 @@ from hashlib import blake2b
 from math import ceil, inf
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import Any
 
 from vitascope import __version__
@@ -538,9 +537,7 @@ class SharedFilm:
         self._hands.hand_in(self._pieces)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Makers in the middle of something that nobody wants any more end."""
         self._is_over = True
         self._hands.withdraw(self._pieces)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter
 from time import monotonic
-from types import TracebackType
 
 from vitascope.errors import InputError, UsageError, VitascopeError, WorkerError
 from vitascope.segmentation.processes.port import MakerGoneError, StretchMakers
@@ -99,9 +98,7 @@ class Hands:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Drop what waits, end what is in hand, first gently."""
         with self._changed:
             self._is_closed = True

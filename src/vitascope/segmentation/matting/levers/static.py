@@ -7,7 +7,7 @@ import numpy as np
 from vitascope.gpu.toolkit.temporal import StillnessGate
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.batch import Batch, Estimator
-from vitascope.segmentation.matting.levers.report import Tally
+from vitascope.segmentation.report import Tally
 
 MOST_REUSES = 30
 """A second: what moves too little to be seen is looked at that often all the same."""
