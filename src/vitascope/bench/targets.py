@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from vitascope.bench.results import BenchResults, Cell
 
@@ -11,7 +11,7 @@ USER = "yours"
 """The source of targets that the user set."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Target:
     """One figure to reach."""
 
@@ -20,15 +20,16 @@ class Target:
     """Its source."""
     limit: float
     unit: str
-    at_least: bool
-    """True where more is better."""
     value: Callable[[Cell], float | None]
     """The figure of a cell; None if it was not measured."""
     resolution: str | None = None
     """None looks at every cell, and takes the worst."""
+    _: KW_ONLY
     batch: int | None = None
     """The largest measured batch up to this one; None takes the fastest."""
     stereo: bool = False
+    at_least: bool = False
+    """True where more is better."""
 
     def wish(self) -> str:
         """For people: ``>= 60 frames/s``."""
@@ -75,53 +76,15 @@ def check_targets(
 def _speed(
     name: str, source: str, fps: float, resolution: str, batch: int | None = None, *, stereo: bool = False
 ) -> Target:
-    return Target(
-        name=name,
-        source=source,
-        limit=fps,
-        unit="frames/s",
-        at_least=True,
-        value=lambda cell: cell.median("throughput"),
-        resolution=resolution,
-        batch=batch,
-        stereo=stereo,
-    )
-
-
-def _at_most(
-    name: str,
-    source: str,
-    limit: float,
-    unit: str,
-    value: Callable[[Cell], float | None],
-    resolution: str | None = None,
-    *,
-    batch: int | None = None,
-    stereo: bool = False,
-) -> Target:
-    return Target(
-        name=name,
-        source=source,
-        limit=limit,
-        unit=unit,
-        at_least=False,
-        value=value,
-        resolution=resolution,
-        batch=batch,
-        stereo=stereo,
-    )
+    return Target(name, source, fps, "frames/s", _rate, resolution, batch=batch, stereo=stereo, at_least=True)
 
 
 def _busy(name: str, source: str, percent: float, value: Callable[[Cell], float | None]) -> Target:
-    return Target(
-        name=f"{name} at 1080p",
-        source=source,
-        limit=percent,
-        unit="%",
-        at_least=True,
-        value=value,
-        resolution="1080p",
-    )
+    return Target(f"{name} at 1080p", source, percent, "%", value, "1080p", at_least=True)
+
+
+def _rate(cell: Cell) -> float | None:
+    return cell.median("throughput")
 
 
 def _percentile(name: str, which: str) -> Callable[[Cell], float | None]:
@@ -158,7 +121,7 @@ _GUIDES = (
     ),
     _speed("VR stereo 4K, batch 4 for each eye", _PROFILING, 60, "4K", 4, stereo=True),
     *(
-        _at_most(
+        Target(
             f"1080p, time for a frame, {which.upper()}",
             _PROFILING,
             limit,
@@ -168,14 +131,14 @@ _GUIDES = (
         )
         for which, limit in _FRAME_TIMES_MS
     ),
-    _at_most("GPU memory, share", _PROFILING, 80, "%", _memory_percent),
-    _at_most("GPU memory", _PROFILING, 19_200, "MB", lambda cell: cell.median("peak_vram")),
+    Target("GPU memory, share", _PROFILING, 80, "%", _memory_percent),
+    Target("GPU memory", _PROFILING, 19_200, "MB", lambda cell: cell.median("peak_vram")),
     _busy("GPU utilisation", _PROFILING, 85, _gpu_percent),
     *(
         _speed(f"{resolution}, the best batch", _TUNING, fps, resolution)
         for resolution, fps in _TUNING_SPEEDS
     ),
-    _at_most(
+    Target(
         "VR mode: 1080p, batch up to 2, P95 from decoder to encoder, queues included",
         _MODULE,
         50,
@@ -202,7 +165,7 @@ def _users(results: BenchResults, performance: Mapping[str, float]) -> Iterable[
             yield _speed(f"performance.target_fps at {name}", USER, fps, resolution, stereo=stereo)
         if latency_ms is not None:
             title = f"performance.max_latency_ms at {name}, P95 from decoder to encoder"
-            yield _at_most(
+            yield Target(
                 title, USER, latency_ms, "ms", _percentile("latency", "p95"), resolution, stereo=stereo
             )
 
