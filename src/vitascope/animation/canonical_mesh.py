@@ -184,4 +184,3 @@ LEFT_BROW: Final = (276, 283, 282, 295, 285, 300, 293, 334, 296, 336)
 """Lower row from the outer end to the inner, then the upper row."""
 
 CHIN: Final = 152
-NOSE_TIP: Final = 1

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -312,8 +312,6 @@ _PROJECTION_SPELLINGS: dict[str, Projection] = {
     "180": Projection.HALF_EQUIRECTANGULAR,
     "360": Projection.EQUIRECTANGULAR,
 }
-
-Item = TypeVar("Item")
 
 
 def unique_list(value: object) -> object:

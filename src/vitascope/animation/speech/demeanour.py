@@ -69,7 +69,7 @@ class Demeanour:
         self._next_blink, self._blink_begin = 1.0 + float(self._random.exponential(1.5)), -math.inf
         self._next_glance, self._gaze = 1.5, (0.0, 0.0)
         self._next_posture, self._posture = 0.0, (0.0, 0.0, 0.0)
-        self._usual_pitch, self._loudness = 0.0, 0.0
+        self._usual_pitch = 0.0
         self._eyes = (_Glide(0.06), _Glide(0.06))
         self._turns = (_Glide(0.9), _Glide(0.35), _Glide(1.1))
         self._beat, self._brows = _Glide(0.18), _Glide(0.2)
