@@ -83,6 +83,20 @@ def test_convert(run, clip, tmp_path):
     assert run("vr", "convert", clip, "--to", "cube")[0] == 2
 
 
+def test_convert_takes_the_output_and_the_layout_as_segment_does(run, clip, tmp_path):
+    view = tmp_path / "view.mp4"
+    code, printed, complained = run("vr", "convert", clip, view, "--to", "flat", "--layout", "sbs")
+    assert code == 0
+    assert "do not show the same scene" in complained
+    assert printed.startswith(f"{view}  ")
+    code, _, complained = run("vr", "convert", clip, view, "-o", tmp_path / "b.mp4", "--to", "flat")
+    assert (code, complained) == (
+        2,
+        f"vitascope: the output is named twice: {view} and --out {tmp_path / 'b.mp4'}\n",
+    )
+    assert "top-bottom (declared; sure)" in run("vr", "info", clip, "--layout", "tb")[1]
+
+
 def test_library(run, clip, tmp_path):
     code, printed, complained = run("vr", "library", tmp_path)
     assert (code, complained) == (0, "")
