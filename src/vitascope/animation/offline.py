@@ -448,11 +448,7 @@ def _profile(out: Path, settings: Settings) -> PipelineProfile:
 
 def _written(writer: VideoWriter) -> WrittenFile:
     report = writer.report
-    changes = [
-        f"{stream.kind} ({stream.codec}) {stream.action}" + (f": {stream.reason}" if stream.reason else "")
-        for stream in report.streams
-        if stream.action != "copied"
-    ]
+    changes = [stream.in_words() for stream in report.streams if stream.action != "copied"]
     return WrittenFile(
         path=report.path,
         codec=report.codec,
