@@ -102,6 +102,15 @@ def test_library(run, clip, tmp_path):
     assert (code, complained) == (0, "")
     assert printed.splitlines()[0] == f"{clip}: side-by-side, half-equirectangular 180"
     assert printed.splitlines()[-1].startswith("4 files; indexes ")
+    for path in (tmp_path / "heresphere.json", *tmp_path.glob("*.mp4.heresphere.json")):
+        content = path.read_text()
+        assert run("vr", "library", tmp_path)[0] == 0  # it says what it said: nothing is lost
+        path.write_text(content.replace('"access": 1', '"access": 2'))
+        code, _, complained = run("vr", "library", tmp_path)
+        assert (code, complained) == (4, f"vitascope: {path} exists already: -y replaces\n")
+        path.write_text(content)
+    for path in tmp_path.glob("*.json"):
+        path.write_text("mine")
     code, _, complained = run("vr", "library", tmp_path)
     assert code == 4
     assert complained.endswith("and 3 more outputs: -y replaces\n")

@@ -217,7 +217,7 @@ def library(
         screen.print(f"vitascope: {one_line(failure)}")
     if not made.videos:
         return made.failures[0][1].exit_code
-    may_replace([path for path in made.files if path.exists()], overwrite=overwrite, screen=screen)
+    may_replace(made.replaced(), overwrite=overwrite, screen=screen)
     write_library(made)
     if json:
         print_json(
