@@ -24,10 +24,10 @@ from left_over import left_by
 from vitascope.animation import offline
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh.animator import MeshAnimator
-from vitascope.animation.motion_file import MotionReader, write_motion
+from vitascope.animation.motion_file import MotionReader, MotionWriter, write_motion
 from vitascope.cli import main
 from vitascope.config import load_settings
-from vitascope.errors import ConfigError, InputError
+from vitascope.errors import ConfigError, InputError, OutputError
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.rgb import planes_from_rgb
 from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of
@@ -119,6 +119,25 @@ def decode(path):
             for frame in container.decode(video=0)
         ]
         return frames, {stream.type: stream.codec_context.name for stream in container.streams}
+
+
+def test_motion_that_cannot_be_recorded_in_the_end_leaves_the_video_and_says_so(
+    run, tmp_path, motion_file, monkeypatch
+):
+    out, record = tmp_path / "a.mp4", tmp_path / "a.motion"
+
+    def fail(writer):
+        writer.discard()
+        raise OutputError(f"{record}: cannot be written (No space left on device)")
+
+    monkeypatch.setattr(MotionWriter, "finish", fail)
+    code, _, err = run(EXAMPLES / "astronaut.jpg", "--driver", motion_file, "-o", out, "--record", record)
+    assert (code, err) == (
+        4,
+        f"vitascope: {record}: cannot be written (No space left on device); finished all the same: {out}\n",
+    )
+    assert len(decode(out)[0]) == 10
+    assert not record.exists()
 
 
 def test_motion_moves_the_portrait(run, tmp_path, motion_file, astronaut):

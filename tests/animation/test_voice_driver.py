@@ -66,6 +66,7 @@ def test_a_voice_makes_a_film_with_its_sound(run, speech, tmp_path):
     assert len(jaws) == 45 and header.frame_rate == 30 and not header.has_vertices
     assert jaws.max() > 0.08 and jaws[:6].max() < 0.03
     assert "hear" in text
+    assert "audio (pcm_s16le) re-encoded to aac: " in text
     again = tmp_path / "again.mp4"
     code, _, err = run("--driver", record, "-o", again)
     assert code == 0, err

@@ -70,7 +70,7 @@ def test_compare_exits_with_1_on_a_regression_alone(measured, tmp_path, capsys):
 def test_pipeline(tmp_path, capsys):
     film = write_clip(tmp_path / "in.mp4", frame_count=24)
     words = ("bench", "pipeline", film, "--discard", "--profile", "fast")
-    assert run(*words, "--output-dir", tmp_path / "out") == 0
+    assert run(*words, "-o", tmp_path / "out") == 0
     printed = capsys.readouterr().out
     assert "24 frames, key, discarded: selfie" in printed
     assert " fps (p5 " in printed
@@ -85,7 +85,7 @@ def test_what_does_not_exist(tmp_path, capsys, measured):
     assert run("bench", "analyze", tmp_path / "text.json") == 3
     assert run("bench", "compare", measured, tmp_path / "text.json") == 3
     assert run("bench", "pipeline", tmp_path / "missing.mp4") == 3
-    assert run("bench", "run", "--input", tmp_path / "missing.mp4", "--output-dir", tmp_path / "out") == 3
+    assert run("bench", "run", "--input", tmp_path / "missing.mp4", "-o", tmp_path / "out") == 3
     assert len(capsys.readouterr().err.strip().splitlines()) == 6
 
 

@@ -71,6 +71,11 @@ def test_a_video_of_nobody_is_told_beside_the_summary(run, clip, tmp_path):
     assert run(*words, "--quiet") == (0, "", "")
     (report,) = json.loads(run("segment", clip, tmp_path / "p.mp4", "--profile", "fast", "--json")[1])
     assert report["shows_people"] is True
+    cached = (*words, "--set", "processing.enable_caching=true")
+    for _ in range(2):  # the second run takes the mattes of the first
+        code, out, err = run(*cached)
+        assert (code, err) == (0, f"note: wall.mp4: {note}\n")
+    assert "mattes from the cache" in out
 
 
 def test_resuming_with_other_settings_says_that_the_file_was_made_with_others(run, clip, tmp_path):

@@ -80,6 +80,23 @@ def test_a_settings_file_that_is_there_is_replaced_only_when_asked_for(clip, tmp
     assert mine.read_text().startswith("# Tuned by")
 
 
+def test_a_search_that_goes_on_asks_for_its_own_file_no_more(clip, tmp_path, capsys):
+    tuned = tmp_path / "tuned.yaml"
+    tuned.write_text("profile: fast\n")
+    assert run(clip, "--save-config", tuned, "-y", "--target-fps", 99_999, *SMALL) == 1  # its runs are kept
+    assert run(clip, "--save-config", tuned, "--target-fps", 1, *SMALL) == 4
+    assert run(clip, "--save-config", tuned, "--target-fps", 1, "--resume", "--no-overwrite", *SMALL) == 4
+    assert tuned.read_text() == "profile: fast\n"
+    capsys.readouterr()
+    assert run(clip, "--save-config", tuned, "--target-fps", 1, "--resume", *SMALL) == 0
+    assert tuned.read_text().startswith("# Tuned by")
+    assert "/3 " not in capsys.readouterr().err
+    assert run(clip, "--save-config", tuned, "--resume", *SMALL) == 4
+    assert capsys.readouterr().err == (
+        f"vitascope: {tuned} exists already: -y replaces, and no search for it is left unfinished\n"
+    )
+
+
 def test_bottlenecks(clip, capsys):
     assert run(clip, "--detect-bottlenecks", *FAST) == 0
     printed = capsys.readouterr().out

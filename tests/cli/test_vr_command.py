@@ -83,11 +83,34 @@ def test_convert(run, clip, tmp_path):
     assert run("vr", "convert", clip, "--to", "cube")[0] == 2
 
 
+def test_convert_takes_the_output_and_the_layout_as_segment_does(run, clip, tmp_path):
+    view = tmp_path / "view.mp4"
+    code, printed, complained = run("vr", "convert", clip, view, "--to", "flat", "--layout", "sbs")
+    assert code == 0
+    assert "do not show the same scene" in complained
+    assert printed.startswith(f"{view}  ")
+    code, _, complained = run("vr", "convert", clip, view, "-o", tmp_path / "b.mp4", "--to", "flat")
+    assert (code, complained) == (
+        2,
+        f"vitascope: the output is named twice: {view} and --out {tmp_path / 'b.mp4'}\n",
+    )
+    assert "top-bottom (declared; sure)" in run("vr", "info", clip, "--layout", "tb")[1]
+
+
 def test_library(run, clip, tmp_path):
     code, printed, complained = run("vr", "library", tmp_path)
     assert (code, complained) == (0, "")
     assert printed.splitlines()[0] == f"{clip}: side-by-side, half-equirectangular 180"
     assert printed.splitlines()[-1].startswith("4 files; indexes ")
+    for path in (tmp_path / "heresphere.json", *tmp_path.glob("*.mp4.heresphere.json")):
+        content = path.read_text()
+        assert run("vr", "library", tmp_path)[0] == 0  # it says what it said: nothing is lost
+        path.write_text(content.replace('"access": 1', '"access": 2'))
+        code, _, complained = run("vr", "library", tmp_path)
+        assert (code, complained) == (4, f"vitascope: {path} exists already: -y replaces\n")
+        path.write_text(content)
+    for path in tmp_path.glob("*.json"):
+        path.write_text("mine")
     code, _, complained = run("vr", "library", tmp_path)
     assert code == 4
     assert complained.endswith("and 3 more outputs: -y replaces\n")

@@ -340,7 +340,7 @@ def test_unknown_profiles_list_the_profiles(tmp_path: Path) -> None:
     [
         (
             "output.kinds: [key, replace]",
-            "output.kinds has replace, which needs output.background, the path of an image or a video",
+            "output.kinds has replace, which needs output.background (--background), an image or a video",
         ),
         (
             "video: {start_seconds: 5, end_seconds: 4}",

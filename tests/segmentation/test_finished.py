@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import cv2
@@ -12,9 +13,19 @@ from clips import write_clip
 from vitascope.config import Settings, VideoSettings, load_settings
 from vitascope.media.reading.reader import probe
 from vitascope.segmentation.batch import segment_all
-from vitascope.segmentation.finished import is_finished, other_settings, remember_finished
+from vitascope.segmentation.finished import (
+    is_finished,
+    other_settings,
+    remember_finished,
+    settings_of_outputs,
+)
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.segmenter import Segmenter
+
+
+def remember(plan, settings, *, resumed):
+    """As a run does in whose time nothing else changes."""
+    remember_finished(plan, settings, made_with=settings_of_outputs(plan, settings), resumed=resumed)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +43,7 @@ def planned(tmp_path):
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     cut = write_clip(tmp_path / "out.mp4", frame_count=12)
     plan = PlannedVideo(clip, (("key", cut),))
-    remember_finished(plan, stretch(0.5, 1.0), resumed=True)
+    remember(plan, stretch(0.5, 1.0), resumed=True)
     return plan
 
 
@@ -47,7 +58,7 @@ def test_another_stretch_is_not_done_however_little_longer_or_as_long(planned, s
 def test_an_end_behind_the_videos_is_the_same_as_none(tmp_path):
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     plan = PlannedVideo(clip, (("key", write_clip(tmp_path / "out.mp4", frame_count=47)),))
-    remember_finished(plan, stretch(0.0, 2.5), resumed=True)
+    remember(plan, stretch(0.0, 2.5), resumed=True)
     assert is_finished(plan, stretch())  # a frame was damaged, and it will be the next time
     assert is_finished(plan, stretch(0.0, 3.0))
     assert not is_finished(plan, stretch(0.0, 1.9))
@@ -76,7 +87,7 @@ def test_what_was_changed_since_is_not_what_is_remembered(planned):
     write_clip(cut, frame_count=48)
     assert not is_finished(planned, stretch(0.5, 1.0))
     assert is_finished(planned, stretch())  # by its length
-    remember_finished(planned, Settings(), resumed=True)
+    remember(planned, Settings(), resumed=True)
     write_clip(planned.video, frame_count=60)
     assert not is_finished(planned, stretch())  # the video has grown meanwhile
 
@@ -87,14 +98,14 @@ def test_a_folder_of_pictures_is_remembered_too(tmp_path):
     for number in range(12):
         cv2.imwrite(str(folder / f"{number:06}.png"), np.zeros((8, 8, 3), np.uint8))
     plan = PlannedVideo(clip, (("key", folder),))
-    remember_finished(plan, stretch(0.5, 1.0), resumed=True)
+    remember(plan, stretch(0.5, 1.0), resumed=True)
     assert is_finished(plan, stretch(0.5, 1.0))
     assert not is_finished(plan, stretch(0.0, 0.5))
 
 
 def test_a_run_of_a_whole_video_leaves_nothing_behind(planned):
     shutil.rmtree(planned.video.parent / "home")
-    remember_finished(planned, Settings(), resumed=False)
+    remember(planned, Settings(), resumed=False)
     assert not (planned.video.parent / "home").exists()
 
 
@@ -140,7 +151,7 @@ def made_with(**values):
 def test_what_was_made_with_other_settings_says_which(tmp_path, then, now, told):
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     plan = PlannedVideo(clip, (("key", write_clip(tmp_path / "out.mp4", frame_count=24)),))
-    remember_finished(plan, made_with(**then), resumed=True)
+    remember(plan, made_with(**then), resumed=True)
     assert other_settings(plan, made_with(**then)) is None
     for same in ({"gpu.device": "cpu"}, {"model.batch_size": 3}, {"output.keep_partial": True}):
         assert other_settings(plan, made_with(**then | same)) is None
@@ -152,10 +163,31 @@ def test_what_was_made_with_other_settings_says_which(tmp_path, then, now, told)
     assert "a.jpg" not in remembered.read_text()
 
 
+@pytest.mark.parametrize("key", ["people.hints", "output.background", "model.name"])
+def test_a_file_of_the_settings_that_was_edited_in_place_is_another(tmp_path, key):
+    """Also where its date is older than the output's: copied back, or edited while the video was made."""
+    clip = write_clip(tmp_path / "in.mp4", frame_count=48)
+    named = tmp_path / "named.bin"
+    named.write_text("version: 1\n")
+    settings = made_with(**{key: str(named)})
+    plan = PlannedVideo(clip, (("key", tmp_path / "out.mp4"),))
+    before = settings_of_outputs(plan, settings)
+    named.write_text("version: 1 \n")
+    write_clip(tmp_path / "out.mp4", frame_count=24)
+    remember_finished(plan, settings, made_with=before, resumed=True)
+    assert is_finished(plan, settings)
+    note = other_settings(plan, settings)
+    assert note is not None
+    assert f"(another {key})" in note
+    named.write_text("version: 1\n")
+    os.utime(named, (1, 1))
+    assert other_settings(plan, settings) is None
+
+
 def test_a_file_of_another_kind_and_many_changes_are_told_in_a_line(tmp_path):
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     made = write_clip(tmp_path / "out.mp4", frame_count=24)
-    remember_finished(PlannedVideo(clip, (("key", made),)), made_with(), resumed=True)
+    remember(PlannedVideo(clip, (("key", made),)), made_with(), resumed=True)
     note = other_settings(PlannedVideo(clip, (("mask", made),)), made_with())
     assert note is not None
     assert "(type key, now mask)" in note

@@ -82,12 +82,21 @@ def test_kinds_that_cannot_be_made(clip, tmp_path, kinds, says):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pictures_make_video_that_players_take(tmp_path):
-    for n in range(2):
-        write_clip(
-            tmp_path / f"{n}.png", width=32, height=32, frame_count=1, codec="png", pixel_format="rgb24"
-        )
-    info = probe(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "codec", "pixel_format"),
+    [
+        ("0.png", "png", "rgb24"),
+        ("in.gif", "gif", "rgb8"),
+        ("in.mkv", "libx264rgb", "rgb24"),
+        ("in.avi", "rawvideo", "bgr24"),
+    ],
+)
+def test_pictures_gifs_and_screens_make_video_that_players_take(tmp_path, name, codec, pixel_format):
+    count = 1 if name == "0.png" else 3
+    clip = write_clip(
+        tmp_path / name, width=32, height=32, frame_count=count, codec=codec, pixel_format=pixel_format
+    )
+    info = probe(clip)
     assert info.format.name == "yuv444p"
     chosen = {
         (kind, name): encoding_for(

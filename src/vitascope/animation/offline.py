@@ -28,7 +28,7 @@ from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.tracking import fetch_face_model
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
 from vitascope.config.loading import checked_gpus, engine_cache
-from vitascope.errors import InputError, UsageError
+from vitascope.errors import InputError, OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.memory.host_heap import give_back_free_memory, keep_heaps_small
 from vitascope.gpu.pipeline.pipeline import Pipeline
@@ -261,12 +261,18 @@ def animate_file(
             )
         writer.finish()
         files = [_written(writer)]
-        if recorder is not None and record is not None:
-            recorder.finish()
-            files.append(WrittenFile(path=record, codec="motion", size_bytes=record.stat().st_size))
-        if save_landmarks:
-            kept = write_landmarks(portrait, found.face, chosen=settings.animation.face, curves=opened.curves)
-            files.append(WrittenFile(path=kept, codec="landmarks", size_bytes=kept.stat().st_size))
+        try:
+            if recorder is not None and record is not None:
+                recorder.finish()
+                files.append(WrittenFile(path=record, codec="motion", size_bytes=record.stat().st_size))
+            if save_landmarks:
+                kept = write_landmarks(
+                    portrait, found.face, chosen=settings.animation.face, curves=opened.curves
+                )
+                files.append(WrittenFile(path=kept, codec="landmarks", size_bytes=kept.stat().st_size))
+        except OutputError as error:
+            names = ", ".join(str(file.path) for file in files)
+            raise OutputError(f"{error}; finished all the same: {names}") from error
         profiled = profile.save(measured)
     return AnimateReport(
         portrait=portrait,
@@ -448,11 +454,7 @@ def _profile(out: Path, settings: Settings) -> PipelineProfile:
 
 def _written(writer: VideoWriter) -> WrittenFile:
     report = writer.report
-    changes = [
-        f"{stream.kind} ({stream.codec}) {stream.action}" + (f": {stream.reason}" if stream.reason else "")
-        for stream in report.streams
-        if stream.action != "copied"
-    ]
+    changes = [stream.in_words() for stream in report.streams if stream.action != "copied"]
     return WrittenFile(
         path=report.path,
         codec=report.codec,

@@ -32,7 +32,7 @@ app = App(name="bench", help="Measure the speed of this machine.", help_format="
 @app.command
 def run(
     *,
-    output_dir: Path = Path("results"),
+    output_dir: Annotated[Path, Parameter(alias="-o")] = Path("results"),
     only: Literal["resolution", "batch", "precision"] | None = None,
     quick: Switch = False,
     input: Annotated[Path | None, Parameter(name="--input", alias="-i")] = None,
@@ -206,7 +206,7 @@ def pipeline(
     discard: Switch = False,
     duration: Annotated[float, Parameter(alias="-d", metavar="SECONDS")] = 30.0,
     stereo: Switch = False,
-    output_dir: Path | None = None,
+    output_dir: Annotated[Path | None, Parameter(alias="-o")] = None,
     profile: str | None = None,
     config: ConfigFiles = (),
     set_: Assignments = (),

@@ -88,8 +88,12 @@ def optimize(
         raise UsageError(
             "--detect-bottlenecks changes nothing, so it saves nothing; leave one of the two out"
         )
-    if save_config is not None:
-        may_replace([save_config] if save_config.exists() else [], overwrite=overwrite, screen=Screen())
+    state = None if save_config is None else _state_of(save_config)
+    goes_on = resume and state is not None and state.exists()
+    if save_config is not None and save_config.exists() and (not goes_on or overwrite is False):
+        # A search that goes on was allowed to write its file when it began.
+        nothing = ", and no search for it is left unfinished" if resume else ""
+        may_replace([save_config], overwrite=overwrite, screen=Screen(), otherwise=nothing)
     source = SettingsSource(profile=profile, files=config, assignments=set_)
     source.load()  # what is wrong with settings is said before a video is made
     job = _Job(source, save_config, quiet=quiet or json)
@@ -122,9 +126,7 @@ class _Job:
     def __init__(self, source: SettingsSource, save_config: Path | None, *, quiet: bool) -> None:
         self._source, self._subject = source, ""
         self._file, self._quiet = save_config, quiet
-        self._state = (
-            None if save_config is None else save_config.with_name(f"{save_config.name}.search.json")
-        )
+        self._state = None if save_config is None else _state_of(save_config)
         self._screen = Screen()
 
     def say(self, line: str) -> None:
@@ -213,6 +215,11 @@ class _Job:
             ]
             outcome += f", but too much {' and '.join(broken)}"
         self._screen.print(f"{len(search.trials)}/{search.most_trials} {values}: {outcome} ({trial.why})")
+
+
+def _state_of(save_config: Path) -> Path:
+    """Where the runs of an unfinished search are kept."""
+    return save_config.with_name(f"{save_config.name}.search.json")
 
 
 def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:

@@ -48,6 +48,8 @@ Assignments = Annotated[tuple[str, ...], Many, Parameter(name="--set")]
 
 Overwrite = Annotated[bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"])]
 """Replace outputs that exist, or refuse to; None asks on a terminal, see ``may_replace``."""
+Stereo = Annotated[str | None, Parameter(name=["--stereo", "--layout"])]
+"""How two eyes share a frame, by either name."""
 
 
 def files_of_sinks(sinks: Sequence[str]) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitascope.cli.options import Assignments, ConfigFiles, Overwrite, Switch, may_replace
+from vitascope.cli.options import Assignments, ConfigFiles, Overwrite, Stereo, Switch, may_replace
 from vitascope.cli.printing import print_json
 from vitascope.config import FlagValue, SettingsSource
 from vitascope.errors import OutputError
@@ -22,7 +22,7 @@ def people(
     out: Annotated[Path | None, Parameter(alias="-o", metavar="SHEET.png")] = None,
     start: str | None = None,
     end: str | None = None,
-    stereo: Annotated[str | None, Parameter(name=["--stereo", "--layout"])] = None,
+    stereo: Stereo = None,
     again: Switch = False,
     device: Literal["auto", "cpu", "cuda"] | None = None,
     overwrite: Overwrite = None,

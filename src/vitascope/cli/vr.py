@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from vitascope.cli.options import Overwrite, Switch, may_replace
+from vitascope.cli.options import Overwrite, Stereo, Switch, may_replace
 from vitascope.cli.printing import facts, print_json, print_table
 from vitascope.config import Codec, FlagValue, RgbColor, SettingsSource, VideoSettings
 from vitascope.errors import UsageError, one_line
@@ -29,7 +29,7 @@ def info(
     video: Path,
     /,
     *,
-    stereo: str | None = None,
+    stereo: Stereo = None,
     projection: str | None = None,
     fov: float | None = None,
     json: Switch = False,
@@ -90,11 +90,12 @@ def info(
 @app.command
 def convert(
     video: Path,
+    output: Path | None = None,
     /,
     *,
     to: Literal["fisheye190", "equirect180", "equirect360", "flat"],
     out: Annotated[Path | None, Parameter(alias="-o")] = None,
-    stereo: str | None = None,
+    stereo: Stereo = None,
     projection: str | None = None,
     fov: float | None = None,
     start: str | None = None,
@@ -110,11 +111,13 @@ def convert(
     """Convert a video to another projection; sound, subtitles, chapters and HDR stay.
 
     vitascope vr convert wedding_LR_180.mp4 --to fisheye190
+    vitascope vr convert wedding_LR_180.mp4 view.mp4 --to flat
 
     Args:
         video: A video file.
+        output: Output file or folder [default: beside the input, named for players].
         to: Projection to make; flat is a view straight ahead, 90 degrees wide.
-        out: Output file or folder [default: beside the input, named for players].
+        out: The same, as an option.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
         projection: Projection of each eye: auto, flat, equirect180, equirect360 or fisheye.
         fov: Field of view of each eye, in degrees.
@@ -134,6 +137,8 @@ def convert(
         from vitascope.segmentation.vr.conversion import Converting
         from vitascope.segmentation.vr.conversion import convert as convert_video
 
+    if output is not None and out is not None:
+        raise UsageError(f"the output is named twice: {output} and --out {out}")
     screen = Screen()
     with JobProgress(screen, visible=not (quiet or json)) as progress:
 
@@ -145,7 +150,7 @@ def convert(
 
         report = convert_video(
             video,
-            out,
+            output if out is None else out,
             to,
             wanted=_video_settings(stereo, projection, fov, start=start, end=end),
             codec=codec,
@@ -212,7 +217,7 @@ def library(
         screen.print(f"vitascope: {one_line(failure)}")
     if not made.videos:
         return made.failures[0][1].exit_code
-    may_replace([path for path in made.files if path.exists()], overwrite=overwrite, screen=screen)
+    may_replace(made.replaced(), overwrite=overwrite, screen=screen)
     write_library(made)
     if json:
         print_json(
@@ -254,7 +259,7 @@ def verify(
     *,
     matte: Path | None = None,
     html: Path | None = None,
-    stereo: str | None = None,
+    stereo: Stereo = None,
     projection: str | None = None,
     fov: float | None = None,
     overwrite: Overwrite = None,

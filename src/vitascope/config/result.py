@@ -171,7 +171,7 @@ class OutputSettings(Section):
     def _check_background(self) -> Self:
         if "replace" in self.kinds and self.background is None:
             raise conflict(
-                "output.kinds has replace, which needs output.background, the path of an image or a video",
+                "output.kinds has replace, which needs output.background (--background), an image or a video",
                 ("output.kinds", "output.background"),
             )
         return self

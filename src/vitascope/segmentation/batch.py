@@ -14,7 +14,13 @@ from vitascope.errors import InputError, OutputError, VitascopeError, let_go, on
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo, find_videos
 from vitascope.media.remote import path_of
 from vitascope.media.writing.output_target import refuse_unwritable
-from vitascope.segmentation.finished import is_finished, knows_settings, other_settings, remember_finished
+from vitascope.segmentation.finished import (
+    is_finished,
+    knows_settings,
+    other_settings,
+    remember_finished,
+    settings_of_outputs,
+)
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.segmenter import Segmenter, Started
@@ -142,9 +148,10 @@ def segment(
         [source], out, wanted.kinds, codec=wanted.codec, preview=sheet, settings=loaded.settings
     )
     refuse_clashes([planned], settings=loaded.settings)
+    made_with = settings_of_outputs(planned, loaded.settings)
     with Segmenter(loaded=loaded) as segmenter:
         report = segmenter.write(planned.video, planned.outputs, preview=planned.preview)
-    remember_finished(planned, loaded.settings, resumed=False)
+    remember_finished(planned, loaded.settings, made_with=made_with, resumed=False)
     return report
 
 
@@ -196,11 +203,12 @@ def segment_all(
             if on_start is not None:
                 on_start(plan, event)
 
+        made_with = settings_of_outputs(plan, segmenter.settings)
         try:
             report = segmenter.write(
                 plan.video, plan.outputs, preview=plan.preview, on_start=started, resume=resume
             )
-            remember_finished(plan, segmenter.settings, resumed=resume)
+            remember_finished(plan, segmenter.settings, made_with=made_with, resumed=resume)
             yield Outcome(plan, report)
         except VitascopeError as error:
             let_go(error)  # the next video needs the memory
@@ -228,6 +236,9 @@ def _by_all(
             left.append(plan)
     if not left:
         return
+    made_with = {
+        kind: made for plan in left for kind, made in settings_of_outputs(plan, segmenter.settings).items()
+    }
     for ended in segmenter.write_all(
         left,
         on_queue=on_queue or (lambda _: None),
@@ -235,5 +246,5 @@ def _by_all(
         resume=resume,
     ):
         if ended.report is not None:
-            remember_finished(ended.planned, segmenter.settings, resumed=resume)
+            remember_finished(ended.planned, segmenter.settings, made_with=made_with, resumed=resume)
         yield Outcome(ended.planned, ended.report, ended.error)

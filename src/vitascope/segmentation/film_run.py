@@ -55,6 +55,7 @@ from vitascope.segmentation.layout import vr_of, vr_of_run
 from vitascope.segmentation.matting.batch import Around
 from vitascope.segmentation.matting.cache import MatteCache
 from vitascope.segmentation.matting.cached_film import (
+    keeps_findings,
     notes_on_cache,
     open_matte_cache,
     open_or_defer,
@@ -344,7 +345,7 @@ class FilmRunner(Closing):
             model=self.chosen.network.name,
             notes=(
                 *notes_on_people(self.settings, shows_people=job.shows_people),
-                *notes_on_cache(self.settings),
+                *(notes_on_cache() if keeps_findings(self.settings) else ()),
                 *notes_on_reading(reader),
                 *notes_on(
                     reader.info,

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
-from hashlib import blake2b
+from functools import lru_cache, partial
+from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,8 @@ _NOT_SEEN = frozenset(
 )
 """Settings of these sections that show in no output, or that are told in another way."""
 _NAMED = frozenset({"model.name", "output.background", "people.hints"})
-"""Settings that may be paths: what is remembered names no file, so it tells others apart and nothing else."""
+"""Settings that may be paths: what is remembered names no file, so it tells others apart and nothing else. A file
+counts with its content, which can be edited in place."""
 _MOST_TOLD = 3
 _ROUNDING_FRAMES = 1.5
 """Containers round times, and tell a last frame's length or not."""
@@ -106,6 +109,11 @@ def knows_settings(planned: PlannedVideo) -> bool:
     return all("settings" in _remembered(planned.video, path) for _, path in planned.outputs)
 
 
+def settings_of_outputs(planned: PlannedVideo, settings: Settings) -> dict[OutputKind, dict[str, Any]]:
+    """What is remembered of the settings of each output. Ask before it is made: files may be edited meanwhile."""
+    return {kind: _made_with(settings, kind) for kind, _ in planned.outputs}
+
+
 def _made_with(settings: Settings, kind: OutputKind) -> dict[str, Any]:
     """The settings that show in an output, by key, where they are not as usual."""
     usual = _flat(Settings())
@@ -122,21 +130,44 @@ def _flat(settings: Settings) -> dict[str, Any]:
         if isinstance(value, dict):
             left += [(f"{key}.{name}", inner) for name, inner in value.items()]
         elif key not in _NOT_SEEN:
-            is_named = key in _NAMED and value is not None
-            flat[key] = blake2b(str(value).encode(), digest_size=20).hexdigest() if is_named else value
+            flat[key] = _told_apart(str(value)) if key in _NAMED and value is not None else value
     return flat
+
+
+def _told_apart(name: str) -> str:
+    """A hash of a name and, where it names a file, of its content."""
+    mark = blake2b(os.fsencode(name), digest_size=20)
+    with suppress(OSError, ValueError):  # a name of something else
+        known = Path(name).stat()
+        mark.update(_digest_of(name, known.st_size, known.st_mtime_ns))
+    return mark.hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _digest_of(path: str, size: int, changed_ns: int) -> bytes:
+    """A hash of a file's content, read once as long as the file looks the same: many outputs may share a background."""
+    del size, changed_ns
+    with Path(path).open("rb") as file:
+        return file_digest(file, partial(blake2b, digest_size=20)).digest()
 
 
 def _in_words(value: Any) -> str:
     return "none" if value is None else ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def remember_finished(planned: PlannedVideo, settings: Settings, *, resumed: bool) -> None:
+def remember_finished(
+    planned: PlannedVideo,
+    settings: Settings,
+    *,
+    made_with: Mapping[OutputKind, Mapping[str, Any]],
+    resumed: bool,
+) -> None:
     """Remember what the outputs of a video are; where the disk refuses, their length will be compared.
 
     Args:
         planned: Its outputs are written.
-        settings: They say which stretch, and what it looks like.
+        settings: They say which stretch.
+        made_with: What ``settings_of_outputs`` said before they were written.
         resumed: The run is one of several with ``--resume``; others leave nothing behind of a whole video.
     """
     wanted = settings.video
@@ -146,7 +177,7 @@ def remember_finished(planned: PlannedVideo, settings: Settings, *, resumed: boo
         folder = _folder()
         folder.mkdir(parents=True, exist_ok=True)
         for kind, path in planned.outputs:
-            made = {"stretch": _stretch(wanted), "settings": _made_with(settings, kind)}
+            made = {"stretch": _stretch(wanted), "settings": made_with[kind]}
             text = json.dumps({**_looks(planned.video, path), **made})
             partial = folder / f".{secrets.token_hex(8)}"
             try:

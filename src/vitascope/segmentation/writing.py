@@ -171,13 +171,7 @@ def _is_alike(info: VideoInfo, other: VideoInfo) -> bool:
 
 def changes_of_streams(written: WriteReport) -> list[str]:
     """What became of sound and subtitles that were not copied, one line each."""
-    return [
-        f"{stream.kind} ({stream.codec}) {stream.action}"
-        + (f" to {stream.target_codec}" if stream.action == "re-encoded" else "")
-        + (f": {stream.reason}" if stream.reason else "")
-        for stream in written.streams
-        if stream.action != "copied"
-    ]
+    return [stream.in_words() for stream in written.streams if stream.action != "copied"]
 
 
 def _summarise(kind: OutputKind, written: WriteReport) -> OutputReport:

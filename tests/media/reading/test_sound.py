@@ -124,10 +124,9 @@ def test_sound_that_was_cut_off_is_noticed(tmp_path, suffix, codec):
             assert reader.missing_seconds == pytest.approx(missing, abs=0.5)
 
 
-def test_a_jump_in_time_is_no_missing_sound(tmp_path):
-    """A damaged time stamp, or a recording that was paused, makes a file longer than its sound."""
-    path = tmp_path / "a.m4a"
-    with av.open(str(path), "w") as container:
+def write_paused_sound(path):
+    """Two seconds, a pause of a minute and a half, two seconds; what lies where stands at the file's beginning."""
+    with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
         stream = container.add_stream("aac", rate=RATE, layout="mono")
         for begin in (0, 90 * RATE):
             for at in range(0, 2 * RATE, 1024):
@@ -137,10 +136,27 @@ def test_a_jump_in_time_is_no_missing_sound(tmp_path):
                 frame.sample_rate, frame.pts = RATE, begin + at
                 container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
+    return path
+
+
+def test_a_jump_in_time_is_no_missing_sound(tmp_path):
+    """A damaged time stamp, or a recording that was paused, makes a file longer than its sound."""
+    path = write_paused_sound(tmp_path / "a.m4a")
     with SoundReader(path, sample_rate=RATE) as reader:
         assert reader.duration_seconds == pytest.approx(92, abs=1)
         assert sum(map(len, reader)) / RATE == pytest.approx(4, abs=0.3)
         assert reader.missing_seconds == 0.0
+
+
+def test_sound_that_was_cut_off_behind_a_jump_in_time_is_noticed(tmp_path):
+    content = write_paused_sound(tmp_path / "whole.m4a").read_bytes()
+    begin = content.index(b"mdat")
+    cut = tmp_path / "cut.m4a"
+    cut.write_bytes(content[: begin + (len(content) - begin) * 6 // 11])
+    with SoundReader(cut, sample_rate=RATE) as reader:
+        seconds = sum(map(len, reader)) / RATE
+        assert 2.1 < seconds < 2.6
+        assert reader.missing_seconds == pytest.approx(4 - seconds, abs=0.2)
 
 
 def test_a_voice_on_one_of_eight_channels_is_heard(tmp_path):

@@ -312,14 +312,17 @@ def test_pcm_that_does_not_name_its_channels_goes_into_mov(tmp_path: Path, sourc
 @pytest.mark.parametrize(
     ("source", "codec"), [("in.mkv", "pcm_s16le"), ("in.mov", "pcm_s24le"), ("in.avi", "pcm_s16le")]
 )
-def test_uncompressed_sound_becomes_aac_in_mp4_where_few_players_read_it(
+def test_uncompressed_sound_becomes_aac_in_mp4_where_old_players_do_not_know_it(
     tmp_path: Path, source: str, codec: str
 ) -> None:
     clip = write_clip(tmp_path / source, audio=codec, frame_count=24)
     writer = rewrite(clip, tmp_path / "out.mp4")
     (entry,) = writer.report.streams
     assert (entry.action, entry.target_codec) == ("re-encoded", "aac")
-    assert entry.reason == f"few players read {codec} in MP4; MOV keeps it"
+    assert entry.in_words() == (
+        f"audio ({codec}) re-encoded to aac: players from before 2020 do not know PCM in MP4; MOV keeps it"
+    )
+    assert not writer.report.notes
     with av.open(str(tmp_path / "out.mp4")) as container:
         (sound,) = container.streams.audio
         assert (sound.codec_context.name, sound.layout.name) == ("aac", "stereo")
@@ -360,8 +363,10 @@ def test_uncompressed_sound_that_aac_does_not_take_as_it_is_is_copied_into_mp4(
     clip = with_pcm(tmp_path / source, layout=layout, rate=rate)
     writer = rewrite(clip, tmp_path / "out.mp4")
     assert [entry.action for entry in writer.report.streams] == ["copied"]
+    assert any("PCM in MP4" in note for note in writer.report.notes)
     copied, own = (b"".join(data for _, data in packets(path)) for path in (tmp_path / "out.mp4", clip))
     assert copied == own
+    assert not rewrite(clip, tmp_path / "out.mov").report.notes
     with av.open(str(tmp_path / "out.mp4")) as container, av.open(str(clip)) as original:
         sound, before = (one.streams.audio[0].codec_context for one in (container, original))
         assert (sound.layout.nb_channels, sound.sample_rate) == (before.layout.nb_channels, rate)

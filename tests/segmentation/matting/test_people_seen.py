@@ -19,10 +19,10 @@ def test_one_frame_with_somebody_is_enough_and_faint_specks_are_nobody(dtype):
     seen = PeopleSeen()
     full = np.iinfo(dtype).max
     for alpha in (NOBODY, FAINT):
-        seen.add_alpha((alpha[0] * full).astype(dtype))
+        seen.look_at_finished((alpha[0] * full).astype(dtype))
     assert not seen.is_anybody
-    seen.add_alpha((SOMEBODY[0] * full).astype(dtype))
-    seen.add_alpha((NOBODY[0] * full).astype(dtype))
+    seen.look_at_finished((SOMEBODY[0] * full).astype(dtype))
+    seen.look_at_finished((NOBODY[0] * full).astype(dtype))
     assert seen.is_anybody
 
 
@@ -34,10 +34,10 @@ def test_an_empty_frame_of_a_slow_thread_takes_nobody_back():
             return super().max(*args, **kwargs)
 
     seen, looked, found = PeopleSeen(), threading.Event(), threading.Event()
-    slow = threading.Thread(target=seen.add_alpha, args=(np.zeros((4, 6), np.uint8).view(Slow),))
+    slow = threading.Thread(target=seen.look_at_finished, args=(np.zeros((4, 6), np.uint8).view(Slow),))
     slow.start()
     assert looked.wait(10)
-    seen.add_alpha(np.full((4, 6), 255, np.uint8))
+    seen.look_at_finished(np.full((4, 6), 255, np.uint8))
     found.set()
     slow.join()
     assert seen.is_anybody
@@ -56,11 +56,11 @@ def test_a_gpu_is_waited_for_now_and_then_and_at_the_end(at):
     frames = [NOBODY] * 100
     frames[at] = SOMEBODY
     for first in range(0, 100, 8):
-        seen.add_small(iter(frames[first : first + 8]))
+        seen.look_at_small(iter(frames[first : first + 8]))
     seen.finish()
     assert seen.is_anybody
     nobody = PeopleSeen()
-    nobody.add_small([NOBODY, FAINT])
+    nobody.look_at_small([NOBODY, FAINT])
     nobody.finish()
     assert not nobody.is_anybody
 
@@ -68,21 +68,21 @@ def test_a_gpu_is_waited_for_now_and_then_and_at_the_end(at):
 @pytest.mark.usefixtures("on_gpu")
 def test_mattes_on_a_gpu_are_not_even_made_once_somebody_was_found():
     seen = PeopleSeen()
-    seen.add_small([SOMEBODY] * 16)
+    seen.look_at_small([SOMEBODY] * 16)
     assert seen.is_anybody
 
     def refuse():
         raise AssertionError
         yield
 
-    seen.add_small(refuse())
+    seen.look_at_small(refuse())
 
 
 def test_small_mattes_of_the_host_are_known_at_once():
     seen = PeopleSeen()
-    seen.add_small([NOBODY, FAINT])
+    seen.look_at_small([NOBODY, FAINT])
     assert not seen.is_anybody
-    seen.add_small([SOMEBODY])
+    seen.look_at_small([SOMEBODY])
     assert seen.is_anybody
 
 
@@ -93,6 +93,6 @@ def test_mattes_of_both_memories_in_turn(somebody):
 
     seen = PeopleSeen()
     mattes = {"gpu": cupy.asarray(SOMEBODY), "host": SOMEBODY, None: cupy.asarray(FAINT)}
-    seen.add_small([cupy.asarray(NOBODY), NOBODY, mattes[somebody], NOBODY, cupy.asarray(NOBODY)])
+    seen.look_at_small([cupy.asarray(NOBODY), NOBODY, mattes[somebody], NOBODY, cupy.asarray(NOBODY)])
     seen.finish()
     assert seen.is_anybody == (somebody is not None)

@@ -139,16 +139,14 @@ class SoundReader(Closing):
         Raises:
             CorruptInputError: Nothing of it could be decoded.
         """
-        position, given, jumps = 0, 0, False
+        position, given, end = 0, 0, 0
         first, last = round(self._start * self._rate), None
         if self._end is not None:
             last = round(self._end * self._rate)
         for begin, block in self._decoded():
-            gap = begin - position
+            gap, end = begin - position, begin + len(block)
             if _JITTER_SECONDS * self._rate < gap < _LONGEST_GAP_SECONDS * self._rate:
                 block = np.concatenate((np.zeros(gap, np.float32), block))
-            elif gap > 0 and gap >= _LONGEST_GAP_SECONDS * self._rate:
-                jumps = True
             elif gap < -_JITTER_SECONDS * self._rate:
                 block = block[-gap:] if -gap < len(block) else block[:0]
             low = max(first - position, 0)
@@ -159,9 +157,9 @@ class SoundReader(Closing):
                 yield block[low:high]
             if last is not None and position >= last:
                 break
-        missing = self._promised - position / self._rate
-        # A length that a damaged time stamp made is no promise.
-        if not jumps and missing > _MISSING_SECONDS + _MISSING_SHARE * self._promised:
+        # The file's own time of its last sample, where it jumps; the promise counts what a jump passes over.
+        missing = self._promised - max(position, end) / self._rate
+        if missing > _MISSING_SECONDS + _MISSING_SHARE * self._promised:
             self.missing_seconds = missing
         if not given and self.corrupt_count:
             raise CorruptInputError(f"{self.path}: its sound is damaged; nothing of it could be decoded")

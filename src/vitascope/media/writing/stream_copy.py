@@ -5,8 +5,9 @@ in memory. Only what the target container cannot hold is re-encoded (AAC to Opus
 another), and what it cannot hold in any form is left out. Damaged packets are also left out: sound never costs the
 picture. All of it is reported.
 
-MP4 can hold uncompressed sound, by a standard that is younger than many players (ISO/IEC 23003-5, 2020). It becomes
-AAC there where AAC takes its channels and its rate as they are; in MOV and Matroska it is copied.
+MP4 holds uncompressed sound by a standard of 2020 (ISO/IEC 23003-5), which FFmpeg writes since 6.1: what is older does
+not know it. It becomes AAC there where AAC takes its channels and its rate as they are; elsewhere it is copied, and a
+note says so. In MOV and Matroska it is copied.
 """
 
 from __future__ import annotations
@@ -145,6 +146,7 @@ _AUDIO_FALLBACK = {"webm": "libopus"}
 _AUDIO_DEFAULT = "aac"
 _SUBTITLE_FALLBACK = {"mp4": "mov_text", "mov": "mov_text", "webm": "webvtt", "matroska": "srt"}
 _BITRATE_OF_CHANNEL = 96_000
+_PCM_IN_MP4 = "players from before 2020 do not know PCM in MP4"
 _LAYOUTS = dict(enumerate(("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1"), start=1))
 """What a number of channels means where the source does not say, as PCM in Matroska and AVI; FFmpeg's own choice."""
 _ENCODED_LAYOUTS = frozenset({"mono", "stereo", "5.1", "7.1"})
@@ -237,6 +239,11 @@ class CarriedStream:
     target_codec: str | None = None
     reason: str = ""
     """Why it was not copied."""
+
+    def in_words(self) -> str:
+        """One line that says what became of it."""
+        target = f" to {self.target_codec}" if self.action == "re-encoded" else ""
+        return f"{self.kind} ({self.codec}) {self.action}{target}{f': {self.reason}' if self.reason else ''}"
 
 
 class StreamCopier:
@@ -386,14 +393,17 @@ class StreamCopier:
             self._sound_codecs is None or not isinstance(stream, AudioStream) or name in self._sound_codecs
         )
         if isinstance(stream, AudioStream) and self._is_better_as_aac(stream):
-            return self._reencoding_route(
-                stream, entry, reason=f"few players read {name} in MP4; MOV keeps it"
-            )
+            return self._reencoding_route(stream, entry, reason=f"{_PCM_IN_MP4}; MOV keeps it")
         if is_wanted and self._takes(partial(_add_copy, stream)):
             target = _add_copy(stream, self._container)
             carry_stream_tags(stream, target)
             copied = CopiedStream(stream, target, self._container)
             copied.is_adts = name == "aac" and self._input.format.name in CLOCK_DEMUXERS
+            if self._muxer == "mp4" and name.startswith("pcm_"):
+                self.notes.append(
+                    f"{stream.type} ({name}) copied, as AAC does not keep its channels and rate: {_PCM_IN_MP4}; "
+                    "they do in MOV"
+                )
             return copied, entry
         what = f"{self._muxer} cannot hold" if is_wanted else "those who play it do not decode"
         return self._reencoding_route(stream, entry, reason=f"{what} {name}")

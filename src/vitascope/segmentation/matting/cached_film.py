@@ -178,18 +178,19 @@ def cache_folder() -> Path:
     return (home if _may_be_written(home) else _folder_meanwhile()) / "mattes"
 
 
-def notes_on_cache(settings: Settings | None = None) -> tuple[str, ...]:
-    """A note for a run that keeps what it finds in videos where Vitascope's home cannot be written.
+def keeps_findings(settings: Settings) -> bool:
+    """True for a run that keeps what it finds in videos: mattes, or who is who."""
+    return settings.people.active or settings.processing.enable_caching
 
-    Args:
-        settings: They say whether the run keeps anything; None for one that always does.
+
+def notes_on_cache() -> tuple[str, ...]:
+    """A note for a run that keeps what it finds in videos where Vitascope's home cannot be written.
 
     Raises:
         OutputError: As of ``cache_folder``.
     """
     home = vitascope_home()
-    keeps = settings is None or settings.people.active or settings.processing.enable_caching
-    if not keeps or _may_be_written(home):
+    if _may_be_written(home):
         return ()
     return (f"{home} cannot be written: what is found in videos is kept in {_folder_meanwhile()} meanwhile",)
 

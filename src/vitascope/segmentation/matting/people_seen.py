@@ -21,7 +21,7 @@ every video, and ten times for an hour without people."""
 class PeopleSeen:
     """Looks at mattes until somebody is found, and at none from then on.
 
-    ``add_alpha`` may be called by any thread, ``add_small`` and ``finish`` by one.
+    ``look_at_finished`` may be called by any thread, ``look_at_small`` and ``finish`` by one.
 
     Args:
         is_anybody: True where nobody asks.
@@ -34,7 +34,7 @@ class PeopleSeen:
         """On the GPU: the largest alpha since the host last waited."""
         self._frames_since, self._wait_after = 0, _FIRST_WAIT_FRAMES
 
-    def add_alpha(self, alpha: Plane) -> None:
+    def look_at_finished(self, alpha: Plane) -> None:
         """Look at the finished alpha of a frame.
 
         Args:
@@ -44,7 +44,7 @@ class PeopleSeen:
         if not self.is_anybody and alpha.max() >= _SEEN * np.iinfo(alpha.dtype).max:
             self.is_anybody = True
 
-    def add_small(self, alphas: Iterable[Any]) -> None:
+    def look_at_small(self, alphas: Iterable[Any]) -> None:
         """Look at the small mattes of the next frames; those on a GPU are looked at on the current stream.
 
         Args:

@@ -316,7 +316,7 @@ class StreamMatting:
             return
         pairs = zip(estimates, batch.images, strict=True)
         with memory_errors():
-            self._seen.add_small(
+            self._seen.look_at_small(
                 small_alpha(estimate, images, self.network_input) for estimate, images in pairs
             )
 
@@ -419,7 +419,7 @@ class StreamMatting:
         if options.edges.active:
             alpha = adjust_edges(alpha, options.edges, regions=self.regions)
         if not is_on_gpu(alpha):
-            self._seen.add_alpha(alpha)
+            self._seen.look_at_finished(alpha)
         return Matte(frame, alpha, foreground)
 
 

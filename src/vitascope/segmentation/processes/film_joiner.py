@@ -27,7 +27,12 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import gpu_bytes_needed
 from vitascope.segmentation.film_run import FilmRunner, Started
 from vitascope.segmentation.layout import vr_of_run
-from vitascope.segmentation.matting.cached_film import notes_on_cache, rules_of_mattes, video_fingerprint
+from vitascope.segmentation.matting.cached_film import (
+    keeps_findings,
+    notes_on_cache,
+    rules_of_mattes,
+    video_fingerprint,
+)
 from vitascope.segmentation.matting.int8 import Int8Choice, int8_choice, wants_int8
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.notes import notes_on_people
@@ -231,7 +236,7 @@ class FilmJoiner:
                 dict.fromkeys(
                     [
                         *notes_on_people(settings, shows_people=shows_people),
-                        *notes_on_cache(settings),
+                        *(notes_on_cache() if keeps_findings(settings) else ()),
                         *(note for stretch in done for note in stretch.notes),
                         *plan.notes,
                         *hands.makers.notes,

@@ -48,6 +48,14 @@ class Library:
     failures: tuple[tuple[Path, InputError], ...]
     """Videos that cannot be read, which are left out."""
 
+    def texts(self) -> dict[Path, str]:
+        """What is written, by file."""
+        return {path: json.dumps(values, indent=2) + "\n" for path, values in self.files.items()}
+
+    def replaced(self) -> list[Path]:
+        """The files that exist and say something else: other than ``segment --player`` wrote, or of another state."""
+        return [path for path, text in self.texts().items() if path.exists() and not _says(path, text)]
+
 
 def read_library(
     folder: Path, *, recursive: bool, base_url: str = "", key_color: tuple[int, int, int] | None = None
@@ -168,20 +176,25 @@ def write_library(library: Library) -> None:
     Raises:
         OutputError: One cannot be written.
     """
-    written = {
-        path: json.dumps(values, indent=2, ensure_ascii=True) for path, values in library.files.items()
-    }
+    written = library.texts()
     for path in written:
         PartialFile.check(path)
     for path, text in written.items():
         partial = partial_file(path)
         try:
             with wrap_output_error(path, "write it"):
-                partial.path.write_text(text + "\n", encoding="utf-8")
+                partial.path.write_text(text, encoding="utf-8")
             partial.commit()
         except BaseException:
             partial.discard()
             raise
+
+
+def _says(path: Path, text: str) -> bool:
+    try:
+        return path.read_bytes() == text.encode()
+    except OSError:
+        return False
 
 
 def _described(
