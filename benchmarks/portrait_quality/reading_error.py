@@ -1,9 +1,11 @@
-"""What MediaPipe reads of a portrait that moves by known lengths: how far a slope of ``measure.py`` is its own error.
+"""What is read of a portrait that moves by known lengths: how far a slope of ``measure.py`` is the reader's own error.
 
 Each portrait is drawn in one expression, glance or turn after another, without calibration, and read as a video is.
 Where the points are drawn is known; the slope of what is read against it is 1 for a reader without errors.
 
-    python benchmarks/portrait_quality/reading_error.py p.jpg q.jpg [--out ROWS.json]
+    python benchmarks/portrait_quality/reading_error.py p.jpg q.jpg [--points PREDICTOR.dat] [--out ROWS.json]
+
+MediaPipe reads, and with ``--points`` also dlib (``sixty_eight_points.py``), which nothing here is driven by.
 
 Rows go to ``benchmarks/results/reading_error.json``.
 """
@@ -22,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from drawn_face import DRAWN, drawn
 from readings import READINGS, compared, readings_of
+from sixty_eight_points import POINTS_READ, PointReader, read_points
 
 from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mesh
 from vitascope.animation.expression import basis_of
@@ -70,32 +73,47 @@ def known_motions(mesh: CanonicalMesh) -> Iterator[tuple[str, str, list[FaceMoti
 
 
 def read_of(
-    animator: MeshAnimator, mesh: CanonicalMesh, motions: list[FaceMotion], model: Path
-) -> npt.NDArray[np.float64]:
-    """What is drawn, and what is read of it, of the frames with a face: [2, reading of ``DRAWN``, frame]."""
+    animator: MeshAnimator,
+    mesh: CanonicalMesh,
+    motions: list[FaceMotion],
+    model: Path,
+    points: PointReader | None = None,
+) -> dict[str, npt.NDArray[np.float64]]:
+    """What is ``drawn``, what ``MediaPipe`` reads of it, and ``dlib``, if it is asked for, of the frames with a face.
+
+    Each is [reading of ``DRAWN``, frame]; dlib's is not a number where it reads nothing.
+    """
     portrait = animator._loaded()
-    found = []
+    found: dict[str, list[list[float]]] = {"drawn": [], "MediaPipe": []} | ({"dlib": []} if points else {})
     with FaceTracker(model) as tracker:
         for step, motion in enumerate(motions):
             assert motion.vertices is not None  # made so
             bent = bend(portrait.rig, mesh, motion, displacement=motion.vertices, gains=Gains())
-            face = tracker.track(np.asarray(animator.draw(bent)), pts_seconds=step / 25)
-            if face is not None:
-                read = dict(zip(READINGS, readings_of(mesh, face), strict=True))
-                known = drawn(bent, portrait.eyes, portrait.rig.sources)
-                found.append((known, [read[name] for name in DRAWN]))
-    return np.array(found).transpose(1, 2, 0)
+            rgb = np.asarray(animator.draw(bent))
+            face = tracker.track(rgb, pts_seconds=step / 25)
+            if face is None:
+                continue
+            read = dict(zip(READINGS, readings_of(mesh, face), strict=True))
+            found["drawn"].append(drawn(bent, portrait.eyes, portrait.rig.sources))
+            found["MediaPipe"].append([read[name] for name in DRAWN])
+            if points is not None:
+                by_dlib = read_points(points.points(rgb, face, mesh), mesh)
+                told = dict(zip(POINTS_READ, by_dlib, strict=True))
+                found["dlib"].append([told.get(name, float("nan")) for name in DRAWN])
+    return {name: np.array(values).T for name, values in found.items()}
 
 
 def main() -> None:
     """Measure portraits, and write the rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("portrait", nargs="+", type=Path)
+    parser.add_argument("--points", type=Path, help="dlib's predictor, which reads beside MediaPipe")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     sys.path.append(str(HERE.parent))  # where what all benchmarks share lies
     from row_stamp import commit, write_rows
 
+    points = None if given.points is None else PointReader(given.points)
     model, mesh = fetch_face_model(ModelStore(vitascope_home())), read_canonical_mesh()
     stamp = {"machine": platform.machine(), "commit": commit(), "date": time.strftime("%Y-%m-%d")}
     rows: list[dict[str, Any]] = []
@@ -104,13 +122,17 @@ def main() -> None:
         with MeshAnimator(mesh) as animator:
             animator.set_portrait(portrait.rgb, face=portrait.face)
             for name, reading, motions in known_motions(mesh):
-                known, read = read_of(animator, mesh, motions, model)[:, DRAWN.index(reading)]
-                found = compared(known, read)
-                row = {"claim": "what is read of what is drawn", "portrait": path.name, "drawn": name}
-                row |= {"reading": reading, "drawn_std": found["driver_std"]}
-                row |= {"r": found["r"], "slope": found["slope"], "frames": len(known)} | stamp
-                print(row["portrait"], name, reading, row["r"], row["slope"], flush=True)
-                rows.append(row)
+                read = read_of(animator, mesh, motions, model, points)
+                known = read.pop("drawn")[DRAWN.index(reading)]
+                for reader, values in read.items():
+                    if reader == "dlib" and reading not in POINTS_READ:
+                        continue
+                    found = compared(known, values[DRAWN.index(reading)])
+                    row = {"claim": "what is read of what is drawn", "reader": reader, "portrait": path.name}
+                    row |= {"drawn": name, "reading": reading, "drawn_std": found["driver_std"]}
+                    row |= {"r": found["r"], "slope": found["slope"], "frames": len(known)} | stamp
+                    print(reader, row["portrait"], name, reading, row["r"], row["slope"], flush=True)
+                    rows.append(row)
     write_rows(given.out, rows)
 
 

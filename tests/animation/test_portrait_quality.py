@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -92,6 +94,65 @@ def test_what_is_drawn_is_known_whatever_a_tracker_reads(quality, mesh):
     assert turned["brows"] > still["brows"] + 0.01
     assert turned["yaw"] - still["yaw"] == pytest.approx(8, abs=1)
     assert turned["pitch"] - still["pitch"] == pytest.approx(5, abs=1)
+
+
+def test_sixty_eight_points_tell_lips_brows_and_turns(quality, mesh):
+    from sixty_eight_points import _RIGID, POINTS_READ, read_points
+
+    here = dict(_RIGID) | {48: 61, 54: 291, 62: 13, 66: 14}
+    brows = dict(zip(range(17, 27), [70, 63, 105, 66, 107, 336, 296, 334, 293, 300], strict=True))
+
+    def told(*shapes, **pose):
+        basis = ExpressionBasis(mesh)
+        still = np.zeros((468, 3), np.float32)
+        moved = sum((basis.field(shape) * np.float32(0.6) for shape in shapes), still)
+        face = made_face(mesh, displacement=moved, **pose)
+        points = np.zeros((68, 2), np.float32)
+        for point, vertex in (here | brows).items():
+            points[point] = face.landmarks[vertex, :2]
+        read = dict(zip(quality.READINGS, quality.readings_of(mesh, face), strict=True))
+        return dict(zip(POINTS_READ, read_points(points, mesh), strict=True)), read
+
+    still, resting = told()
+    for shapes, name in (
+        (["jawOpen"], "lip gap"),
+        (["mouthSmileLeft", "mouthSmileRight"], "mouth width"),
+        (["browInnerUp", "browOuterUpLeft", "browOuterUpRight"], "brows"),
+    ):
+        for pose in ({}, {"yaw": 20.0, "roll": 15.0, "scale": 7.0}):
+            points, read = told(*shapes, **pose)
+            assert points[name] - still[name] > 0.02, name
+            assert points[name] - still[name] == pytest.approx(read[name] - resting[name], abs=0.02), name
+    turned, _ = told(yaw=12.0, pitch=-8.0, roll=10.0)
+    assert turned["yaw"] == pytest.approx(12, abs=0.5) and turned["pitch"] == pytest.approx(-8, abs=0.5)
+
+
+def test_the_box_of_the_points_lies_below_the_eyes_and_goes_with_the_head(quality, mesh, monkeypatch):
+    import sixty_eight_points
+
+    class MiddleOfBox:
+        """A predictor all of whose points are the middle of the box."""
+
+        def __init__(self, path):
+            pass
+
+        def __call__(self, shown, box):
+            left, top, right, bottom = box
+            middle = SimpleNamespace(x=(left + right) / 2, y=(top + bottom) / 2)
+            return SimpleNamespace(part=lambda index: middle)
+
+    dlib = SimpleNamespace(rectangle=lambda *corners: corners, shape_predictor=MiddleOfBox)
+    monkeypatch.setitem(sys.modules, "dlib", dlib)
+    reader = sixty_eight_points.PointReader(Path("a.dat"))
+    picture = np.zeros((480, 640, 3), np.uint8)
+    for roll in (0.0, 30.0):
+        face = made_face(mesh, roll=roll, scale=12.0)
+        eyes = np.mean(
+            [face.landmarks[[eye.outer_corner, eye.inner_corner], :2] for eye in EYES], axis=(0, 1)
+        )
+        points = reader.points(picture, face, mesh)
+        down = np.array([-np.sin(np.radians(roll)), np.cos(np.radians(roll))])
+        assert points == pytest.approx(np.tile(eyes + 12 * 3.0 * down, (68, 1)), abs=1.0)
 
 
 def test_known_motions_move_what_is_read_of_them_and_begin_at_rest(quality, mesh):

@@ -9,7 +9,8 @@ import pytest
 from vitascope.animation.face import FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh import head
 from vitascope.animation.mesh.animator import MeshAnimator
-from vitascope.animation.mesh.head import cut_out, find_person, uncut
+from vitascope.animation.mesh.head import CutPortrait, cut_out, find_person, uncut
+from vitascope.animation.mesh.layers import Patch
 from vitascope.animation.mesh.rig import build_rig, with_person
 
 
@@ -95,3 +96,17 @@ def test_what_was_hidden_goes_on_as_what_is_beside_it():
     hidden = made[..., 0].astype(float)[30:60, 40:80]
     assert np.abs(cv2.blur(hidden, (9, 9)) - ramp[30:60, 40:80]).max() < 14
     assert 3 < (hidden - cv2.blur(hidden, (5, 5))).std() < 8
+
+
+@pytest.mark.parametrize("opaque", [np.s_[40:260], np.s_[0:300], np.s_[0:200], np.s_[0:0], np.s_[290:300]])
+def test_what_is_behind_is_seen_beside_a_person_wherever_they_stand(opaque):
+    random = np.random.default_rng(0)
+    layer = random.integers(0, 256, (300, 300, 4), np.uint8)
+    layer[20:290, opaque, 3] = 255
+    layer[..., :3] = np.minimum(layer[..., :3], layer[..., 3:])
+    behind = random.integers(0, 256, (300, 300, 3), np.uint8)
+    cut = CutPortrait(layer, behind, Patch(0, 0, 300, 300), is_whole=False)
+    out = np.zeros((300, 300, 3), np.uint8)
+    cut.over_background(layer, out=out)
+    seen = np.rint(behind * (255.0 - layer[..., 3:]) / 255)
+    assert (out == np.minimum(layer[..., :3] + seen, 255)).all()

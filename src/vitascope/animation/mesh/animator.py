@@ -375,7 +375,9 @@ class MeshAnimator(Closing):
         """The portrait bent, with what is seen between its lids and lips bent along."""
         rgba = portrait.creases.shaded(bent.vertices)
         rig, maps = portrait.rig, portrait.maps
-        skin_triangles = _in_order(rig.skin_triangles, bent)
+        # The skin in the order of drawing: what is farther away first.
+        order = np.argsort(-bent.depths[rig.skin_triangles].sum(axis=1), kind="stable")
+        skin_triangles = rig.skin_triangles[order]
         finer = [
             (feature, patch)
             for feature in maps.features
@@ -387,7 +389,7 @@ class MeshAnimator(Closing):
             [
                 (maps.far_triangles, maps.around),
                 (np.concatenate((maps.near_triangles, skin_triangles)), maps.face),
-                *((_in_order(one.triangles, bent), feature_grid(one, patch)) for one, patch in finer),
+                *((skin_triangles[one.of_skin[order]], feature_grid(one, patch)) for one, patch in finer),
             ],
         )
         coarse = self._coarse_map(portrait, *drawn[:2])
@@ -407,7 +409,7 @@ class MeshAnimator(Closing):
             fine, grid = self._draw_feature(rgba, maps.face, feature, patch, samples, coarse, layer)
             if skin is not None and folded is not None:
                 patch.within(skin).of(folded)[...] = find_folds(fine, grid=grid, within=patch)
-        if skin is not None and folded is not None:
+        if skin is not None and folded is not None and folded.any():
             fine, grid = coarse, maps.face
             if step > 1:
                 triangles = np.concatenate((maps.far_triangles, skin_triangles))
@@ -498,12 +500,6 @@ def _as_wide_open(gap: float, driver: FloatArray) -> float:
     """A gap as a multiple of the driver's, 0.5 to 1.5; 1 where theirs is too small to tell."""
     asked = gap_cm(driver)
     return 1.0 if asked < _LEAST_GAP_CM else min(max(gap / asked, 0.5), 1.5)
-
-
-def _in_order(triangles: npt.NDArray[np.int32], bent: Bent) -> npt.NDArray[np.int32]:
-    """Triangles of the skin, int32 [T, 3], in the order of drawing: what is farther away first."""
-    order = np.argsort(-bent.depths[triangles].sum(axis=1), kind="stable")
-    return np.asarray(triangles[order], np.int32)
 
 
 def _fill_openings(portrait: _Portrait, bent: Bent, out: RgbPicture) -> None:

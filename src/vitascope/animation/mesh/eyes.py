@@ -117,8 +117,11 @@ class Eyeball:
         self._eye: EyeLandmarks = EYES[index]
         self._size = rig.size
         landmarks = rig.face.landmarks[:, :2]
-        outline = landmarks[list(self._eye.outline)]
-        corners = landmarks[[self._eye.outer_corner, self._eye.inner_corner]]
+        self._outline = np.array(self._eye.outline, np.intp)
+        self._lids = np.array((self._eye.upper[2:-2], self._eye.lower[2:-2]), np.intp)
+        self._corners = np.array((self._eye.outer_corner, self._eye.inner_corner), np.intp)
+        outline = landmarks[self._outline]
+        corners = landmarks[self._corners]
         self._middle = corners.mean(axis=0)
         self._along = corners[1] - corners[0] if index == 0 else corners[0] - corners[1]
         self._width = max(float(np.linalg.norm(self._along)), 1.0)
@@ -290,8 +293,7 @@ class Eyeball:
 
     def placed(self, bent: Bent) -> EyePlacement | None:
         """Place the eye in a motion; None when nothing of it is inside the picture."""
-        eye = self._eye
-        outline = smooth_outline(bent.places[list(eye.outline)])
+        outline = smooth_outline(bent.places[self._outline])
         lashes = self._lashes(bent)
         margin = 2 + 2 * self.feather
         if lashes is not None:
@@ -299,15 +301,16 @@ class Eyeball:
         patch = patch_around(outline, margin=margin, size=self._size)
         if patch is None or patch.width < 2 or patch.height < 2:
             return None
-        upper, lower = bent.places[list(eye.upper[2:-2])], bent.places[list(eye.lower[2:-2])]
+        upper, lower = bent.places[self._lids]
         gap = float(np.linalg.norm(upper - lower, axis=1).mean())
         # From the result back to the portrait: the ball turns with the head as a flat picture would.
         turn = (bent.pose.scale / self._rest_pose.scale) * (bent.pose.rotation @ self._rest_pose.rotation.T)[
             :2, :2
         ]
-        middle = bent.places[[eye.outer_corner, eye.inner_corner]].mean(axis=0)
+        middle = bent.places[self._corners].mean(axis=0)
         back = np.empty((2, 3), np.float32)
-        back[:, :2] = np.linalg.inv(turn)
+        (a, b), (c, d) = turn.tolist()
+        back[:, :2] = np.array([[d, -b], [-c, a]]) / (a * d - b * c)
         back[:, 2] = self._middle - back[:, :2] @ middle
         along = self._along
         down = np.array([-along[1], along[0]], np.float32)

@@ -40,6 +40,9 @@ _BEYOND = 0.04
 """What is so near to the matte may be hair that it missed, in heights of the face."""
 _SMOOTH, _USUAL_PERCENT = 0.06, 97.0
 """What is finer than this, in heights of the face, is texture; what is more of it than that share is something else."""
+_BAND_ROWS, _LEAST_GAP_PX = 128, 32
+"""Rows that are laid over the background together, and the least width of the person between what is seen on both sides
+that is left out: at 1080 lines half of what can move is the person alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,15 +66,32 @@ class CutPortrait:
             out: uint8 [h, w, 3], changed in place.
         """
         cv2.cvtColor(layer, cv2.COLOR_RGBA2RGB, dst=out)
-        if not self.is_whole:
-            cover = np.asarray(cv2.extractChannel(layer, 3), np.uint8)
-            cv2.add(out, _seen_through(cover, self.behind), dst=out)
+        if self.is_whole:
+            return
+        for top in range(0, len(layer), _BAND_ROWS):
+            rows = np.s_[top : top + _BAND_ROWS]
+            cover = np.asarray(cv2.extractChannel(layer[rows], 3), np.uint8)
+            for columns in _beside_the_person(cover):
+                area = out[rows, columns]
+                cv2.add(area, _seen_through(cover[:, columns], self.behind[rows, columns]), dst=area)
 
     def folded(self, patch: Patch, rgb: RgbPicture, now: RgbPicture) -> npt.NDArray[np.uint8]:
         """A part of ``rgba`` where the portrait (``rgb``, uint8 [H, W, 3]) looks as ``now`` (uint8 [h, w, 3])."""
         made = patch.of(self.rgba).copy()
         made[..., :3] = np.clip(made[..., :3] + (now.astype(np.int16) - patch.of(rgb)), 0, 255)
         return made
+
+
+def _beside_the_person(cover: npt.NDArray[np.uint8]) -> list[slice]:
+    """The columns of cover (uint8 [h, w]) through which something is seen, but for the widest gap between them."""
+    seen = np.flatnonzero(cover.min(axis=0) < 255)
+    if not len(seen):
+        return []
+    steps = np.diff(seen)
+    if not len(steps) or steps.max() < _LEAST_GAP_PX:
+        return [np.s_[seen[0] : seen[-1] + 1]]
+    last = int(steps.argmax())
+    return [np.s_[seen[0] : seen[last] + 1], np.s_[seen[last + 1] : seen[-1] + 1]]
 
 
 def _seen_through(cover: npt.NDArray[np.uint8], behind: RgbPicture) -> RgbPicture:

@@ -124,8 +124,8 @@ def draw_maps(
     row = _count_up(first_row, row_counts)
     row_f = row.astype(np.float32)
     # --- the span of each: between the edge from a triangle's highest corner to its lowest, and one of the other two
-    downward = np.argsort(y, axis=0, kind="stable")
-    x_down, y_down = np.take_along_axis(x, downward, axis=0), np.take_along_axis(y, downward, axis=0)
+    downward = np.argsort(y, axis=0, kind="stable") * len(widths) + np.arange(len(widths))
+    x_down, y_down = np.take(x, downward), np.take(y, downward)
     x_run, rise = (np.subtract(*of_corners[_EDGES]) for of_corners in (x_down, y_down))
     # A level edge lies on the row as a whole; its other end is an end of another edge, so the span is complete.
     slopes = np.where(rise < 1e-6, 0, x_run / np.maximum(rise, 1e-6)).astype(np.float32)
@@ -150,12 +150,12 @@ def draw_maps(
     at_start = np.take(origin, owner, axis=1) + steps * first.astype(np.float32)
     at_start += np.take(along_y, owner, axis=1) * row_f
     # --- all samples of all spans
-    spans = np.repeat(np.arange(len(owner), dtype=np.int32), counts)
     along = _count_up(np.zeros(len(owner), np.int32), counts)
-    flat_index = (row.astype(np.int64) * widths[owner] + first)[spans] + along
-    shown = _pairs(steps.T)[spans].view(np.float32).reshape(-1, 2)
+    flat_index = np.repeat(row.astype(np.int64) * widths[owner] + first, counts)
+    flat_index += along
+    shown = np.repeat(_pairs(steps.T), counts).view(np.float32).reshape(-1, 2)
     shown *= along[:, None].astype(np.float32)
-    shown += _pairs(at_start.T)[spans].view(np.float32).reshape(-1, 2)
+    shown += np.repeat(_pairs(at_start.T), counts).view(np.float32).reshape(-1, 2)
     if len(maps) == 1:
         return [DrawnSamples(flat_index, shown)]
     ends = np.cumsum(np.bincount(of_map[owner], weights=counts, minlength=len(maps)).astype(np.int64))
@@ -364,6 +364,8 @@ class Feature:
     """Points whose rectangle is drawn again."""
     triangles: npt.NDArray[np.int32]
     """int32 [T, 3]."""
+    of_skin: npt.NDArray[np.bool_]
+    """bool [triangles of the skin]: which these are."""
     step: int
     """Pixels a sample of its map."""
     size: tuple[int, int]
@@ -438,6 +440,6 @@ def _features(rig: PortraitRig, mesh: CanonicalMesh) -> tuple[Feature, ...]:
         near = distance.min(axis=1) < _NEAR_FEATURE_CM
         extent = np.ptp(rig.sources[outline], axis=0)
         step = max(1, round(float(extent.min()) / _ROWS_A_FEATURE))
-        triangles = rig.skin_triangles[near[rig.skin_triangles].all(axis=1)]
-        made.append(Feature(outline, triangles, step, rig.size))
+        of_skin = near[rig.skin_triangles].all(axis=1)
+        made.append(Feature(outline, rig.skin_triangles[of_skin], of_skin, step, rig.size))
     return tuple(made)

@@ -179,7 +179,8 @@ class Response:
 
     def _more(self, name: str, now: float, motion: FaceMotion) -> float:
         curve = self.curves.get(name)
-        change = float(np.mean([motion.expression(side) for side in _sides(name)]))
+        sides = _sides(name)
+        change = sum(motion.expression(side) for side in sides) / len(sides)
         if curve is None or change <= _NOTICED[0]:
             return 0.0
         at_rest = float(curve.readings[0])
