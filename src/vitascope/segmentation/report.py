@@ -53,7 +53,7 @@ class LeverReport:
             (self.close_up_frames, "are close-ups and were seen smaller"),
         )
         lines = [f"{count} of {frame_count} frames {what}" for count, what in told if count]
-        if lines or self.network_share not in (0.0, 1.0):
+        if self.network_share and (lines or self.network_share != 1.0):
             lines.append(f"the network saw {self.network_share:.0%} of the samples of every frame whole")
         return lines
 

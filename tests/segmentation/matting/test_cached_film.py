@@ -89,6 +89,7 @@ def test_a_second_run_needs_no_network_and_gives_the_same(clip, tmp_path, networ
     assert second.model == "selfie"
     assert (first.levers.cached_frames, second.levers.cached_frames) == (0, FRAMES)
     assert second.levers.network_share == 0
+    assert second.levers.lines(FRAMES) == [f"{FRAMES} of {FRAMES} frames came from the cache"]
     assert second.scene_cut_count == first.scene_cut_count == plain.scene_cut_count == 1
     assert second.network_size == first.network_size
     assert first.engine_reasons == ("one reason",)
