@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import command_line
 import pytest
@@ -87,6 +88,11 @@ def test_a_search_that_goes_on_asks_for_its_own_file_no_more(clip, tmp_path, cap
     assert run(clip, "--save-config", tuned, "--target-fps", 1, *SMALL) == 4
     assert run(clip, "--save-config", tuned, "--target-fps", 1, "--resume", "--no-overwrite", *SMALL) == 4
     assert tuned.read_text() == "profile: fast\n"
+    began = tuned.stat()
+    tuned.write_text("profile: balanced\n")  # by hand, since then
+    assert run(clip, "--save-config", tuned, "--target-fps", 1, "--resume", *SMALL) == 4
+    assert tuned.read_text() == "profile: balanced\n"
+    os.utime(tuned, ns=(began.st_atime_ns, began.st_mtime_ns))
     capsys.readouterr()
     assert run(clip, "--save-config", tuned, "--target-fps", 1, "--resume", *SMALL) == 0
     assert tuned.read_text().startswith("# Tuned by")

@@ -41,7 +41,9 @@ def inputs_of(encoder, channels, size, *, eyes=2):
     return {SMALL_RGB: pictures, **encoder.run({SMALL_RGB: pictures}), **states}
 
 
-@pytest.mark.parametrize("size", [(16, 16), (64, 96), (33, 50), (270, 480), (47, 31), (17, 40)])
+@pytest.mark.parametrize(
+    "size", [(16, 16), (64, 96), (33, 50), (270, 480), (47, 31), (17, 40), (1, 33), (7, 1)]
+)
 def test_it_gives_what_the_official_decoder_gives(halves, size):
     encoder, decoder, channels = halves
     inputs = inputs_of(encoder, channels, size)

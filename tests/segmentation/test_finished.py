@@ -25,7 +25,7 @@ from vitascope.segmentation.segmenter import Segmenter
 
 def remember(plan, settings, *, resumed):
     """As a run does in whose time nothing else changes."""
-    remember_finished(plan, settings, made_with=settings_of_outputs(plan, settings), resumed=resumed)
+    remember_finished(plan, settings, made_with=settings_of_outputs(plan, settings, resumed=resumed))
 
 
 @pytest.fixture(autouse=True)
@@ -163,18 +163,39 @@ def test_what_was_made_with_other_settings_says_which(tmp_path, then, now, told)
     assert "a.jpg" not in remembered.read_text()
 
 
+def test_settings_that_name_no_file_with_content_are_not_read(tmp_path, monkeypatch):
+    """A pipe would wait for a writer; a file that is called as a network of ours is not that network."""
+    os.mkfifo(tmp_path / "pipe")
+    plan = PlannedVideo(tmp_path / "in.mp4", (("replace", tmp_path / "out.mp4"),))
+    piped = settings_of_outputs(
+        plan, made_with(**{"output.background": str(tmp_path / "pipe")}), resumed=True
+    )
+    assert piped["replace"]["output.background"]
+    monkeypatch.chdir(tmp_path)
+    named = made_with(**{"model.name": "selfie"})
+    before = settings_of_outputs(plan, named, resumed=True)
+    (tmp_path / "selfie").write_text("mine\n")
+    assert settings_of_outputs(plan, named, resumed=True) == before
+
+
+def test_where_nothing_is_remembered_no_file_is_read(tmp_path):
+    plan = PlannedVideo(tmp_path / "in.mp4", (("key", tmp_path / "out.mp4"),))
+    assert settings_of_outputs(plan, made_with(**{"video.end_seconds": None}), resumed=False) == {}
+    assert settings_of_outputs(plan, made_with(), resumed=False).keys() == {"key"}  # a part of the video
+
+
 @pytest.mark.parametrize("key", ["people.hints", "output.background", "model.name"])
 def test_a_file_of_the_settings_that_was_edited_in_place_is_another(tmp_path, key):
     """Also where its date is older than the output's: copied back, or edited while the video was made."""
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
-    named = tmp_path / "named.bin"
+    named = tmp_path / "named.onnx"
     named.write_text("version: 1\n")
     settings = made_with(**{key: str(named)})
     plan = PlannedVideo(clip, (("key", tmp_path / "out.mp4"),))
-    before = settings_of_outputs(plan, settings)
+    before = settings_of_outputs(plan, settings, resumed=True)
     named.write_text("version: 1 \n")
     write_clip(tmp_path / "out.mp4", frame_count=24)
-    remember_finished(plan, settings, made_with=before, resumed=True)
+    remember_finished(plan, settings, made_with=before)
     assert is_finished(plan, settings)
     note = other_settings(plan, settings)
     assert note is not None

@@ -85,18 +85,25 @@ def test_kinds_that_cannot_be_made(clip, tmp_path, kinds, says):
 @pytest.mark.parametrize(
     ("name", "codec", "pixel_format"),
     [
-        ("0.png", "png", "rgb24"),
+        ("pictures/{}.png", "png", "rgb24"),
         ("in.gif", "gif", "rgb8"),
         ("in.mkv", "libx264rgb", "rgb24"),
         ("in.avi", "rawvideo", "bgr24"),
     ],
 )
 def test_pictures_gifs_and_screens_make_video_that_players_take(tmp_path, name, codec, pixel_format):
-    count = 1 if name == "0.png" else 3
-    clip = write_clip(
-        tmp_path / name, width=32, height=32, frame_count=count, codec=codec, pixel_format=pixel_format
-    )
-    info = probe(clip)
+    (tmp_path / "pictures").mkdir()
+    is_folder = name.startswith("pictures")
+    for number in range(2 if is_folder else 1):
+        clip = write_clip(
+            tmp_path / name.format(number),
+            width=32,
+            height=32,
+            frame_count=1 if is_folder else 3,
+            codec=codec,
+            pixel_format=pixel_format,
+        )
+    info = probe(clip.parent if is_folder else clip)
     assert info.format.name == "yuv444p"
     chosen = {
         (kind, name): encoding_for(

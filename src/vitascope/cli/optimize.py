@@ -88,12 +88,13 @@ def optimize(
         raise UsageError(
             "--detect-bottlenecks changes nothing, so it saves nothing; leave one of the two out"
         )
-    state = None if save_config is None else _state_of(save_config)
-    goes_on = resume and state is not None and state.exists()
-    if save_config is not None and save_config.exists() and (not goes_on or overwrite is False):
-        # A search that goes on was allowed to write its file when it began.
-        nothing = ", and no search for it is left unfinished" if resume else ""
-        may_replace([save_config], overwrite=overwrite, screen=Screen(), otherwise=nothing)
+    if save_config is not None and save_config.exists():
+        state = _state_of(save_config)
+        # A search that goes on was allowed to replace the file that was there when it began, but none of later.
+        goes_on = resume and _is_older(save_config, state)
+        if not goes_on or overwrite is False:
+            nothing = ", and no search for it is left unfinished" if resume and not state.exists() else ""
+            may_replace([save_config], overwrite=overwrite, screen=Screen(), otherwise=nothing)
     source = SettingsSource(profile=profile, files=config, assignments=set_)
     source.load()  # what is wrong with settings is said before a video is made
     job = _Job(source, save_config, quiet=quiet or json)
@@ -220,6 +221,11 @@ class _Job:
 def _state_of(save_config: Path) -> Path:
     """Where the runs of an unfinished search are kept."""
     return save_config.with_name(f"{save_config.name}.search.json")
+
+
+def _is_older(file: Path, other: Path) -> bool:
+    """True where both are there and the first was written before the other."""
+    return other.exists() and file.stat().st_mtime_ns < other.stat().st_mtime_ns
 
 
 def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:

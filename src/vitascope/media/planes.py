@@ -84,19 +84,6 @@ def has_alpha(source_format: str) -> bool:
     return any(component.is_alpha for component in VideoFormat(source_format).components)
 
 
-def is_rgb(source_format: str) -> bool:
-    """True for an FFmpeg pixel format that stores RGB, or a palette of it, and so no chroma.
-
-    Args:
-        source_format: FFmpeg's name.
-
-    Raises:
-        ValueError: FFmpeg knows no such format.
-    """
-    known = VideoFormat(source_format)
-    return known.is_rgb or known.has_palette
-
-
 @lru_cache(maxsize=64)
 def layout_of(source_format: str) -> Layout:
     """Choose the nearest of ``PIXEL_FORMATS`` for an FFmpeg pixel format.

@@ -148,10 +148,10 @@ def segment(
         [source], out, wanted.kinds, codec=wanted.codec, preview=sheet, settings=loaded.settings
     )
     refuse_clashes([planned], settings=loaded.settings)
-    made_with = settings_of_outputs(planned, loaded.settings)
+    made_with = settings_of_outputs(planned, loaded.settings, resumed=False)
     with Segmenter(loaded=loaded) as segmenter:
         report = segmenter.write(planned.video, planned.outputs, preview=planned.preview)
-    remember_finished(planned, loaded.settings, made_with=made_with, resumed=False)
+    remember_finished(planned, loaded.settings, made_with=made_with)
     return report
 
 
@@ -203,12 +203,12 @@ def segment_all(
             if on_start is not None:
                 on_start(plan, event)
 
-        made_with = settings_of_outputs(plan, segmenter.settings)
+        made_with = settings_of_outputs(plan, segmenter.settings, resumed=resume)
         try:
             report = segmenter.write(
                 plan.video, plan.outputs, preview=plan.preview, on_start=started, resume=resume
             )
-            remember_finished(plan, segmenter.settings, made_with=made_with, resumed=resume)
+            remember_finished(plan, segmenter.settings, made_with=made_with)
             yield Outcome(plan, report)
         except VitascopeError as error:
             let_go(error)  # the next video needs the memory
@@ -236,15 +236,19 @@ def _by_all(
             left.append(plan)
     if not left:
         return
-    made_with = {
-        kind: made for plan in left for kind, made in settings_of_outputs(plan, segmenter.settings).items()
-    }
+    made_with: dict[Path, dict[OutputKind, dict[str, Any]]] = {}
+
+    def started(plan: PlannedVideo, event: Started) -> None:
+        made_with[plan.video] = settings_of_outputs(plan, segmenter.settings, resumed=resume)
+        if on_start is not None:
+            on_start(plan, event)
+
     for ended in segmenter.write_all(
         left,
         on_queue=on_queue or (lambda _: None),
-        on_start=on_start or (lambda *_: None),
+        on_start=started,
         resume=resume,
     ):
         if ended.report is not None:
-            remember_finished(ended.planned, segmenter.settings, made_with=made_with, resumed=resume)
+            remember_finished(ended.planned, segmenter.settings, made_with=made_with[ended.planned.video])
         yield Outcome(ended.planned, ended.report, ended.error)

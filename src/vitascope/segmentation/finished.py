@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from hashlib import blake2b, file_digest
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from vitascope.config import OutputKind, Settings, VideoSettings, vitascope_home
@@ -25,6 +26,7 @@ from vitascope.media.reading.images import find_images
 from vitascope.media.reading.reader import probe
 from vitascope.media.remote import RemotePath
 from vitascope.media.writing.output_target import picture_folder
+from vitascope.segmentation.matting.networks import is_network_file
 from vitascope.segmentation.plan import PlannedVideo, wanted_seconds
 
 _SUFFIX = ".json"
@@ -109,8 +111,21 @@ def knows_settings(planned: PlannedVideo) -> bool:
     return all("settings" in _remembered(planned.video, path) for _, path in planned.outputs)
 
 
-def settings_of_outputs(planned: PlannedVideo, settings: Settings) -> dict[OutputKind, dict[str, Any]]:
-    """What is remembered of the settings of each output. Ask before it is made: files may be edited meanwhile."""
+def settings_of_outputs(
+    planned: PlannedVideo, settings: Settings, *, resumed: bool
+) -> dict[OutputKind, dict[str, Any]]:
+    """What is remembered of the settings of each output. Ask before it is made: files may be edited meanwhile.
+
+    Args:
+        planned: Its outputs are not written yet.
+        settings: Of the run.
+        resumed: The run is one of several with ``--resume``; others leave nothing behind of a whole video.
+
+    Returns:
+        By kind; empty where nothing is remembered.
+    """
+    if not resumed and _stretch(settings.video) == _stretch(VideoSettings()):
+        return {}
     return {kind: _made_with(settings, kind) for kind, _ in planned.outputs}
 
 
@@ -130,16 +145,19 @@ def _flat(settings: Settings) -> dict[str, Any]:
         if isinstance(value, dict):
             left += [(f"{key}.{name}", inner) for name, inner in value.items()]
         elif key not in _NOT_SEEN:
-            flat[key] = _told_apart(str(value)) if key in _NAMED and value is not None else value
+            flat[key] = value
+            if key in _NAMED and value is not None:
+                is_path = key != "model.name" or is_network_file(value)
+                flat[key] = _told_apart(str(value), is_path=is_path)
     return flat
 
 
-def _told_apart(name: str) -> str:
-    """A hash of a name and, where it names a file, of its content."""
+def _told_apart(name: str, *, is_path: bool) -> str:
+    """A hash of a name and, where it is the path of a file, of its content."""
     mark = blake2b(os.fsencode(name), digest_size=20)
-    with suppress(OSError, ValueError):  # a name of something else
-        known = Path(name).stat()
-        mark.update(_digest_of(name, known.st_size, known.st_mtime_ns))
+    with suppress(OSError, ValueError):  # a colour, or a file that is not there
+        if is_path and S_ISREG((known := Path(name).stat()).st_mode):  # a pipe would wait
+            mark.update(_digest_of(name, known.st_size, known.st_mtime_ns))
     return mark.hexdigest()
 
 
@@ -160,19 +178,17 @@ def remember_finished(
     settings: Settings,
     *,
     made_with: Mapping[OutputKind, Mapping[str, Any]],
-    resumed: bool,
 ) -> None:
     """Remember what the outputs of a video are; where the disk refuses, their length will be compared.
 
     Args:
         planned: Its outputs are written.
         settings: They say which stretch.
-        made_with: What ``settings_of_outputs`` said before they were written.
-        resumed: The run is one of several with ``--resume``; others leave nothing behind of a whole video.
+        made_with: What ``settings_of_outputs`` said before they were written; empty remembers nothing.
     """
-    wanted = settings.video
-    if not resumed and _stretch(wanted) == _stretch(VideoSettings()):
+    if not made_with:
         return
+    wanted = settings.video
     with suppress(OSError, ConfigError, InputError, OutputError):
         folder = _folder()
         folder.mkdir(parents=True, exist_ok=True)

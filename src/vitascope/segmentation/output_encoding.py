@@ -11,7 +11,7 @@ from vitascope.config.compute import GpuSettings
 from vitascope.config.loading import engine_cache
 from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, StereoLayout, VideoInfo, YuvFormat
-from vitascope.media.planes import is_rgb
+from vitascope.media.planes import layout_of
 from vitascope.media.writing.encoding import Encoding, choose_encoding
 from vitascope.media.writing.nvenc import Hardware
 from vitascope.vr.packing import packed_size
@@ -126,7 +126,7 @@ def encoding_for(
 
 def _format_for_players(info: VideoInfo) -> YuvFormat:
     """RGB, as of pictures, GIFs and screens, would make 4:4:4 video that phones, headsets and hardware refuse."""
-    if info.container == "images" or is_rgb(info.source_format):
+    if info.container == "images" or layout_of(info.source_format).way == "rgb":
         return PIXEL_FORMATS["yuv420p" if info.format.bit_depth == 8 else "yuv420p10le"]
     return info.format
 

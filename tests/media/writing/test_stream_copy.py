@@ -320,7 +320,8 @@ def test_uncompressed_sound_becomes_aac_in_mp4_where_old_players_do_not_know_it(
     (entry,) = writer.report.streams
     assert (entry.action, entry.target_codec) == ("re-encoded", "aac")
     assert entry.in_words() == (
-        f"audio ({codec}) re-encoded to aac: players from before 2020 do not know PCM in MP4; MOV keeps it"
+        f"audio ({codec}) re-encoded to aac: players older than its standard (2020) may not play PCM in MP4; "
+        "MOV keeps it"
     )
     assert not writer.report.notes
     with av.open(str(tmp_path / "out.mp4")) as container:

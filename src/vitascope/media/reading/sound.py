@@ -144,7 +144,7 @@ class SoundReader(Closing):
         if self._end is not None:
             last = round(self._end * self._rate)
         for begin, block in self._decoded():
-            gap, end = begin - position, begin + len(block)
+            gap, end = begin - position, max(end, begin + len(block))
             if _JITTER_SECONDS * self._rate < gap < _LONGEST_GAP_SECONDS * self._rate:
                 block = np.concatenate((np.zeros(gap, np.float32), block))
             elif gap < -_JITTER_SECONDS * self._rate:

@@ -5,9 +5,9 @@ in memory. Only what the target container cannot hold is re-encoded (AAC to Opus
 another), and what it cannot hold in any form is left out. Damaged packets are also left out: sound never costs the
 picture. All of it is reported.
 
-MP4 holds uncompressed sound by a standard of 2020 (ISO/IEC 23003-5), which FFmpeg writes since 6.1: what is older does
-not know it. It becomes AAC there where AAC takes its channels and its rate as they are; elsewhere it is copied, and a
-note says so. In MOV and Matroska it is copied.
+MP4 holds uncompressed sound by a standard of 2020 (ISO/IEC 23003-5), which older players cannot know. It becomes AAC
+there where AAC takes its channels and its rate as they are; elsewhere it is copied, and a note says so. In MOV and
+Matroska it is copied.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ _AUDIO_FALLBACK = {"webm": "libopus"}
 _AUDIO_DEFAULT = "aac"
 _SUBTITLE_FALLBACK = {"mp4": "mov_text", "mov": "mov_text", "webm": "webvtt", "matroska": "srt"}
 _BITRATE_OF_CHANNEL = 96_000
-_PCM_IN_MP4 = "players from before 2020 do not know PCM in MP4"
+_PCM_IN_MP4 = "players older than its standard (2020) may not play PCM in MP4"
 _LAYOUTS = dict(enumerate(("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1"), start=1))
 """What a number of channels means where the source does not say, as PCM in Matroska and AVI; FFmpeg's own choice."""
 _ENCODED_LAYOUTS = frozenset({"mono", "stereo", "5.1", "7.1"})
@@ -402,7 +402,7 @@ class StreamCopier:
             if self._muxer == "mp4" and name.startswith("pcm_"):
                 self.notes.append(
                     f"{stream.type} ({name}) copied, as AAC does not keep its channels and rate: {_PCM_IN_MP4}; "
-                    "they do in MOV"
+                    "MOV is safer"
                 )
             return copied, entry
         what = f"{self._muxer} cannot hold" if is_wanted else "those who play it do not decode"

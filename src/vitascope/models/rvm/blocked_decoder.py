@@ -86,9 +86,10 @@ class BlockedDecoder:
 
     def close(self) -> None:
         """Free the layouts; idempotent."""
-        self._closed = True
-        for layout in self._layouts.values():
-            layout.close()
+        with self._opening:
+            self._closed = True
+            for layout in self._layouts.values():
+                layout.close()
 
 
 def blocked_layout(decoder: bytes, state_channels: Sequence[int], crops: Crops) -> bytes:

@@ -228,8 +228,7 @@ class NearPeople:
     """
 
     def __init__(self, cut: Callable[[Crops], Parts], *, threads: int) -> None:
-        self._cut = cut
-        self._parts = {NO_CROPS: cut(NO_CROPS)}
+        self._cut, self._usual = cut, cut(NO_CROPS)
         self._threads = threads or available_cores()
         self._engines: dict[tuple[str, int, Crops], OnnxRuntimeEngine] = {}
         """Opened so far, by part, threads and crops: where two eyes call, one of the threads is a caller's; a window at
@@ -308,7 +307,7 @@ class NearPeople:
         share: slice,
     ) -> _Answer:
         """Some pictures of a frame; of what is known only their quarter is changed."""
-        names, part, shown, kept, seen = self._parts[NO_CROPS], pictures.part[share], *pictures[2:5]
+        names, part, shown, kept, seen = self._usual, pictures.part[share], *pictures[2:5]
         features = engines.stem.run({"small_rgb": part})
         half = features[names.half]
         if shown != kept:  # the stem looks 13 samples around it: less than the halo
@@ -350,9 +349,8 @@ class NearPeople:
         """One part, opened for the first frame that asks for it."""
         key = part, threads, crops
         if key not in self._engines:
-            if crops not in self._parts:
-                self._parts[crops] = self._cut(crops)
-            self._engines[key] = OnnxRuntimeEngine(getattr(self._parts[crops], part), threads=threads)
+            parts = self._usual if crops == NO_CROPS else self._cut(crops)
+            self._engines[key] = OnnxRuntimeEngine(getattr(parts, part), threads=threads)
         return self._engines[key]
 
     def _side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
