@@ -90,7 +90,7 @@ def optimize(
         )
     if save_config is not None and save_config.exists():
         state = _state_of(save_config)
-        # A search that goes on was allowed to replace the file that was there when it began, but none of later.
+        # A search that goes on was allowed to replace the file that was there when it began, but none written since.
         goes_on = resume and _is_older(save_config, state)
         if not goes_on or overwrite is False:
             nothing = ", and no search for it is left unfinished" if resume and not state.exists() else ""

@@ -41,8 +41,8 @@ _BEYOND = 0.04
 _SMOOTH, _USUAL_PERCENT = 0.06, 97.0
 """What is finer than this, in heights of the face, is texture; what is more of it than that share is something else."""
 _BAND_ROWS, _LEAST_GAP_PX = 128, 32
-"""Rows that are laid over the background together, and the least width of the person between what is seen on both sides
-that is left out: at 1080 lines half of what can move is the person alone."""
+"""Rows that are laid over the background at a time; and the width from which on the person between both sides of the
+background, who hides it, is left out. At 1080 lines that is half of the samples."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -53,7 +53,7 @@ class Library:
         return {path: json.dumps(values, indent=2) + "\n" for path, values in self.files.items()}
 
     def replaced(self) -> list[Path]:
-        """The files that exist and say something else: other than ``segment --player`` wrote, or of another state."""
+        """The files that exist and say something else: somebody edited them, or the videos have changed since."""
         return [path for path, text in self.texts().items() if path.exists() and not _says(path, text)]
 
 
