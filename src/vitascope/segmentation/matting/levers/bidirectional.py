@@ -16,6 +16,7 @@ from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch, resized
 from vitascope.segmentation.matting.close_ups import CloseUps
 from vitascope.segmentation.matting.estimates import as_coefficients, bounded, enlarged, small_grey
+from vitascope.segmentation.matting.levers.missed_people import MissedPeople
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
 
@@ -95,6 +96,8 @@ class Bidirectional:
     nobody is there. So beside them, where answers differ, the one counts whose alpha follows the picture's detail. A
     window in which somebody comes near, or goes, is seen back in both sizes, and passes from the one to the other.
 
+    At last, in flat pictures, people are looked for whom larger ones hide, see ``MissedPeople``.
+
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
             ``SpatialState``.
@@ -110,6 +113,7 @@ class Bidirectional:
             self._backward_near = _resized(stream.wanted, near, stream.eye_size)
             self._wanted = _resized(stream.wanted, EDGE_SCALE, stream.eye_size)
             self._has_edges = self._wanted.size != stream.wanted.size  # as where the eye has no more samples
+        self._missed = MissedPeople(stream, self._wanted) if self._mirrors else None
         shrink = max(max(stream.wanted.size) / _CELLS, 1.0)
         self._cells = (
             max(round(stream.wanted.size[0] / shrink), 1),
@@ -167,14 +171,18 @@ class Bidirectional:
             edges.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
         made = {near: self._as_one([ahead, back[near], *edges], has_hair=near) for near in back}
         if was_near == is_near:
-            return made[is_near]
-        return [
+            return self._with_missed(batch, made[is_near])
+        mixed = [
             MatteEstimate(
                 gain=_between(one.gain, other.gain, at / len(batch)),
                 offset=_between(one.offset, other.offset, at / len(batch)),
             )
             for at, (one, other) in enumerate(zip(made[was_near], made[is_near], strict=True), start=1)
         ]
+        return self._with_missed(batch, mixed)
+
+    def _with_missed(self, batch: Batch, estimates: list[MatteEstimate]) -> list[MatteEstimate]:
+        return estimates if self._missed is None else self._missed.complete(batch, estimates)
 
     def _as_one(self, seen: Sequence[Sequence[_Known]], *, has_hair: bool) -> list[MatteEstimate]:
         """What each side says of a window's frames, as one; see ``_together``."""
