@@ -78,7 +78,13 @@ def may_replace(
         what += f", and {len(existing) - 1} more outputs"
     if overwrite is None and sys.stdin.isatty() and screen.is_terminal:
         screen.print(f"{on_one_line(what)}. Replace? [y/N] ", end="")
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        answer = ""
+        try:
+            answer = sys.stdin.readline()
+        finally:
+            if not answer.endswith("\n"):  # Ctrl-D and Ctrl-C leave the cursor behind the question
+                screen.print()
+        if answer.strip().lower() in ("y", "yes"):
             return
     raise OutputError(f"{what}: -y replaces{otherwise}")
 
