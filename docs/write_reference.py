@@ -12,7 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 
 from rich.console import Console
@@ -167,7 +167,14 @@ def _without(page: str, explained: set[str]) -> str:
     left_out = {number for place, _ in named for number in place}
     kept = [line for number, line in enumerate(page.splitlines()) if number not in left_out]
     text = _EMPTY_BOX.sub("", "\n".join([*kept, ""])).rstrip()
-    return "\n".join([text, "", f"Also: {', '.join(words.split()[0] for _, words in named)}"])
+    return "\n".join([text, "", f"Also: {', '.join(map(_names, (words for _, words in named)))}"])
+
+
+def _names(words: str) -> str:
+    """The long names of an option, without what only turns it off."""
+    written = takewhile(lambda word: word.startswith("-"), words.split())
+    first, *others = (name for name in written if name.startswith("--") and not name.startswith("--no-"))
+    return f"{first} ({', '.join(others)})" if others else first
 
 
 def _unboxed(lines: Sequence[str]) -> Iterator[str]:

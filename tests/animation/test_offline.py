@@ -140,6 +140,25 @@ def test_motion_that_cannot_be_recorded_in_the_end_leaves_the_video_and_says_so(
     assert not record.exists()
 
 
+def test_a_file_that_went_away_behind_the_video_leaves_it_and_says_so(
+    run, tmp_path, motion_file, monkeypatch
+):
+    out, record = tmp_path / "a.mp4", tmp_path / "a.motion"
+    finish = MotionWriter.finish
+
+    def lose(writer):
+        finish(writer)
+        record.unlink()
+
+    monkeypatch.setattr(MotionWriter, "finish", lose)
+    code, _, err = run(EXAMPLES / "astronaut.jpg", "--driver", motion_file, "-o", out, "--record", record)
+    assert (code, err) == (
+        4,
+        f"vitascope: {record}: cannot read its size: No such file or directory; finished all the same: {out}\n",
+    )
+    assert len(decode(out)[0]) == 10
+
+
 def test_motion_moves_the_portrait(run, tmp_path, motion_file, astronaut):
     out = tmp_path / "a.mp4"
     code, printed, err = run(EXAMPLES / "astronaut.jpg", "--driver", motion_file, "-o", out, calibrated=True)

@@ -10,6 +10,7 @@ import pytest
 from clips import write_clip
 from vitascope.frames import Projection, StereoLayout
 from vitascope.media.metadata.spherical import SphericalMetadata, write_spherical
+from vitascope.media.reading.reader import probe
 
 
 @pytest.fixture
@@ -95,6 +96,37 @@ def test_convert_takes_the_output_and_the_layout_as_segment_does(run, clip, tmp_
         f"vitascope: the output is named twice: {view} and --out {tmp_path / 'b.mp4'}\n",
     )
     assert "top-bottom (declared; sure)" in run("vr", "info", clip, "--layout", "tb")[1]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("view.mp4", "yuv420p"), ("view.mkv", "yuv444p")])
+def test_convert_makes_of_a_gif_what_players_show(run, tmp_path, name, expected):
+    gif = write_clip(
+        tmp_path / "in.gif", width=64, height=64, frame_count=3, codec="gif", pixel_format="rgb8"
+    )
+    code, _, _ = run(
+        *(
+            "vr",
+            "convert",
+            gif,
+            tmp_path / name,
+            "--to",
+            "flat",
+            "--layout",
+            "mono",
+            "--projection",
+            "equirect180",
+        ),
+        *(() if name.endswith(".mp4") else ("--codec", "ffv1")),
+    )
+    assert code == 0
+    assert probe(tmp_path / name).format.name == expected
+
+
+def test_names_that_hold_line_feeds_stay_on_their_line(run, clip):
+    code, printed, _ = run("vr", "info", clip.rename(clip.with_name("first\nday.mp4")), "--stereo", "sbs")
+    assert code == 0
+    assert "first\\nday.mp4: 128x64\n" in printed
+    assert not any(line.startswith("day") for line in printed.splitlines())
 
 
 def test_library(run, clip, tmp_path):

@@ -39,6 +39,15 @@ def test_a_line_shows_the_name_letter_by_letter(console, name, shown):
     assert page.getvalue() == f"{shown}: done\n"
 
 
+@pytest.mark.parametrize("console", [Page, Screen])
+def test_each_text_takes_one_line_whatever_its_names_hold(console):
+    page = io.StringIO()
+    made = console(file=page, width=20)
+    made.print_lines("first\nday.mp4  12 MB", "a\x1b[2J")
+    made.print_lines()
+    assert page.getvalue() == "first\\nday.mp4  12 MB\na\\x1b[2J\n"
+
+
 @pytest.mark.parametrize(("name", "shown"), NAMES.values(), ids=NAMES)
 def test_tables_and_texts_too(name, shown):
     page = io.StringIO()

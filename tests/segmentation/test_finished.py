@@ -205,6 +205,23 @@ def test_a_file_of_the_settings_that_was_edited_in_place_is_another(tmp_path, ke
     assert other_settings(plan, settings) is None
 
 
+@pytest.mark.parametrize("named", ["room", "room/*.png", "room/%03d.png"])
+def test_a_background_of_pictures_of_which_one_was_edited_is_another(tmp_path, named):
+    (tmp_path / "room").mkdir()
+    pictures = [tmp_path / f"room/{number:03}.png" for number in range(3)]
+    for picture in pictures:
+        cv2.imwrite(str(picture), np.zeros((8, 8, 3), np.uint8))
+    settings = made_with(**{"output.background": str(tmp_path / named)})
+    plan = PlannedVideo(tmp_path / "in.mp4", (("replace", tmp_path / "out.mp4"),))
+    before = settings_of_outputs(plan, settings, resumed=True)
+    assert settings_of_outputs(plan, settings, resumed=True) == before
+    cv2.imwrite(str(pictures[1]), np.full((8, 8, 3), 90, np.uint8))
+    edited = settings_of_outputs(plan, settings, resumed=True)
+    assert edited != before
+    pictures[2].unlink()
+    assert settings_of_outputs(plan, settings, resumed=True) not in (before, edited)
+
+
 def test_a_file_of_another_kind_and_many_changes_are_told_in_a_line(tmp_path):
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     made = write_clip(tmp_path / "out.mp4", frame_count=24)

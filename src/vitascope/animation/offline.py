@@ -35,6 +35,7 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
+from vitascope.media.libav import wrap_output_error
 from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.output_clock import FrameTime
@@ -264,12 +265,12 @@ def animate_file(
         try:
             if recorder is not None and record is not None:
                 recorder.finish()
-                files.append(WrittenFile(path=record, codec="motion", size_bytes=record.stat().st_size))
+                files.append(_measured(record, codec="motion"))
             if save_landmarks:
                 kept = write_landmarks(
                     portrait, found.face, chosen=settings.animation.face, curves=opened.curves
                 )
-                files.append(WrittenFile(path=kept, codec="landmarks", size_bytes=kept.stat().st_size))
+                files.append(_measured(kept, codec="landmarks"))
         except OutputError as error:
             names = ", ".join(str(file.path) for file in files)
             raise OutputError(f"{error}; finished all the same: {names}") from error
@@ -461,6 +462,12 @@ def _written(writer: VideoWriter) -> WrittenFile:
         size_bytes=report.byte_count,
         notes=(*report.notes, *changes),
     )
+
+
+def _measured(path: Path, *, codec: str) -> WrittenFile:
+    """A file beside the video, as it lies there."""
+    with wrap_output_error(path, "read its size"):
+        return WrittenFile(path=path, codec=codec, size_bytes=path.stat().st_size)
 
 
 def _refuse_clashes(portrait: Path, driver: Path, out: Path, record: Path | None) -> None:

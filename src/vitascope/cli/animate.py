@@ -216,7 +216,7 @@ def animate(
     if json:
         page.print_json(data=report.to_dict())
     elif not quiet:
-        page.print("\n".join(summarise(report)))
+        page.print_lines(*summarise(report))
 
 
 def _live(
@@ -248,9 +248,9 @@ def _live(
     screen = Screen()
     page = Page()
 
-    def say(line: str) -> None:
+    def say(*lines: str) -> None:
         if not quiet:
-            screen.print(line)
+            screen.print_lines(*lines)
 
     named = driver if is_camera(driver) else str(find_example(Path(driver)))
     address = metrics_address(metrics_port, None)
@@ -275,12 +275,12 @@ def _live(
             record=record,
             seconds=duration,
             on_session=begin,
-            on_report=lambda so_far: say("\n".join(summarise_live(so_far))),
+            on_report=lambda so_far: say(*summarise_live(so_far)),
             on_message=say,
         )
     if json:
         page.print_json(data=report.to_dict())
     elif not quiet:
-        page.print("\n".join(summarise_live(report)))
+        page.print_lines(*summarise_live(report))
     if report.failure is not None:
         raise OutputError(report.failure)

@@ -148,7 +148,7 @@ class _Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one, above a progress bar where one is drawn."""
-        Screen().print(f"note: {record.getMessage()}")
+        Screen().print_lines(f"note: {record.getMessage()}")
 
 
 def _say_what_takes_long(*, quiet: bool) -> None:

@@ -78,7 +78,7 @@ def run(
     )
 
     def tell(cell: Cell, number: int, count: int) -> None:
-        page.print(f"{number} of {count}: {_told(cell)}")
+        page.print_lines(f"{number} of {count}: {_told(cell)}")
 
     def kept() -> str:
         path = output_dir / RESULTS_NAME
@@ -86,7 +86,7 @@ def run(
 
     with ending_promptly(kept):
         _, path = run_suite(options, output_dir=output_dir, resume=resume, on_cell=tell)
-    page.print(f"written: {path}; vitascope bench analyze {path} says what it means")
+    page.print_lines(f"written: {path}; vitascope bench analyze {path} says what it means")
 
 
 @app.command
@@ -121,7 +121,7 @@ def compare(
         if json:
             print_json({"regression": None, "reason": lacking})
         else:
-            Page().print(f"nothing was compared: {lacking}")
+            Page().print_lines(f"nothing was compared: {lacking}")
         return 0
     found = compare_results(baseline_for(baseline, run), run, tolerance=tolerance)
     if json:
@@ -141,14 +141,14 @@ def compare(
     ]
     page.print(text_table(["cell", "baseline fps", "latest fps", "time", "interval", "verdict"], rows))
     for sentence in found.broken:
-        page.print(f"does not run any more: {sentence}")
+        page.print_lines(f"does not run any more: {sentence}")
     for note in found.notes:
-        page.print(f"note: {note}")
-    page.print(
+        page.print_lines(f"note: {note}")
+    page.print_lines(
         f"intervals: {METHOD}, {found.confidence:.2%} each, 95% together; tolerance {found.tolerance:.0%}"
     )
     if found.changes:
-        page.print(
+        page.print_lines(
             f"with rounds as unsteady as these, less than {found.smallest_seen - 1:.0%} slower over all cells is not "
             "told from chance"
         )
@@ -195,7 +195,7 @@ def analyze(
     page.print(text_report(analysis))
     page.print()
     for path in written:
-        page.print(f"written: {path}")
+        page.print_lines(f"written: {path}")
 
 
 @app.command
@@ -239,12 +239,12 @@ def pipeline(
     )
     with ending_promptly():
         results = bench_pipeline(options)
-    page.print("\n".join(_pipeline_lines(results)))
+    page.print_lines(*_pipeline_lines(results))
     if output_dir is not None:
         path = output_dir / RESULTS_NAME
         keep_earlier(path)
         ResultsFile(path, results)
-        page.print(f"written: {path}")
+        page.print_lines(f"written: {path}")
 
 
 @app.command
@@ -263,7 +263,7 @@ def baseline(results: Path, baselines: Path, /) -> None:
     run = load_results(results)
     replaced = store_baseline(baselines, run)
     page = Page()
-    page.print(
+    page.print_lines(
         f"{baselines}: {'replaced' if replaced else 'added'} the baseline of {run.machine.label()}, "
         f"{len(run.measured)} cells; it has {len(load_baselines(baselines))} in all"
     )
@@ -444,7 +444,7 @@ def _measure(image: Path, driver: Path, duration: float, source: SettingsSource,
     if json:
         page.print_json(data=report.to_dict())
     else:
-        page.print("\n".join(summarise_live(report)))
+        page.print_lines(*summarise_live(report))
 
 
 def _tune(
@@ -481,7 +481,7 @@ def _tune(
         print_json(tuned.to_dict(file=file))
         return
     usage = f"vitascope animate {image} --driver 0 --sink window"
-    Page().print("\n".join(tuned.lines(file=file, usage=usage, history=history, with_missed=True)))
+    Page().print_lines(*tuned.lines(file=file, usage=usage, history=history, with_missed=True))
 
 
 def _command(image: Path, driver: Path, duration: float, source: SettingsSource) -> str:

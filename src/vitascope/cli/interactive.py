@@ -9,7 +9,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.text import Text
 
 from vitascope.cli.options import Assignments, ConfigFiles, metrics_address, serving_metrics
 from vitascope.config import vitascope_home
@@ -61,11 +60,11 @@ def interactive(
         for console in consoles:
             console.tell(job)
 
-    def say(line: str) -> None:
-        page.print(Text(line))
+    def say(*lines: str) -> None:
+        page.print_lines(*lines)
 
     def show(report: LiveReport) -> None:
-        say("\n".join(summarise_live(report)))
+        say(*summarise_live(report))
 
     def on_live_end(run: LiveRun) -> None:
         if metrics is not None:

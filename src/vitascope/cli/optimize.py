@@ -79,6 +79,7 @@ def optimize(
     with holding_interrupts():
         from vitascope.bench.synthetic_clip import synthetic_or
         from vitascope.config import SettingsSource
+        from vitascope.tune.search import may_go_on_to_replace
 
     if resume and save_config is None:
         raise UsageError("--resume goes with --save-config: the search is kept beside that file")
@@ -90,8 +91,8 @@ def optimize(
         )
     if save_config is not None and save_config.exists():
         state = _state_of(save_config)
-        # A search that goes on was allowed to replace the file that was there when it began, but none written since.
-        goes_on = resume and _is_older(save_config, state)
+        # A search that goes on was allowed to replace the file that was there when it began, but no other.
+        goes_on = resume and may_go_on_to_replace(save_config, state)
         if not goes_on or overwrite is False:
             nothing = ", and no search for it is left unfinished" if resume and not state.exists() else ""
             may_replace([save_config], overwrite=overwrite, screen=Screen(), otherwise=nothing)
@@ -156,6 +157,7 @@ class _Job:
         """Search."""
         with holding_interrupts():
             from vitascope.tune.optimizer import Target, Tuner
+            from vitascope.tune.search import content_mark
 
         self._subject = subject
         set_before = Target.of(self._source.load())
@@ -175,6 +177,7 @@ class _Job:
             preset=preset,
             state=self._state,
             resume=resume,
+            replaces=None if self._file is None else content_mark(self._file),
             on_trial=self._tell,
             on_plan=self.say,
         )
@@ -196,7 +199,7 @@ class _Job:
             print_json(tuned.to_dict(file=file))
         else:
             usage = "vitascope segment in.mp4 -o out.mp4"
-            Page().print("\n".join(tuned.lines(file=file, usage=usage, history=history)))
+            Page().print_lines(*tuned.lines(file=file, usage=usage, history=history))
 
     def _tell(self, search: GridSearch, trial: Trial) -> None:
         if self._quiet:
@@ -215,17 +218,14 @@ class _Job:
                 if measured.figures[one.figure] > one.most
             ]
             outcome += f", but too much {' and '.join(broken)}"
-        self._screen.print(f"{len(search.trials)}/{search.most_trials} {values}: {outcome} ({trial.why})")
+        self._screen.print_lines(
+            f"{len(search.trials)}/{search.most_trials} {values}: {outcome} ({trial.why})"
+        )
 
 
 def _state_of(save_config: Path) -> Path:
     """Where the runs of an unfinished search are kept."""
     return save_config.with_name(f"{save_config.name}.search.json")
-
-
-def _is_older(file: Path, other: Path) -> bool:
-    """True where both are there and the first was written before the other."""
-    return other.exists() and file.stat().st_mtime_ns < other.stat().st_mtime_ns
 
 
 def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:
@@ -244,5 +244,5 @@ def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:
         print_json(detected.to_dict())
         return 0
     page = Page()
-    page.print("\n".join(detected.lines()))
+    page.print_lines(*detected.lines())
     return 0

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cyclopts import Group, Parameter
-from rich.console import Console
 
 from vitascope.errors import DeviceError, MissingDependencyError, OutputError, UsageError, one_line
+from vitascope.observe.terminal import Page, Screen, on_one_line
 
 if TYPE_CHECKING:
     from vitascope.observe.job_counts import JobCounts
@@ -58,7 +58,7 @@ def files_of_sinks(sinks: Sequence[str]) -> list[Path]:
 
 
 def may_replace(
-    existing: Sequence[Path], *, overwrite: bool | None, screen: Console, otherwise: str = ""
+    existing: Sequence[Path], *, overwrite: bool | None, screen: Screen, otherwise: str = ""
 ) -> None:
     """Ask before files are replaced; refuse if nobody can be asked.
 
@@ -77,8 +77,14 @@ def may_replace(
     if len(existing) > 1:
         what += f", and {len(existing) - 1} more outputs"
     if overwrite is None and sys.stdin.isatty() and screen.is_terminal:
-        screen.print(f"{what}. Replace? [y/N] ", end="")
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        screen.print(f"{on_one_line(what)}. Replace? [y/N] ", end="")
+        answer = ""
+        try:
+            answer = sys.stdin.readline()
+        finally:
+            if not answer.endswith("\n"):  # Ctrl-D and Ctrl-C leave the cursor behind the question
+                screen.print()
+        if answer.strip().lower() in ("y", "yes"):
             return
     raise OutputError(f"{what}: -y replaces{otherwise}")
 
@@ -106,7 +112,7 @@ def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None
 
 @contextmanager
 def serving_metrics(
-    address: MetricsAddress | None, *, screen: Console, quiet: bool, tensorboard: Path | None = None
+    address: MetricsAddress | None, *, screen: Page | Screen, quiet: bool, tensorboard: Path | None = None
 ) -> Iterator[JobCounts | None]:
     """Serve and record figures, from before anything else is opened or written; None if neither is wanted.
 
@@ -143,8 +149,7 @@ def serving_metrics(
             recorder = stack.enter_context(ScalarRecorder(counts.look, tensorboard))
             told.append(f"metrics: {recorder.folder}; tensorboard --logdir {tensorboard} shows them")
         if not quiet:
-            for line in told:
-                screen.print(line)
+            screen.print_lines(*told)
         yield counts
 
 

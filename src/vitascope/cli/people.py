@@ -94,10 +94,10 @@ def people(
             progress.clear()
     if not (quiet or json):
         for note in (*table.facts.notes, *notes_on_cache()):
-            screen.print(f"note: {note}")
+            screen.print_lines(f"note: {note}")
     if json:
         print_json({"video": str(video), "people": [one.model_dump(mode="json") for one in table.people]})
     elif not quiet:
-        Page().print("\n".join(lines_on(table)))
+        Page().print_lines(*lines_on(table))
     if out is not None:  # last: where the disk is full, the people were told all the same
         write_sheet(table, out)

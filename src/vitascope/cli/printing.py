@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from vitascope.observe.terminal import Page
+from vitascope.observe.terminal import Page, on_one_line
 
 _UNLIMITED_WIDTH = 100_000
 
@@ -34,7 +34,7 @@ def facts(rows: Mapping[str, str] | Iterable[tuple[str, str]]) -> Table:
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     for name, value in rows.items() if isinstance(rows, Mapping) else rows:
-        table.add_row(Text(name), Text(value))
+        table.add_row(Text(on_one_line(name)), Text(on_one_line(value)))
     return table
 
 
@@ -44,7 +44,7 @@ def listing(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(on_one_line(cell)) for cell in row))
     return table
 
 

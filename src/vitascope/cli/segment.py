@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 from cyclopts import Parameter
-from rich.console import Console
 
 from vitascope.cli.options import (
     DEVICE,
@@ -332,7 +331,9 @@ def segment(
         _tell_undone(undone, items, json=json, json_lines=json_lines)
         if len(videos) > 1 and not (json or json_lines or quiet or dry_run):
             done = sum(item.error is None for item in items)
-            screen.print(f"note: {done} of {len(videos)} inputs are done; --resume goes on with the others")
+            screen.print_lines(
+                f"note: {done} of {len(videos)} inputs are done; --resume goes on with the others"
+            )
         raise
     if json:
         place = {video: number for number, video in enumerate(map(path_of, videos))}
@@ -397,7 +398,7 @@ def _levels(text: str) -> list[float]:
     return [low, high]
 
 
-def _tell_of_pictures(planned: Sequence[PlannedVideo], *, screen: Console) -> None:
+def _tell_of_pictures(planned: Sequence[PlannedVideo], *, screen: Screen) -> None:
     """Say what becomes of pictures in a folder: a video of them, or each by itself."""
     from vitascope.media.reading.images import IMAGE_SUFFIXES
 
@@ -406,12 +407,12 @@ def _tell_of_pictures(planned: Sequence[PlannedVideo], *, screen: Console) -> No
     sequences = [plan.video for plan in planned if not plan.video.is_file()]
     single = sum(plan.video.is_file() and plan.video.suffix.lower() in IMAGE_SUFFIXES for plan in planned)
     for video in sequences:
-        screen.print(f"note: {video}: its numbered pictures are taken as one video")
+        screen.print_lines(f"note: {video}: its numbered pictures are taken as one video")
     if single:
-        screen.print(f"note: {single} of {len(planned)} inputs are pictures, each cut by itself")
+        screen.print_lines(f"note: {single} of {len(planned)} inputs are pictures, each cut by itself")
 
 
-def _tell_of_folders(inputs: Sequence[str], out: Path, *, screen: Console) -> None:
+def _tell_of_folders(inputs: Sequence[str], out: Path, *, screen: Screen) -> None:
     """Say which folders of a folder are left out."""
     from vitascope.media.reading.discovery import folders_left_out
 
@@ -419,7 +420,7 @@ def _tell_of_folders(inputs: Sequence[str], out: Path, *, screen: Console) -> No
         if left_out := [path.name for path in folders_left_out(folder, exclude=out)]:
             some = ", ".join(left_out[:3]) + ", ..." * (len(left_out) > 3)
             what = "a folder in it is" if len(left_out) == 1 else f"{len(left_out)} folders in it are"
-            screen.print(f"note: {folder}: {what} left out ({some}); --recursive looks into them")
+            screen.print_lines(f"note: {folder}: {what} left out ({some}); --recursive looks into them")
 
 
 def _refuse_with_camera(words: Sequence[str], flags: Sequence[str]) -> None:
@@ -467,9 +468,9 @@ def _live(
 
     screen, page = Screen(), Page()
 
-    def say(line: str) -> None:
+    def say(*lines: str) -> None:
         if not quiet:
-            screen.print(line)
+            screen.print_lines(*lines)
 
     loaded, note = live_settings(source)
     _refuse_without_kind(loaded.settings, source.flags)
@@ -507,31 +508,31 @@ def _live(
             camera_size=camera_size,
             seconds=duration,
             on_start=begin,
-            on_report=lambda so_far: say("\n".join(summarise_live(so_far))),
+            on_report=lambda so_far: say(*summarise_live(so_far)),
             on_message=say,
         )
         progress.clear()
     if json:
         print_json(report.to_dict())
     elif not quiet:
-        page.print("\n".join(summarise_live(report)))
+        page.print_lines(*summarise_live(report))
     if report.failure is not None:
         raise OutputError(report.failure)
     return 0
 
 
-def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Console | None) -> LoadedSettings:
+def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Screen | None) -> LoadedSettings:
     with holding_interrupts():
         from vitascope.tune.optimizer import auto_tune
 
     tuned = auto_tune(source, planned[0].video)
     if screen is not None:
-        screen.print(f"note: {tuned.note}")
+        screen.print_lines(f"note: {tuned.note}")
     return tuned.loaded
 
 
 def _explain(
-    loaded: LoadedSettings, planned: list[PlannedVideo], *, resume: bool, screen: Console, chatty: bool
+    loaded: LoadedSettings, planned: list[PlannedVideo], *, resume: bool, screen: Screen, chatty: bool
 ) -> list[_Told]:
     with holding_interrupts():
         from vitascope.segmentation.dry_run import Explanation, explain_all, total_in_words
@@ -545,9 +546,9 @@ def _explain(
         items.append(_Told(video, item.to_dict(), None if isinstance(item, Explanation) else item.error))
         if isinstance(item, Explanation):
             if chatty:
-                page.print("\n".join(item.lines()))
+                page.print_lines(*item.lines())
         elif len(planned) > 1:
-            screen.print(f"vitascope: {one_line(item.error)}")
+            screen.print_lines(f"vitascope: {one_line(item.error)}")
     if chatty and len(planned) > 1:
         page.print(total_in_words(explained))
     return items
@@ -559,7 +560,7 @@ def _segment(
     items: list[_Told],
     *,
     resume: bool,
-    screen: Console,
+    screen: Screen,
     quiet: bool,
     chatty: bool,
     keeps: bool,
@@ -586,7 +587,7 @@ def _segment(
         def started(plan: PlannedVideo, event: Started) -> None:
             if not quiet:
                 for doubt in event.doubts:
-                    screen.print(f"note: {plan.video.name}: {doubt}")
+                    screen.print_lines(f"note: {plan.video.name}: {doubt}")
             name = str(plan.video) if tells else plan.video.name
             name = f"{name}: who is in it" if event.is_scan else name
             if tells and not event.is_scan:
@@ -614,7 +615,7 @@ def _segment(
         if not quiet:
             for note in (segmenter.device.note, segmenter.chosen.note, gpu_note):
                 if note:
-                    screen.print(f"note: {note}")
+                    screen.print_lines(f"note: {note}")
         for outcome in segment_all(segmenter, planned, resume=resume, on_start=started, on_queue=begin_queue):
             progress.clear()
             if metrics is not None:
@@ -626,22 +627,22 @@ def _segment(
                 print_json_line({"event": outcome.status, **fields})
             if outcome.error is not None:
                 if len(planned) > 1:  # the only one is told, and traced with --debug, where all errors are
-                    screen.print(f"vitascope: {one_line(outcome.error)}")
+                    screen.print_lines(f"vitascope: {one_line(outcome.error)}")
             elif outcome.report is not None:
                 told = notes_on_people(segmenter.settings, shows_people=outcome.report.shows_people)
                 for note in () if quiet else told:
-                    screen.print(f"note: {outcome.planned.video.name}: {note}")
+                    screen.print_lines(f"note: {outcome.planned.video.name}: {note}")
                 if chatty:
                     lines = summarise(
                         outcome.report, preview=outcome.planned.preview, with_stages=verbose, told=told
                     )
-                    page.print("\n".join(lines))
+                    page.print_lines(*lines)
             else:
                 if chatty:
                     doubt = "" if outcome.knows_settings else "; with which settings is not known"
-                    page.print(f"{outcome.planned.video}: done already{doubt}")
+                    page.print_lines(f"{outcome.planned.video}: done already{doubt}")
                 if outcome.note is not None and not quiet:
-                    screen.print(f"note: {outcome.note}")
+                    screen.print_lines(f"note: {outcome.note}")
             if queue is not None:
                 progress.go_on(queue)
         if metrics is not None:
@@ -649,7 +650,7 @@ def _segment(
     if chatty and len(items) > 1:
         failed = [str(item.video) for item in items if item.error is not None]
         tail = f", {len(failed)} failed: {', '.join(failed)}" if failed else ""
-        page.print(f"{len(items) - len(failed)} of {len(items)} inputs done{tail}")
+        page.print_lines(f"{len(items) - len(failed)} of {len(items)} inputs done{tail}")
 
 
 def _gpus(segmenter: Segmenter) -> list[int]:

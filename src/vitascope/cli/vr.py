@@ -83,7 +83,7 @@ def info(
         *(("note", doubt) for doubt in found.doubts),
         *((PLAYERS[name].title, seen_as) for name, seen_as in players.items()),
     ]
-    Page().print(f"{video}: {seen.width}x{seen.height}")
+    Page().print_lines(f"{video}: {seen.width}x{seen.height}")
     print_table(facts(rows))
 
 
@@ -145,7 +145,7 @@ def convert(
         def started(event: Converting) -> None:
             if not quiet:
                 for doubt in event.doubts:
-                    screen.print(f"note: {video.name}: {doubt}")
+                    screen.print_lines(f"note: {video.name}: {doubt}")
             progress.show(video.name, event.pipeline, frame_count=event.expected_frame_count)
 
         report = convert_video(
@@ -167,18 +167,18 @@ def convert(
         return
     page = Page()
     source = report.source
-    page.print(
+    page.print_lines(
         f"{report.output}  {report.width}x{report.height}, {source.layout.value}, {report.target}, {report.codec}, "
         f"{size_in_words(report.size_bytes)}"
     )
     for note in report.notes:
-        page.print(f"  note: {note}")
-    page.print(
+        page.print_lines(f"  note: {note}")
+    page.print_lines(
         f"{frames_in_words(report.frame_count)} in {report.wall_seconds:.1f} s; "
         f"from {source.projection.value} ({source.projection_reason.how})"
     )
     if report.corrupt_count:
-        page.print(f"frames of the input that were damaged or missing: {report.corrupt_count}")
+        page.print_lines(f"frames of the input that were damaged or missing: {report.corrupt_count}")
 
 
 @app.command
@@ -214,7 +214,7 @@ def library(
         raise UsageError(f"--key-color {key_color}: {error}") from error
     made = read_library(folder, recursive=recursive, base_url=base_url, key_color=color)
     for _, failure in made.failures:
-        screen.print(f"vitascope: {one_line(failure)}")
+        screen.print_lines(f"vitascope: {one_line(failure)}")
     if not made.videos:
         return made.failures[0][1].exit_code
     may_replace(made.replaced(), overwrite=overwrite, screen=screen)
@@ -243,10 +243,10 @@ def library(
         for path, found in made.videos:
             fov = "" if found.fov_degrees is None else f" {found.fov_degrees:g}"
             alpha = ", packed alpha" if found.is_packed_alpha else ""
-            page.print(f"{path}: {found.layout.value}, {found.projection.value}{fov}{alpha}")
+            page.print_lines(f"{path}: {found.layout.value}, {found.projection.value}{fov}{alpha}")
             for doubt in found.doubts:
-                page.print(f"  note: {doubt}")
-        page.print(
+                page.print_lines(f"  note: {doubt}")
+        page.print_lines(
             f"{len(made.files)} files; indexes {folder / 'heresphere.json'} and {folder / 'deovr.json'}"
         )
     return made.failures[0][1].exit_code if made.failures else 0
@@ -309,12 +309,12 @@ def verify(
                 ("sync", "in step" if not found.lag_frames else f"{found.lag_frames:+d} frames"),
             ]
         rows += [(PLAYERS[name].title, seen_as) for name, seen_as in report.players.items()]
-        Page().print(f"{video}: packed alpha in {report.found.in_words()}")
+        Page().print_lines(f"{video}: packed alpha in {report.found.in_words()}")
         print_table(facts(rows))
         if html is not None:
-            Page().print(f"{html}  frames to look at")
+            Page().print_lines(f"{html}  frames to look at")
     for problem in problems:
-        Screen().print(f"vitascope: {video}: {problem}")
+        Screen().print_lines(f"vitascope: {video}: {problem}")
     return 1 if problems else 0
 
 

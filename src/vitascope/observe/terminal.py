@@ -27,6 +27,11 @@ def escaped(text: str) -> str:
     return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def on_one_line(text: str) -> str:
+    """A text as ``escaped`` gives it, with the line feeds that a file's name may hold escaped, too."""
+    return escaped(text).replace("\n", "\\n")
+
+
 class _PlainConsole(Console):
     """Prints what it is given, letter by letter: no markup, no signs for words between colons, no controls.
 
@@ -37,6 +42,11 @@ class _PlainConsole(Console):
     def __init__(self, **options: Any) -> None:
         plain = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}
         super().__init__(**plain | options)
+
+    def print_lines(self, *lines: str) -> None:
+        """Print each text on a line of its own, whatever the names in it hold; no text prints nothing."""
+        if lines:
+            self.print("\n".join(map(on_one_line, lines)))
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Text and cells are escaped before they are laid out; rich would leave some controls out without a sign."""

@@ -49,7 +49,7 @@ _NOT_SEEN = frozenset(
 """Settings of these sections that show in no output, or that are told in another way."""
 _NAMED = frozenset({"model.name", "output.background", "people.hints"})
 """Settings that may be paths: what is remembered names no file, so it tells others apart and nothing else. A file
-counts with its content, which can be edited in place."""
+counts with its content, which can be edited in place, pictures of a folder with their sizes and dates."""
 _MOST_TOLD = 3
 _ROUNDING_FRAMES = 1.5
 """Containers round times, and tell a last frame's length or not."""
@@ -153,10 +153,18 @@ def _flat(settings: Settings) -> dict[str, Any]:
 
 
 def _told_apart(name: str, *, is_path: bool) -> str:
-    """A hash of a name and, where it is the path of a file, of its content."""
+    """A hash of a name and, where it is the path of a file, of its content; of many pictures their sizes and dates."""
     mark = blake2b(os.fsencode(name), digest_size=20)
-    with suppress(OSError, ValueError):  # a colour, or a file that is not there
-        if is_path and S_ISREG((known := Path(name).stat()).st_mode):  # a pipe would wait
+    with suppress(
+        OSError, ValueError, InputError
+    ):  # a colour, a file that is not there, a folder without pictures
+        pictures = find_images(Path(name)) if is_path else None
+        for picture in pictures or ():  # there may be thousands
+            known = picture.stat()
+            mark.update(os.fsencode(f"\0{picture.name}\0{known.st_size}\0{known.st_mtime_ns}"))
+        if (
+            is_path and pictures is None and S_ISREG((known := Path(name).stat()).st_mode)
+        ):  # a pipe would wait
             mark.update(_digest_of(name, known.st_size, known.st_mtime_ns))
     return mark.hexdigest()
 

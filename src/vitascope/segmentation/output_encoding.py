@@ -94,13 +94,12 @@ def encoding_for(
     if hardware == "auto" and kind != "mask" and info.has_hdr_side_data:
         hardware = "cpu"
     height, width = picture_size(kind, info, layout=layout, mask_max_width=settings.mask_max_width)
-    keeps_chroma = kind == "alpha" or codec in _EDITING_CODECS
 
     def choose(crf: int | None, preset: str | None) -> Encoding:
         return choose_encoding(
             path,
             codec=codec,
-            source_format=info.format if keeps_chroma else _format_for_players(info),
+            source_format=info.format if kind == "alpha" else coded_format(info, codec),
             crf=crf,
             preset=preset,
             bit_depth=settings.bit_depth,
@@ -124,8 +123,17 @@ def encoding_for(
     )
 
 
-def _format_for_players(info: VideoInfo) -> YuvFormat:
-    """RGB, as of pictures, GIFs and screens, would make 4:4:4 video that phones, headsets and hardware refuse."""
+def coded_format(info: VideoInfo, codec: str) -> YuvFormat:
+    """The format that a video's frames are coded in: their own, but 4:2:0 for RGB, as of pictures, GIFs and screens.
+
+    Phones, headsets and hardware refuse 4:4:4. Codecs of editors keep it.
+
+    Args:
+        info: The input.
+        codec: What is wished, or ``auto``.
+    """
+    if codec in _EDITING_CODECS:
+        return info.format
     if info.container == "images" or layout_of(info.source_format).way == "rgb":
         return PIXEL_FORMATS["yuv420p" if info.format.bit_depth == 8 else "yuv420p10le"]
     return info.format

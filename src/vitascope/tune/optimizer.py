@@ -450,6 +450,7 @@ class Tuner:
             when omitted, at the settings as they are.
         state: Where trials are kept until the search is over.
         resume: Go on with those.
+        replaces: Hash of the settings file that may be replaced in the end, kept with those.
         on_trial: Called with each trial and how many may come.
         on_plan: Called once before the first trial: how long one takes and how many there are.
 
@@ -473,6 +474,7 @@ class Tuner:
         preset: str | None = None,
         state: Path | None = None,
         resume: bool = False,
+        replaces: str | None = None,
         on_trial: Callable[[GridSearch, Trial], object] | None = None,
         on_plan: Callable[[str], object] | None = None,
     ) -> None:
@@ -489,6 +491,7 @@ class Tuner:
         self._most_seconds, self._on_plan = most_seconds, on_plan
         self._turns = 1
         self._state, self._resume, self._on_trial = state, resume, on_trial
+        self._replaces = replaces
         self._preset = preset
         self._start = {} if preset in (None, "auto") else preset_values(str(preset))
 
@@ -537,6 +540,7 @@ class Tuner:
             state=self._state,
             subject=f"{self._subject} on {shown.device.label}, {shown.network}, profile {loaded.profile}",
             resume=self._resume,
+            replaces=self._replaces,
         )
         if self._on_plan is not None:
             self._on_plan(time.plan(shown.run_seconds, trials=search.most_trials, cells=len(search.cells)))

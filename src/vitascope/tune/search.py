@@ -18,6 +18,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -321,7 +322,9 @@ _SCHEMA = "vitascope.search"
 _VERSION = 1
 
 
-def save_trials(path: Path, identity: Mapping[str, Any], trials: Sequence[Trial]) -> None:
+def save_trials(
+    path: Path, identity: Mapping[str, Any], trials: Sequence[Trial], *, replaces: str | None = None
+) -> None:
     """Write all trials; a crash leaves the file of before.
 
     Raises:
@@ -337,8 +340,38 @@ def save_trials(path: Path, identity: Mapping[str, Any], trials: Sequence[Trial]
         }
         for trial in trials
     ]
-    document = {"schema": _SCHEMA, "version": _VERSION, "search": dict(identity), "trials": rows}
+    document = {
+        "schema": _SCHEMA,
+        "version": _VERSION,
+        "search": dict(identity),
+        "replaces": replaces,
+        "trials": rows,
+    }
     write_file(path, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def content_mark(file: Path) -> str | None:
+    """A hash of a file's content, which tells it from another; None where there is no file.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        return blake2b(file.read_bytes(), digest_size=20).hexdigest()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read ({error.strerror or error})") from error
+
+
+def may_go_on_to_replace(file: Path, state: Path) -> bool:
+    """True where a file is what the search that ``state`` keeps was allowed to replace, whatever its date says."""
+    try:
+        document = json.loads(state.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # no search is left, or going on with it says so
+        return False
+    allowed = document.get("replaces") if isinstance(document, dict) else None
+    return allowed is not None and allowed == content_mark(file)
 
 
 def load_trials(path: Path, identity: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -411,6 +444,7 @@ class GridSearch:
         state: Where trials are kept while the search runs, so that another one can go on; nowhere when omitted.
         subject: What is measured, in words; a state of another subject is refused.
         resume: Go on from ``state`` where it exists.
+        replaces: Hash of the file that the search may replace in the end, kept in ``state``.
 
     Raises:
         UsageError: The grid is too large, or the state belongs to another search.
@@ -429,6 +463,7 @@ class GridSearch:
         state: Path | None = None,
         subject: str = "",
         resume: bool = False,
+        replaces: str | None = None,
     ) -> None:
         size = math.prod(len(knob.values) for knob in knobs)
         if not knobs or size < 1 or size > _MOST_CELLS:
@@ -438,7 +473,7 @@ class GridSearch:
         self._number = {cell: number for number, cell in enumerate(self.cells)}
         self._start = start if start is not None else (0,) * len(knobs)
         self.most_trials = max(size // 5 if most_trials is None else most_trials, 1)
-        self._unit, self._state = unit, state
+        self._unit, self._state, self._replaces = unit, state, replaces
         self._identity = {
             "subject": subject,
             "knobs": [[knob.key, [str(value) for value in knob.values]] for knob in knobs],
@@ -519,7 +554,7 @@ class GridSearch:
         trial = Trial(cell, measured, why)
         self.trials.append(trial)
         if self._state is not None:
-            save_trials(self._state, self._identity, self.trials)
+            save_trials(self._state, self._identity, self.trials, replaces=self._replaces)
         return trial
 
     def propose(self) -> tuple[Cell, str] | None:

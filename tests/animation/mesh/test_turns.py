@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -37,6 +38,15 @@ def test_a_turned_portrait_turns_less_far_towards_the_camera_and_says_so(mesh):
     assert turns_too_far(turned.pose, motion, 1.0) and not turns_too_far(frontal.pose, motion, 1.0)
     away, _ = turned_by(mesh, turned, -8)
     assert away == pytest.approx(-8, abs=1)
+
+
+@pytest.mark.parametrize("angles", [*itertools.product((-90, 0, 90), repeat=3)])
+def test_no_head_turns_so_far_that_its_eyes_are_seen_from_the_side(mesh, angles):
+    rig = rig_of(mesh, -32)
+    motion = FaceMotion(rotation=rotation_from_degrees(*angles), vertices=np.zeros((468, 3), np.float32))
+    bent = bend(rig, mesh, motion, displacement=motion.vertices, gains=Gains(pose=3.0))
+    seen = np.linalg.det((bent.pose.rotation @ rig.pose.rotation.T)[:2, :2])
+    assert seen > 0.8
 
 
 @pytest.mark.parametrize("yaw", [5, 12])

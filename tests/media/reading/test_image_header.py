@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import av
 import cv2
 import numpy as np
 import pytest
@@ -28,6 +29,21 @@ def test_webp_without_loss_and_with_alpha(tmp_path, quality):
     path = tmp_path / "a.webp"
     cv2.imwrite(str(path), np.full((41, 67, 4), 90, np.uint8), [cv2.IMWRITE_WEBP_QUALITY, quality])
     assert declared_size(path) == (67, 41)
+
+
+def test_webp_that_moves_is_refused_and_says_why(tmp_path):
+    path = tmp_path / "a.webp"
+    with av.open(str(path), "w", format="webp") as container:
+        stream = container.add_stream("libwebp_anim", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 16, 16, "bgra"
+        for number in range(2):
+            frame = av.VideoFrame.from_ndarray(np.full((16, 16, 4), 90 * number, np.uint8), "bgra")
+            frame.pts = number
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    assert declared_size(path) == (16, 16)
+    with pytest.raises(InputError, match="does not decode animated WebP; convert it to GIF"):
+        probe(path)
 
 
 def test_cut_off_foreign_and_empty_files_have_none(tmp_path):

@@ -24,7 +24,7 @@ from vitascope.config import LoadedSettings, load_settings
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.observe.report_values import frames_in_words
-from vitascope.observe.terminal import Screen
+from vitascope.observe.terminal import Screen, on_one_line
 from vitascope.segmentation.batch import plan_batch
 from vitascope.segmentation.report import summarise
 
@@ -255,7 +255,7 @@ class CommandConsole:
         if not job.has_ended:
             raise UsageError(f"job {job.number} is {job.state}; stats tells how far it is")
         lines = [f"job {job.number} {_ending(job)}"] if job.report is None else summarise(job.report)
-        self._page.print(Text("\n".join(lines)))
+        self._page.print(Text("\n".join(map(on_one_line, lines))))
 
     def _watch(self) -> None:
         with Live(self._stats_now(), console=self._page, auto_refresh=False) as live:
@@ -303,7 +303,7 @@ class CommandConsole:
     def _help(self) -> None:
         width = max(map(len, HELP)) + 2
         lines = [f"{usage:{width}}{text}" for usage, text in HELP.items()]
-        self._page.print(Text("\n".join(lines)))
+        self._page.print(Text("\n".join(map(on_one_line, lines))))
 
     # --- the live animation -----------------------------------------------------------------------------------------
 
@@ -347,7 +347,7 @@ class CommandConsole:
             report = self._live.running_session().report()
         if report is None:
             raise UsageError("no live animation has run yet; animate starts one")
-        self._page.print(Text("\n".join(summarise_live(report))))
+        self._page.print(Text("\n".join(map(on_one_line, summarise_live(report)))))
 
     # ----------------------------------------------------------------------------------------------------------------
 

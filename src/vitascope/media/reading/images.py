@@ -194,21 +194,34 @@ def _codec_of(files: list[Path]) -> str:
     raise error or InputError(f"{files[0]}: it is not an image that this FFmpeg build can decode")
 
 
-def refuse_too_large(file: Path) -> None:
-    """Refuse a picture that has too many pixels, by its header.
+def refuse_by_header(file: Path) -> None:
+    """Refuse a picture of which its header says that FFmpeg cannot decode it.
 
     Raises:
-        InputError: It has; the message says how many there may be.
+        InputError: It has too many pixels, and the message says how many there may be; or it is a WebP that moves.
     """
     try:
         size = declared_size(file)
+        moves = _is_animated_webp(file)
     except OSError:  # opening it says so
         return
+    if moves:
+        raise InputError(
+            f"{file}: FFmpeg here does not decode animated WebP; convert it to GIF, APNG or video first"
+        )
     if size is not None and is_too_large(size):
         raise InputError(
             f"{file}: {size[0]}x{size[1]} are too many pixels: FFmpeg decodes {LARGEST_SIDE}x{LARGEST_SIDE} at most, "
             "or as many in another shape; make the picture smaller"
         )
+
+
+def _is_animated_webp(file: Path) -> bool:
+    """True of a WebP file whose header says that it moves ("WebP Container Specification", Extended File Format)."""
+    with file.open("rb") as opened:
+        header = opened.read(21)
+    is_extended = header[:4] == b"RIFF" and header[8:16] == b"WEBPVP8X"
+    return is_extended and len(header) == 21 and bool(header[20] & _WEBP_ANIMATION)
 
 
 def _decode_image(file: Path) -> av.VideoFrame:
@@ -217,7 +230,7 @@ def _decode_image(file: Path) -> av.VideoFrame:
     Raises:
         InputError: It cannot be opened or decoded.
     """
-    refuse_too_large(file)
+    refuse_by_header(file)
     with open_container(file) as container, wrap_input_error(file, "decode it"):
         frame = next(container.decode(video=0), None) if container.streams.video else None
     if frame is None:
@@ -236,6 +249,7 @@ _HEAD_BYTES = 1 << 20
 _FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+_WEBP_ANIMATION = 0x02
 
 
 def is_too_large(size: tuple[int, int]) -> bool:

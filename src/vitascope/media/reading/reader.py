@@ -34,7 +34,7 @@ from vitascope.media.planes import (
     upload,
 )
 from vitascope.media.reading.container import Decoding
-from vitascope.media.reading.images import find_images, refuse_too_large
+from vitascope.media.reading.images import find_images, refuse_by_header
 from vitascope.media.reading.sessions import open_source
 from vitascope.media.reading.source import LONGEST_PAUSE_SECONDS, PictureSource, SourceFacts
 from vitascope.media.remote import path_of
@@ -417,7 +417,7 @@ def first_picture(path: Path, pictures: Iterator[av.VideoFrame]) -> av.VideoFram
     frame = next(pictures, None)
     if frame is None:
         for file in (find_images(path) or [path])[:1]:
-            refuse_too_large(file)
+            refuse_by_header(file)
         raise CorruptInputError(f"{path}: it has a video stream, but no picture of it can be decoded")
     return frame
 

@@ -33,6 +33,7 @@ from vitascope.media.writing.encoding import CodecName, choose_encoding
 from vitascope.media.writing.output_target import is_written
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.output_encoding import coded_format
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.writing import FramesUntilDamage, changes_of_streams
 from vitascope.vr.detection import VrDescription, lens_of
@@ -184,7 +185,9 @@ def convert(
         if path.is_dir() and not is_written(path):  # a folder of pictures is an output itself
             path /= default_output(video, source, target).name
         made = _made_info(info, source, TARGETS[target])
-        encoding = choose_encoding(path, codec=codec, source_format=info.format, crf=crf, preset=preset)
+        encoding = choose_encoding(
+            path, codec=codec, source_format=coded_format(info, codec), crf=crf, preset=preset
+        )
         if may_replace is not None and is_written(path):
             may_replace(path)
         painter = Reprojector(info, made, source, TARGETS[target])

@@ -1,0 +1,53 @@
+"""The question before files are replaced."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from vitascope.cli.options import may_replace
+from vitascope.errors import OutputError
+from vitascope.observe.terminal import Screen
+
+
+class _Typed(io.StringIO):
+    """A terminal at which this is typed; nothing more is Ctrl-D."""
+
+    def isatty(self):
+        return True
+
+
+class _Interrupted(_Typed):
+    """A terminal at which Ctrl-C is typed."""
+
+    def readline(self, *_):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (_Typed("y\n"), None),
+        (_Typed("YES\n"), None),
+        (_Typed("n\n"), OutputError),
+        (_Typed("\n"), OutputError),
+        (_Typed(""), OutputError),
+        (_Typed("y"), None),
+        (_Interrupted(), KeyboardInterrupt),
+    ],
+)
+def test_what_comes_after_the_question_begins_a_line(tmp_path, monkeypatch, typed, expected):
+    shown = io.StringIO()
+    screen = Screen(file=shown, stderr=False, force_terminal=True, color_system=None, width=20)
+    monkeypatch.setattr(sys, "stdin", typed)
+    path = tmp_path / "out.mp4"
+    if expected is None:
+        may_replace([path], overwrite=None, screen=screen)
+    else:
+        with pytest.raises(expected):
+            may_replace([path], overwrite=None, screen=screen)
+    question = f"{path} exists already. Replace? [y/N] "
+    echoed = typed.getvalue().endswith("\n")  # a terminal shows what is typed, the end of its line, too
+    assert shown.getvalue() == question + ("" if echoed else "\n")
