@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import socket
 import threading
 import urllib.error
@@ -50,6 +51,24 @@ def test_a_file_without_pictures_is_none(tmp_path: Path) -> None:
     sink.open(MADE)
     sink.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_ends_while_its_disk_has_room_to_complete_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = FileSink(str(tmp_path / "out.mp4"))
+    sink.open(MADE)
+    for index in range(3):
+        sink.send(make_picture(index, at=index / 30))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=31_000_000))
+    with pytest.raises(
+        OutputError, match=r"out\.mp4: 31 MB are free there, and completing the file may take 32;"
+    ):
+        sink.send(make_picture(3, at=3 / 30))
+    sink.close()
+    with av.open(str(tmp_path / "out.mp4")) as film:
+        assert sum(1 for _ in film.decode(video=0)) == 3
 
 
 @pytest.mark.parametrize(

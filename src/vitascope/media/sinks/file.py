@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +19,9 @@ from vitascope.media.writing.writer import VideoWriter
 
 _TIME_BASE = Fraction(1, 90_000)
 _YUV420P = PIXEL_FORMATS["yuv420p"]
+_ROOM_BYTES, _ROOM_BYTES_A_PICTURE = 32_000_000, 32
+"""Free bytes of a disk that completing a file may take: pictures that the encoder still holds, and an MP4's index. Its
+tables take at most 28 bytes for a picture's size, times and place (ISO/IEC 14496-12, 8.6 and 8.7)."""
 
 
 def refuse_inputs(sinks: Iterable[Sink], inputs: Mapping[str, Path | None]) -> None:
@@ -38,6 +42,8 @@ def refuse_inputs(sinks: Iterable[Sink], inputs: Mapping[str, Path | None]) -> N
 
 class FileSink:
     """H.264, H.265, VP9 or AV1, with a quick preset unless another is set.
+
+    What was live cannot be made again: it ends while the disk has room left to complete the file.
 
     Args:
         target: Path of the file; it appears when the sink is closed. Opened again, it writes another one beside it,
@@ -112,8 +118,13 @@ class FileSink:
         self._count, self._last_ticks = 0, -1
 
     def send(self, picture: LivePicture) -> None:
-        """Encode a picture."""
+        """Encode a picture.
+
+        Raises:
+            OutputError: The disk is all but full, or failed; after the former, ``close`` completes the file.
+        """
         assert self._writer is not None  # opened
+        self._refuse_without_room()
         if self._count == 0:
             self._origin_seconds = picture.captured_seconds
         ticks = round((picture.captured_seconds - self._origin_seconds) / _TIME_BASE)
@@ -136,12 +147,23 @@ class FileSink:
         if writer is None:
             return
         if self._count:
-            self._part_count += (
-                1  # also where it cannot be completed: the pictures in its .part file are kept
-            )
+            self._part_count += 1
             writer.finish()
         else:
             writer.discard()
+
+    def _refuse_without_room(self) -> None:
+        """A full disk takes no index, and an MP4 without one is lost."""
+        try:
+            free = shutil.disk_usage(self._path.absolute().parent).free
+        except OSError:  # a folder that is gone: writing says so
+            return
+        needed = _ROOM_BYTES + _ROOM_BYTES_A_PICTURE * self._count
+        if free < needed:
+            raise OutputError(
+                f"{self._path}: {free / 1e6:.0f} MB are free there, and completing the file may take "
+                f"{needed / 1e6:.0f}; free some or write elsewhere"
+            )
 
     def _next_path(self) -> Path:
         if not self._part_count:
