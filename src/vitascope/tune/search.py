@@ -351,11 +351,13 @@ def save_trials(
 
 
 def content_mark(file: Path) -> str | None:
-    """A hash of a file's content, which tells it from another; None where there is no file.
+    """A hash of a file's content, which tells it from another; None where there is no file, or a pipe or device.
 
     Raises:
         UsageError: It cannot be read.
     """
+    if file.exists() and not file.is_file():
+        return None  # reading it may wait for ever
     try:
         return blake2b(file.read_bytes(), digest_size=20).hexdigest()
     except FileNotFoundError:

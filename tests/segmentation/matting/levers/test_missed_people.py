@@ -15,7 +15,7 @@ from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.gpu.interchange import to_cupy, to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import MatteEstimate
-from vitascope.segmentation.matting.levers.missed_people import missed, spans_beside_large
+from vitascope.segmentation.matting.levers.missed_people import lasting, missed, spans_beside_large
 from vitascope.segmentation.matting.shot_windows import WINDOW_FRAMES
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
@@ -109,6 +109,26 @@ def test_shots_of_any_length(count):
     assert mattes(film(LARGE, SMALL, count=count))[:, 67, 171].min() > 0.95
 
 
+class Cuts(Proud):
+    """Sees nobody of somebody large in columns alone."""
+
+    def infer(self, images, state):
+        answers = super().infer(images, state)
+        if images.shape[3] == EYE[0] and images.shape[4] < WIDTH:
+            for one in answers:
+                one.offset[..., :10] = 0
+        return answers
+
+
+def test_somebody_large_stays_whole_beside_who_is_found():
+    close = film(LARGE, (0, 109, 60, 14))
+    alphas = mattes(close, Cuts())
+    without = mattes(close, bidirectional=False)
+    assert alphas[:, 67, 112:120].min() > 0.9
+    assert (alphas - without)[:, 40:110, 16:104].min() > -0.35  # as edges of two sizes differ
+    assert alphas[:, 40:110, 20:102].min() > 0.95
+
+
 @pytest.mark.cuda
 def test_a_gpu_finds_whom_the_cpu_finds():
     import cupy
@@ -135,11 +155,11 @@ def a_picture(*boxes, size=(540, 960)):
 def test_spans_lie_beside_who_is_large_and_reach_into_them():
     assert spans_beside_large(a_picture()) == []
     assert spans_beside_large(a_picture((100, 100, 40, 200))) == []  # small
-    assert spans_beside_large(a_picture((400, 200, 200, 340))) == [(0, 480), (512, 960)]
+    assert spans_beside_large(a_picture((400, 200, 200, 340))) == [(0, 480), (544, 960)]
     assert spans_beside_large(a_picture((0, 0, 960, 540))) == []
     assert spans_beside_large(a_picture((90, 100, 780, 440))) == []  # too little is left
     moving = np.concatenate([a_picture((300, 200, 200, 340)), a_picture((400, 200, 200, 340))])
-    assert spans_beside_large(moving) == [(0, 384), (512, 960)]
+    assert spans_beside_large(moving) == [(0, 384), (544, 960)]
 
 
 def somebody(left=50, *, alpha=1.0):
@@ -148,21 +168,40 @@ def somebody(left=50, *, alpha=1.0):
     return picture
 
 
+def test_spans_never_hold_somebody_large_whole():
+    assert spans_beside_large(a_picture((0, 0, 40, 360), size=(360, 640))) == [(32, 640)]
+    assert spans_beside_large(a_picture((0, 0, 40, 640), size=(640, 360))) == [(32, 360)]
+    assert spans_beside_large(a_picture((300, 0, 40, 360), size=(360, 640))) == [(0, 320), (320, 640)]
+
+
+def test_who_lasts_is_told_one_by_one():
+    wheres = np.zeros((9, 40, 60), bool)
+    for at in range(9):
+        wheres[at, 5:15, 2 * at : 2 * at + 10] = True  # walks
+    wheres[4, 25:30, 5:10] = True  # a moment
+    wheres[5:, 25:30, 40:45] = True  # comes in
+    kept = lasting(list(wheres), 4)
+    assert not any(one[25:30, 5:10].any() for one in kept)
+    wheres[4, 25:30, 5:10] = False
+    assert np.array_equal(kept, wheres)
+    assert not any(one[25:30].any() for one in lasting(list(wheres), 5))
+
+
 def test_who_is_missed():
     nobody, inner = np.zeros((540, 200), np.float32), (True, True)
-    found = missed(somebody(), nobody, inner, None)
+    found = missed(somebody(), nobody, inner, least_area=100)
     assert np.array_equal(found, somebody() > 0)
-    assert not missed(somebody(), somebody(), inner, None).any()  # seen elsewhere, too
-    assert not missed(somebody(alpha=0.8), nobody, inner, None).any()  # not sure
-    assert not missed(somebody(0), nobody, inner, None).any()  # may be a part of somebody
-    assert not missed(somebody(140), nobody, inner, None).any()
-    assert missed(somebody(0), nobody, (False, True), None).any()  # the picture's own side
+    assert not missed(somebody(), somebody(), inner, least_area=100).any()  # seen elsewhere, too
+    assert not missed(somebody(alpha=0.8), nobody, inner, least_area=100).any()  # not sure
+    assert not missed(somebody(0), nobody, inner, least_area=100).any()  # may be a part of somebody
+    assert not missed(somebody(140), nobody, inner, least_area=100).any()
+    assert missed(somebody(0), nobody, (False, True), least_area=100).any()  # the picture's own side
     speck = np.zeros((540, 200), np.float32)
-    speck[10:20, 50:60] = 1
-    assert not missed(speck, nobody, inner, None).any()
+    speck[10:19, 50:60] = 1
+    assert not missed(speck, nobody, inner, least_area=100).any()
 
 
 def test_who_was_missed_in_the_frame_behind_is_missed_where_they_are_seen_in_part():
     most = somebody() * (np.arange(540) < 250)[:, None]
-    assert not missed(somebody(), most, (True, True), None).any()
-    assert missed(somebody(), most, (True, True), somebody() > 0).any()
+    assert not missed(somebody(), most, (True, True), least_area=100).any()
+    assert missed(somebody(), most, (True, True), least_area=100, behind=somebody() > 0).any()

@@ -96,7 +96,7 @@ class Bidirectional:
     nobody is there. So beside them, where answers differ, the one counts whose alpha follows the picture's detail. A
     window in which somebody comes near, or goes, is seen back in both sizes, and passes from the one to the other.
 
-    At last, in flat pictures, people are looked for whom larger ones hide, see ``MissedPeople``.
+    At last people are looked for whom larger ones hide, see ``MissedPeople``, where pictures of any size may be shown.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil, floor
 from typing import Any, Final
 
 import cv2
@@ -25,18 +27,19 @@ _LARGE = 0.05
 ``several`` of the seeds 92 and 205 of ``benchmarks/matte_quality``."""
 _LEAST_WIDTH = 0.12
 """The width of columns without anybody large, as a share of the picture's longer side: narrower ones are left out."""
-_REACH = 0.07
-"""How far a span reaches into the large ones beside it, as a share of the longer side: others stand close to them."""
+_REACH = 0.09
+"""How far a span reaches into the large ones beside it at most, as a share of the longer side: others stand close to
+them. No further than their middle: whoever is shown whole hides others again."""
 _STEP: Final = 32
 """Spans begin and end at multiples of it, in samples: an engine opens a network once for each size."""
-_LEAST_SHARE = 0.002
+_LEAST_SHARE = 0.0011
 """The share of the picture from which on somebody counts."""
 _SURE = 0.75
 """The mean of ``|2 alpha - 1|`` inside somebody from which on they are believed."""
 _MISSED, _STILL_MISSED = 0.5, 0.9
 """The share of somebody that others see below which they are missed; and of one who was missed in the frame behind."""
-_LEAST_FRAMES = 0.5
-"""The share of a window's frames in which somebody must be missed."""
+_LEAST_FRAMES = 6
+"""Consecutive frames of a window in which somebody must be missed; all of a shorter one."""
 _FRAMES_OF_A_CALL = 8
 """A window is shown in such parts: what the network answers is larger than what is kept of it."""
 _MARGIN = 9
@@ -48,9 +51,9 @@ class MissedPeople:
 
     A network that sees the whole picture tells people by their size among others. A standing man beside two faces that
     fill the picture is nobody to it, and is seen at once where the columns without them are shown by themselves. So
-    these are looked at in the window's first and last frame. Where somebody is seen there who is missing in the mattes,
-    the whole window is shown from its last frame back, and they are taken from it, with their edges. Somebody at an
-    inner side of the columns may be a part of a larger one, and is left out.
+    these are looked at in the window's last and first frame. Where somebody is seen there who is missing in the mattes,
+    the whole window is shown from its last frame back, and they are taken from it, with their edges, if they last.
+    Somebody at an inner side of the columns may be a part of a larger one, and is left out.
 
     Args:
         stream: The network, which takes pictures of any size.
@@ -74,11 +77,8 @@ class MissedPeople:
         ]
         for span in spans_beside_large(np.concatenate(alphas)):
             seen = self._seen_beside(batch, estimates, span)
-            if sum(one.misses_anybody for one in seen) >= max(_LEAST_FRAMES * len(batch), 1):
-                completed = [
-                    found.put_into(one) if found.misses_anybody else one
-                    for one, found in zip(completed, seen, strict=True)
-                ]
+            if seen:
+                completed = [one.put_into(matte) for one, matte in zip(seen, completed, strict=True)]
         return completed
 
     def _seen_beside(
@@ -86,17 +86,23 @@ class MissedPeople:
     ) -> list[_Seen]:
         """Who is missed in these columns, frame by frame; empty where it is nobody in the first and in the last."""
         shots = self._stream.shots(looks_ahead=False)
-        last = len(batch) - 1
-        seen = self._look([batch.frames[last]], [estimates[last]], shots, span)
-        if not seen[0].misses_anybody:
-            alone = self._stream.shots(looks_ahead=False)
-            if last == 0 or not self._look(batch.frames[:1], estimates[:1], alone, span)[0].misses_anybody:
-                return []
-        for end in range(last, 0, -_FRAMES_OF_A_CALL):
+        behind = None
+        for at in (len(batch) - 1, 0):
+            behind = self._look(batch.frames[at : at + 1], estimates[at : at + 1], shots, span)[0].where
+            if behind.any():
+                break
+        else:
+            return []
+        seen: list[_Seen] = []
+        for end in range(len(batch), 0, -_FRAMES_OF_A_CALL):
             back = range(end - 1, max(end - _FRAMES_OF_A_CALL, 0) - 1, -1)
             frames = [batch.frames[at] for at in back]
-            seen += self._look(frames, [estimates[at] for at in back], shots, span, behind=seen[-1].where)
-        return seen[::-1]
+            seen += self._look(frames, [estimates[at] for at in back], shots, span, behind=behind)
+            behind = seen[-1].where
+        seen.reverse()
+        least = min(_LEAST_FRAMES, len(batch))
+        eyes = [lasting([one.where[eye] for one in seen], least) for eye in range(len(seen[0].where))]
+        return [replace(one, where=np.stack(wheres)) for one, *wheres in zip(seen, *eyes, strict=True)]
 
     def _look(
         self,
@@ -134,11 +140,17 @@ class MissedPeople:
             there = to_numpy((estimate.gain[across] * grey + estimate.offset[across]).clip(0.0, 1.0))
             behind = np.stack(
                 [
-                    missed(one, other, inner, None if behind is None else behind[eye])
+                    missed(
+                        one,
+                        other,
+                        inner,
+                        least_area=_LEAST_SHARE * height * width,
+                        behind=None if behind is None else behind[eye],
+                    )
                     for eye, (one, other) in enumerate(zip(here, there, strict=True))
                 ]
             )
-            seen.append(_Seen(span, gain, offset, behind))
+            seen.append(_Seen(span, gain, offset, behind, here >= there))
         return seen
 
 
@@ -152,18 +164,17 @@ class _Seen:
     offset: Any
     where: npt.NDArray[np.bool_]
     """[E, h, w]: who is missed."""
-
-    @property
-    def misses_anybody(self) -> bool:
-        """Whether somebody is missed in the frame's matte."""
-        return bool(self.where.any())
+    more: npt.NDArray[np.bool_]
+    """[E, h, w]: where no less of anybody is seen than in the matte: large ones beside stay as they are there."""
 
     def put_into(self, estimate: MatteEstimate) -> MatteEstimate:
         """A matte with those who are missed in it."""
+        if not self.where.any():
+            return estimate
         assert estimate.gain is not None  # coefficients, by contract
         assert estimate.offset is not None
         across = np.s_[..., self.span[0] : self.span[1]]
-        share = np.stack([_with_margin(eye) for eye in self.where])[:, None]
+        share = (np.stack([_with_margin(eye) for eye in self.where]) * self.more)[:, None]
         share = array_module(on_gpu=is_on_gpu(self.gain)).asarray(share)
         gain, offset = estimate.gain.copy(), estimate.offset.copy()
         gain[across] += share * (self.gain - gain[across])
@@ -189,23 +200,55 @@ def spans_beside_large(alphas: FloatArray) -> list[tuple[int, int]]:
                 taken[left : left + columns] = True
     if not taken.any():
         return []
-    edges = np.flatnonzero(np.diff(np.concatenate([[True], taken, [True]])))
-    longer = max(height, width)
-    spans = []
-    for left, right in edges.reshape(-1, 2).tolist():
-        if right - left < _LEAST_WIDTH * longer:
+    # Where the picture begins, columns change, and it ends.
+    edges = [0, *(np.flatnonzero(np.diff(taken)) + 1).tolist(), width]
+    longer, spans = max(height, width), []
+    for at, (left, right) in enumerate(pairwise(edges)):
+        if taken[left] or right - left < _LEAST_WIDTH * longer:
             continue
-        first = max(round(left - _REACH * longer), 0) if left else 0
-        end = min(round(right + _REACH * longer), width) if right < width else width
-        spans.append((first // _STEP * _STEP, min(-(-end // _STEP) * _STEP, width)))
+        first, end = left, right
+        if left > 0:
+            reach = min(_REACH * longer, (left - edges[at - 1]) / 2)
+            first = ceil((left - reach) / _STEP) * _STEP
+        if right < width:
+            reach = min(_REACH * longer, (edges[at + 2] - right) / 2)
+            end = floor((right + reach) / _STEP) * _STEP
+        spans.append((first, end))
     return spans
+
+
+def lasting(wheres: Sequence[npt.NDArray[np.bool_]], least: int) -> list[npt.NDArray[np.bool_]]:
+    """Who is in at least so many consecutive frames: somebody is who overlaps them in the frame beside.
+
+    Args:
+        wheres: bool [h, w] of consecutive frames.
+        least: Frames.
+    """
+
+    def ages(frames: Sequence[npt.NDArray[np.bool_]]) -> list[npt.NDArray[np.int32]]:
+        """In how many frames up to each one somebody is, at their places; 0 elsewhere."""
+        before, found = np.zeros(frames[0].shape, np.int32), []
+        for where in frames:
+            count, labels = cv2.connectedComponents(where.astype(np.uint8), connectivity=8)
+            age = np.zeros_like(before)
+            for label in range(1, count):
+                inside = labels == label
+                age[inside] = 1 + before[inside].max()
+            found.append(age)
+            before = age
+        return found
+
+    behind = ages(wheres[::-1])[::-1]
+    return [one + other > least for one, other in zip(ages(wheres), behind, strict=True)]
 
 
 def missed(
     here: FloatArray,
     there: FloatArray,
     inner: tuple[bool, bool],
-    behind: npt.NDArray[np.bool_] | None,
+    *,
+    least_area: float,
+    behind: npt.NDArray[np.bool_] | None = None,
 ) -> npt.NDArray[np.bool_]:
     """Where somebody is who is missed elsewhere.
 
@@ -213,6 +256,7 @@ def missed(
         here: float32 [h, w], 0..1, alpha of columns that were shown by themselves.
         there: Alpha of the same columns, of the whole picture.
         inner: Whether more of the picture lies to the left, and to the right.
+        least_area: Samples from which on somebody counts.
         behind: As returned for the frame behind.
     """
     people = (here > _PERSON).astype(np.uint8)
@@ -220,7 +264,7 @@ def missed(
     where = np.zeros(here.shape, bool)
     for label in range(1, count):
         left, _, columns, _, area = boxes[label]
-        if area < _LEAST_SHARE * here.shape[0] ** 2:
+        if area < least_area:
             continue
         is_cut = (inner[0] and left == 0) or (inner[1] and left + columns == here.shape[1])
         inside = labels == label
