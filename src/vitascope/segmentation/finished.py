@@ -155,16 +155,14 @@ def _flat(settings: Settings) -> dict[str, Any]:
 def _told_apart(name: str, *, is_path: bool) -> str:
     """A hash of a name and, where it is the path of a file, of its content; of many pictures their sizes and dates."""
     mark = blake2b(os.fsencode(name), digest_size=20)
-    with suppress(
-        OSError, ValueError, InputError
-    ):  # a colour, a file that is not there, a folder without pictures
+    # A colour, a file that is not there, a folder without pictures.
+    with suppress(OSError, ValueError, InputError):
         pictures = find_images(Path(name)) if is_path else None
         for picture in pictures or ():  # there may be thousands
             known = picture.stat()
             mark.update(os.fsencode(f"\0{picture.name}\0{known.st_size}\0{known.st_mtime_ns}"))
-        if (
-            is_path and pictures is None and S_ISREG((known := Path(name).stat()).st_mode)
-        ):  # a pipe would wait
+        # A pipe would wait.
+        if is_path and pictures is None and S_ISREG((known := Path(name).stat()).st_mode):
             mark.update(_digest_of(name, known.st_size, known.st_mtime_ns))
     return mark.hexdigest()
 

@@ -174,6 +174,14 @@ def test_spans_never_hold_somebody_large_whole():
     assert spans_beside_large(a_picture((300, 0, 40, 360), size=(360, 640))) == [(0, 320), (320, 640)]
 
 
+def test_nothing_is_shown_where_no_column_is_left_between_the_steps():
+    """Two tall thin people in a small picture, 30 columns apart."""
+    assert spans_beside_large(a_picture((28, 0, 12, 128), (70, 0, 122, 128), size=(128, 192))) == [(0, 32)]
+    for left in range(20, 60):
+        people = (left - 12, 0, 12, 128), (left + 26, 0, 12, 128)
+        assert all(end > first for first, end in spans_beside_large(a_picture(*people, size=(128, 192))))
+
+
 def test_who_lasts_is_told_one_by_one():
     wheres = np.zeros((9, 40, 60), bool)
     for at in range(9):

@@ -213,7 +213,8 @@ def spans_beside_large(alphas: FloatArray) -> list[tuple[int, int]]:
         if right < width:
             reach = min(_REACH * longer, (edges[at + 2] - right) / 2)
             end = floor((right + reach) / _STEP) * _STEP
-        spans.append((first, end))
+        if end - first >= _LEAST_WIDTH * longer:  # in small pictures little may be left between the steps
+            spans.append((first, end))
     return spans
 
 
