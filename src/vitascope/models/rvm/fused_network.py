@@ -66,7 +66,7 @@ class RvmFusedNetwork:
         downsample_ratio: float | None = None,
         longest_side: int | None = None,
         most_frames: int = 16,
-        most_plans: int = 8,
+        most_plans: int = 16,
         cache_dir: Path | None = None,
         on_note: Callable[[str], None] | None = None,
     ) -> None:

@@ -470,7 +470,7 @@ class RvmTorchNetwork:
         effort: CompileEffort = "default",
         cuda_graph: bool = True,
         most_frames: int = 16,
-        most_plans: int = 8,
+        most_plans: int = 16,
         cache_dir: Path | None = None,
         cudnn_benchmark: bool = False,
         cudnn_deterministic: bool = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -126,29 +127,34 @@ def as_coefficients(estimate: MatteEstimate, images: Any, wanted: NetworkInput) 
     return MatteEstimate(gain=gain[:, None], offset=offset[:, None])
 
 
-def bounded(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> tuple[Any, Any]:
+def bounded(estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput) -> tuple[Any, Any, Any]:
     """Coefficients whose alpha stays in 0..1 at the picture's own greys; far outside they no longer follow the grey.
 
     Alpha is linear in them, so a mean of bounded coefficients is the mean of the mattes: one that is far below 0 does
-    not outvote the others.
+    not outvote the others. All frames at once: on a GPU launches would take longer than what they launch.
 
     Args:
-        estimate: Coefficients of one frame.
-        images: [E, ...] what the network saw of it.
+        estimates: Estimates of N frames, in either form.
+        images: [N, E, ...] what the network saw of them.
         wanted: How that was prepared.
 
     Returns:
-        gain and offset, float32 [E, planes, h, w], on their device.
+        Alpha's gain and offset, and the grey that they are of: float32 [N * E, 1, h, w], on their device.
     """
-    assert estimate.gain is not None  # coefficients, by contract
-    assert estimate.offset is not None
-    gain, offset = estimate.gain.astype("float32"), estimate.offset.astype("float32")
-    grey = small_grey(estimate, images, wanted)
-    alpha = gain[:, -1] * grey + offset[:, -1]
+    kept = [as_coefficients(one, seen, wanted) for one, seen in zip(estimates, images, strict=True)]
+    together = MatteEstimate(
+        gain=np.concatenate([one.gain for one in kept]),
+        offset=np.concatenate([one.offset for one in kept]),
+    )
+    assert together.gain is not None  # as was just given
+    assert together.offset is not None
+    gain, offset = together.gain.astype("float32"), together.offset.astype("float32")
+    grey = small_grey(together, images.reshape(-1, *images.shape[2:]), wanted)[:, None]
+    alpha = gain * grey + offset
     inside = alpha.clip(0.0, 1.0)
-    gain[:, -1] *= (1 - abs(alpha - inside) / _FLAT_BEYOND).clip(0.0, 1.0)
-    offset[:, -1] = inside - gain[:, -1] * grey
-    return gain, offset
+    gain *= (1 - abs(alpha - inside) / _FLAT_BEYOND).clip(0.0, 1.0)
+    offset = inside - gain * grey
+    return gain, offset, grey
 
 
 def enlarged(planes: Any, size: tuple[int, int]) -> Any:

@@ -15,7 +15,7 @@ from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch, resized
 from vitascope.segmentation.matting.close_ups import CloseUps
-from vitascope.segmentation.matting.estimates import as_coefficients, bounded, enlarged, small_grey
+from vitascope.segmentation.matting.estimates import bounded, enlarged
 from vitascope.segmentation.matting.levers.missed_people import MissedPeople
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
@@ -231,15 +231,8 @@ class Bidirectional:
         self, estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput, *, mirrored: bool = False
     ) -> list[_Known]:
         """Answers about frames, whose pictures may be mirrored, and what they say of each cell."""
-        kept = [as_coefficients(one, seen, wanted) for one, seen in zip(estimates, images, strict=True)]
-        # All at once: on a GPU launches would take longer than what they launch.
-        pictures = images.reshape(-1, *images.shape[2:])
-        together = MatteEstimate(
-            gain=np.concatenate([one.gain for one in kept]),
-            offset=np.concatenate([one.offset for one in kept]),
-        )
-        gain, offset = bounded(together, pictures, wanted)
-        alpha = gain * small_grey(together, pictures, wanted)[:, None] + offset
+        gain, offset, grey = bounded(estimates, images, wanted)
+        alpha = gain * grey + offset
         # Where alpha is neither 0 nor 1 it changes with the picture as much as its gain says.
         fine = abs(gain) * alpha * (1 - alpha)
         said = resized(np.concatenate([abs(2 * alpha - 1), alpha, fine], axis=1), self._cells)

@@ -17,8 +17,8 @@ from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.batch import Batch
-from vitascope.segmentation.matting.estimates import as_coefficients, bounded, small_alpha, small_grey
+from vitascope.segmentation.matting.batch import Batch, resized
+from vitascope.segmentation.matting.estimates import bounded, small_alpha
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
 
 _PERSON: Final = 0.5
@@ -30,8 +30,13 @@ _LEAST_WIDTH = 0.12
 _REACH = 0.09
 """How far a span reaches into the large ones beside it at most, as a share of the longer side: others stand close to
 them. No further than their middle: whoever is shown whole hides others again."""
-_STEP: Final = 32
-"""Spans begin and end at multiples of it, in samples: an engine opens a network once for each size."""
+_STEP = 0.1
+"""Spans begin and end at multiples of it, as a share of the longer side, in whole blocks: an engine opens a network
+once for each size."""
+_BLOCK: Final = 32
+"""Samples of which a network's pictures are made."""
+_SMALLER: Final = 4
+"""By how much the mattes in which people are told one from another are smaller than the network's pictures."""
 _LEAST_SHARE = 0.0011
 """The share of the picture from which on somebody counts."""
 _SURE = 0.75
@@ -42,8 +47,8 @@ _LEAST_FRAMES = 6
 """Consecutive frames of a window in which somebody must be missed; all of a shorter one."""
 _FRAMES_OF_A_CALL = 8
 """A window is shown in such parts: what the network answers is larger than what is kept of it."""
-_MARGIN = 9
-"""Around somebody, in samples, what was seen beside the large counts, too: their soft edges."""
+_MARGIN = 2
+"""Around somebody, in samples of the smaller mattes, what was seen beside the large counts, too: their soft edges."""
 
 
 class MissedPeople:
@@ -62,6 +67,7 @@ class MissedPeople:
 
     def __init__(self, stream: StreamNetwork, wanted: NetworkInput) -> None:
         self._stream, self._wanted = stream, wanted
+        self._step = max(round(max(wanted.size) * _STEP / _BLOCK), 1) * _BLOCK // _SMALLER
 
     def complete(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> list[MatteEstimate]:
         """Mattes of a window with those who were missed in them.
@@ -72,37 +78,43 @@ class MissedPeople:
         """
         completed = list(estimates)
         looked = sorted({0, len(batch) // 2, len(batch) - 1})
-        alphas = [
-            to_numpy(small_alpha(estimates[at], batch.images[at], self._stream.wanted)) for at in looked
-        ]
-        for span in spans_beside_large(np.concatenate(alphas)):
+        alphas = [small_alpha(estimates[at], batch.images[at], self._stream.wanted) for at in looked]
+        judged = to_numpy(_smaller(np.concatenate(alphas)[:, None]))[:, 0]
+        for first, end in spans_beside_large(judged, step=self._step):
+            # The last block may be a part of one.
+            span = first * _SMALLER, min(end * _SMALLER, self._wanted.size[1])
             seen = self._seen_beside(batch, estimates, span)
-            if seen:
-                completed = [one.put_into(matte) for one, matte in zip(seen, completed, strict=True)]
+            if seen is not None:
+                completed = seen.put_into(completed)
         return completed
 
     def _seen_beside(
         self, batch: Batch, estimates: Sequence[MatteEstimate], span: tuple[int, int]
-    ) -> list[_Seen]:
-        """Who is missed in these columns, frame by frame; empty where it is nobody in the first and in the last."""
+    ) -> _Seen | None:
+        """Who is missed in these columns; None where it is nobody in the first and in the last frame."""
         shots = self._stream.shots(looks_ahead=False)
+        frames, mattes = batch.frames[::-1], estimates[::-1]
         behind = None
-        for at in (len(batch) - 1, 0):
-            behind = self._look(batch.frames[at : at + 1], estimates[at : at + 1], shots, span)[0].where
+        for at in (0, len(frames) - 1):
+            behind = self._look(frames[at : at + 1], mattes[at : at + 1], shots, span).where[-1]
             if behind.any():
                 break
         else:
-            return []
-        seen: list[_Seen] = []
-        for end in range(len(batch), 0, -_FRAMES_OF_A_CALL):
-            back = range(end - 1, max(end - _FRAMES_OF_A_CALL, 0) - 1, -1)
-            frames = [batch.frames[at] for at in back]
-            seen += self._look(frames, [estimates[at] for at in back], shots, span, behind=behind)
-            behind = seen[-1].where
-        seen.reverse()
-        least = min(_LEAST_FRAMES, len(batch))
-        eyes = [lasting([one.where[eye] for one in seen], least) for eye in range(len(seen[0].where))]
-        return [replace(one, where=np.stack(wheres)) for one, *wheres in zip(seen, *eyes, strict=True)]
+            return None
+        parts: list[_Seen] = []
+        for at in range(0, len(frames), _FRAMES_OF_A_CALL):
+            part = slice(at, at + _FRAMES_OF_A_CALL)
+            parts.append(self._look(frames[part], mattes[part], shots, span, behind=behind))
+            behind = parts[-1].where[-1]
+        wheres = np.concatenate([part.where for part in parts])
+        least = min(_LEAST_FRAMES, len(frames))
+        return _Seen(
+            span,
+            gain=np.concatenate([part.gain for part in parts]),
+            offset=np.concatenate([part.offset for part in parts]),
+            more=np.concatenate([part.more for part in parts]),
+            where=np.stack([lasting(eye, least) for eye in wheres.swapaxes(0, 1)], axis=1),
+        )
 
     def _look(
         self,
@@ -112,7 +124,7 @@ class MissedPeople:
         span: tuple[int, int],
         *,
         behind: npt.NDArray[np.bool_] | None = None,
-    ) -> list[_Seen]:
+    ) -> _Seen:
         """Who is missed in each frame.
 
         Args:
@@ -128,65 +140,79 @@ class MissedPeople:
         windows = views.windows([part] * views.eyes, self._wanted.size)
         images = views.make(frames, wanted, windows=windows)
         answers = shots.estimate(Batch(frames, images, [False] * len(frames)))
+        gain, offset, grey = bounded(answers, images, wanted)
+        their_gain, their_offset = _coefficients(estimates, slice(*span))
+        here = gain * grey + offset
+        there = (their_gain * grey + their_offset).clip(0.0, 1.0)
+        told = to_numpy(_smaller(np.concatenate([here, there, abs(2 * here - 1)], axis=1)))
         inner = span[0] > 0, span[1] < width
-        seen = []
-        for answer, shown, estimate in zip(answers, images, estimates, strict=True):
-            gain, offset = bounded(as_coefficients(answer, shown, wanted), shown, wanted)
-            grey = small_grey(answer, shown, wanted)
-            assert estimate.gain is not None  # coefficients, by contract
-            assert estimate.offset is not None
-            across = np.s_[:, -1, :, span[0] : span[1]]
-            here = to_numpy(gain[:, -1] * grey + offset[:, -1])
-            there = to_numpy((estimate.gain[across] * grey + estimate.offset[across]).clip(0.0, 1.0))
+        least_area = _LEAST_SHARE * height * width / _SMALLER**2
+        wheres = []
+        for eyes in told.reshape(len(frames), views.eyes, *told.shape[1:]):
+            before = [None] * len(eyes) if behind is None else behind
             behind = np.stack(
                 [
-                    missed(
-                        one,
-                        other,
-                        inner,
-                        least_area=_LEAST_SHARE * height * width,
-                        behind=None if behind is None else behind[eye],
-                    )
-                    for eye, (one, other) in enumerate(zip(here, there, strict=True))
+                    missed(eye[0], eye[1], eye[2], inner, least_area=least_area, behind=one)
+                    for eye, one in zip(eyes, before, strict=True)
                 ]
             )
-            seen.append(_Seen(span, gain, offset, behind, here >= there))
-        return seen
+            wheres.append(behind)
+        return _Seen(span, gain, offset, here >= there, np.stack(wheres))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """What is seen in some columns of a frame."""
+    """What is seen in some columns of N frames, from the last to the first."""
 
     span: tuple[int, int]
     gain: Any
-    """float32 [E, 1, h, w], of the columns."""
+    """float32 [N * E, 1, h, w], of the columns."""
     offset: Any
+    more: Any
+    """bool [N * E, 1, h, w]: where no less of anybody is seen than in the matte: large ones beside stay as they are
+    there."""
     where: npt.NDArray[np.bool_]
-    """[E, h, w]: who is missed."""
-    more: npt.NDArray[np.bool_]
-    """[E, h, w]: where no less of anybody is seen than in the matte: large ones beside stay as they are there."""
+    """Who is missed, in the smaller mattes: [N, E, rows, columns], in the host's memory."""
 
-    def put_into(self, estimate: MatteEstimate) -> MatteEstimate:
-        """A matte with those who are missed in it."""
-        if not self.where.any():
-            return estimate
-        assert estimate.gain is not None  # coefficients, by contract
-        assert estimate.offset is not None
-        across = np.s_[..., self.span[0] : self.span[1]]
-        share = (np.stack([_with_margin(eye) for eye in self.where]) * self.more)[:, None]
-        share = array_module(on_gpu=is_on_gpu(self.gain)).asarray(share)
-        gain, offset = estimate.gain.copy(), estimate.offset.copy()
-        gain[across] += share * (self.gain - gain[across])
-        offset[across] += share * (self.offset - offset[across])
-        return MatteEstimate(gain=gain, offset=offset)
+    def put_into(self, estimates: Sequence[MatteEstimate]) -> list[MatteEstimate]:
+        """Mattes of these frames, from the first to the last, with those who are missed in them."""
+        margins = np.stack([_with_margin(eye) for frame in self.where for eye in frame])[:, None]
+        margins = array_module(on_gpu=is_on_gpu(self.gain)).asarray(margins)
+        shares = resized(margins, self.gain.shape[2:]) * self.more
+        gain, offset = _coefficients(estimates[::-1])
+        for planes, seen in ((gain, self.gain), (offset, self.offset)):
+            columns = planes[..., slice(*self.span)]
+            columns += shares * (seen - columns)
+        eyes = self.where.shape[1]
+        firsts = range(0, len(gain), eyes)
+        return [
+            MatteEstimate(gain=gain[at : at + eyes], offset=offset[at : at + eyes]) for at in reversed(firsts)
+        ]
 
 
-def spans_beside_large(alphas: FloatArray) -> list[tuple[int, int]]:
+def _coefficients(estimates: Sequence[MatteEstimate], columns: slice = slice(None)) -> tuple[Any, Any]:
+    """Gain and offset of frames in some columns, float32 [N * E, 1, h, w], in memory of their own."""
+    gains, offsets = [], []
+    for one in estimates:
+        assert one.gain is not None  # coefficients, by contract
+        assert one.offset is not None
+        gains.append(one.gain[..., columns])
+        offsets.append(one.offset[..., columns])
+    return np.concatenate(gains), np.concatenate(offsets)
+
+
+def _smaller(planes: Any) -> Any:
+    """Planes [N, C, h, w] in which people are told one from another, on their device."""
+    height, width = planes.shape[2:]
+    return resized(planes, (ceil(height / _SMALLER), ceil(width / _SMALLER)))
+
+
+def spans_beside_large(alphas: FloatArray, *, step: int) -> list[tuple[int, int]]:
     """Columns in which nobody large is in any of some mattes; none where nobody large is at all.
 
     Args:
         alphas: float32 [N, h, w], 0..1.
+        step: Columns; spans begin and end at multiples of it, or with the picture.
 
     Returns:
         Of each span the first column and the one behind the last.
@@ -209,24 +235,24 @@ def spans_beside_large(alphas: FloatArray) -> list[tuple[int, int]]:
         first, end = left, right
         if left > 0:
             reach = min(_REACH * longer, (left - edges[at - 1]) / 2)
-            first = ceil((left - reach) / _STEP) * _STEP
+            first = ceil((left - reach) / step) * step
         if right < width:
             reach = min(_REACH * longer, (edges[at + 2] - right) / 2)
-            end = floor((right + reach) / _STEP) * _STEP
+            end = floor((right + reach) / step) * step
         if end - first >= _LEAST_WIDTH * longer:  # in small pictures little may be left between the steps
             spans.append((first, end))
     return spans
 
 
-def lasting(wheres: Sequence[npt.NDArray[np.bool_]], least: int) -> list[npt.NDArray[np.bool_]]:
+def lasting(wheres: npt.NDArray[np.bool_], least: int) -> npt.NDArray[np.bool_]:
     """Who is in at least so many consecutive frames: somebody is who overlaps them in the frame beside.
 
     Args:
-        wheres: bool [h, w] of consecutive frames.
+        wheres: bool [N, h, w] of consecutive frames.
         least: Frames.
     """
 
-    def ages(frames: Sequence[npt.NDArray[np.bool_]]) -> list[npt.NDArray[np.int32]]:
+    def ages(frames: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
         """In how many frames up to each one somebody is, at their places; 0 elsewhere."""
         before, found = np.zeros(frames[0].shape, np.int32), []
         for where in frames:
@@ -237,15 +263,15 @@ def lasting(wheres: Sequence[npt.NDArray[np.bool_]], least: int) -> list[npt.NDA
                 age[inside] = 1 + before[inside].max()
             found.append(age)
             before = age
-        return found
+        return np.stack(found)
 
-    behind = ages(wheres[::-1])[::-1]
-    return [one + other > least for one, other in zip(ages(wheres), behind, strict=True)]
+    return ages(wheres) + ages(wheres[::-1])[::-1] > least
 
 
 def missed(
     here: FloatArray,
     there: FloatArray,
+    sure: FloatArray,
     inner: tuple[bool, bool],
     *,
     least_area: float,
@@ -256,6 +282,7 @@ def missed(
     Args:
         here: float32 [h, w], 0..1, alpha of columns that were shown by themselves.
         there: Alpha of the same columns, of the whole picture.
+        sure: How sure they are by themselves, ``|2 alpha - 1|``.
         inner: Whether more of the picture lies to the left, and to the right.
         least_area: Samples from which on somebody counts.
         behind: As returned for the frame behind.
@@ -270,8 +297,7 @@ def missed(
         is_cut = (inner[0] and left == 0) or (inner[1] and left + columns == here.shape[1])
         inside = labels == label
         most = _STILL_MISSED if behind is not None and behind[inside].mean() > _PERSON else _MISSED
-        is_sure = abs(2 * here[inside] - 1).mean() >= _SURE
-        if not is_cut and is_sure and (there[inside] > _PERSON).mean() < most:
+        if not is_cut and sure[inside].mean() >= _SURE and (there[inside] > _PERSON).mean() < most:
             where |= inside
     return where
 
@@ -280,4 +306,4 @@ def _with_margin(where: npt.NDArray[np.bool_]) -> FloatArray:
     """Weights float32 [h, w], 0..1: 1 there and around, fading out beyond."""
     side = 2 * _MARGIN + 1
     grown = cv2.dilate(where.astype(np.float32), np.ones((side, side)))
-    return cv2.blur(grown, (_MARGIN, _MARGIN)).astype(np.float32, copy=False)
+    return cv2.blur(grown, (3, 3)).astype(np.float32, copy=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch
-from vitascope.segmentation.matting.estimates import as_coefficients, bounded, enlarged
+from vitascope.segmentation.matting.estimates import bounded, enlarged
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
 
 
@@ -47,8 +47,8 @@ class MultiScale:
             images = batch.images if is_usual else stream.views.make(batch.frames, one.wanted)
             answers = one.shots.estimate(replace(batch, images=images))
             for index, (answer, seen) in enumerate(zip(answers, images, strict=True)):
-                kept = as_coefficients(answer, seen, one.wanted)
-                larger = [enlarged(planes, self._largest) for planes in bounded(kept, seen, one.wanted)]
+                gain, offset, _ = bounded([answer], seen[None], one.wanted)
+                larger = [enlarged(planes, self._largest) for planes in (gain, offset)]
                 sums[index] = (
                     larger if not sums[index] else [a + b for a, b in zip(sums[index], larger, strict=True)]
                 )
