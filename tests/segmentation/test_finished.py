@@ -11,6 +11,7 @@ import pytest
 
 from clips import write_clip
 from vitascope.config import Settings, VideoSettings, load_settings
+from vitascope.media.reading.images import find_images
 from vitascope.media.reading.reader import probe
 from vitascope.segmentation.batch import segment_all
 from vitascope.segmentation.finished import (
@@ -182,6 +183,29 @@ def test_where_nothing_is_remembered_no_file_is_read(tmp_path):
     plan = PlannedVideo(tmp_path / "in.mp4", (("key", tmp_path / "out.mp4"),))
     assert settings_of_outputs(plan, made_with(**{"video.end_seconds": None}), resumed=False) == {}
     assert settings_of_outputs(plan, made_with(), resumed=False).keys() == {"key"}  # a part of the video
+
+
+def test_pictures_of_a_background_are_listed_once_for_all_outputs_of_a_video(tmp_path, monkeypatch):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=24)
+    pictures = tmp_path / "beach"
+    pictures.mkdir()
+    for number in range(3):
+        cv2.imwrite(str(pictures / f"{number}.png"), np.zeros((8, 8, 3), np.uint8))
+    kinds = ("replace", "mask", "key")
+    plan = PlannedVideo(clip, tuple((kind, shutil.copy(clip, tmp_path / f"{kind}.mp4")) for kind in kinds))
+    settings = made_with(**{"output.background": str(pictures)})
+    looked = []
+    monkeypatch.setattr(
+        "vitascope.segmentation.finished.find_images", lambda path: looked.append(path) or find_images(path)
+    )
+    remember(plan, settings, resumed=True)
+    assert looked.count(pictures) == 1
+    looked.clear()
+    assert other_settings(plan, settings) is None
+    assert looked.count(pictures) == 1
+    cv2.imwrite(str(pictures / "1.png"), np.full((8, 8, 3), 255, np.uint8))
+    os.utime(pictures / "1.png", (9, 9))
+    assert "another output.background" in other_settings(plan, settings)
 
 
 @pytest.mark.parametrize("key", ["people.hints", "output.background", "model.name"])

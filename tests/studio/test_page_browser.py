@@ -17,7 +17,7 @@ from clips import write_clip
 from two_people import two_people
 from vitascope.config.hints import read_hints
 from vitascope.gpu.kernels.shrink import shrink_frame
-from vitascope.studio import proxies, server
+from vitascope.studio import library, proxies, server
 from vitascope.studio.previews import Previews
 
 DESK, PHONE, NARROW = 1280, 390, 360
@@ -442,6 +442,18 @@ def test_a_file_that_is_added_is_in_the_folder_and_in_the_list(page, studio, fil
     page.until("document.querySelectorAll('.card').length === 3")
     assert (films / "dance.mp4").stat().st_size == 3_000_000
     assert not page.value("document.querySelectorAll('#uploads li').length")
+
+
+def test_a_file_for_which_the_disk_has_no_room_is_named_once(page, studio, monkeypatch):
+    monkeypatch.setattr(library, "_LEFT_FREE_BYTES", 1 << 62)
+    page.show(studio.opened.address, width=DESK)
+    page.value(
+        "(() => { const dropped = new DataTransfer(); "
+        "dropped.items.add(new File([new Uint8Array(9)], 'dance.mp4')); "
+        "document.dispatchEvent(new DragEvent('drop', { dataTransfer: dropped, bubbles: true })); })()"
+    )
+    page.until("document.querySelector('#toasts').innerText !== ''")
+    assert page.text("#toasts").strip() == "dance.mp4: the disk has no room for it"
 
 
 @pytest.mark.parametrize("width", [NARROW, PHONE, 768, DESK])

@@ -460,7 +460,7 @@ def _tune(
 
     def tell(search: GridSearch, trial: Trial) -> None:
         if not json:
-            screen.print(_trial_line(search, trial))
+            screen.print_lines(_trial_line(search, trial))
 
     subject = f"{image} and {driver}"
     with TemporaryDirectory(prefix="vitascope-") as folder:

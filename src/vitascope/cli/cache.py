@@ -42,7 +42,7 @@ def info(*, json: Switch = False) -> None:
         page.print(
             f"{one.folder}: {one.entries} entries, {one.size_bytes / 1e6:.1f} MB ({part.name}: {part.purpose})"
         )
-    page.print(f"{rest.folder}: {rest.entries} other files, {rest.size_bytes / 1e6:.1f} MB")
+    page.print_lines(f"{rest.folder}: {rest.entries} other files, {rest.size_bytes / 1e6:.1f} MB")
     page.print(f"{total / 1e6:.1f} MB in all")
 
 

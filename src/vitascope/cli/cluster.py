@@ -38,8 +38,8 @@ def status(*, address: str = "auto", json: Switch = False) -> None:
         page.print_json(data={"nodes": [*map(asdict, nodes)], "films": [film.to_dict() for film in films]})
         return
     for node in nodes:
-        page.print(f"{node.label}: {node.cores} cores, {node.gpus} GPUs")
+        page.print_lines(f"{node.label}: {node.cores} cores, {node.gpus} GPUs")
     for film in films:
-        page.print(film.line())
+        page.print_lines(film.line())
     if not films:
         page.print("no video is worked on")

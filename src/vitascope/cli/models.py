@@ -69,7 +69,7 @@ def pull(names: Annotated[list[str], Parameter(negative="")], /) -> None:
     with JobProgress(Screen()) as progress:
         for name in names:
             path = store.pull(name, progress=partial(progress.fetched, name))
-            page.print(f"{name}: {path}")
+            page.print_lines(f"{name}: {path}")
 
 
 @app.command
@@ -152,5 +152,5 @@ def export(
         PublishedNetworks.read(folder),
         to,
         half_precision=fp16,
-        on_written=lambda file: page.print(f"{file.path}: {file.byte_count / 1e6:.1f} MB"),
+        on_written=lambda file: page.print_lines(f"{file.path}: {file.byte_count / 1e6:.1f} MB"),
     )

@@ -62,4 +62,4 @@ def profile(
     for number, finding in enumerate(result.findings, start=1):
         page.print(f"{number}. {finding}")
     for path in result.files:
-        page.print(f"written: {path}")
+        page.print_lines(f"written: {path}")

@@ -301,10 +301,7 @@ def verify(
         if report.matte is not None:
             found = report.matte
             rows += [
-                (
-                    "error",
-                    f"{found.mean_error:.2f} of 255 on average, {found.worst_frame_error:.2f} in the worst frame",
-                ),
+                ("error", f"{found.error_in_words}; {found.worst_frame_error:.2f} in the worst frame"),
                 ("leakage", f"{found.leakage:.2f} of 255"),
                 ("sync", "in step" if not found.lag_frames else f"{found.lag_frames:+d} frames"),
             ]

@@ -83,10 +83,15 @@ def other_settings(planned: PlannedVideo, settings: Settings) -> str | None:
         planned: ``is_finished`` says that it is.
         settings: What is wanted now.
     """
-    usual = _flat(Settings())
+    usual, seen = _flat(Settings()), None
     for kind, path in planned.outputs:
-        before, now = _remembered(planned.video, path).get("settings"), _made_with(settings, kind)
-        if not isinstance(before, dict) or before == now:
+        before = _remembered(planned.video, path).get("settings")
+        if not isinstance(before, dict):
+            continue
+        if seen is None:
+            seen = _unusual(settings)
+        now = seen | {"type": kind}
+        if before == now:
             continue
         pairs = {
             key: (before.get(key, usual.get(key)), now.get(key, usual.get(key))) for key in {*before, *now}
@@ -126,13 +131,14 @@ def settings_of_outputs(
     """
     if not resumed and _stretch(settings.video) == _stretch(VideoSettings()):
         return {}
-    return {kind: _made_with(settings, kind) for kind, _ in planned.outputs}
+    seen = _unusual(settings)
+    return {kind: seen | {"type": kind} for kind, _ in planned.outputs}
 
 
-def _made_with(settings: Settings, kind: OutputKind) -> dict[str, Any]:
-    """The settings that show in an output, by key, where they are not as usual."""
+def _unusual(settings: Settings) -> dict[str, Any]:
+    """The settings that show in outputs, by key, where they are not as usual; pictures are listed for it."""
     usual = _flat(Settings())
-    return {key: value for key, value in _flat(settings).items() if value != usual[key]} | {"type": kind}
+    return {key: value for key, value in _flat(settings).items() if value != usual[key]}
 
 
 def _flat(settings: Settings) -> dict[str, Any]:

@@ -135,7 +135,8 @@ def coded_format(info: VideoInfo, codec: str) -> YuvFormat:
     if codec in _EDITING_CODECS:
         return info.format
     if info.container == "images" or layout_of(info.source_format).way == "rgb":
-        return PIXEL_FORMATS["yuv420p" if info.format.bit_depth == 8 else "yuv420p10le"]
+        depth = info.format.bit_depth
+        return PIXEL_FORMATS["yuv420p" if depth == 8 else f"yuv420p{depth}le"]
     return info.format
 
 

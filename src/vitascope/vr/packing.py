@@ -119,19 +119,39 @@ def unpack_discs(frame: Frame) -> npt.NDArray[np.float32]:
     Raises:
         ValueError: A picture that cannot be packed.
     """
+    best: npt.NDArray[np.float32] = max(_discs_by_color(frame).values(), key=np.sum)
+    return best
+
+
+def disc_color(frame: Frame) -> PackedColor:
+    """The colour in which the discs of a packed picture hold their mattes: that of the larger sum.
+
+    Args:
+        frame: 2E x E luma samples in the host's memory.
+
+    Raises:
+        ValueError: A picture that cannot be packed.
+    """
+    found = _discs_by_color(frame)
+    return max(found, key=lambda color: float(found[color].sum()))
+
+
+def _discs_by_color(frame: Frame) -> dict[PackedColor, npt.NDArray[np.float32]]:
+    """For each colour, both discs as a player finds them that reads it."""
     side = _side(frame)
     rgb = frame.to_rgb(dtype="float32")
     red = np.clip(rgb[..., 0] - np.maximum(rgb[..., 1], rgb[..., 2]), 0, 1)
     grey = rgb.min(axis=-1)
     inside = disc_area(side)
-    found = np.zeros((2, 2, *tile_size(side)), np.float32)
-    for part in _parts(side):
-        for kind, plane in enumerate((red, grey)):
-            tile = found[kind, part.number]
-            tile[part.source.rows, part.source.columns] = plane[part.target.rows, part.target.columns]
-    found *= inside
-    best: npt.NDArray[np.float32] = max(found, key=np.sum)
-    return best
+    planes: dict[PackedColor, npt.NDArray[np.float32]] = {"red": red, "grey": grey}
+    found: dict[PackedColor, npt.NDArray[np.float32]] = {}
+    for color, plane in planes.items():
+        tiles = np.zeros((2, *tile_size(side)), np.float32)
+        for part in _parts(side):
+            place = part.source.rows, part.source.columns
+            tiles[part.number][place] = plane[part.target.rows, part.target.columns]
+        found[color] = tiles * inside
+    return found
 
 
 _USUAL_FOV_DEGREES = 190.0

@@ -66,6 +66,14 @@ def test_other_words_than_were_said(pocketsphinx):
         )
 
 
+@pytest.mark.parametrize("level", [0.0, 5e-5])
+def test_nobody_says_a_text_in_silence(pocketsphinx, level):
+    """However long it is: before, the words were laid somewhere into it."""
+    noise = np.random.default_rng(1).uniform(-level, level, 4 * RATE).astype(np.float32)
+    with pytest.raises(InputError, match="not found in the sound, which is silent"):
+        align(noise, "Hello there.")
+
+
 def test_sound_that_is_too_long(pocketsphinx, monkeypatch, voice):
     monkeypatch.setattr(transcript, "MOST_SECONDS", 3.0)
     with pytest.raises(InputError, match="cut it with --start and --end"):

@@ -72,6 +72,12 @@ def typed(tmp_path, monkeypatch):
         yield answer
 
 
+def test_a_name_with_a_line_feed_stays_on_its_line(typed, clip):
+    typed("set output.kinds mask")
+    assert typed(f"start {clip} -o 'a\nb.mp4'") == f"job 1: {clip} > a\\nb.mp4\n"
+    typed("wait")
+
+
 def test_a_job_from_start_to_report(typed, clip, tmp_path):
     assert typed("set output.kinds mask") == "output.kinds = [mask]\n"
     assert typed(f"start {clip} -o out.mp4").startswith("job 1: ")

@@ -90,6 +90,44 @@ def test_a_broadcast_clock_starts_at_zero(tmp_path: Path) -> None:
     assert video_times(tmp_path / "out.mp4") == [moment - before[0] for moment in before]
 
 
+def moved(source: Path, target: Path, *, hours: int, picture_seconds: Fraction) -> Path:
+    """The packets of a clip on a clock that began hours ago, with its picture later than its sound."""
+    with av.open(str(source)) as container, av.open(str(target), "w") as out:
+        streams = {s.index: out.add_stream_from_template(s) for s in container.streams}
+        for packet in [p for p in container.demux() if p.size]:
+            late = hours * 3600 + (picture_seconds if packet.stream.type == "video" else 0)
+            packet.pts += round(late / packet.time_base)
+            packet.dts += round(late / packet.time_base)
+            packet.stream = streams[packet.stream_index]
+            out.mux(packet)
+    return target
+
+
+@pytest.mark.parametrize("source", ["late.mkv", "late.mp4"])
+@pytest.mark.parametrize("target", ["out.mp4", "out.mkv"])
+def test_a_clock_that_began_hours_ago_starts_where_a_player_does(
+    tmp_path: Path, source: str, target: str
+) -> None:
+    """Sound first, the picture as long after it as in the source; an MP4's edit list would hold 30 hours of nothing."""
+    clip = write_clip(tmp_path / "in.mp4", audio="aac", frame_count=48)
+    late = moved(clip, tmp_path / source, hours=30, picture_seconds=Fraction(1, 2))
+    rewrite(late, tmp_path / target)
+    sound, picture = packets(late)[0][0], video_times(late)[0]
+    assert min(sound, picture) > 100_000
+    made_sound, made_picture = packets(tmp_path / target)[0][0], video_times(tmp_path / target)[0]
+    assert abs(min(made_sound, made_picture)) <= Fraction(1, 500)
+    assert abs((made_picture - made_sound) - (picture - sound)) <= Fraction(1, 500)
+    assert len(video_times(tmp_path / target)) == 48
+
+
+def test_a_matroska_film_that_begins_late_has_no_empty_beginning_in_mp4(tmp_path: Path) -> None:
+    clip = write_clip(
+        tmp_path / "in.mkv", pts=[2000 + 40 * n for n in range(24)], time_base=Fraction(1, 1000)
+    )
+    rewrite(clip, tmp_path / "out.mp4")
+    assert video_times(tmp_path / "out.mp4") == [moment - 2 for moment in video_times(clip)]
+
+
 @pytest.mark.parametrize("target", ["out.mp4", "out.mkv", "out.webm"])
 def test_a_stretch_begins_at_zero_with_its_sound(tmp_path: Path, target: str) -> None:
     clip = write_clip(tmp_path / "in.mkv", audio="libopus", frame_count=96)

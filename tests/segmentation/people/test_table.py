@@ -1,13 +1,14 @@
 """The file of who is in a video."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from clips import write_clip
 from vitascope.config import load_settings
-from vitascope.errors import InputError
+from vitascope.errors import InputError, OutputError
 from vitascope.segmentation.people.identities import Presence
 from vitascope.segmentation.people.table import PeopleTable, PeopleWriter, known_people, table_path
 
@@ -159,3 +160,19 @@ def test_a_whole_video_serves_a_stretch_of_it_and_another_video_nothing(tmp_path
     write(table_path(clip, load_settings().settings.video))
     assert known_people(clip, wanted) is not None
     assert known_people(other, wanted) is None
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
+def test_a_full_disk_is_named_and_nothing_stays(tmp_path):
+    """The archive is not completed on the way out, over the error that says why."""
+    labels = np.random.default_rng(1).integers(0, 255, (1, 400, 400), np.uint8)
+    with (
+        Path("/dev/full").open("wb") as full,
+        pytest.raises(OutputError, match=r"a\.zip: cannot write who is in the video: no space left"),
+        PeopleWriter(tmp_path / "a.zip") as writer,
+    ):
+        writer._archive.fp.close()
+        writer._archive.fp = full
+        writer.add(0, labels)
+        writer.end_shot({1: 1})
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,6 +63,22 @@ def test_stills_come_back(tmp_path):
     file = written(tmp_path / "1.stretch", [Encoded(None, (), (), (STILL, STILL[:1]))])
     (encoded,) = file.encoded()
     assert [still.tolist() for still in encoded.stills] == [STILL.tolist(), STILL[:1].tolist()]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_full_disk_is_named_and_nothing_stays(tmp_path, size):
+    """What is buffered is not written once more when the file is closed, over the error that says why."""
+    with (
+        Path("/dev/full").open("wb") as full,
+        pytest.raises(OutputError, match=r"1\.stretch: cannot .*no space left"),
+        StretchWriter(tmp_path / "1.stretch", made_by=MADE_BY) as writer,
+    ):
+        writer._file.close()
+        writer._file = full
+        writer.write(Encoded((bytes(size),), (), ()))
+        writer.finish(SUMMARY)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_it_appears_when_it_is_whole(tmp_path):

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import av
+import cv2
 import numpy as np
 import pytest
 
@@ -126,6 +127,22 @@ def test_odd_eyes_and_every_layout_of_planes(tmp_path, pixel_format, size):
     # What VR180 does not see, the outermost 5 degrees, is black.
     differences, _ = error_of(tmp_path / "b.mkv", Fisheye(190.0), SBS)
     assert np.percentile(differences, 85) < 5.0
+
+
+@pytest.mark.parametrize(("dtype", "told"), [(np.uint16, ["h265 stores 10 of 12 bits"]), (np.uint8, [])])
+def test_bits_that_are_lost_of_rgb_are_told(tmp_path, dtype, told):
+    (tmp_path / "shots").mkdir()
+    picture = np.full((SIDE, 2 * SIDE, 3), np.iinfo(dtype).max // 3, dtype)
+    for number in range(2):
+        cv2.imwrite(str(tmp_path / "shots" / f"{number}.png"), picture)
+    report = convert(
+        tmp_path / "shots",
+        tmp_path / "b_LR_FISHEYE190.mp4",
+        "fisheye190",
+        wanted=VideoSettings(stereo=SBS, projection="equirect180"),
+    )
+    assert [note for note in report.notes if "bits" in note] == told
+    assert probe(tmp_path / "b_LR_FISHEYE190.mp4").format.bit_depth == (10 if told else 8)
 
 
 def test_no_colour_runs_over_the_seam(tmp_path):

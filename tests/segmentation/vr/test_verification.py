@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +19,7 @@ from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
-from vitascope.segmentation.vr.verification import _Discs, verify
+from vitascope.segmentation.vr.verification import PackedReport, _Discs, verify
 from vitascope.vr.packing import disc_area, pack_discs
 
 SIDE, FRAMES = 256, 12
@@ -72,6 +73,31 @@ def test_after_compression_the_matte_is_still_right(runs):
     assert report.floor <= 1
     assert report.ceiling >= 250
     assert all("plays" in report.players[name] for name in ("heresphere", "deovr", "skybox", "4xvr", "quest"))
+
+
+@pytest.mark.parametrize(
+    ("color", "loss", "is_wrong"), [("red", 0, False), ("grey", 0, False), ("red", 20, True)]
+)
+def test_what_small_discs_of_420_cannot_hold_is_no_fault_of_the_file(color, loss, is_wrong):
+    """Many outlines in few samples: fresh discs are off by more than the limit, and spoiled ones still are told."""
+    side, frames = 128, 3
+    area = disc_area(side)
+    y, x = np.mgrid[0 : area.shape[0], 0 : area.shape[1]]
+    discs = _Discs(SimpleNamespace(height=side))
+    for _ in range(frames):
+        tiles = np.repeat((((x + y) % 12 < 6) & area).astype(np.float32)[None], 2, axis=0)
+        frame = solid_frame(PIXEL_FORMATS["yuv420p"], (side, 2 * side), (90, 90, 90))
+        pack_discs(frame, np.clip(tiles - loss / 255, 0, 1), color=color)
+        discs.add(frame, tiles)
+    figures = discs.figures(compared=True)
+    found = figures["matte"]
+    assert (found.mean_error - found.inherent_error > 2) == bool(loss)
+    assert (found.inherent_error > 4) == (color == "red")
+    described = SimpleNamespace(is_packed_alpha=True)
+    report = PackedReport(Path("film.mp4"), found=described, players={}, **figures)
+    assert [problem for problem in report.problems if "is off by" in problem] == (
+        [f"alpha is off by {found.mean_error:.1f} of 255 on average"] if is_wrong else []
+    )
 
 
 def test_a_mask_of_other_frames_is_out_of_step(runs, tmp_path):

@@ -21,6 +21,8 @@ from vitascope.errors import EngineError, InputError, MissingDependencyError, Us
 MOST_SECONDS = 600.0
 """The text of longer sound is not aligned at once."""
 _MOST_BYTES = 1 << 20
+_LEAST_PEAK = 1e-4
+"""-80 dB, three steps of 16 bits: no voice is as low."""
 _FRAMES_A_SECOND = 100
 _IPA = {
     "P": "p", "B": "b", "M": "m", "F": "f", "V": "v", "TH": "θ", "DH": "ð", "T": "t", "D": "d", "N": "n",
@@ -115,7 +117,9 @@ def align(samples: FloatArray, text: str) -> Alignment:
             f"a text is aligned with sound of up to {MOST_SECONDS / 60:.0f} minutes; cut it with --start and --end"
         )
     words, guessed = _words(text), []
-    peak = max(float(np.abs(samples).max(initial=0)), 1e-4)
+    peak = float(np.abs(samples).max(initial=0))
+    if peak < _LEAST_PEAK:  # words would be laid into noise of rounding
+        raise InputError("--text: these words were not found in the sound, which is silent")
     pcm = np.asarray(samples * (0.7 * 32767 / peak), np.int16).tobytes()
     try:
         # Pruned as widely as it takes: the words are known, and a text is worth the time.

@@ -191,7 +191,7 @@ class CommandConsole:
 
     def tell(self, job: Job) -> None:
         """Say that a job ended; callable from any thread."""
-        self._page.print(Text(f"job {job.number} {_ending(job)}"))
+        self._page.print(Text(on_one_line(f"job {job.number} {_ending(job)}")))
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class CommandConsole:
         for plan in planned:
             job = self._jobs.start(plan, self._loaded)
             outputs = ", ".join(str(path) for _, path in plan.outputs)
-            self._page.print(Text(f"job {job.number}: {plan.video} > {outputs}"))
+            self._page.print(Text(on_one_line(f"job {job.number}: {plan.video} > {outputs}")))
 
     def _stop(self, words: list[str]) -> None:
         if words == ["live"] or (words == ["all"] and self._live.is_running):
@@ -326,7 +326,7 @@ class CommandConsole:
             record=given.record,
             seconds=given.duration,
         )
-        self._page.print(Text(f"live: {given.portrait} follows {given.driver}"))
+        self._page.print(Text(on_one_line(f"live: {given.portrait} follows {given.driver}")))
 
     def _press(self, words: list[str]) -> None:
         keys = "".join(words)

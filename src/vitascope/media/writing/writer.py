@@ -46,6 +46,9 @@ from vitascope.media.writing.stream_copy import (
     film_tags,
 )
 
+_LONGEST_PAUSE_SECONDS = 60
+"""An MP4 may begin with an intended pause; a longer one is told from it as the clock of a recording."""
+
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
@@ -83,8 +86,8 @@ class VideoWriter:
         copy_from: The file whose sound, subtitles, chapters and stream tags are carried over; None for none.
         sound_codecs: As ``StreamCopier``: whose packets are copied, where not all that the container holds are.
         start_seconds: Where the written stretch begins, from the first picture of ``copy_from`` on. The first frame
-            that comes is taken for its beginning and put at time zero; everything else moves with it. None keeps
-            all times.
+            that comes is taken for its beginning and put at time zero; everything else moves with it. None puts what
+            is played first at zero; an MP4's times stay, unless nothing is shown for more than a minute.
         end_seconds: Where it ends, counted likewise; None is the end.
         spherical: Stereo and spherical metadata; ``"source"`` takes that of ``copy_from``, else what ``info`` says.
         hdr: HDR metadata; ``"source"`` takes that of ``copy_from``.
@@ -288,13 +291,8 @@ class VideoWriter:
         if self._start_seconds is not None:
             clock.offset = clock.ticks_of(first)
             start = clock.offset_seconds
-        elif self._info.container in CLOCK_DEMUXERS:
-            origin = self._copier.input_container.start_time if self._copier is not None else None
-            clock.offset = (
-                clock.ticks_of(first)
-                if origin is None
-                else round(Fraction(origin, 1_000_000) / clock.time_base)
-            )
+        else:
+            clock.offset = self._origin(first)
         container.metadata.update(film_tags(self._info.metadata))
         if self._copier is not None:
             end = self._end_of_stretch(self._copier)
@@ -302,6 +300,22 @@ class VideoWriter:
                 self._copier.input_container, container, offset=clock.offset_seconds, start=start, end=end
             )
             self._copier.begin(offset=clock.offset_seconds, start=start, end=end)
+
+    def _origin(self, first: Moment) -> int:
+        """The time on the source's clock that is zero in the output, where a player begins, in ticks.
+
+        Containers without an edit list are played from their first sound or picture on, whatever their clock says. An
+        MP4's clock begins at zero; only a pause that nobody would wait for is the clock of a live recording.
+        """
+        clock, source = self._clock, self._info.container
+        begin = self._copier.input_container.start_time if self._copier is not None else None
+        origin = (
+            clock.ticks_of(first) if begin is None else round(Fraction(begin, 1_000_000) / clock.time_base)
+        )
+        if source in CLOCK_DEMUXERS:
+            return origin
+        longest_pause = _LONGEST_PAUSE_SECONDS if "mp4" in source else 0
+        return origin if origin * clock.time_base > longest_pause else 0
 
     def _end_of_stretch(self, copier: StreamCopier) -> Fraction | None:
         """``end_seconds`` on the source's clock, which need not start at zero."""

@@ -14,6 +14,7 @@ import json
 import zipfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -176,7 +177,8 @@ class PeopleWriter:
     def __exit__(self, *_: object) -> None:
         """Discard what was not finished."""
         if not self._done:
-            self._archive.close()
+            with suppress(OSError):  # it would be completed, on a disk that may be full, to be removed
+                self._archive.close()
             self._partial.discard()
 
     def add(self, pts: int, labels: Labels) -> None:

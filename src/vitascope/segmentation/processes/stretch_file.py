@@ -108,8 +108,10 @@ class StretchWriter(Closing):
 
     def close(self) -> None:
         """Remove what was not finished."""
-        self._file.close()
         if not self._is_finished:
+            # What is still buffered would be written now, to a disk that may be full, and is to be removed.
+            with suppress(OSError):
+                self._file.close()
             with suppress(OSError):
                 self._partial.unlink()
 

@@ -43,7 +43,7 @@ export class Uploads {
     return new Promise((resolve) => {
       const request = new XMLHttpRequest();
       this.sending = { item, request };
-      const failed = (why) => { toast(`${file.name}: ${why}`); };
+      const failed = (why) => { toast(why.startsWith(`${file.name}: `) ? why : `${file.name}: ${why}`); };
       request.upload.onprogress = ({ loaded, total }) => { meter.style.setProperty("--share", `${(loaded / Math.max(total, 1)) * 100}%`); meter.setAttribute("aria-valuenow", Math.round((loaded / Math.max(total, 1)) * 100)); };
       request.onload = () => {
         let told = {};
