@@ -9,16 +9,25 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import MOUTH_CORNERS, OUTER_LOWER_LIP, OUTER_UPPER_LIP
+from vitascope.animation.canonical_mesh import (
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    MOUTH_CORNERS,
+    OUTER_LOWER_LIP,
+    OUTER_UPPER_LIP,
+)
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.creases import Creases
 from vitascope.animation.mesh.deform import Gains, bend
 from vitascope.animation.mesh.head import uncut
+from vitascope.animation.mesh.lips import gap_cm
 from vitascope.animation.mesh.rig import build_rig
 
 SKIN = np.array([206, 160, 138], np.uint8)
+UPPER, LOWER = (140, 92, 84), (196, 128, 118)
+"""Lips of a portrait that smiles: a smile turns the upper one away from the light."""
 SIZE = (480, 640)
 SMILE, FROWN, SURPRISE = (
     {"mouthSmileLeft": 0.9, "mouthSmileRight": 0.9},
@@ -119,6 +128,75 @@ def test_a_broad_shine_on_lips_becomes_lips_and_no_flat_pale_spot(mesh, shaded, 
     fine, was_fine = (np.diff(part.mean(axis=-1), axis=1).std() for part in (shine, was))
     assert fine > 0.5 * was_fine  # it was 0.17
     assert (shine[..., 0] - shine[..., 1]).mean() > 130  # as red as lips, not as their edge; it was 109
+
+
+@pytest.fixture
+def smiling(mesh, skin):
+    """A portrait that smiles with its teeth bared: its upper lip in the shade, a dark fold in either cheek."""
+    basis = ExpressionBasis(mesh)
+    parted = basis.lips_apart * np.float32(1.2 / gap_cm(basis.lips_apart))
+    face = made_face(
+        mesh, displacement=parted + 0.4 * basis.displacement(FaceMotion.authored(SMILE).blendshapes)
+    )
+    face = replace(face, blendshapes=FaceMotion.authored(SMILE).blendshapes)
+    landmarks = face.landmarks[:, :2]
+
+    def fill(line, colour):
+        cv2.fillPoly(seen, [np.rint(landmarks[list(line)]).astype(np.int32)], colour)
+
+    seen = skin.copy()
+    for fold in ((203, 206, 216), (423, 426, 436)):
+        cv2.polylines(seen, [np.rint(landmarks[list(fold)]).astype(np.int32)], False, (120, 80, 66), 3)
+    fill(OUTER_LOWER_LIP + INNER_LOWER_LIP[::-1], LOWER)
+    fill(OUTER_UPPER_LIP + INNER_UPPER_LIP[::-1], UPPER)
+    fill(INNER_UPPER_LIP + INNER_LOWER_LIP[::-1], (30, 20, 20))
+    middle = landmarks[[13, 14]].mean(axis=0)
+    half = np.abs(landmarks[[13, 14]] - middle).max()
+    cv2.ellipse(seen, np.rint(middle).astype(int).tolist(), (15, int(half)), 0, 0, 360, (245, 240, 225), -1)
+    return seen, face
+
+
+@pytest.mark.parametrize("together", [0.0, 1.0], ids=["shut", "puckered"])
+def test_lips_of_a_smile_that_meet_show_one_line_and_no_rest_of_teeth(mesh, smiling, together):
+    """As dark along its whole length as a line that is seen; it was a change of tone, with pale specks along it."""
+    pucker = ExpressionBasis(mesh).displacement(FaceMotion.authored({"mouthPucker": together}).blendshapes)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(smiling[0], face=smiling[1])
+        motion = FaceMotion(vertices=pucker)
+        drawn, places = animator.animate(motion).astype(int), animator.bent(motion).places
+    right, left = (places[[upper, lower]].mean(axis=0) for upper, lower in ((81, 178), (311, 402)))
+    for share in np.linspace(0, 1, 9):
+        x, y = np.rint(right + share * (left - right)).astype(int)
+        beside = drawn[y - 3 : y + 4, x].sum(axis=-1)
+        lips = min(sum(UPPER), sum(LOWER))
+        assert beside.min() < 0.6 * lips, f"no line at {share}"
+        assert (beside < 0.6 * lips).sum() <= 4, f"a band at {share}"
+        assert beside.max() < 1.15 * sum(LOWER), f"a pale speck at {share}"
+
+
+def test_an_upper_lip_leaves_the_shade_of_a_smile_as_lips_meet(mesh, smiling):
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(smiling[0], face=smiling[1])
+        motion = FaceMotion(vertices=np.zeros((468, 3), np.float32))
+        drawn, places = animator.animate(motion), animator.bent(motion).places
+    x, y = np.rint(places[[0, 13]].mean(axis=0)).astype(int)
+    assert drawn[y, x].mean() > np.mean(UPPER) + 10
+    assert drawn[y, x].mean() < np.mean(LOWER)
+
+
+def test_a_smiles_folds_leave_the_cheeks_with_a_pucker(mesh, smiling):
+    basis = ExpressionBasis(mesh)
+    seen, face = smiling
+    depths = []
+    for weight in (0.0, 1.0):
+        moved = basis.displacement(FaceMotion.authored({"mouthPucker": weight}).blendshapes)
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(seen, face=face)
+            motion = FaceMotion(vertices=moved)
+            drawn, places = animator.animate(motion), animator.bent(motion).places
+        x, y = np.rint(places[206]).astype(int)
+        depths.append(SKIN.sum() - float(drawn[y - 4 : y + 5, x - 6 : x + 7].sum(axis=-1).min()))
+    assert depths[1] < 0.6 * depths[0]
 
 
 def test_a_smile_is_dark_beside_the_mouth_and_light_on_the_cheek(shaded, skin):

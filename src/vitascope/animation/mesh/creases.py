@@ -5,8 +5,9 @@ brows that go up, the portrait is prepared once as it would be lit with its skin
 or lighter than around) is deepened, and folds are drawn where faces have them, in its own colours. A frame mixes those
 with the portrait as strongly as its points moved. What is not coloured as skin, such as hair on the forehead or
 glasses, has no folds. A portrait that shows its teeth also gets one with lips that can meet: without teeth and
-dark corners, which closed lips would show as a rim. And one with lips that are drawn together: a mouth that becomes
-narrower takes its corners along, and leaves no dark ends of the line between its lips in the cheeks.
+dark corners, which closed lips would show as a rim, and with the dark of the line in which they meet between them. And
+one with lips that are drawn together: a mouth that becomes narrower takes its corners along, and leaves no dark ends of
+the line between its lips in the cheeks, nor the folds of a smile.
 """
 
 from __future__ import annotations
@@ -60,14 +61,31 @@ _FOREHEAD_LINES_CM = (-0.35, 0.2, 0.75)
 _INNER_BROWS = (55, 107, 285, 336)
 _CORNER_CM, _CORNER_LIGHT = 0.55, 0.72
 """So near to a mouth's corner what is darker than that share of the lips is the inside."""
+_SHADED_CM, _SHADED_LIGHT = 0.55, 0.85
+"""So near to it, what is darker than that share of what is around is the shade of a smile."""
 _MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
 """So near to the opening, what is darker than the second share of the lips, or has less than the third of their colour,
 belongs to it."""
-_LIP_EDGE_CM, _LINE_CM, _LINE_LIGHT = 0.05, 0.12, 0.7
-"""Lips begin so far beyond the opening; width of the line in which they meet, and its light."""
+_LIP_EDGE_CM = 0.05
+"""Lips begin so far beyond the opening."""
+_LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT = 0.06, 1.0, 0.4
+"""The line in which lips meet: how soft its edges are, the least of that, and its light as a share of theirs."""
+_UPPER_LIGHT, _CLEARLY_DARKER, _MOST_BRIGHTER = 0.83, 0.1, 0.5
+"""Light of an upper lip at rest beside that of the lower one, at least; one that lacks the second share of its own
+light is in the shade of a smile; at most the third is added."""
+_ENDS_ALIKE = 0.6
+"""Lips that meet on less room are of their middle's colour that far."""
+_REDDER_THAN_LIPS = 0.15
+"""What has so much more colour than lips is no light that shines on them."""
+_FINEST_RIM = 32
+"""Pixels a centimetre at which an opening's rim is drawn at least."""
 _ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.25, 0.6
 """Around a place so far (the second) outside of a mouth's corner, shadows narrower than the third are filled, out to
 the first."""
+_OWN_SMILE = (0.2, 0.6)
+"""Weights of a portrait's own smile from which on, and at which wholly, the folds in its cheeks are a smile's."""
+_FOLD_CM, _FOLD_BEGINS, _FOLD_GONE = 0.5, 0.3, 0.8
+"""So near to the line from nose to chin is such a fold, from that share of it on; how far it is filled."""
 _GRAIN = 8.0
 """Codes of 255: differences of neighbouring pixels, up to which what fills a shadow keeps them."""
 _DRAWN_TOGETHER = (0.04, 0.25)
@@ -113,15 +131,15 @@ class Creases:
         self._was: FloatArray = np.zeros(CREASES, np.float32)
         self._skin = median_at(rgb, rig.face.landmarks[list(_SKIN_POINTS), :2], rig.pose.scale * 0.4)
         up = np.asarray((rig.pose.rotation @ TO_PICTURE)[:2, 1] * rig.pose.scale, np.float32)
-        met = self._lips_met(rig)
+        filled = self._lips_filled(rig)
         folds = (
             self._smile(rig, "right"),
             self._smile(rig, "left"),
             self._brows_down(rig, up),
             self._brows_up(rig, up),
             self._lips_gathered(rig, None),
-            met,
-            None if met is None else self._lips_gathered(rig, met),
+            self._touching(rig, filled),
+            None if filled is None else self._touching(rig, self._lips_gathered(rig, filled)),
         )
         self.parts: tuple[Crease | None, ...] = tuple(
             None if fold is None else Crease(fold.patch, cut.folded(fold.patch, rgb, fold.rgb))
@@ -223,8 +241,8 @@ class Creases:
         region = np.exp(-((beside / (1.3 * scale)) ** 4)) * np.sin(np.pi * np.clip(along, 0, 1))
         return self._folded(patch, light, region, scale)
 
-    def _lips_met(self, rig: PortraitRig) -> _Fold | None:
-        """The mouth with its inside filled by the lips around, and a line where they meet; None of closed lips."""
+    def _lips_filled(self, rig: PortraitRig) -> _Fold | None:
+        """The mouth with its inside filled by the lips around; None of closed lips."""
         if shown_apart(self._rest) <= 0:
             return None
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
@@ -233,15 +251,10 @@ class Creases:
         if patch is None:
             return None
         seen = np.ascontiguousarray(patch.of(self._rgb))
-        outline = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
-        inside = (opening_mask(outline, patch, feather=0) > 0.5).astype(np.uint8)
-        # From the middles of pixels; a lip's edge is half-way between two.
-        beyond, within = (
-            np.maximum(cv2.distanceTransform(part, cv2.DIST_L2, 3) - 0.5, 0) for part in (1 - inside, inside)
-        )
         light = seen.mean(axis=-1)
         lip_colour = self._lip_colour(landmarks, scale)
         lip_level = float(lip_colour.mean())
+        beyond = np.maximum(_from_rim(landmarks, patch, scale), 0)
         to_corner = np.min(
             [np.linalg.norm(patch.places - landmarks[corner], axis=-1) for corner in MOUTH_CORNERS], axis=0
         )
@@ -250,13 +263,51 @@ class Creases:
         inner = (beyond < _MISSED_CM * scale) & ((light < _INSIDE_LIGHT * lip_level) | grey)
         filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | inner
         filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * lip_level)
+        # A smile's corners are shaded further out, where the skin around is light.
+        kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (max(round(_SHADOW_CM * scale), 1) | 1,) * 2)
+        around = cv2.morphologyEx(seen, cv2.MORPH_CLOSE, kernel).mean(axis=-1)
+        shaded = (to_corner < _SHADED_CM * _own_smile(rig) * scale) & (light < _SHADED_LIGHT * around)
+        # And what is between these and the skin: what fills them would else be mixed from their edges.
+        filled |= cv2.dilate(shaded.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
         made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
-        shade = 1 - (1 - _LINE_LIGHT) * _bump(within + 2 * beyond, max(_LINE_CM * scale, 0.8))
-        lit = np.where(filled[..., None], made * shade[..., None], seen)
+        lit = self._evenly_lit(np.where(filled[..., None], made, seen), landmarks, patch, scale)
         whole = smooth_outline(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])])
         of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
-        lit = _duller(lit.astype(np.float32), lip_colour, of_lips[..., None], scale)
+        lit = _duller(lit, lip_colour, of_lips[..., None], scale)
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+    def _evenly_lit(
+        self, colours: npt.NDArray[np.uint8], landmarks: FloatArray, patch: Patch, scale: float
+    ) -> FloatArray:
+        """Lips of which the upper one is not in the shade that a smile puts it in: float32 [h, w, 3]."""
+        upper, lower = (
+            median_at(self._rgb, (landmarks[outer[3:8]] + landmarks[inner[3:8]]) / 2, 0.1 * scale)
+            for outer, inner in (
+                (np.array(OUTER_UPPER_LIP), np.array(INNER_UPPER_LIP)),
+                (np.array(OUTER_LOWER_LIP), np.array(INNER_LOWER_LIP)),
+            )
+        )
+        between = smooth_outline(landmarks[list(OUTER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
+        of_upper = opening_mask(between, patch, feather=max(0.1 * scale, 0.5))[..., None]
+        # By the same for each pixel: times as much, lips in the shade would be of a glaring colour.
+        lack = _UPPER_LIGHT * lower - upper
+        darker = max(float(lack.mean() / max(upper.mean(), 1.0)), 0.0)
+        share = min(darker / _CLEARLY_DARKER, _MOST_BRIGHTER / max(darker, 1e-3), 1.0)
+        return np.asarray(colours + lack * np.float32(share) * of_upper, np.float32)
+
+    def _touching(self, rig: PortraitRig, lips: _Fold | None) -> _Fold | None:
+        """Lips with the line in which they meet, half of it on either rim of the opening."""
+        if lips is None:
+            return None
+        landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
+        within = -_from_rim(landmarks, lips.patch, scale)
+        # What is read between two lips that touch is what lies between them here; and one colour for both: a line
+        # between a lip in the shade and one in the light is one line.
+        line = np.clip(0.5 + within / max(_LINE_CM * scale, _LEAST_LINE_PX), 0, 1)[..., None]
+        dark = self._lip_colour(landmarks, scale) * np.float32(_LINE_LIGHT)
+        seen = lips.rgb.astype(np.float32)
+        lit = seen + np.minimum(dark - seen, 0) * line
+        return _Fold(lips.patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _lips_gathered(self, rig: PortraitRig, met: _Fold | None) -> _Fold | None:
         """The mouth with the shadows of its corners filled, and lips as red as they are on less room.
@@ -278,7 +329,8 @@ class Creases:
         ends = (right - outward, left + outward)
         away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0)
         at_ends = np.clip(1.5 * (1 - away / (_ENDS_CM * scale)), 0, 1)[..., None]
-        lit = seen + (np.maximum(closed + _grain_of(seen, scale), seen) - seen) * at_ends
+        shadowed = np.maximum(at_ends, self._own_folds(rig, patch)[..., None])
+        lit = seen + (np.maximum(closed + _grain_of(seen, scale), seen) - seen) * shadowed
         of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
         lip_colour = self._lip_colour(landmarks, scale)
         if met is None:  # teeth shine, too
@@ -290,11 +342,29 @@ class Creases:
         tone = cv2.GaussianBlur(lit, (0, 0), max(_COARSE_CM * scale, 0.5))
         shine = np.maximum(lit.mean(axis=-1) - tone.mean(axis=-1), 0) * _DULLER
         # Not darker (lips in the shade, or of a grey picture), and no other colour than that of these lips.
-        red = lip_colour - self._skin
-        red -= red.mean()
-        redness = np.clip((tone - self._skin) @ red / max(float(red @ red), 1.0), 0, 1)
+        # Compared in one light: a mouth in the shade would else be turned blue.
+        red = lip_colour - self._skin * (lip_colour.mean() / max(float(self._skin.mean()), 1.0))
+        level = tone.mean(axis=-1, keepdims=True) / max(float(self._skin.mean()), 1.0)
+        redness = np.clip((tone - self._skin * level) @ red / max(float(red @ red), 1.0), 0, 1)
+        if met is not None:
+            # A smile pales the ends of lips, which would leave a lump in their middle.
+            pale = (1 - redness) * (_ENDS_ALIKE * _own_smile(rig))
+            lit += (lip_colour - tone) * (pale[..., None] * of_lips)
         lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+    def _own_folds(self, rig: PortraitRig, patch: Patch) -> FloatArray:
+        """Where the portrait's own smile folds its cheeks, which a pucker takes away: float32 [h, w], 0..1."""
+        landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
+        found = np.zeros((patch.height, patch.width), np.float32)
+        for side, (fold, _) in _FOLDS.items():
+            line = landmarks[list(fold)]
+            beside, along = _from_line(patch, line, landmarks[_CHEEK[side]])
+            # Its upper end stays: there it is the wing of the nose.
+            below = np.clip(along / _FOLD_BEGINS, 0, 1)
+            found = np.maximum(found, below * _bump(beside / scale, _FOLD_CM))
+        edge = np.minimum.outer(_to_edge(patch.height), _to_edge(patch.width)) / max(0.5 * scale, 1.0)
+        return np.asarray(_FOLD_GONE * _own_smile(rig) * found * np.clip(edge, 0, 1), np.float32)
 
     def _lip_colour(self, landmarks: FloatArray, scale: float) -> FloatArray:
         """The colour of the lips in the middle of the mouth: float32 [3]."""
@@ -337,6 +407,33 @@ class Creases:
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
 
+def _from_rim(landmarks: FloatArray, patch: Patch, scale: float) -> FloatArray:
+    """How far each pixel of a patch is outside of the opening between the lips: float32 [h, w], pixels; negative in it.
+
+    Args:
+        landmarks: float32 [468 or more, 2], pixels.
+        patch: Whose pixels.
+        scale: Pixels a centimetre.
+    """
+    finer = max(round(_FINEST_RIM / scale), 1)  # than a pixel: of a small mouth a line is that wide
+    outline = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
+    large = Patch(patch.left * finer, patch.top * finer, patch.width * finer, patch.height * finer)
+    mask = opening_mask((outline + 0.5) * finer - 0.5, large, feather=0)
+    inside = (mask > 0.5).astype(np.uint8)
+    # From the middles of pixels; a lip's edge is half-way between two.
+    beyond, within = (
+        np.maximum(cv2.distanceTransform(part, cv2.DIST_L2, 5) - 0.5, 0) for part in (1 - inside, inside)
+    )
+    away = cv2.resize(beyond - within, (patch.width, patch.height), interpolation=cv2.INTER_AREA)
+    return np.asarray(away / finer, np.float32)
+
+
+def _own_smile(rig: PortraitRig) -> float:
+    """How surely a portrait smiles itself: 0..1."""
+    weight = (rig.face.blendshape("mouthSmileLeft") + rig.face.blendshape("mouthSmileRight")) / 2
+    return float(np.interp(weight, _OWN_SMILE, (0, 1)))
+
+
 def _grain_of(colours: FloatArray, scale: float) -> FloatArray:
     """What neighbouring pixels of a picture (float32 [h, w, 3]) differ by; of lines no more than that of grain."""
     smooth = cv2.GaussianBlur(colours, (0, 0), max(_FINE_CM * scale, 0.5))
@@ -355,6 +452,8 @@ def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray, scale: flo
     level = float(lips.mean())
     low, high = (share * level for share in _SHINES)
     share = np.clip((colours.mean(axis=-1, keepdims=True) - low) / max(high - low, 1.0), 0, 1)
+    coloured, own = (np.ptp(one, axis=-1) / np.maximum(one.max(axis=-1), 1) for one in (colours, lips))
+    share *= np.clip(1 - (coloured - own) / _REDDER_THAN_LIPS, 0, 1)[..., None]
     # A colour alone would be a flat spot between lips of skin or paint.
     matt = lips * _SHINE_LEFT + _grain_of(colours, scale)
     return np.asarray(colours + (matt - colours) * (share * where), np.float32)
