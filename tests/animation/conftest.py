@@ -5,23 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kept_portraits import people_stay_found
 
-@pytest.fixture(scope="session", autouse=True)
-def people_are_found_once():
-    """Dozens of tests open the same portraits, and half of the time to open one goes into finding its person."""
-    from vitascope.animation.mesh import animator
-
-    found, find = {}, animator.find_person
-
-    def found_before(rgb, rig):
-        key = rgb.tobytes(), rig.face.landmarks.tobytes(), rig.size, rig.box, rig.face_height
-        if key not in found:
-            found[key] = find(rgb, rig)
-        return None if found[key] is None else found[key].copy()
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(animator, "find_person", found_before)
-        yield
+__all__ = ["people_stay_found"]
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,11 @@ from cyclopts import App
 
 from brightness_file import brightness_settings
 from kept_networks import networks_stay_open
+from kept_portraits import people_stay_found
 from vitascope.bench import suite
 from vitascope.bench.suite import Rounds
 
-__all__ = ["networks_stay_open"]
+__all__ = ["networks_stay_open", "people_stay_found"]
 
 
 @pytest.fixture(autouse=True)

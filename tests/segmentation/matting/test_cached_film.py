@@ -31,15 +31,15 @@ FRAMES = 70
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    disc = moving_disc(192, 128)
+    disc = moving_disc(96, 64)
 
     def paint(n):
         return disc(n) if n < 50 else 255 - disc(n)  # another shot
 
     return write_clip(
         tmp_path_factory.mktemp("cached") / "in.mp4",
-        width=192,
-        height=128,
+        width=96,
+        height=64,
         frame_count=FRAMES,
         frame_rate=Fraction(24),
         paint=paint,
@@ -78,43 +78,61 @@ def pictures(path):
         return np.stack([frame.to_ndarray(format="yuv444p") for frame in film.decode(video=0)])
 
 
-@pytest.mark.parametrize("kind", ["mask", "key", "alpha"])
-def test_a_second_run_needs_no_network_and_gives_the_same(clip, tmp_path, network, kind):
-    plain = run(clip, tmp_path / "plain.mkv", kind, processing__enable_caching=False)
+@pytest.fixture(scope="module")
+def kept_plain(tmp_path_factory):
+    """Where what runs without the cache make of the clip is kept, from test to test."""
+    return tmp_path_factory.mktemp("plain")
+
+
+@pytest.fixture
+def plain(clip, network, kept_plain):
+    """The pictures of a run without the cache, as a mask."""
+    out = kept_plain / "plain.mkv"
+    if not out.exists():
+        run(clip, out, processing__enable_caching=False)
+        network.opened = 0
+        network.calls.clear()
+    return pictures(out)
+
+
+def test_a_second_run_needs_no_network_and_gives_the_same(clip, tmp_path, network):
     first = run(clip, tmp_path / "first.mkv", "overlay")
-    opened, calls = network.opened, len(network.calls)
-    second = run(clip, tmp_path / "second.mkv", kind)
-    assert (network.opened, len(network.calls)) == (opened, calls)
-    assert second.engine == "no engine: mattes from the cache"
-    assert second.model == "selfie"
-    assert (first.levers.cached_frames, second.levers.cached_frames) == (0, FRAMES)
-    assert second.levers.network_share == 0
-    assert second.levers.lines(FRAMES) == [f"{FRAMES} of {FRAMES} frames came from the cache"]
-    assert second.scene_cut_count == first.scene_cut_count == plain.scene_cut_count == 1
-    assert second.network_size == first.network_size
+    assert first.levers.cached_frames == 0
     assert first.engine_reasons == ("one reason",)
-    assert np.array_equal(pictures(tmp_path / "plain.mkv"), pictures(tmp_path / "second.mkv"))
+    for kind in ("mask", "key", "alpha"):
+        plain = run(clip, tmp_path / f"plain_{kind}.mkv", kind, processing__enable_caching=False)
+        opened, calls = network.opened, len(network.calls)
+        second = run(clip, tmp_path / f"second_{kind}.mkv", kind)
+        assert (network.opened, len(network.calls)) == (opened, calls)
+        assert second.engine == "no engine: mattes from the cache"
+        assert second.model == "selfie"
+        assert second.levers.cached_frames == FRAMES
+        assert second.levers.network_share == 0
+        assert second.levers.lines(FRAMES) == [f"{FRAMES} of {FRAMES} frames came from the cache"]
+        assert second.scene_cut_count == first.scene_cut_count == plain.scene_cut_count == 1
+        assert second.network_size == first.network_size
+        assert np.array_equal(
+            pictures(tmp_path / f"plain_{kind}.mkv"), pictures(tmp_path / f"second_{kind}.mkv")
+        )
 
 
-def test_after_ten_seconds_the_film_goes_on_from_there(clip, tmp_path, network):
-    run(clip, tmp_path / "plain.mkv", processing__enable_caching=False)
+def test_after_ten_seconds_the_film_goes_on_from_there(clip, tmp_path, network, plain):
     run(clip, tmp_path / "try.mkv", video__end_seconds=1.0)
     network.calls.clear()
     whole = run(clip, tmp_path / "whole.mkv")
     assert whole.levers.cached_frames == 24
     assert sum(shape[0] for shape in network.calls) == FRAMES - 24 + 3 + 8  # at the cut alone
-    assert np.array_equal(pictures(tmp_path / "plain.mkv"), pictures(tmp_path / "whole.mkv"))
+    assert np.array_equal(plain, pictures(tmp_path / "whole.mkv"))
 
 
-def test_a_shot_that_a_run_ended_in_is_begun_again_by_a_longer_one(clip, tmp_path, network):
+def test_a_shot_that_a_run_ended_in_is_begun_again_by_a_longer_one(clip, tmp_path, network, plain):
     """Its first frames were looked at together, as far as they came."""
-    run(clip, tmp_path / "plain.mkv", processing__enable_caching=False)
     run(clip, tmp_path / "try.mkv", video__end_seconds=2.25)
     again = run(clip, tmp_path / "again.mkv", video__end_seconds=2.25)
     assert again.levers.cached_frames == 54
     whole = run(clip, tmp_path / "whole.mkv")
     assert whole.levers.cached_frames == 50
-    assert np.array_equal(pictures(tmp_path / "plain.mkv"), pictures(tmp_path / "whole.mkv"))
+    assert np.array_equal(plain, pictures(tmp_path / "whole.mkv"))
     assert np.array_equal(pictures(tmp_path / "try.mkv"), pictures(tmp_path / "again.mkv"))
 
 
@@ -151,15 +169,14 @@ def test_what_does_not_is_not(clip, tmp_path, network, key, value):
     assert other.levers.cached_frames == 8
 
 
-def test_mattes_that_vanish_meanwhile_are_made_again(clip, tmp_path, network):
-    run(clip, tmp_path / "plain.mkv", processing__enable_caching=False)
+def test_mattes_that_vanish_meanwhile_are_made_again(clip, tmp_path, network, plain):
     run(clip, tmp_path / "first.mkv")
     folder = cache_contents().folder
     largest = sorted(folder.glob("*/*.vsarray"), key=lambda path: path.stat().st_mtime_ns)
     largest[2].unlink()  # record, manifest, record, manifest replaced …: not the first record
     again = run(clip, tmp_path / "again.mkv")
     assert 0 < again.levers.cached_frames < FRAMES
-    error = np.abs(pictures(tmp_path / "plain.mkv").astype(int) - pictures(tmp_path / "again.mkv"))
+    error = np.abs(plain.astype(int) - pictures(tmp_path / "again.mkv"))
     assert error.mean() < 1
 
 

@@ -52,8 +52,13 @@ def kept(monkeypatch, decoder):
     return keep
 
 
+SIDE = 128
+"""Pixels, where a decoder is calibrated: in smaller pictures INT8 is not right."""
+
+
 def segmenter(store, **settings):
-    flags = {"model.name": "rvm", "gpu.device": "cpu", **settings}
+    """It shows the network pictures of 64 pixels, for time, where nothing is calibrated on them."""
+    flags = {"model.name": "rvm", "model.input_size": 64, "gpu.device": "cpu", **settings}
     return Segmenter(settings=flags, store=store)
 
 
@@ -67,7 +72,8 @@ def test_a_film_is_matted_in_int8_and_the_decoder_is_kept_by_content(
     clip, tmp_path, model_store, rvm_model_path, monkeypatch, caplog
 ):
     caplog.set_level("INFO", logger=int8.__name__)
-    with segmenter(model_store, **{"gpu.precision": "int8"}) as opened:
+    sized = {"model.input_size": SIDE}
+    with segmenter(model_store, **sized, **{"gpu.precision": "int8"}) as opened:
         report = opened.write(clip, [("mask", tmp_path / "o.mp4")])
     assert [line for line in caplog.messages if line.startswith(f"calibrating INT8 on {clip}, once")]
     assert report.engine.endswith("decoder in INT8")
@@ -80,12 +86,12 @@ def test_a_film_is_matted_in_int8_and_the_decoder_is_kept_by_content(
 
     monkeypatch.setattr(ModelQuantizer, "quantize_int8", again)
     shutil.copy(clip, tmp_path / "copy.mp4")
-    in_int8 = alphas(segmenter(model_store, **{"gpu.precision": "int8"}), tmp_path / "copy.mp4")
-    in_fp32 = alphas(segmenter(model_store), clip)
+    in_int8 = alphas(segmenter(model_store, **sized, **{"gpu.precision": "int8"}), tmp_path / "copy.mp4")
+    in_fp32 = alphas(segmenter(model_store, **sized), clip)
     difference = np.abs(in_int8.astype(int) - in_fp32)
     assert 0 < difference.mean() < 1
     with pytest.raises(AssertionError, match="made anew"):  # another beginning is other content
-        alphas(segmenter(model_store, **{"gpu.precision": "int8", "model.warm_up_frames": 1}), clip)
+        alphas(segmenter(model_store, **sized, **{"gpu.precision": "int8", "model.warm_up_frames": 1}), clip)
 
 
 @pytest.mark.fetched_model
@@ -136,7 +142,8 @@ def test_a_film_that_begins_in_the_dark_is_looked_at_further_on(tmp_path, model_
 
     monkeypatch.setattr(int8._Trial, "_compared", noticed)
     monkeypatch.setattr(int8, "_WORST_CODES", 50)
-    with segmenter(model_store, **{"gpu.precision": "int8", "video.end_seconds": 0.5}) as opened:
+    flags = {"gpu.precision": "int8", "video.end_seconds": 0.5, "model.input_size": SIDE}
+    with segmenter(model_store, **flags) as opened:
         report = opened.write(film, [("mask", tmp_path / "o.mp4")])  # a stretch in which nobody is
     assert report.engine.endswith("decoder in INT8")
     dark, *lit = looked
