@@ -135,7 +135,9 @@ def _freeze() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
     """Tests on the GPU share it with those of other processes; ``whole_gpu`` ones have it alone."""
     if item.get_closest_marker("cuda") is None or missing_gpu():
         return (yield)
@@ -144,7 +146,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         try:
             return (yield)
         finally:
-            if alone:
+            if alone or nextitem is None:  # a process without tests stays until the last one ends
                 release_gpu_memory()
 
 

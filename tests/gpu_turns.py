@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 if sys.platform != "win32":
     import fcntl
@@ -24,7 +25,8 @@ __all__ = ["gpu_turn", "release_gpu_memory"]
 def gpu_turn(*, alone: bool, folder: Path | None = None) -> Iterator[None]:
     """Be on the GPU, with others or alone.
 
-    Who waits to be alone goes before those who come later. Windows, which has no such locks, is not asked to wait.
+    Who waits to be alone goes before those who come later. What others hold idle they give back first. Windows, which
+    has no such locks, is not asked to wait.
 
     Args:
         alone: Wait until all others have left, and keep them out.
@@ -40,11 +42,24 @@ def gpu_turn(*, alone: bool, folder: Path | None = None) -> Iterator[None]:
         (place / f"vitascope-test-gpu-{user}.lock").open("w") as room,
     ):
         wanted = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-        fcntl.flock(gate, wanted)
-        fcntl.flock(room, wanted)
+        for lock in (gate, room):
+            if not _is_free(lock, wanted):
+                release_gpu_memory()  # whoever is there, or waits to be alone, counts what is free
+                fcntl.flock(lock, wanted)
         if not alone:
             fcntl.flock(gate, fcntl.LOCK_UN)
         yield
+        if not alone and not _is_free(gate, wanted):
+            release_gpu_memory()
+
+
+def _is_free(lock: TextIO, wanted: int) -> bool:
+    """Take a lock if nobody is in the way."""
+    try:
+        fcntl.flock(lock, wanted | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def release_gpu_memory() -> None:

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+import gpu_turns
 from gpu_turns import gpu_turn
 from waiting import PATIENCE_SECONDS
 
@@ -57,6 +58,28 @@ def test_who_is_alone_waits_for_all_others_and_keeps_them_out(tmp_path):
     second.go()
     assert alone.is_in()
     assert not late.is_in(MOMENT_SECONDS)
+    alone.go()
+    assert late.is_in()
+    late.go()
+
+
+def test_memory_is_given_back_to_who_is_alone(tmp_path, monkeypatch):
+    released = []
+    monkeypatch.setattr(gpu_turns, "release_gpu_memory", lambda: released.append(threading.current_thread()))
+    sharing, early = (Visitor(tmp_path, alone=False) for _ in range(2))
+    assert sharing.is_in()
+    assert early.is_in()
+    early.go()
+    assert released == []  # nobody needs it
+    alone = Visitor(tmp_path, alone=True)
+    assert not alone.is_in(MOMENT_SECONDS)
+    assert released == [alone.thread]  # what it held from before
+    sharing.go()
+    assert alone.is_in()
+    assert released[1:] == [sharing.thread]
+    late = Visitor(tmp_path, alone=False)
+    assert not late.is_in(MOMENT_SECONDS)
+    assert released[2:] == [late.thread]
     alone.go()
     assert late.is_in()
     late.go()
