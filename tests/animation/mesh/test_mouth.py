@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import OUTER_LOWER_LIP
+from vitascope.animation.canonical_mesh import INNER_LOWER_LIP, INNER_UPPER_LIP, OUTER_LOWER_LIP
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.deform import Gains, bend
 from vitascope.animation.mesh.mouth import HALF_WIDTH_CM, PIXELS_A_CM, _bowed, draw_teeth
 from vitascope.animation.mesh.tongue import HALF_WIDTH, LENGTH, PIXELS_A_UNIT, TIP, draw_tongue
 
-SKIN, LIPS = (200, 150, 130), (170, 95, 95)
+SKIN, LIPS, TEETH = (200, 150, 130), (170, 95, 95), (240, 235, 225)
+RIM_PX = 4
 LUMA = np.array([0.299, 0.587, 0.114])
 
 
@@ -171,3 +173,49 @@ def test_teeth_far_back_are_left_to_the_dark_of_the_cheeks(row):
         front, back = (round((HALF_WIDTH_CM + side * cm) * PIXELS_A_CM) for cm in (2.0, 2.75))
         assert most[front] > 0.95
         assert most[back] < 0.3
+
+
+@pytest.fixture(scope="module")
+def toothy(mesh):
+    """A portrait that shows its teeth, and below them a rim of the lower lip that landmarks count as inside."""
+    apart = ExpressionBasis(mesh).lips_apart
+    face = made_face(mesh, scale=18.0, displacement=apart * np.float32(0.6))
+    rgb = painted(face)
+    inner = face.landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]), :2]
+    mouth = np.zeros(rgb.shape[:2], np.uint8)
+    cv2.fillPoly(mouth, [np.rint(inner).astype(np.int32)], 1)
+    rim = np.arange(rgb.shape[0])[:, None] > face.landmarks[14, 1] - RIM_PX
+    rgb[(mouth > 0) & ~rim] = TEETH
+    rgb[(mouth > 0) & rim] = LIPS
+    return rgb, face
+
+
+def test_below_a_portraits_own_teeth_a_shout_shows_the_dark(mesh, toothy):
+    rgb, face = toothy
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        assert animator._portrait.mouth._has_teeth
+        bent = animator.bent(shouting())
+        drawn = animator.draw(bent).astype(float)
+    upper, lower = bent.places[[13, 14]]
+    x = round(upper[0])
+    for across in range(x - 10, x + 11, 5):
+        luma = drawn[round(upper[1]) : round(lower[1]) - 2, across] @ LUMA
+        teeth = np.flatnonzero(luma > 0.8 * (np.array(TEETH) @ LUMA))
+        assert len(teeth) > 6
+        # Neither the lip's rim nor a made row hangs below them: three pixels on, it is as dark as the throat.
+        below = luma[teeth[-1] + 3 :]
+        assert below[:RIM_PX].max() < 1.03 * below[2 * RIM_PX]
+
+
+def test_at_rest_the_rim_below_a_portraits_own_teeth_stays(mesh, toothy):
+    rgb, face = toothy
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        rig, still = animator._portrait.rig, np.zeros((468, 3), np.float32)
+        drawn = animator.draw(bend(rig, mesh, FaceMotion(vertices=still), displacement=still, gains=Gains()))
+    x, y = np.rint(face.landmarks[14, :2]).astype(int)
+    rim = np.s_[y - RIM_PX + 2 : y + 3, x - 8 : x + 9]
+    assert np.abs(drawn[rim].astype(int) - rgb[rim]).max() < 40
+    teeth = np.s_[y - RIM_PX - 6 : y - RIM_PX - 1, x - 8 : x + 9]
+    assert np.abs(drawn[teeth].astype(int) - rgb[teeth]).max() < 40

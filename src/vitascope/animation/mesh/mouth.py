@@ -138,7 +138,8 @@ def _fill_crown(
     )
 
 
-_OUTLINE = INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]
+_LOWER_RIM = INNER_LOWER_LIP[-2:0:-1]
+_OUTLINE = INNER_UPPER_LIP + _LOWER_RIM
 _CANONICAL_WIDTH_CM = 5.1
 """Between the corners of the canonical face's lips: teeth are as wide as a portrait's mouth is beside this."""
 _USUAL_WIDTH_CM, _DRAWN_TOGETHER = 4.5, (0.4, 0.9)
@@ -187,6 +188,14 @@ _ARCH_A_CM = 0.18
 """Depth of the dental arch, so many centimetres at one from the middle, growing by the square."""
 _DEPTH_CM = 0.9
 """Teeth lie so far behind the lips."""
+_OWN_ENAMEL = 0.6
+"""A portrait's own teeth end where colours are so far from that of the lower lip, as a share of the way to theirs."""
+_NOTCH_CM = 0.25
+"""Notches of their edge that are narrower are filled: a few pixels of a portrait would be holes between teeth."""
+_OWN_ENDS_PX, _BEHIND_OWN_CM = 1.4, 0.1
+"""They fade out in so many pixels, so that CPU and GPU sample the same edge; made ones end so far above it."""
+_RIM_LEAVES_CM = 0.3
+"""What the portrait shows below its own teeth is left until the lips part by so much more than they do in it."""
 _REDDEST_LIPS = 0.8
 _COLOURED = 0.12
 """Skin whose least colour is less than that share below its greatest is of a grey picture, or nearly so."""
@@ -276,15 +285,14 @@ class Mouth:
         """The inside that the portrait shows itself; None behind closed lips."""
         self._has_teeth = False
         self._unsmiling_width_cm = self._width_cm
-        if self._rest_gap_cm > _OPEN_CM:
-            self.own = self._own_inside(rgb, rig)
-            smile = sum(rig.face.blendshape(f"mouthSmile{side}") for side in ("Left", "Right")) / 2
-            self._unsmiling_width_cm /= 1 + _SMILE_WIDENS * smile
+        self._own_edge: FloatArray | None = None
+        self._rim_cm = np.zeros(len(_LOWER_RIM), np.float32)
         self._rest_up = float(rest[13, 1])
         self._upper_edge = self._middle - np.array([0, _UPPER_EDGE_CM * self._scale, 0], np.float32)
-        if self._has_teeth:
-            # Made ones continue the portrait's own, which end where the lower lip begins.
-            self._upper_edge[1] = rest[14, 1]
+        if self._rest_gap_cm > _OPEN_CM:
+            self.own = self._own_inside(rgb, rig, low=float(rest[14, 1]))
+            smile = sum(rig.face.blendshape(f"mouthSmile{side}") for side in ("Left", "Right")) / 2
+            self._unsmiling_width_cm /= 1 + _SMILE_WIDENS * smile
         self.upper_teeth = self._teeth_texture("upper", 1.0)
         self.lower_teeth = self._teeth_texture("lower", _LOWER_LIGHT)
         self.tongue = tongue_texture(
@@ -309,14 +317,24 @@ class Mouth:
         along = 2 * x / (1 + np.sqrt(np.maximum(1 + 4 * bow * x, 0)))
         along[1 + 4 * bow * x < 0] = 2 * HALF_WIDTH_CM  # out of the texture
         columns = np.broadcast_to(along * PIXELS_A_CM + (width - 1) / 2, cover.shape).astype(np.float32)
-        rows = np.broadcast_to(np.arange(height, dtype=np.float32)[:, None], cover.shape)
-        arched = cv2.remap(texture, columns, np.ascontiguousarray(rows), cv2.INTER_LINEAR)
+        rows = np.repeat(np.arange(height, dtype=np.float32)[:, None], width, axis=1)
+        if row == "upper" and self._own_edge is not None:
+            # Made ones continue the portrait's own, and are not to be seen below these.
+            edge_cm = _EDGE_CM - _lift_cm(row, np.asarray(along, np.float32)) + _BEHIND_OWN_CM
+            rows += edge_cm * PIXELS_A_CM - cv2.GaussianBlur(
+                self._own_edge[None], (0, 0), 0.15 * PIXELS_A_CM, borderType=cv2.BORDER_REPLICATE
+            )
+        arched = cv2.remap(texture, columns, rows, cv2.INTER_LINEAR)
         # It is read at single points: what is finer than the portrait's pixels would flicker.
         smaller = PIXELS_A_CM / (self._rest_pose.scale * self._scale)
         return np.asarray(cv2.GaussianBlur(arched, (0, 0), max(0.4 * smaller, 0.3)), np.float32)
 
-    def _own_inside(self, rgb: RgbPicture, rig: PortraitRig) -> OwnInside | None:
-        """Cut out what the portrait shows between its lips, continued a little beyond them."""
+    def _own_inside(self, rgb: RgbPicture, rig: PortraitRig, *, low: float) -> OwnInside | None:
+        """Cut out what the portrait shows between its lips, continued a little beyond them.
+
+        Its teeth are cut out where they end: landmarks count the shadow below them, and the rim of the lower lip, whose
+        height is given, as inside.
+        """
         outline = smooth_outline(rig.face.landmarks[list(_OUTLINE), :2])
         centimetre = rig.pose.scale
         patch = patch_around(outline, margin=0.8 * centimetre, size=rig.size)
@@ -328,6 +346,16 @@ class Mouth:
             return None
         picture = np.ascontiguousarray(patch.of(rgb))
         self._see_teeth(picture[core > 0].astype(np.float32))
+        below = np.full(inside.shape, -1.0, np.float32)
+        if self._has_teeth:
+            self._upper_edge[1] = low
+            lip = rig.face.landmarks[list(OUTER_LOWER_LIP[3:8]), :2] * 0.5
+            lip += rig.face.landmarks[[88, 178, 14, 402, 318], :2] * 0.5
+            below = self._below_own(picture, inside, patch, median_at(rgb, lip, 2))
+            core[below > 0] = 0
+            rim = rig.face.landmarks[list(_LOWER_RIM), :2] - (patch.left, patch.top)
+            x, y = np.clip(np.rint(rim).astype(int), 0, (patch.width - 1, patch.height - 1)).T
+            self._rim_cm = np.maximum(below[y, x], 0) / np.float32(centimetre)
         filled = cv2.inpaint(picture, 1 - core, max(2, round(0.1 * centimetre)), cv2.INPAINT_TELEA)
         filled[core > 0] = picture[core > 0]
         beyond = cv2.distanceTransform(1 - inside, cv2.DIST_L2, 3) / centimetre
@@ -335,7 +363,36 @@ class Mouth:
             0.25, 1.4 / centimetre
         )  # wider than a pixel, so that CPU and GPU sample the same edge
         cover = np.clip(1.15 - beyond / feather_cm, 0, 1).astype(np.float32)
+        cover *= np.clip(1 - below / _OWN_ENDS_PX, 0, 1)
         return OwnInside(np.ascontiguousarray(filled), cover, patch)
+
+    def _below_own(
+        self, picture: RgbPicture, inside: npt.NDArray[np.uint8], patch: Patch, lip: FloatArray
+    ) -> FloatArray:
+        """How far below the edge of the portrait's own teeth pixels of the patch lie: float32 [h, w], pixels."""
+        matrix = self._teeth_matrix(self._rest_pose, self._upper_edge, edge_at_top=False)
+        onto = _onto(matrix, patch)
+        # Upright, as the made row lies: how far each place is enamel, between the lip's colour and the teeth's.
+        towards = self.tones.teeth - lip
+        enamel = (picture.astype(np.float32) - lip) @ towards / max(float(towards @ towards), 1.0)
+        size = (round(2 * HALF_WIDTH_CM * PIXELS_A_CM), round(HEIGHT_CM * PIXELS_A_CM))
+        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        upright = cv2.warpAffine(enamel * inside, onto, size, flags=flags)
+        seen = upright > _OWN_ENAMEL
+        columns = np.flatnonzero(seen.any(axis=0))
+        if not len(columns):
+            return np.full(inside.shape, -1.0, np.float32)
+        lowest = size[1] - np.argmax(seen[::-1, columns], axis=0)
+        edge = np.interp(np.arange(size[0]), columns, lowest).astype(np.float32)[None]
+        notch = np.ones((1, 2 * round(_NOTCH_CM / 2 * PIXELS_A_CM) + 1), np.uint8)
+        edge = cv2.morphologyEx(edge, cv2.MORPH_CLOSE, notch, borderType=cv2.BORDER_REPLICATE)
+        edge = cv2.GaussianBlur(edge, (0, 0), _NOTCH_CM / 3 * PIXELS_A_CM, borderType=cv2.BORDER_REPLICATE)[0]
+        self._own_edge = np.asarray(edge, np.float32)
+        back = cv2.invertAffineTransform(onto)
+        y, x = np.mgrid[: patch.height, : patch.width]
+        column, row = (back[k, 0] * x + back[k, 1] * y + back[k, 2] for k in (0, 1))
+        below = row - np.interp(column, np.arange(size[0]), edge)
+        return np.asarray(below * self._rest_pose.scale * self._scale / PIXELS_A_CM, np.float32)
 
     def _see_teeth(self, pixels: FloatArray) -> None:
         """Tell whether pixels between the lips (float32 [N, 3]) are teeth, and if so, what colour made ones need."""
@@ -353,7 +410,7 @@ class Mouth:
         shown = _smooth(gap, *_APPEARS_CM)
         if shown <= 0 or gap <= 1e-3:
             return None
-        outline = smooth_outline(bent.places[list(_OUTLINE)])
+        outline = smooth_outline(self._opening(bent, gap))
         patch = patch_around(outline, margin=2 + 2 * self.feather, size=self._size)
         if patch is None or patch.width < 2 or patch.height < 2:
             return None
@@ -402,6 +459,19 @@ class Mouth:
             lower_teeth=self._teeth_matrix(bent.pose, lower, edge_at_top=True),
             light_px=max(1.0, 0.25 * bent.pose.scale),
         )
+
+    def _opening(self, bent: Bent, gap: float) -> FloatArray:
+        """Where the inside is drawn: between the lips; at rest not over what the portrait shows below its own teeth."""
+        places = bent.places[list(_OUTLINE)].copy()
+        if self._own_edge is not None:
+            at_rest = min(gap / self._rest_gap_cm, 1.0) * (
+                1 - _smooth(gap - self._rest_gap_cm, 0, _RIM_LEAVES_CM)
+            )
+            up = np.subtract(*bent.pose.place(self._middle + np.array([[0, 1, 0], [0, 0, 0]], np.float32)))[
+                :2
+            ]
+            places[-len(_LOWER_RIM) :] += self._rim_cm[:, None] * up * at_rest
+        return np.asarray(places, np.float32)
 
     def _own_share(self, gap: float) -> float:
         """Share of the portrait's own inside that is shown: all at rest; teeth always, a dark gap less as it widens."""
