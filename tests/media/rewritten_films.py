@@ -23,8 +23,23 @@ ASS_HEADER = (
 )
 
 
-def rewrite(source: Path, target: Path, *, tags: dict[str, str] | None = None, **options: Any) -> VideoWriter:
-    """Read a clip, write it anew with everything beside the picture."""
+def rewrite(
+    source: Path,
+    target: Path,
+    *,
+    tags: dict[str, str] | None = None,
+    pictures_from: str | None = None,
+    **options: Any,
+) -> VideoWriter:
+    """Read a clip, write it anew with everything beside the picture.
+
+    Args:
+        source: The clip.
+        target: The new one.
+        tags: Those of the film; the clip's own when omitted.
+        pictures_from: The container that pictures are said to come from; the clip's when omitted.
+        options: For ``VideoWriter``.
+    """
     start, end = options.get("start_seconds"), options.get("end_seconds")
     with av.open(str(source)) as container:
         stream = container.streams.video[0]
@@ -38,7 +53,7 @@ def rewrite(source: Path, target: Path, *, tags: dict[str, str] | None = None, *
             source_format="yuv420p",
             color=ColorSpec(),
             codec="h264",
-            container=container.format.name,
+            container=pictures_from or container.format.name,
             time_base=time_base,
             average_frame_rate=rate,
             frame_count_estimate=None,

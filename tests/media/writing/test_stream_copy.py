@@ -120,6 +120,16 @@ def test_a_clock_that_began_hours_ago_starts_where_a_player_does(
     assert len(video_times(tmp_path / target)) == 48
 
 
+def test_pictures_of_another_kind_keep_the_pause_of_an_mp4_that_they_go_with(tmp_path: Path) -> None:
+    """``animate`` draws pictures to the times of its driver."""
+    late = write_clip(
+        tmp_path / "late.mp4", audio="aac", pts=[500 + 4 * n for n in range(24)], time_base=Fraction(1, 100)
+    )
+    rewrite(late, tmp_path / "out.mp4", pictures_from="images")
+    assert video_times(tmp_path / "out.mp4") == video_times(late)
+    assert packets(tmp_path / "out.mp4") == packets(late)
+
+
 def test_a_matroska_film_that_begins_late_has_no_empty_beginning_in_mp4(tmp_path: Path) -> None:
     clip = write_clip(
         tmp_path / "in.mkv", pts=[2000 + 40 * n for n in range(24)], time_base=Fraction(1, 1000)

@@ -96,8 +96,26 @@ def test_what_small_discs_of_420_cannot_hold_is_no_fault_of_the_file(color, loss
     described = SimpleNamespace(is_packed_alpha=True)
     report = PackedReport(Path("film.mp4"), found=described, players={}, **figures)
     assert [problem for problem in report.problems if "is off by" in problem] == (
-        [f"alpha is off by {found.mean_error:.1f} of 255 on average"] if is_wrong else []
+        [f"alpha is off by {found.error_in_words}"] if is_wrong else []
     )
+
+
+@pytest.mark.parametrize("shows_somebody", [(0,), range(1, 8)])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_each_frame_is_judged_by_its_own_outlines(shows_somebody, is_lost):
+    """One of eight frames shows people, or all but one; the file has their mattes, or none."""
+    side = 128
+    area = disc_area(side)
+    y, x = np.mgrid[0 : area.shape[0], 0 : area.shape[1]]
+    people = np.repeat((((x + y) % 12 < 6) & area).astype(np.float32)[None], 2, axis=0)
+    discs = _Discs(SimpleNamespace(height=side))
+    for at in range(8):
+        tiles = people * (at in shows_somebody)
+        frame = solid_frame(PIXEL_FORMATS["yuv420p"], (side, 2 * side), (90, 90, 90))
+        pack_discs(frame, 0 * tiles if is_lost else tiles, color="red")
+        discs.add(frame, tiles)
+    found = discs.figures(compared=True)["matte"]
+    assert (found.mean_error - found.inherent_error > 2) == is_lost
 
 
 def test_a_mask_of_other_frames_is_out_of_step(runs, tmp_path):

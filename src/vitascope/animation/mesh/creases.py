@@ -263,23 +263,31 @@ class Creases:
         inner = (beyond < _MISSED_CM * scale) & ((light < _INSIDE_LIGHT * lip_level) | grey)
         filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | inner
         filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * lip_level)
-        # A smile's corners are shaded further out, where the skin around is light.
-        kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (max(round(_SHADOW_CM * scale), 1) | 1,) * 2)
-        around = cv2.morphologyEx(seen, cv2.MORPH_CLOSE, kernel).mean(axis=-1)
-        shaded = (to_corner < _SHADED_CM * _own_smile(rig) * scale) & (light < _SHADED_LIGHT * around)
-        # And what is between these and the skin: what fills them would else be mixed from their edges.
-        filled |= cv2.dilate(shaded.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
+        if smile := _own_smile(rig):  # whose corners are shaded further out, where the skin around is light
+            kernel = cv2.getStructuringElement(
+                cv2.MORPH_ELLIPSE, (max(round(_SHADOW_CM * scale), 1) | 1,) * 2
+            )
+            around = cv2.morphologyEx(seen, cv2.MORPH_CLOSE, kernel).mean(axis=-1)
+            shaded = (to_corner < _SHADED_CM * smile * scale) & (light < _SHADED_LIGHT * around)
+            # And what is between these and the skin: what fills them would else be mixed from their edges.
+            filled |= cv2.dilate(shaded.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
         made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
-        lit = self._evenly_lit(np.where(filled[..., None], made, seen), landmarks, patch, scale)
+        lit = self._evenly_lit(np.where(filled[..., None], made, seen), landmarks, patch, scale, smile=smile)
         whole = smooth_outline(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])])
         of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
         lit = _duller(lit, lip_colour, of_lips[..., None], scale)
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _evenly_lit(
-        self, colours: npt.NDArray[np.uint8], landmarks: FloatArray, patch: Patch, scale: float
+        self,
+        colours: npt.NDArray[np.uint8],
+        landmarks: FloatArray,
+        patch: Patch,
+        scale: float,
+        *,
+        smile: float,
     ) -> FloatArray:
-        """Lips of which the upper one is not in the shade that a smile puts it in: float32 [h, w, 3]."""
+        """Lips of which the upper one is not in the shade that a smile (0..1) puts it in: float32 [h, w, 3]."""
         upper, lower = (
             median_at(self._rgb, (landmarks[outer[3:8]] + landmarks[inner[3:8]]) / 2, 0.1 * scale)
             for outer, inner in (
@@ -293,7 +301,7 @@ class Creases:
         lack = _UPPER_LIGHT * lower - upper
         darker = max(float(lack.mean() / max(upper.mean(), 1.0)), 0.0)
         share = min(darker / _CLEARLY_DARKER, _MOST_BRIGHTER / max(darker, 1e-3), 1.0)
-        return np.asarray(colours + lack * np.float32(share) * of_upper, np.float32)
+        return np.asarray(colours + lack * np.float32(smile * share) * of_upper, np.float32)
 
     def _touching(self, rig: PortraitRig, lips: _Fold | None) -> _Fold | None:
         """Lips with the line in which they meet, half of it on either rim of the opening."""

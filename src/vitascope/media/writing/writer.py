@@ -308,10 +308,13 @@ class VideoWriter:
         MP4's clock begins at zero; only a pause that nobody would wait for is the clock of a live recording.
         """
         clock, source = self._clock, self._info.container
-        begin = self._copier.input_container.start_time if self._copier is not None else None
-        origin = (
-            clock.ticks_of(first) if begin is None else round(Fraction(begin, 1_000_000) / clock.time_base)
-        )
+        origin = clock.ticks_of(first)
+        if self._copier is not None:
+            copied = self._copier.input_container
+            source = copied.format.name  # the clock is its own, whatever the pictures came from
+            if copied.start_time is not None:
+                # No later than the first picture, which must not lie before zero.
+                origin = min(origin, round(Fraction(copied.start_time, 1_000_000) / clock.time_base))
         if source in CLOCK_DEMUXERS:
             return origin
         longest_pause = _LONGEST_PAUSE_SECONDS if "mp4" in source else 0

@@ -62,7 +62,8 @@ class MatteComparison:
     """The same, of the worst frame."""
     inherent_error: float
     """What of ``mean_error`` discs of this size and format have before they are compressed, in codes of 255: red alpha
-    is as fine as chroma is, so outlines in 4:2:0 are off, and the smaller the discs, the more of them is outline."""
+    is as fine as chroma is, so outlines in 4:2:0 are off, and the smaller the discs, the more of them is outline.
+    Looked for in frames that are off by more than a file may be."""
     leakage: float
     """Mean packed alpha where the matte shows nobody, in codes of 255."""
     lag_frames: int
@@ -145,7 +146,7 @@ class PackedReport:
             told += [
                 (
                     self.matte.mean_error - self.matte.inherent_error > _MOST_ERROR,
-                    f"alpha is off by {self.matte.mean_error:.1f} of 255 on average",
+                    f"alpha is off by {self.matte.error_in_words}",
                 ),
                 (self.matte.lag_frames != 0, f"alpha is {self.matte.lag_frames:+d} frames off the matte"),
                 (
@@ -158,8 +159,6 @@ class PackedReport:
 
 _MOST_FLOOR, _LEAST_CEILING, _MOST_ERROR, _MOST_APART = 4.0, 245.0, 2.0, 0.5
 _INHERENT_TO_TELL = 0.5
-_PAINTED_EVERY = 8
-"""One of so many frames is packed anew: outlines are about as long from one frame to the next."""
 
 
 def verify(
@@ -288,10 +287,13 @@ class _Discs:
             self._missing += 1
             return
         meant = truth[:, self._inside]
-        if len(self._errors) % _PAINTED_EVERY == 0:
+        error = float(np.abs(inside - meant).mean())
+        inherent = 0.0
+        if error * 255 > _MOST_ERROR:
             best = _freshly_packed(frame, truth)[:, self._inside]
-            self._inherent.append(float(np.abs(best - meant).mean()))
-        self._errors.append(float(np.abs(inside - meant).mean()))
+            inherent = min(float(np.abs(best - meant).mean()), error)
+        self._errors.append(error)
+        self._inherent.append(inherent)
         nobody = meant < _GONE
         self._leaks.append(float(inside[nobody].mean()) if nobody.any() else 0.0)
         self._seen.appendleft(_small(tiles))

@@ -91,7 +91,7 @@ class MissedPeople:
     def _seen_beside(
         self, batch: Batch, estimates: Sequence[MatteEstimate], span: tuple[int, int]
     ) -> _Seen | None:
-        """Who is missed in these columns; None where it is nobody in the first and in the last frame."""
+        """Who is missed in these columns; None where nobody is in the first and the last frame, or nobody lasts."""
         shots = self._stream.shots(looks_ahead=False)
         frames, mattes = batch.frames[::-1], estimates[::-1]
         behind = None
@@ -108,12 +108,15 @@ class MissedPeople:
             behind = parts[-1].where[-1]
         wheres = np.concatenate([part.where for part in parts])
         least = min(_LEAST_FRAMES, len(frames))
+        where = np.stack([lasting(eye, least) for eye in wheres.swapaxes(0, 1)], axis=1)
+        if not where.any():
+            return None
         return _Seen(
             span,
             gain=np.concatenate([part.gain for part in parts]),
             offset=np.concatenate([part.offset for part in parts]),
             more=np.concatenate([part.more for part in parts]),
-            where=np.stack([lasting(eye, least) for eye in wheres.swapaxes(0, 1)], axis=1),
+            where=where,
         )
 
     def _look(
