@@ -43,18 +43,18 @@ def gpu_turn(*, alone: bool, folder: Path | None = None) -> Iterator[None]:
     ):
         wanted = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
         for lock in (gate, room):
-            if not _is_free(lock, wanted):
+            if not _took(lock, wanted):
                 release_gpu_memory()  # whoever is there, or waits to be alone, counts what is free
                 fcntl.flock(lock, wanted)
         if not alone:
             fcntl.flock(gate, fcntl.LOCK_UN)
         yield
-        if not alone and not _is_free(gate, wanted):
+        if not alone and not _took(gate, wanted):
             release_gpu_memory()
 
 
-def _is_free(lock: TextIO, wanted: int) -> bool:
-    """Take a lock if nobody is in the way."""
+def _took(lock: TextIO, wanted: int) -> bool:
+    """Take a lock if nobody is in the way; whether it was taken."""
     try:
         fcntl.flock(lock, wanted | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -467,9 +467,8 @@ class Mouth:
             at_rest = min(gap / self._rest_gap_cm, 1.0) * (
                 1 - _smooth(gap - self._rest_gap_cm, 0, _RIM_LEAVES_CM)
             )
-            up = np.subtract(*bent.pose.place(self._middle + np.array([[0, 1, 0], [0, 0, 0]], np.float32)))[
-                :2
-            ]
+            centimetre = self._middle + np.array([[0, 1, 0], [0, 0, 0]], np.float32)
+            up = np.subtract(*bent.pose.place(centimetre))[:2]
             places[-len(_LOWER_RIM) :] += self._rim_cm[:, None] * up * at_rest
         return np.asarray(places, np.float32)
 
