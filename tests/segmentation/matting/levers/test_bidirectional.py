@@ -356,6 +356,35 @@ def test_the_edge_of_somebody_whom_one_direction_sees_is_theirs_too():
     assert alphas[..., seen + 4 :].max() < 0.05
 
 
+class Column(Opinion):
+    """Sees somebody on the way there alone, in some cells from the middle on, and in some frames."""
+
+    def __init__(self, *, cells, frames):
+        super().__init__(ahead=1.0, back=0.0, edges=0.0)
+        self.cells, self.frames = cells, frames
+
+    def infer(self, images, state):
+        estimates = super().infer(images, state)
+        if images.shape[3:] == USUAL:
+            middle, cell = USUAL[1] // 2, USUAL[1] // 24
+            for at, one in enumerate(estimates):
+                one.offset[..., :middle] = one.offset[..., middle + self.cells * cell :] = 0
+                if at not in self.frames:
+                    one.offset[:] = 0
+        return estimates
+
+
+@pytest.mark.parametrize(
+    ("cells", "frames", "is_whole"),
+    [(4, range(7), True), (3, range(7), True), (2, range(7), False), (4, [3], False)],
+)
+def test_somebody_whom_the_way_there_alone_shows_is_whole_if_they_are_solid_and_last(cells, frames, is_whole):
+    """As who comes near and leaves; of others a veil of nobody stays."""
+    alphas, _ = mattes(walk(7), Column(cells=cells, frames=frames))
+    columns = slice(EYE[1] // 2 + 4, EYE[1] // 2 + 8)
+    assert (alphas[3, 20:-20, columns].mean() > 0.99) == is_whole
+
+
 def test_edges_count_where_they_agree():
     alphas, _ = mattes(walk(2), Opinion(ahead=0.9, back=0.9, edges=0.96))
     assert 0.92 < alphas.min() <= alphas.max() < 0.95
