@@ -174,7 +174,7 @@ def test_skin_ends_in_a_straight_line_whatever_the_steps_of_the_map(step):
     folded = find_folds(coarse, grid=grid, within=within)
     out = np.zeros((80, 80, 3), np.uint8)
     bent = SimpleNamespace(places=places, sources=sources)
-    finest = draw_around(folded, bent, triangles, within=within)
+    finest = draw_around(folded, bent, triangles, within=within, coarse=coarse, coarse_grid=grid)
     draw_folds(out, rgb, folded, finest, grid=pixel_grid(within), within=within)
     rows, columns = np.nonzero(folded)
     rows, columns = rows + within.top, columns + within.left
@@ -186,3 +186,22 @@ def test_skin_ends_in_a_straight_line_whatever_the_steps_of_the_map(step):
     assert np.abs(light - inside).max() < 0.35
     ends = np.bincount(rows, light - inside)  # how far each row's end is from the border
     assert np.abs(ends).max() < 0.6 and abs(ends.mean()) < 0.1
+
+
+def test_what_no_triangle_covers_is_read_in_the_coarser_map(monkeypatch):
+    """A new map's memory is arbitrary: whatever lies in it is not to be seen at a fold."""
+    empty = np.empty
+    monkeypatch.setattr(np, "empty", lambda *shape, **kind: np.full_like(empty(*shape, **kind), 1e6))
+    grid, within = grid_of(3, size=30), Patch(3, 2, 20, 16)
+    folded = np.ones((within.height, within.width), np.bool_)
+    corners = np.array([[-1, -1], [12, -1], [12, 30], [-1, 30]], np.float32)
+    bent = SimpleNamespace(places=corners, sources=corners + np.array([40, 0], np.float32))
+    triangles = np.array([[0, 1, 2], [0, 2, 3]], np.int32)
+    coarse = grid.blank() * np.float32(1.5)
+    made = draw_around(folded, bent, triangles, within=within, coarse=coarse, coarse_grid=grid)
+    place = pixel_grid(within).blank()
+    covered = place[..., :1] <= 12
+    assert 0 < covered.mean() < 1
+    assert made == pytest.approx(
+        np.where(covered, place + np.array([40, 0], np.float32), place * 1.5), abs=1e-3
+    )

@@ -418,3 +418,21 @@ def test_a_cheek_before_the_dark_ends_where_a_map_of_every_pixel_lets_it_end(mes
     shift = rows[0] - rows[1]
     assert shift.std() < 0.7
     assert abs(shift).max() < 2.5
+
+
+def test_a_turned_face_whose_rings_lie_behind_it_is_drawn_from_nothing_arbitrary(mesh, monkeypatch):
+    """Beside its far cheek pixels were read wherever the memory of a new map said: a speckled outline."""
+    face = replace(made_face(mesh, yaw=-60, scale=22, centre=(376, 420)), picture_size=(750, 840))
+    rgb = np.random.default_rng(3).integers(0, 256, (840, 750, 3), dtype=np.uint8)
+    turned = FaceMotion(rotation=rotation_from_degrees(-9, 4, 10))
+    empty, drawn = np.empty, []
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        assert animator._portrait.maps.face.step > 1
+        for garbage in (-500, 0):
+            monkeypatch.setattr(
+                np, "empty", lambda *shape, fill=garbage, **kind: np.full_like(empty(*shape, **kind), fill)
+            )
+            drawn.append(animator.animate(turned).copy())
+            monkeypatch.undo()
+    assert (drawn[0] == drawn[1]).all()

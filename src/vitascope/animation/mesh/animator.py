@@ -413,7 +413,8 @@ class MeshAnimator(Closing):
             fine, grid = coarse, maps.face
             if step > 1:
                 triangles = np.concatenate((maps.far_triangles, skin_triangles))
-                fine, grid = draw_around(folded, bent, triangles, within=skin), pixel_grid(skin)
+                fine = draw_around(folded, bent, triangles, within=skin, coarse=coarse, coarse_grid=grid)
+                grid = pixel_grid(skin)
             draw_folds(layer, rgba, folded, fine, grid=grid, within=skin)
         portrait.cut.over_background(layer[top:bottom, left:right], out=out[top:bottom, left:right])
         return out

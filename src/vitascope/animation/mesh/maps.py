@@ -208,15 +208,25 @@ def pixel_grid(within: Patch) -> MapGrid:
 
 
 def draw_around(
-    folded: npt.NDArray[np.bool_], bent: Bent, triangles: npt.NDArray[np.int32], *, within: Patch
+    folded: npt.NDArray[np.bool_],
+    bent: Bent,
+    triangles: npt.NDArray[np.int32],
+    *,
+    within: Patch,
+    coarse: FloatArray,
+    coarse_grid: MapGrid,
 ) -> FloatArray:
     """Draw a map as fine as the picture around some pixels.
+
+    On the far side of a turned head the rings lie behind the face: what is beside it no triangle covers.
 
     Args:
         folded: bool [within.height, within.width]: the pixels.
         bent: The rig's points.
-        triangles: int32 [T, 3], in the order of drawing; they cover all of the pixels.
+        triangles: int32 [T, 3], in the order of drawing.
         within: The part of the picture that ``folded`` is of.
+        coarse: float32 [coarse_grid.height, coarse_grid.width, 2]: the map that is read where they cover nothing.
+        coarse_grid: Where its samples are.
 
     Returns:
         float32 [within.height + 1, within.width + 1, 2], of ``pixel_grid(within)``; what is not around the pixels is
@@ -228,10 +238,29 @@ def draw_around(
     for below in (0, 1):
         for beside in (0, 1):
             corners[below : below + within.height, beside : beside + within.width] |= folded.view(np.uint8)
+    rows, columns = np.nonzero(corners)
+    made[rows, columns] = np.nan
     needed = np.asarray(cv2.integral(corners), np.int32)
     near = triangles[_touch(bent.places, triangles, needed, grid)]
     draw_triangles(bent.sources, bent.places, near, grid=grid, into=made, needed=needed)
+    bare = np.isnan(made[rows, columns, 0])
+    if bare.any():
+        rows, columns = rows[bare], columns[bare]
+        places = np.stack((grid.left + columns * grid.step, grid.top + rows * grid.step), -1)
+        made[rows, columns] = _read_map(coarse, coarse_grid, places)
     return made
+
+
+def _read_map(made: FloatArray, grid: MapGrid, places: FloatArray) -> FloatArray:
+    """Read a map between its samples, beyond which its border goes on, at places (float [N, 2]): float32 [N, 2]."""
+    last = np.array([grid.width - 1, grid.height - 1])
+    at = np.clip((places - (grid.left, grid.top)) / grid.step, 0, last)
+    first = np.floor(at).astype(np.intp)
+    (x0, y0), (x1, y1) = first.T, np.minimum(first + 1, last).T
+    right, down = (at - first).T[..., None]
+    above = made[y0, x0] + (made[y0, x1] - made[y0, x0]) * right
+    below = made[y1, x0] + (made[y1, x1] - made[y1, x0]) * right
+    return np.asarray(above + (below - above) * down, np.float32)
 
 
 def draw_folds(
