@@ -101,9 +101,18 @@ def largest_share(alpha: npt.NDArray[np.float32]) -> float:
     Args:
         alpha: float32 [h, w], 0..1.
     """
+    return float(people_boxes(alpha)[:, cv2.CC_STAT_AREA].max(initial=0)) / alpha.size
+
+
+def people_boxes(alpha: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
+    """Boxes of the people who do not touch one another: left, top, width, height and area in samples, int32 [N, 5].
+
+    Args:
+        alpha: float32 [h, w], 0..1.
+    """
     people = (alpha > _PERSON).astype(np.uint8)
-    _, _, boxes, _ = cv2.connectedComponentsWithStats(people, connectivity=4)
-    return float(boxes[1:, cv2.CC_STAT_AREA].max(initial=0)) / alpha.size
+    boxes = cv2.connectedComponentsWithStats(people, connectivity=4)[2][1:]
+    return boxes.astype(np.int32, copy=False)
 
 
 def _thickness(alpha: npt.NDArray[np.float32]) -> float:

@@ -18,6 +18,7 @@ from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch, resized
+from vitascope.segmentation.matting.close_ups import people_boxes
 from vitascope.segmentation.matting.estimates import bounded, small_alpha
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
 
@@ -223,8 +224,7 @@ def spans_beside_large(alphas: FloatArray, *, step: int) -> list[tuple[int, int]
     height, width = alphas.shape[1:]
     taken = np.zeros(width, bool)
     for alpha in alphas:
-        _, _, boxes, _ = cv2.connectedComponentsWithStats((alpha > _PERSON).astype(np.uint8), connectivity=4)
-        for left, _, columns, _, area in boxes[1:]:
+        for left, _, columns, _, area in people_boxes(alpha):
             if area >= _LARGE * alpha.size:
                 taken[left : left + columns] = True
     if not taken.any():
