@@ -309,6 +309,7 @@ class StreamCopier:
             end: Source time behind the last wanted moment; None is the end.
         """
         self._start, self._end = start if start is not None else Fraction(-(1 << 40)), end
+        self._text_start = start if start is not None else offset
         for route in self._routes.values():
             route.shift = round(offset / route.time_base)
         if start is not None and self._routes and not self._is_joined():
@@ -512,8 +513,10 @@ class StreamCopier:
         pts = packet.pts if packet.pts is not None else packet.dts
         if pts is None or (self._end is not None and pts * base >= self._end):
             return
-        if pts * base < self._start:
-            cut = round(self._start / base) - pts
+        # Sound may begin a little before zero, with samples that prime its decoder; text may not.
+        start = self._text_start if isinstance(route.source, SubtitleStream) else self._start
+        if pts * base < start:
+            cut = ceil(start / base) - pts
             if not isinstance(route.source, SubtitleStream) or (packet.duration or 0) <= cut:
                 return
             # A subtitle that is on screen when the stretch begins shows from there on.
@@ -652,15 +655,16 @@ def carry_chapters(
     Args:
         source: Where they come from.
         container: The output.
-        offset: Seconds that are taken off every time stamp.
+        offset: Seconds that are taken off every time stamp; where the output begins, unless ``start`` says so.
         start: Source time where the wanted stretch begins; None is the beginning.
         end: Source time where it ends; None is the end. Chapters are cut to the stretch.
     """
+    begin = start if start is not None else offset  # a chapter may lie before the first picture and sound
     kept = []
     for chapter in source.chapters():
         base = fraction_or_none(chapter["time_base"]) or Fraction(1, 1_000_000)
         first, last = chapter["start"] * base, chapter["end"] * base
-        first = max(first, start) if start is not None else first
+        first = max(first, begin)
         last = min(last, end) if end is not None else last
         if last <= first:
             continue
