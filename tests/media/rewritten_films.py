@@ -95,8 +95,11 @@ def video_times(path: Path) -> list[Fraction]:
         return [frame.pts * frame.time_base for frame in container.decode(video=0)]
 
 
-def write_subtitled(path: Path, codec: str, *, attachment: bool = False) -> Path:
-    """A two-second film with two lines of text, two sound tracks, tags and chapters."""
+def write_subtitled(path: Path, codec: str, *, attachment: bool = False, begin_seconds: int = 0) -> Path:
+    """A two-second film with two lines of text, two sound tracks, tags and chapters.
+
+    Picture and sound may begin later than the clock; then the second line and the second chapter last until the end.
+    """
     with av.open(str(path), "w") as container:
         container.metadata.update({"title": "Käse", "artist": "Nobody"})
         container.set_chapters(
@@ -111,7 +114,7 @@ def write_subtitled(path: Path, codec: str, *, attachment: bool = False) -> Path
                 {
                     "id": 2,
                     "start": 1000,
-                    "end": 2000,
+                    "end": 2000 + 1000 * begin_seconds,
                     "time_base": Fraction(1, 1000),
                     "metadata": {"title": "Two"},
                 },
@@ -133,7 +136,7 @@ def write_subtitled(path: Path, codec: str, *, attachment: bool = False) -> Path
             picture = av.VideoFrame(32, 32, "yuv420p")
             for plane in picture.planes:
                 np.frombuffer(plane, np.uint8)[:] = 100 + n
-            picture.pts, picture.time_base = n, Fraction(1, 24)
+            picture.pts, picture.time_base = n + 24 * begin_seconds, Fraction(1, 24)
             container.mux(video.encode(picture))
         container.mux(video.encode(None))
         for pitch, sound in enumerate(sounds):
@@ -142,7 +145,8 @@ def write_subtitled(path: Path, codec: str, *, attachment: bool = False) -> Path
                     np.float32
                 )
                 samples = av.AudioFrame.from_ndarray(np.stack([wave, wave]), format="fltp", layout="stereo")
-                samples.sample_rate, samples.pts, samples.time_base = 48000, start, Fraction(1, 48000)
+                samples.sample_rate, samples.time_base = 48000, Fraction(1, 48000)
+                samples.pts = start + 48000 * begin_seconds
                 container.mux(sound.encode(samples))
             container.mux(sound.encode(None))
         for n, line in enumerate(
@@ -151,6 +155,6 @@ def write_subtitled(path: Path, codec: str, *, attachment: bool = False) -> Path
             packet = text.codec_context.encode_subtitle(SubtitleSet.create(line, 0, 800, n * 1000))
             packet.stream, packet.time_base = text, Fraction(1, 1000)
             packet.pts = packet.dts = n * 1000 + 100
-            packet.duration = 800
+            packet.duration = 800 + n * 1000 * begin_seconds
             container.mux(packet)
     return path

@@ -218,6 +218,12 @@ def test_what_is_no_picture_is_refused(opened):
             segmenter.mask(wrong)
 
 
+@pytest.mark.parametrize("wrong", ["portrait.jpg", None, [[[0, 0, 0]]]])
+def test_what_is_no_array_is_refused_by_name(opened, wrong):
+    with pytest.raises(TypeError, match=f"a picture is a NumPy array, .* not {type(wrong).__name__}"):
+        opened(Network()).mask(wrong)
+
+
 def test_one_that_was_closed_says_so(opened):
     network = Network()
     segmenter = opened(network)

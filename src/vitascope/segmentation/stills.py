@@ -125,10 +125,13 @@ class StillSegmenter(Closing):
             uint8 [H, W]: 0 is background, 255 is person.
 
         Raises:
+            TypeError: It is no array, such as the name of a file or a picture of Pillow.
             ValueError: It is no such picture.
             BatcherStoppedError: ``close`` was called.
             EngineError: The network failed.
         """
+        if not isinstance(picture, np.ndarray):
+            raise TypeError(f"a picture is a NumPy array, uint8 [H, W, 3], not {type(picture).__name__}")
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
             raise ValueError(f"a picture is uint8 [H, W, 3], not {picture.dtype} {list(picture.shape)}")
         with self._batcher.client():

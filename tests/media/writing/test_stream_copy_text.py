@@ -90,6 +90,27 @@ def test_chapters_move_with_the_stretch(tmp_path: Path) -> None:
     assert spans == [(0, Fraction(1, 2)), (Fraction(1, 2), 1)]
 
 
+@pytest.mark.parametrize("target", ["out.mp4", "out.mkv", "out.mov"])
+def test_text_and_chapters_that_precede_picture_and_sound(tmp_path: Path, target: str) -> None:
+    clip = write_subtitled(tmp_path / "in.mkv", "srt", begin_seconds=3)
+    rewrite(clip, tmp_path / target)
+    with av.open(str(tmp_path / target)) as container:
+        chapters = [
+            (c["metadata"]["title"], c["start"] * c["time_base"], c["end"] * c["time_base"])
+            for c in container.chapters()
+        ]
+        lines = [
+            (p.pts * p.time_base, p.duration * p.time_base)
+            for p in container.demux(subtitles=0)
+            if p.size > 2
+        ]
+    (line,) = shown_text(tmp_path / target)
+    assert "Grüße".encode() in line[1]
+    # Sound begins 6.5 ms before the three seconds, with what primes its decoder.
+    assert chapters == [("Two", 0, pytest.approx(2, abs=0.01))]
+    assert lines == [(0, pytest.approx(1.9, abs=0.01))]
+
+
 def test_unusual_tags_survive_in_mp4(tmp_path: Path) -> None:
     clip = write_clip(tmp_path / "in.mp4")
     tags = {"title": "T", "com.example.camera": "X9", "major_brand": "isom", "encoder": "old"}

@@ -39,6 +39,9 @@ from vitascope.media.reading.structure import is_joined
 CLOCK_DEMUXERS = frozenset({"mpegts", "mpeg"})
 """Broadcast formats count from an arbitrary moment, and anew where recordings were joined."""
 
+_EDIT_LIST_MUXERS = frozenset({"mp4", "mov"})
+"""FFmpeg's names of formats that can hold packets which are not played."""
+
 
 class CopiedStream:
     """A stream whose packets are copied as they are."""
@@ -206,6 +209,8 @@ _BESIDE_SECONDS = 3
 """Sound that jumped, and is now further from the picture beside it in the file, has a damaged time or another clock."""
 _OVERLAP_SECONDS = Fraction(1, 20)
 """Sound that goes back further than this, where the picture has not, begins anew."""
+_ROUNDING_SECONDS = Fraction(1, 500)
+"""Times may be off by so much where containers count milliseconds."""
 _LATE_SECONDS = 60
 """Sound may begin that long after the picture, wherever it lies in the file."""
 _BRAND_TAGS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
@@ -309,6 +314,7 @@ class StreamCopier:
             end: Source time behind the last wanted moment; None is the end.
         """
         self._start, self._end = start if start is not None else Fraction(-(1 << 40)), end
+        self._text_start = start if start is not None else offset
         for route in self._routes.values():
             route.shift = round(offset / route.time_base)
         if start is not None and self._routes and not self._is_joined():
@@ -512,15 +518,30 @@ class StreamCopier:
         pts = packet.pts if packet.pts is not None else packet.dts
         if pts is None or (self._end is not None and pts * base >= self._end):
             return
-        if pts * base < self._start:
-            cut = round(self._start / base) - pts
+        # Sound may begin a little before zero, with samples that prime its decoder; text may not.
+        start = self._text_start if isinstance(route.source, SubtitleStream) else self._start
+        if pts * base < start:
+            cut = ceil(start / base) - pts
             if not isinstance(route.source, SubtitleStream) or (packet.duration or 0) <= cut:
                 return
             # A subtitle that is on screen when the stretch begins shows from there on.
             packet.pts = packet.dts = pts + cut
             packet.duration = (packet.duration or 0) - cut
+        if self._is_cut_off(packet, route):
+            return
         with self._leaving_out_damage(route):
             route.write(packet)
+
+    def _is_cut_off(self, packet: Packet[Stream], route: CopiedStream) -> bool:
+        """True for sound that the source's edit list hides, and that would be played where there is no such list.
+
+        What primes a decoder is hidden, too, and ends where the rest begins, or overlaps it. A decoder that encodes
+        anew drops by itself what is hidden.
+        """
+        if self._muxer in _EDIT_LIST_MUXERS or isinstance(route, ReencodedAudio) or not packet.is_discard:
+            return False
+        end = (packet.pts if packet.pts is not None else packet.dts or 0) + (packet.duration or 0)
+        return end - route.shift < -_ROUNDING_SECONDS / route.time_base
 
     @contextmanager
     def _leaving_out_damage(self, route: CopiedStream) -> Iterator[None]:
@@ -652,15 +673,16 @@ def carry_chapters(
     Args:
         source: Where they come from.
         container: The output.
-        offset: Seconds that are taken off every time stamp.
+        offset: Seconds that are taken off every time stamp; where the output begins, unless ``start`` says so.
         start: Source time where the wanted stretch begins; None is the beginning.
         end: Source time where it ends; None is the end. Chapters are cut to the stretch.
     """
+    begin = start if start is not None else offset  # a chapter may lie before the first picture and sound
     kept = []
     for chapter in source.chapters():
         base = fraction_or_none(chapter["time_base"]) or Fraction(1, 1_000_000)
         first, last = chapter["start"] * base, chapter["end"] * base
-        first = max(first, start) if start is not None else first
+        first = max(first, begin)
         last = min(last, end) if end is not None else last
         if last <= first:
             continue
