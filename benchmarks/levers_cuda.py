@@ -46,6 +46,7 @@ LEVERS: dict[str, dict[str, Any]] = {
     "early_exit=smaller": {"inference.early_exit": "smaller"},
     "early_exit=selfie": {"inference.early_exit": "selfie"},
     "scales=[1, 1.5]": {"inference.scales": [1.0, 1.5]},
+    "bidirectional": {"inference.bidirectional": True},
 }
 
 
