@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -147,11 +147,12 @@ class Bidirectional:
     def _of_shot(self, batch: Batch, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
         stream = self._stream
-        ahead: list[_Known] = []
+        parts: list[_Known] = []
         for at in range(0, len(batch), self._most):
             part = batch.take(range(at, min(at + self._most, len(batch))))
-            ahead += self._known(self._forward.estimate(part), part.images, stream.wanted)
-        is_near = self._mirrors and CloseUps.would_be_seen(to_numpy(ahead[-1][3][:, 0]), from_share=_NEAR)
+            parts.append(self._known(self._forward.estimate(part), part.images, stream.wanted))
+        ahead = _Known.joined(parts)
+        is_near = self._mirrors and CloseUps.would_be_seen(to_numpy(ahead.mean[-1, :, 0]), from_share=_NEAR)
         was_near = self._was_near if self._age and len(batch) > 1 else is_near
         self._was_near = is_near
         beyond = batch.following if is_last else ()
@@ -164,12 +165,12 @@ class Bidirectional:
             )
             shown = self._backward_near if near else self._backward
             back[near] = self._seen_back([*batch.frames, *beyond], alone, shown, count=len(batch))
-        edges: list[list[_Known]] = []
+        edges: list[_Known] = []
         if self._has_edges:
             memory = self._forward.state
             assert isinstance(memory, SpatialState)  # as StreamMatting sees to
             memory = memory.copy()
-            memory.take(None, _doubt(ahead[-1], back[is_near][-1]))
+            memory.take(None, _doubt(ahead.mean[-1], back[is_near].mean[-1]))
             memory.stretch(self._wanted.size)
             memory.mirror()
             larger = stream.shots(state=memory)
@@ -189,14 +190,14 @@ class Bidirectional:
     def _with_missed(self, batch: Batch, estimates: list[MatteEstimate]) -> list[MatteEstimate]:
         return estimates if self._missed is None else self._missed.complete(batch, estimates)
 
-    def _as_one(self, seen: Sequence[Sequence[_Known]], *, has_hair: bool) -> list[MatteEstimate]:
+    def _as_one(self, seen: Sequence[_Known], *, has_hair: bool) -> list[MatteEstimate]:
         """What each side says of a window's frames, as one; see ``_together``."""
-        lasting = [_lasting(seen[0]), _lasting(seen[2])] if self._has_edges else []
+        lasting = [_lasting(seen[0].mean), _lasting(seen[2].mean)] if self._has_edges else []
         return [
             estimate
-            for at in range(0, len(seen[0]), _FRAMES_OF_A_CALL)
+            for at in range(0, len(seen[0].mean), _FRAMES_OF_A_CALL)
             for estimate in _together(
-                [one[at : at + _FRAMES_OF_A_CALL] for one in seen],
+                [one.of(slice(at, at + _FRAMES_OF_A_CALL)) for one in seen],
                 self._wanted.size,
                 young=_YOUNG[self._age + at :],
                 lasting=[one[at : at + _FRAMES_OF_A_CALL] for one in lasting],
@@ -211,7 +212,7 @@ class Bidirectional:
         wanted: NetworkInput,
         *,
         count: int,
-    ) -> list[_Known]:
+    ) -> _Known:
         """Answers about the first of these frames, shown from the last to the first in pictures of this size.
 
         Args:
@@ -220,7 +221,7 @@ class Bidirectional:
             wanted: Their pictures.
             count: How many are asked about.
         """
-        known: list[_Known] = []
+        parts: list[_Known] = []
         for end in range(len(frames), 0, -self._most):
             shown = frames[max(end - self._most, 0) : end][::-1]
             images = self._stream.views.make(shown, wanted)
@@ -229,12 +230,13 @@ class Bidirectional:
             answers = shots.estimate(Batch(shown, images, [False] * len(shown)))
             beyond = max(end - count, 0)
             if beyond < len(shown):
-                known += self._known(answers[beyond:], images[beyond:], wanted, mirrored=self._mirrors)
-        return known[::-1]
+                known = self._known(answers[beyond:], images[beyond:], wanted, mirrored=self._mirrors)
+                parts.insert(0, known.of(slice(None, None, -1)))
+        return _Known.joined(parts)
 
     def _known(
         self, estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput, *, mirrored: bool = False
-    ) -> list[_Known]:
+    ) -> _Known:
         """Answers about frames, whose pictures may be mirrored, and what they say of each cell."""
         gain, offset, grey = bounded(estimates, images, wanted)
         alpha = gain * grey + offset
@@ -243,24 +245,44 @@ class Bidirectional:
         said = resized(np.concatenate([abs(2 * alpha - 1), alpha, fine], axis=1), self._cells)
         if mirrored:
             gain, offset, said = (_mirrored(planes, axis=-1) for planes in (gain, offset, said))
-        eyes = images.shape[1]
-        return [
-            tuple(plane[at : at + eyes] for plane in (gain, offset, said[:, :1], said[:, 1:2], said[:, 2:]))
-            for at in range(0, len(gain), eyes)
-        ]
+        return _Known(
+            *(
+                planes.reshape(len(images), -1, 1, *planes.shape[2:])
+                for planes in (gain, offset, said[:, :1], said[:, 1:2], said[:, 2:])
+            )
+        )
 
 
-_Known = tuple[Any, ...]
-"""Alpha's gain and offset of a frame, float32 [E, 1, h, w], and by cell, float32 [E, 1, rows, columns], how sure it is,
-what alpha's mean is, and how much of it follows the picture's detail."""
+class _Known(NamedTuple):
+    """What one side says of consecutive frames, on their device."""
+
+    gain: Any
+    """Alpha's, float32 [N, E, 1, h, w]."""
+    offset: Any
+    """Likewise."""
+    sure: Any
+    """By cell, how sure it is, float32 [N, E, 1, rows, columns], 0..1."""
+    mean: Any
+    """Likewise, what alpha's mean is."""
+    fine: Any
+    """Likewise, how much of it follows the picture's detail."""
+
+    def of(self, frames: slice) -> _Known:
+        """What it says of some of them."""
+        return _Known(*(planes[frames] for planes in self))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> _Known:
+        """What it says of the frames of all parts, in memory of its own."""
+        return _Known(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _together(
-    answers: Sequence[Sequence[_Known]],
+    answers: Sequence[_Known],
     size: tuple[int, int],
     *,
     young: Sequence[float],
-    lasting: Sequence[Sequence[Any]] = (),
+    lasting: Sequence[Any] = (),
     has_hair: bool = False,
 ) -> Iterator[MatteEstimate]:
     """The answers about each frame as one: there, back, and for edges, if there is one.
@@ -269,14 +291,14 @@ def _together(
         answers: Of each side, about the same frames.
         size: Of the result, (height, width).
         young: What it counts that the way there sees nobody, in the first frames; 1 in those beyond.
-        lasting: How much longer than a moment the way there, and the answer for edges, see somebody in each cell, 0..1,
-            see ``_lasting``; needed with an answer for edges.
+        lasting: How much longer than a moment the way there, and the answer for edges, see somebody in each cell, see
+            ``_lasting``; needed with an answer for edges.
         has_hair: True where hair may be seen.
     """
     gains, offsets, sures, means, fines = (
-        [np.concatenate([one[part] for one in side]) for side in answers] for part in range(5)
+        [_of_all_eyes(planes) for planes in part] for part in zip(*answers, strict=True)
     )
-    eyes = len(answers[0][0][0])
+    eyes = answers[0].gain.shape[1]
     nobody: list[Any] = [1.0, 1.0]
     if young:
         counts = np.ones((len(means[0]), 1, 1, 1), np.float32)
@@ -290,12 +312,12 @@ def _together(
     if len(answers) > 2:
         nearer = abs(means[2] - means[1]) - abs(means[2] - means[0])
         word = np.exp(nearer * (_WORD_FOR_NOBODY + (_WORD_FOR_SOMEBODY - _WORD_FOR_NOBODY) * means[2]))
-        solid = _SOLID * _solid(means[0] * sures[0] ** _SOLID_TRUST) * np.concatenate(lasting[0])
+        solid = _SOLID * _solid(means[0] * sures[0] ** _SOLID_TRUST) * _of_all_eyes(lasting[0])
         witness = _WITNESS * sures[2] ** _WITNESS_TRUST * (1 + _FAVOUR) * around[2]
         weights = [
             weights[0] * word * (1 + solid),
             weights[1] / word,
-            witness * np.concatenate(lasting[1]),
+            witness * _of_all_eyes(lasting[1]),
         ]
     weights = [one**_DECISION for one in weights]
     total = sum(weights)
@@ -342,31 +364,42 @@ def _with_hair(
     return [share + hair * (one / total - share) for share, one in zip(shares, weights, strict=True)]
 
 
-def _lasting(known: Sequence[_Known]) -> list[Any]:
+def _lasting(means: Any) -> Any:
     """In what share of the frames around each frame somebody is seen in or beside each cell, to a power.
 
     At a window's ends these are the nearest as many; frames that a shorter window lacks show nobody.
 
     Args:
-        known: Answers of one side about consecutive frames.
+        means: What one side says of alpha's mean in consecutive frames, float32 [N, E, 1, rows, columns].
 
     Returns:
-        float32 [E, 1, rows, columns] of each frame, 0..1, on their device.
+        float32 of the same shape, 0..1, on their device.
     """
-    seen = [(_greatest_around(mean) > _SEEN).astype("float32") for _, _, _, mean, _ in known]
+    seen = (_greatest_around(_of_all_eyes(means)) > _SEEN).astype("float32").reshape(means.shape)
+    until = np.concatenate([np.zeros_like(seen[:1]), seen.cumsum(axis=0)])
     frames = 2 * _LASTING_FRAMES + 1
-    last_start = max(len(seen) - frames, 0)
-    starts = (min(max(at - _LASTING_FRAMES, 0), last_start) for at in range(len(seen)))
-    return [(sum(seen[start : start + frames]) / frames) ** _LASTING for start in starts]
+    starts = [min(max(at - _LASTING_FRAMES, 0), max(len(seen) - frames, 0)) for at in range(len(seen))]
+    ends = [min(start + frames, len(seen)) for start in starts]
+    share = (until.take(ends, axis=0) - until.take(starts, axis=0)) / np.float32(frames)
+    return share**_LASTING
 
 
-def _doubt(one: _Known, other: _Known) -> Any:
+def _of_all_eyes(planes: Any) -> Any:
+    """Planes of frames and eyes, [N, E, 1, h, w], one after the other: [N * E, 1, h, w]."""
+    return planes.reshape(-1, *planes.shape[2:])
+
+
+def _doubt(one: Any, other: Any) -> Any:
     """How much two answers about a frame differ in each cell, or in one beside it.
+
+    Args:
+        one: What the first says of alpha's mean, float32 [E, 1, rows, columns].
+        other: Likewise, the second.
 
     Returns:
         float32 [E, rows, columns], 0..1, in the host's memory.
     """
-    return to_numpy(_greatest_around((_DOUBT * abs(one[3] - other[3])).clip(0.0, 1.0))[:, 0])
+    return to_numpy(_greatest_around((_DOUBT * abs(one - other)).clip(0.0, 1.0))[:, 0])
 
 
 def _greatest_around(cells: Any) -> Any:
