@@ -238,15 +238,15 @@ def draw_around(
     for below in (0, 1):
         for beside in (0, 1):
             corners[below : below + within.height, beside : beside + within.width] |= folded.view(np.uint8)
-    rows, columns = np.nonzero(corners)
-    made[rows, columns] = np.nan
+    samples, pairs = np.flatnonzero(corners.view(np.bool_)), _pairs(made)
+    pairs[samples] = np.nan
     needed = np.asarray(cv2.integral(corners), np.int32)
     near = triangles[_touch(bent.places, triangles, needed, grid)]
     draw_triangles(bent.sources, bent.places, near, grid=grid, into=made, needed=needed)
-    bare = np.isnan(made[rows, columns, 0])
-    if bare.any():
-        rows, columns = rows[bare], columns[bare]
-        places = np.stack((grid.left + columns * grid.step, grid.top + rows * grid.step), -1)
+    bare = samples[np.isnan(pairs[samples])]
+    if len(bare):
+        rows, columns = np.divmod(bare, grid.width)
+        places = np.stack((grid.left + columns, grid.top + rows), -1).astype(np.float32)  # a pixel apart
         made[rows, columns] = _read_map(coarse, coarse_grid, places)
     return made
 
