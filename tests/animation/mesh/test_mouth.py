@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import INNER_LOWER_LIP, INNER_UPPER_LIP, OUTER_LOWER_LIP
+from vitascope.animation.canonical_mesh import EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, OUTER_LOWER_LIP
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains, bend
-from vitascope.animation.mesh.mouth import HALF_WIDTH_CM, PIXELS_A_CM, _bowed, draw_teeth
+from vitascope.animation.mesh.mouth import HALF_WIDTH_CM, PIXELS_A_CM, _bowed, _tones, draw_teeth
 from vitascope.animation.mesh.tongue import HALF_WIDTH, LENGTH, PIXELS_A_UNIT, TIP, draw_tongue
 
 SKIN, LIPS, TEETH = (200, 150, 130), (170, 95, 95), (240, 235, 225)
@@ -25,10 +25,10 @@ def face(mesh):
     return made_face(mesh, scale=18.0)
 
 
-def painted(face, *, lips=LIPS, left=1.0, right=1.0):
+def painted(face, *, skin=SKIN, lips=LIPS, left=1.0, right=1.0):
     """A plain face with plain lips, its left and right half in some light."""
     width, height = face.picture_size
-    rgb = np.full((height, width, 3), SKIN, np.float32)
+    rgb = np.full((height, width, 3), skin, np.float32)
     mouth = face.landmarks[list(OUTER_LOWER_LIP), :2]
     cv2.fillConvexPoly(rgb, cv2.convexHull(np.rint(mouth).astype(np.int32)), lips)
     middle = int(face.landmarks[1, 0])
@@ -120,6 +120,20 @@ def test_a_grey_picture_has_grey_teeth_and_a_grey_tongue(mesh, face):
     for texture in (mouth.upper_teeth, mouth.lower_teeth, mouth.tongue):
         assert texture[..., :3].max() > 60
         assert np.ptp(texture[..., :3], axis=-1).max() < 1
+
+
+@pytest.mark.parametrize("skin", [(212, 143, 153), (200, 165, 175), (225, 179, 135)])
+def test_teeth_are_no_yellower_than_the_skin_in_pink_or_orange_light(mesh, face, skin):
+    rgb = painted(face, skin=skin)
+    for eye in EYES:  # narrowed: lids, browner than the skin
+        outline = np.rint(face.landmarks[list(eye.outline), :2]).astype(np.int32)
+        cv2.fillPoly(rgb, [outline], (159, 106, 66))
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        teeth = _tones(rgb, animator._portrait.rig).teeth
+    assert teeth.max() > max(skin)
+    assert teeth[2] / teeth[1] > 0.999 * skin[2] / skin[1]
+    assert np.ptp(teeth) / teeth.max() < 0.76 * np.ptp(skin) / max(skin)
 
 
 def test_a_tip_lies_behind_teeth_that_touch_and_above_the_floor_of_an_open_mouth(mesh, face):

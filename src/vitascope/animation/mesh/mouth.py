@@ -200,6 +200,8 @@ _REDDEST_LIPS = 0.8
 _COLOURED = 0.12
 """Skin whose least colour is less than that share below its greatest is of a grey picture, or nearly so."""
 _WHITE = np.array([244.0, 238.0, 224.0], np.float32)
+_ENAMEL_COLOURED = 0.75
+"""Teeth have at most that share of the skin's chroma: what narrowed eyes show for their whites is lid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -632,12 +634,35 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
     coloured = min((1 - float(skin.min()) / max(float(skin.max()), 1.0)) / _COLOURED, 1.0)
     flesh = 1 - coloured * (1 - (np.array([1.0, 0.62, 0.6], np.float32) * 0.5 + lips * 0.5))
     deep = 1 - coloured * np.array([0.0, 0.25, 0.3])
+    teeth = (_WHITE.mean() + (_WHITE - _WHITE.mean()) * coloured) * tint * level
     return Tones(
-        np.asarray((_WHITE.mean() + (_WHITE - _WHITE.mean()) * coloured) * tint * level, np.float32),
+        _no_yellower(np.asarray(teeth, np.float32), skin),
         np.asarray(flesh * deep * level * 95, np.float32),
         np.asarray(flesh * level * 230, np.float32),
         coloured,
     )
+
+
+def _no_yellower(teeth: FloatArray, skin: FloatArray) -> FloatArray:
+    """Bound the colour of made teeth by that of the skin, in the same light.
+
+    Args:
+        teeth: float32 [3], 0..255.
+        skin: Likewise.
+
+    Returns:
+        float32 [3], 0..255, as bright as the teeth were.
+    """
+    brightest = float(teeth.max())
+    most = _ENAMEL_COLOURED * (1 - float(skin.min()) / max(float(skin.max()), 1.0)) * brightest
+    chroma = brightest - float(teeth.min())
+    bounded = teeth.copy()
+    if chroma > most:
+        bounded = brightest - (brightest - teeth) * (most / chroma)
+    # In pink or blue light ivory looks orange or mustard: it is never less blue, beside green, than the skin.
+    blue = min(float(bounded[1] * skin[2]) / max(float(skin[1]), 1.0), brightest)
+    bounded[2] = max(float(bounded[2]), blue)
+    return np.asarray(bounded, np.float32)
 
 
 def _smooth(value: float, low: float, high: float) -> float:
