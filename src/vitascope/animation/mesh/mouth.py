@@ -201,7 +201,7 @@ _COLOURED = 0.12
 """Skin whose least colour is less than that share below its greatest is of a grey picture, or nearly so."""
 _WHITE = np.array([244.0, 238.0, 224.0], np.float32)
 _ENAMEL_COLOURED = 0.75
-"""Teeth have at most that share of the skin's chroma: what narrowed eyes show for their whites is lid."""
+"""Teeth have at most that share of the skin's chroma. Chosen by eye on 22 portraits; no enamel was measured."""
 
 
 @dataclass(frozen=True, slots=True)

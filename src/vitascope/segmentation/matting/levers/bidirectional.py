@@ -272,9 +272,9 @@ class _Known(NamedTuple):
         return _Known(*(planes[frames] for planes in self))
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> _Known:
+    def joined(cls, parts: Sequence[Self]) -> Self:
         """What it says of the frames of all parts, in memory of its own."""
-        return _Known(*map(np.concatenate, zip(*parts, strict=True)))
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _together(
@@ -291,8 +291,8 @@ def _together(
         answers: Of each side, about the same frames.
         size: Of the result, (height, width).
         young: What it counts that the way there sees nobody, in the first frames; 1 in those beyond.
-        lasting: How much longer than a moment the way there, and the answer for edges, see somebody in each cell, see
-            ``_lasting``; needed with an answer for edges.
+        lasting: How much longer than a moment the way there, and the answer for edges, see somebody in each cell,
+            float32 [N, E, 1, rows, columns] of each, 0..1, as ``_lasting`` gives it; only with an answer for edges.
         has_hair: True where hair may be seen.
     """
     gains, offsets, sures, means, fines = (
@@ -413,9 +413,13 @@ def _greatest_around(cells: Any) -> Any:
 
 
 def _solid(cells: Any) -> Any:
-    """What is at least three cells thick, and the cells beside it: float32 [E, 1, rows, columns], 0..1, on its device.
+    """What is at least three cells thick, and the cells beside it; beyond the picture's border it goes on.
 
-    Beyond the picture's border it goes on.
+    Args:
+        cells: float32 [N, 1, rows, columns], 0..1.
+
+    Returns:
+        float32 of the same shape, 0..1, on its device.
     """
     inner = 1 - _greatest_around(1 - cells)
     return _greatest_around(_greatest_around(inner))
