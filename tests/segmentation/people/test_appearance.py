@@ -44,7 +44,7 @@ def test_order_of_colours_counts():
 def test_a_cell_is_likelier_whose_colour_it_has():
     picture, _ = dressed(*RED, seed=5)
     codes = color_codes(picture)
-    red, blue = (one.likelihood(codes, (0, 60)) for one in (looks(*RED), looks(*BLUE)))
+    red, blue = (one.log_likelihood(codes, (0, 60)) for one in (looks(*RED), looks(*BLUE)))
     assert (red > blue).mean() > 0.95
 
 
@@ -60,5 +60,5 @@ def test_colours_of_a_part_of_the_picture_are_as_likely_as_in_all_of_it():
     codes = color_codes(random.integers(0, 256, (20, 10, 3), np.uint8))
     looks = Appearance()
     looks.learn(codes, np.ones((20, 10), np.float32))
-    part = looks.likelihood(codes[6:12], (2, 19), top=6)
-    np.testing.assert_array_equal(part, looks.likelihood(codes, (2, 19))[6:12])
+    part = looks.log_likelihood(codes[6:12], (2, 19), top=6)
+    np.testing.assert_array_equal(part, looks.log_likelihood(codes, (2, 19))[6:12])

@@ -58,6 +58,7 @@ class Appearance:
     def __init__(self, counts: FloatMap | None = None) -> None:
         self.counts: FloatMap = np.zeros((len(_BANDS) + 1, _CODES), np.float32) if counts is None else counts
         self._smooth: FloatMap | None = None
+        self._likely: FloatMap | None = None
 
     def copy(self) -> Self:
         """The same, that learns by itself."""
@@ -78,7 +79,7 @@ class Appearance:
         if not len(rows):
             return
         self.counts *= keep
-        self._smooth = None
+        self._smooth = self._likely = None
         top, bottom = int(rows[0]), int(rows[-1]) + 1
         bands = _bands(mask.shape[0], *(span or (top, bottom)))
         weights = mask * (mask > 0.5)
@@ -92,15 +93,15 @@ class Appearance:
     def join(self, other: Appearance, *, weight: float = 1.0) -> None:
         """Take what another one has seen of the same person."""
         self.counts = self.counts + weight * other.counts
-        self._smooth = None
+        self._smooth = self._likely = None
 
     @property
     def is_blank(self) -> bool:
         """True until something was learned."""
         return not self.counts.any()
 
-    def likelihood(self, codes: Codes, span: tuple[int, int], *, top: int = 0) -> FloatMap:
-        """How likely each cell is this person's by its colour, as a density over colours.
+    def log_likelihood(self, codes: Codes, span: tuple[int, int], *, top: int = 0) -> FloatMap:
+        """How likely each cell is this person's by its colour: the logarithm of a density over colours.
 
         Args:
             codes: int16 [h, w].
@@ -110,10 +111,11 @@ class Appearance:
         Returns:
             float32 [h, w].
         """
-        parts, whole = self._densities()
+        if self._likely is None:
+            parts, whole = self._densities()
+            self._likely = np.log(np.float32(0.5) * (parts + whole) + np.float32(_FLOOR))
         bands = _bands(codes.shape[0], span[0] - top, span[1] - top)
-        found: FloatMap = np.float32(0.5) * (parts[bands[:, None], codes] + whole[codes]) + np.float32(_FLOOR)
-        return found
+        return self._likely.take(bands[:, None] * _CODES + codes)
 
     def similarity(self, other: Appearance) -> float:
         """0 to 1: Bhattacharyya coefficients of the whole, and of parts that both have."""

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from vitascope.segmentation.people.motion import MotionField
 
 FloatMap = npt.NDArray[np.float32]
-Cells = npt.NDArray[np.intp]
 
 _SPREAD = 20.0
 """Codes by which a cell's colour differs from what was carried there, beyond its neighbours', of the same person."""
@@ -42,60 +41,8 @@ _MOST_CELLS = 300
 """Cells of a person that are compared in the search; of more, as many that lie evenly among them."""
 
 _AROUND = np.ones((3, 3), np.uint8)
-_BESIDE = np.array([(x, y) for y in (0, -1, 1) for x in (0, -1, 1)])
+_BESIDE = [(x, y) for y in (0, -1, 1) for x in (0, -1, 1)]
 """A place and those around it, the place itself first."""
-
-
-class HalfSteps:
-    """Pictures that can be read where they lie moved by whole and half cells.
-
-    Args:
-        planes: float32 [n, h, w].
-    """
-
-    def __init__(self, planes: FloatMap) -> None:
-        count, height, width = planes.shape
-        self._size = height, width
-        # One more row and column on each side: what lies outside is like what lies at the edge.
-        padded = np.empty((count, height + 2, width + 2), np.float32)
-        padded[:, 1:-1, 1:-1] = planes
-        padded[:, (0, -1), 1:-1] = planes[:, (0, -1)]
-        padded[:, :, (0, -1)] = padded[:, :, (1, -2)]
-        # As they are, half a cell further right, half a cell further down, and both.
-        halves = np.empty((count, 4, height + 1, width + 1), np.float32)
-        halves[:, 0] = padded[:, :-1, :-1]
-        np.add(padded[:, :-1, :-1], padded[:, :-1, 1:], out=halves[:, 1])
-        np.add(padded[:, :-1, :-1], padded[:, 1:, :-1], out=halves[:, 2])
-        np.add(halves[:, 1], padded[:, 1:, :-1], out=halves[:, 3])
-        halves[:, 3] += padded[:, 1:, 1:]
-        halves[:, 1:3] *= 0.5
-        halves[:, 3] *= 0.25
-        self._flat = halves.reshape(count, -1)
-
-    def places(self, rows: Cells, columns: Cells, moves: Cells) -> Cells:
-        """Where ``at`` finds cells, each moved in all of some ways.
-
-        Args:
-            rows: int [cells].
-            columns: int [cells].
-            moves: int [k, 2]: how far left of each cell, and how far above it, to read, in half cells.
-
-        Returns:
-            int [k, cells].
-        """
-        height, width = self._size
-        whole, half = np.divmod(-moves, 2)
-        right = np.minimum(np.maximum(columns + whole[:, :1], -1), width - 1)
-        places: Cells = np.minimum(np.maximum(rows + whole[:, 1:], -1), height - 1)
-        begins = (half[:, :1] + 2 * half[:, 1:]) * (height + 1) * (width + 1) + width + 2
-        places *= width + 1
-        places += right
-        places += begins
-        return places
-
-    def at(self, places: Cells) -> FloatMap:
-        """What is shown at ``places``, [k, cells]: float32 [n, k, cells], linear between cells."""
-        return self._flat.take(places, axis=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,10 +80,9 @@ def carried_bodies(
     meeting = [number for number in bodies if number not in alone]
     if meeting:
         total = np.sum(list(seen.values()), axis=0)
-        picture = HalfSteps(rgb.transpose(2, 0, 1))
         for number in meeting:
             others = np.clip(total - seen[number], 0, 1)
-            carried[number] = _carried_among(others, bodies[number], seen[number], picture, place, motion)
+            carried[number] = _carried_among(others, bodies[number], seen[number], rgb, place, motion)
     pictures: dict[int, FloatMap] = {}  # those who are alone have the colours of one picture
     for number in bodies.keys() - carried.keys():
         body = bodies[number]
@@ -149,13 +95,13 @@ def carried_bodies(
 
 
 def _carried_among(
-    others: FloatMap, body: Body, seen: FloatMap, picture: HalfSteps, place: FloatMap, motion: MotionField
+    others: FloatMap, body: Body, seen: FloatMap, rgb: FloatMap, place: FloatMap, motion: MotionField
 ) -> Body:
     inner = cv2.erode((seen > 0.5).astype(np.uint8), _AROUND, iterations=2)
     guesses = [-body.speed]
     if (median := _median_move(inner, place, motion)) is not None:
         guesses.append(median)
-    shift = _shift(body, picture, others, guesses)
+    shift = _shift(body, rgb, others, guesses)
     near: Any = cv2.GaussianBlur(inner.astype(np.float32), (0, 0), 1.0)
     # By OpenCV: NumPy takes several times as long to spread something over pairs.
     add: Any = cv2.add  # its stubs do not know that a number for each channel will do
@@ -184,7 +130,7 @@ def _median_move(
 
 
 def _shift(
-    body: Body, picture: HalfSteps, others: FloatMap, guesses: Sequence[npt.NDArray[np.float64]]
+    body: Body, rgb: FloatMap, others: FloatMap, guesses: Sequence[npt.NDArray[np.float64]]
 ) -> npt.NDArray[np.float64]:
     """Where the cells of a person lie in the frame before, by colour, whatever hides them: x and y in half cells.
 
@@ -192,8 +138,8 @@ def _shift(
 
     Args:
         body: In the frame before.
-        picture: Red, green and blue of the frame, 0..255.
-        others: How surely somebody else shows in each cell of it.
+        rgb: The frame, 0..255, float32 [h, w, 3].
+        others: How surely somebody else shows in each cell of it, float32 [h, w].
         guesses: Where the search begins; the first is how they moved until now.
     """
     cells = np.flatnonzero(body.whole > 0.5)
@@ -201,27 +147,32 @@ def _shift(
         return guesses[0]
     if len(cells) > _MOST_CELLS:
         cells = cells[np.linspace(0, len(cells) - 1, _MOST_CELLS).astype(np.intp)]
-    rows, columns = np.divmod(cells, body.whole.shape[1])
-    there = body.rgb.reshape(-1, 3).take(cells, axis=0).T[:, None]
-    hiding = HalfSteps(others[None])
+    there = body.rgb.reshape(-1, 3).take(cells, axis=0)
+    rows, columns = (at.astype(np.float32) for at in np.divmod(cells, body.whole.shape[1]))
 
-    def best_of(moves: Cells) -> tuple[int, int]:
+    expected_x, expected_y = guesses[0].tolist()
+    costs: dict[tuple[int, int], float] = {}
+
+    def best_of(moves: Sequence[tuple[int, int]]) -> tuple[int, int]:
         """The best of some moves, in half cells (x, y); the first of those that are as good."""
-        places = picture.places(rows, columns, moves)
-        apart = picture.at(places)
-        apart -= there
-        fits = np.einsum("pkc,pkc->kc", apart, apart)
-        fits *= np.float32(0.5 / _SPREAD**2)
-        np.minimum(fits, _WORST_FIT, out=fits)
-        fits += hiding.at(places)[0] * (_HIDDEN_COST - fits)
-        costs = fits.mean(axis=1) + _HASTE * np.square(moves / 2 - guesses[0]).sum(axis=1)
-        x, y = moves[costs.argmin()].tolist()
-        return x, y
+        if new := [move for move in moves if move not in costs]:
+            left, up = np.array(new, np.float32).T[:, :, None] / 2
+            moved: Any = cv2.merge([columns - left, rows - up])
+            apart = MotionField.carried(rgb, moved)
+            apart -= there
+            fits = np.einsum("kcp,kcp->kc", apart, apart)
+            fits *= np.float32(0.5 / _SPREAD**2)
+            np.minimum(fits, _WORST_FIT, out=fits)
+            fits += MotionField.carried(others, moved) * (_HIDDEN_COST - fits)
+            for (x, y), cost in zip(new, fits.mean(axis=1).tolist(), strict=True):
+                costs[x, y] = cost + _HASTE * ((x / 2 - expected_x) ** 2 + (y / 2 - expected_y) ** 2)
+        return min(moves, key=costs.__getitem__)
 
-    best = best_of(np.array([(round(2 * x), round(2 * y)) for x, y in guesses], np.intp))
+    best = best_of([(round(2 * x), round(2 * y)) for x, y in guesses])
     for step in (2, 1):
         for _ in range(2):
-            before, best = best, best_of(np.add(best, step * _BESIDE))
+            x, y = before = best
+            best = best_of([(x + step * right, y + step * down) for right, down in _BESIDE])
             if best == before:
                 break
     return np.array(best) / 2
@@ -236,7 +187,7 @@ def fit(body: Body, rgb: FloatMap) -> FloatMap:
     """
     low, high = cv2.erode(body.rgb, _AROUND), cv2.dilate(body.rgb, _AROUND)
     beyond = np.maximum(rgb - high, low - rgb).clip(0, None)
-    cost = (beyond * beyond).sum(axis=2) * np.float32(0.5 / _SPREAD**2)
+    cost = np.einsum("hwp,hwp->hw", beyond, beyond) * np.float32(0.5 / _SPREAD**2)
     known = np.minimum(body.whole * 2, 1)
     found: FloatMap = known * -np.minimum(cost, np.float32(_WORST_FIT)) + (1 - known) * np.float32(
         UNKNOWN_FIT

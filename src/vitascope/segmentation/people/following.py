@@ -276,9 +276,10 @@ class ShotFollower:
         labels = np.zeros(self._size, np.uint8)
         shared: list[set[int]] = []
         unclaimed: list[int] = []
-        flat = part_of.ravel()
+        cells = np.flatnonzero(solid)
+        parts_of_cells = part_of.take(cells)
         masses = {
-            number: np.bincount(flat, weights=body.whole.ravel(), minlength=parts).astype(np.float64)
+            number: np.bincount(parts_of_cells, body.whole.take(cells), parts).astype(np.float64)
             for number, body in self._bodies.items()
         }
         scores: dict[int, npt.NDArray[np.float16]] = {}
@@ -369,7 +370,7 @@ class ShotFollower:
             weight = max(float(body.sum()), 1e-3)
             head = body > 0.6
             for number in numbers:
-                likely = np.log(self._looks(number).likelihood(codes, spans[number]))
+                likely = self._looks(number).log_likelihood(codes, spans[number])
                 there = float((priors[number] * body).sum()) / weight
                 score = float(likely[head].mean()) + 2.0 * np.log(there + _SHADOW)
                 scores[at, number] = float(score)
@@ -584,7 +585,7 @@ class ShotFollower:
                     continue
                 if far[body.whole > 0.5].min() > _OUT_OF_REACH * self._size[1] + 0.5 * track.unseen:
                     continue
-                likely = float(np.log(looks.likelihood(codes, track.span)[inside]).mean())
+                likely = float(looks.log_likelihood(codes, track.span)[inside].mean())
                 if likely > score:
                     best, score = number, likely
         return best
@@ -906,7 +907,7 @@ def _scores(
     cover = inside.astype(np.float32)
     around = np.maximum(cv2.GaussianBlur(cover, (0, 0), _SMOOTH_SIGMA), 1e-3)
     likely = {
-        number: np.log(own.likelihood(codes, spans[number], top=box[0].start))
+        number: own.log_likelihood(codes, spans[number], top=box[0].start)
         for number, own in looks.items()
         if not own.is_blank
     }
