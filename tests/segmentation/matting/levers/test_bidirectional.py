@@ -11,7 +11,7 @@ from lever_network import EYE, LongTrail, TrailNetwork, frame_of
 from vitascope.config.compute import InferenceSettings
 from vitascope.frames import StereoLayout
 from vitascope.models.network import MatteEstimate
-from vitascope.segmentation.matting.levers import bidirectional, missed_people
+from vitascope.segmentation.matting.levers import bidirectional, missed_people, motion_smoothing
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, EDGE_SCALE
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
@@ -20,9 +20,10 @@ USUAL, BACK, NEAR, LARGE = (96, 144), (64, 96), (48, 72), (120, 180)
 
 
 @pytest.fixture(autouse=True)
-def nobody_hides_others(monkeypatch):
-    """How directions are brought together is tested here; who is looked for beside large people, by itself."""
+def nothing_comes_after(monkeypatch):
+    """How directions are brought together is tested here; what is done with their mattes, by itself."""
     monkeypatch.setattr(missed_people, "_LARGE", 2.0)
+    monkeypatch.setattr(motion_smoothing, "mean_along_motion", lambda alpha, *_: alpha)
 
 
 class Opinion(TrailNetwork):

@@ -17,6 +17,7 @@ from vitascope.segmentation.matting.batch import Batch, resized
 from vitascope.segmentation.matting.close_ups import CloseUps
 from vitascope.segmentation.matting.estimates import bounded, enlarged
 from vitascope.segmentation.matting.levers.missed_people import MissedPeople
+from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing, Moves
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
 
@@ -101,7 +102,8 @@ class Bidirectional:
     nobody is there. So beside them, where answers differ, the one counts whose alpha follows the picture's detail. A
     window in which somebody comes near, or goes, is seen back in both sizes, and passes from the one to the other.
 
-    At last people are looked for whom larger ones hide, see ``MissedPeople``, where pictures of any size may be shown.
+    At last people are looked for whom larger ones hide, see ``MissedPeople``, and mattes are smoothed over time, see
+    ``MotionSmoothing``; both where pictures of any size may be shown.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -119,6 +121,7 @@ class Bidirectional:
             self._wanted = _resized(stream.wanted, EDGE_SCALE, stream.eye_size)
             self._has_edges = self._wanted.size != stream.wanted.size  # as where the eye has no more samples
         self._missed = MissedPeople(stream, self._wanted) if self._mirrors else None
+        self._smoothing = MotionSmoothing(stream.views, self._wanted) if self._mirrors else None
         shrink = max(max(stream.wanted.size) / _CELLS, 1.0)
         self._cells = (
             max(round(stream.wanted.size[0] / shrink), 1),
@@ -139,6 +142,8 @@ class Bidirectional:
             end = next_part(batch.starts_shot, first, len(batch) - first)
             if batch.starts_shot[first]:
                 self._age = 0
+                if self._smoothing is not None:
+                    self._smoothing.begin_shot()
             estimates += self._of_shot(batch.take(range(first, end)), is_last=end == len(batch))
             self._age += end - first
             first = end
@@ -147,6 +152,7 @@ class Bidirectional:
     def _of_shot(self, batch: Batch, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
         stream = self._stream
+        moves = () if self._smoothing is None else self._smoothing.watch(batch.frames)
         parts: list[_Known] = []
         for at in range(0, len(batch), self._most):
             part = batch.take(range(at, min(at + self._most, len(batch))))
@@ -177,7 +183,7 @@ class Bidirectional:
             edges.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
         made = {near: self._as_one([ahead, back[near], *edges], has_hair=near) for near in back}
         if was_near == is_near:
-            return self._with_missed(batch, made[is_near])
+            return self._completed(batch, made[is_near], moves)
         mixed = [
             MatteEstimate(
                 gain=_between(one.gain, other.gain, at / len(batch)),
@@ -185,10 +191,18 @@ class Bidirectional:
             )
             for at, (one, other) in enumerate(zip(made[was_near], made[is_near], strict=True), start=1)
         ]
-        return self._with_missed(batch, mixed)
+        return self._completed(batch, mixed, moves)
 
-    def _with_missed(self, batch: Batch, estimates: list[MatteEstimate]) -> list[MatteEstimate]:
-        return estimates if self._missed is None else self._missed.complete(batch, estimates)
+    def _completed(
+        self, batch: Batch, estimates: Sequence[MatteEstimate], moves: Moves
+    ) -> list[MatteEstimate]:
+        """A window's mattes with those whom larger people hide, smoothed over time."""
+        completed = list(estimates)
+        if self._missed is not None:
+            completed = self._missed.complete(batch, completed)
+        if self._smoothing is not None:
+            completed = self._smoothing.smooth(batch.frames, completed, moves)
+        return completed
 
     def _as_one(self, seen: Sequence[_Known], *, has_hair: bool) -> list[MatteEstimate]:
         """What each side says of a window's frames, as one; see ``_together``."""

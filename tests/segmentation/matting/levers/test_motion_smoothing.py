@@ -1,0 +1,93 @@
+"""Mattes of a shot smoothed along the motion."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pictures import solid_frame
+from vitascope.frames import PIXEL_FORMATS
+from vitascope.gpu.kernels.region import Region
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.segmentation.matting.levers import motion_smoothing
+from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing
+from vitascope.segmentation.matting.shots import Views
+
+SIZE = (48, 80)
+WANTED = NetworkInput(SIZE, "NCHW")
+
+
+def textured(*, right):
+    """A frame of stripes and spots that lie further right."""
+    rows, columns = np.mgrid[: SIZE[0], : SIZE[1]]
+    columns = columns - right
+    luma = 120 + 50 * np.sin(columns / 4) * np.cos(rows / 5) + 30 * np.sin((columns + rows) / 11)
+    frame = solid_frame(PIXEL_FORMATS["yuv420p"], SIZE, (0.5, 0.5, 0.5))
+    return frame.with_planes((luma.astype(np.uint8), *frame.planes[1:]))
+
+
+def flickering(count, *, right=2):
+    """Frames that move, and plain mattes of them, every second of which is a tenth less."""
+    alphas = [0.8 if at % 2 else 0.7 for at in range(count)]
+    estimates = [
+        MatteEstimate(gain=np.zeros((1, 1, *SIZE), np.float32), offset=np.full((1, 1, *SIZE), alpha, np.float32))
+        for alpha in alphas
+    ]  # fmt: skip
+    return [textured(right=right * at) for at in range(count)], estimates
+
+
+def smoothing():
+    return MotionSmoothing(Views([Region(0, 0, SIZE[1], SIZE[0])], 0), WANTED)
+
+
+def smoothed(lever, frames, estimates):
+    found = lever.smooth(frames, estimates, lever.watch(frames))
+    return np.array([one.offset.mean() for one in found])
+
+
+def test_flicker_fades():
+    frames, estimates = flickering(12)
+    made = smoothed(smoothing(), frames, estimates)
+    assert np.abs(np.diff(made[1:-1])).max() < 0.05  # 0.1 before, 0.033 where all three count
+
+
+def test_windows_follow_one_another_as_one_does_but_for_what_comes_after_them():
+    frames, estimates = flickering(12)
+    whole = smoothed(smoothing(), frames, estimates)
+    lever = smoothing()
+    parts = [smoothed(lever, frames[at:end], estimates[at:end]) for at, end in ((0, 5), (5, 6), (6, 12))]
+    apart = np.concatenate(parts)
+    has_next = [at not in (4, 5) for at in range(12)]
+    assert apart[has_next] == pytest.approx(whole[has_next], abs=1e-6)
+    assert np.abs(apart - whole)[[4, 5]].min() > 0.005
+
+
+def test_another_shot_begins_anew():
+    frames, estimates = flickering(6)
+    lever = smoothing()
+    smoothed(lever, frames[:3], estimates[:3])
+    lever.begin_shot()
+    assert smoothed(lever, frames[3:], estimates[3:]) == pytest.approx(
+        smoothed(smoothing(), frames[3:], estimates[3:])
+    )
+
+
+def test_a_shot_of_one_frame_stays_as_it_is():
+    frames, estimates = flickering(1)
+    assert smoothed(smoothing(), frames, estimates) == pytest.approx([0.7], abs=1e-6)
+
+
+def test_motion_is_found_in_pictures_of_a_bounded_size(monkeypatch):
+    monkeypatch.setattr(motion_smoothing, "_MOTION_SIDE", 40)
+    frames, estimates = flickering(4)
+    lever = smoothing()
+    moves = lever.watch(frames)
+    assert [move.result().shape for move in moves] == [(24, 40, 2)] * 6
+    made = np.array([one.offset.mean() for one in lever.smooth(frames, estimates, moves)])
+    assert np.abs(np.diff(made[1:-1])).max() < 0.05
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 50), (17, 16)])
+def test_motion_of_small_pictures(size):
+    pictures = np.random.default_rng(3).integers(0, 255, (2, *size), np.uint8)
+    assert motion_smoothing._move(*pictures).shape == (*size, 2)
