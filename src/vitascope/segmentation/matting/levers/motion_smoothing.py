@@ -91,7 +91,7 @@ class MotionSmoothing:
         smoothed: list[MatteEstimate] = []
         found = np.array([move.result() for move in moves], np.float32)
         if not len(found):
-            found = np.zeros((0, *self._small.size, 2), np.float32)
+            found = np.zeros((0, 1, 1, 2), np.float32)
         ahead, back = found.reshape(2, -1, self._views.eyes, *found.shape[1:])
         is_known = 0 if before is None else 1
         for at in range(0, len(frames), _FRAMES_OF_A_CALL):
@@ -129,11 +129,15 @@ class MotionSmoothing:
 
 
 def _move(picture: Grey, other: Grey) -> npt.NDArray[np.float32]:
-    """Where each sample of a picture lies in another one, from its own place: x and y, float32 [h, w, 2]."""
+    """Where each sample of a picture lies in another one, as ``mean_along_motion`` takes it, float32 [h', w', 2]."""
     flow: Any = cv2.DISOpticalFlow.create(cv2.DISOpticalFlow_PRESET_FAST)
     flow.setFinestScale(1)
     flow.setVariationalRefinementIterations(0)  # twice the time, and no better mattes
     height, width = picture.shape
     below, beside = max(_LEAST_SIDE - height, 0), max(_LEAST_SIDE - width, 0)
     large = [cv2.copyMakeBorder(one, 0, below, 0, beside, cv2.BORDER_REPLICATE) for one in (picture, other)]
-    return np.asarray(flow.calc(*large, None)[:height, :width], np.float32)
+    found = flow.calc(*large, None)[:height, :width]
+    # It was found at half the size, and enlarged: a quarter of it goes to the GPU.
+    half: Any = cv2.resize(found, (-(-width // 2), -(-height // 2)), interpolation=cv2.INTER_AREA)
+    half *= np.divide(half.shape[1::-1], (width, height), dtype=np.float32)
+    return np.asarray(half, np.float32)
