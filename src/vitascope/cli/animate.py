@@ -1,7 +1,5 @@
 """``vitascope animate``."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``vitascope config``."""
 
-from __future__ import annotations
-
 from cyclopts import App
 
 from vitascope.cli.options import Assignments, ConfigFiles, Switch

@@ -1,7 +1,5 @@
 """``vitascope doctor``."""
 
-from __future__ import annotations
-
 import platform
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """``vitascope segment``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
@@ -398,7 +396,7 @@ def _levels(text: str) -> list[float]:
     return [low, high]
 
 
-def _tell_of_pictures(planned: Sequence[PlannedVideo], *, screen: Screen) -> None:
+def _tell_of_pictures(planned: "Sequence[PlannedVideo]", *, screen: Screen) -> None:
     """Say what becomes of pictures in a folder: a video of them, or each by itself."""
     from vitascope.media.reading.images import IMAGE_SUFFIXES
 
@@ -521,7 +519,7 @@ def _live(
     return 0
 
 
-def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Screen | None) -> LoadedSettings:
+def _tuned(source: SettingsSource, planned: "list[PlannedVideo]", *, screen: Screen | None) -> LoadedSettings:
     with holding_interrupts():
         from vitascope.tune.optimizer import auto_tune
 
@@ -532,7 +530,7 @@ def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Scree
 
 
 def _explain(
-    loaded: LoadedSettings, planned: list[PlannedVideo], *, resume: bool, screen: Screen, chatty: bool
+    loaded: LoadedSettings, planned: "list[PlannedVideo]", *, resume: bool, screen: Screen, chatty: bool
 ) -> list[_Told]:
     with holding_interrupts():
         from vitascope.segmentation.dry_run import Explanation, explain_all, total_in_words
@@ -556,7 +554,7 @@ def _explain(
 
 def _segment(
     loaded: LoadedSettings,
-    planned: list[PlannedVideo],
+    planned: "list[PlannedVideo]",
     items: list[_Told],
     *,
     resume: bool,
@@ -584,7 +582,7 @@ def _segment(
         Segmenter(loaded=loaded, fetch_progress=progress.fetched) as segmenter,
     ):
 
-        def started(plan: PlannedVideo, event: Started) -> None:
+        def started(plan: "PlannedVideo", event: "Started") -> None:
             if not quiet:
                 for doubt in event.doubts:
                     screen.print_lines(f"note: {plan.video.name}: {doubt}")
@@ -603,7 +601,7 @@ def _segment(
 
         queue: FilmQueue | None = None
 
-        def begin_queue(begun: FilmQueue) -> None:
+        def begin_queue(begun: "FilmQueue") -> None:
             nonlocal queue
             queue = begun
             name = f"{len(planned)} videos"
@@ -653,7 +651,7 @@ def _segment(
         page.print_lines(f"{len(items) - len(failed)} of {len(items)} inputs done{tail}")
 
 
-def _gpus(segmenter: Segmenter) -> list[int]:
+def _gpus(segmenter: "Segmenter") -> list[int]:
     """Numbers of this machine's GPUs that compute."""
     if segmenter.device.kind == "cpu" or segmenter.settings.processing.cluster is not None:
         return []

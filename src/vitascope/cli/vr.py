@@ -1,7 +1,5 @@
 """``vitascope vr``: what a video is to VR players, another projection, and libraries of a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -333,9 +331,9 @@ def _video_settings(
     return SettingsSource(flags=flags).load().settings.video
 
 
-def _reason(reason: Reason) -> dict[str, Any]:
+def _reason(reason: "Reason") -> dict[str, Any]:
     return {"how": reason.how, "sureness": reason.sureness}
 
 
-def _with_reason(value: str, reason: Reason) -> str:
+def _with_reason(value: str, reason: "Reason") -> str:
     return f"{value} ({reason.how}; {reason.sureness})"
