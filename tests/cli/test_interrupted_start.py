@@ -43,6 +43,26 @@ def test_a_command_waits_for_its_own_modules_alone():
     assert not {"numpy", "pydantic", "av", "cv2", "onnxruntime"} & set(loaded.stdout.split())
 
 
+SEARCHES = """
+import atexit, gc, sys
+from vitascope.cli import main
+
+gc.collect()
+gc.callbacks.append(lambda phase, _: print(phase))
+atexit.register(gc.callbacks.clear)
+sys.argv = ["vitascope", "segment", "none.mp4", "-o", "out.mp4"]
+main()
+"""
+
+
+def test_nothing_is_searched_for_cycles_while_a_command_is_loaded(tmp_path):
+    started = subprocess.run(
+        [sys.executable, "-c", SEARCHES], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert started.stderr == "vitascope: none.mp4: no such file or folder\n"
+    assert started.stdout == ""
+
+
 def test_a_second_ctrl_c_while_the_first_is_told_changes_nothing(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
