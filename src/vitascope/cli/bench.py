@@ -13,7 +13,7 @@ from rich.text import Text
 from vitascope.cli.ending import ending_promptly
 from vitascope.cli.options import Assignments, ConfigFiles, Overwrite, Switch, may_replace
 from vitascope.cli.printing import print_json, print_table
-from vitascope.config import SettingsSource, load_settings, vitascope_home
+from vitascope.config import SettingsSource, vitascope_home
 from vitascope.errors import UsageError
 from vitascope.file_lock import write_file
 from vitascope.observe.keys import PressedKeys, holding_interrupts
@@ -178,7 +178,7 @@ def analyze(
     from vitascope.bench.report import analyse, text_report, write_reports
     from vitascope.bench.results import load_results
 
-    loaded = load_settings(profile=profile, files=config, assignments=set_)
+    loaded = SettingsSource(profile=profile, files=config, assignments=set_).load()
     wishes = loaded.settings.performance
     values = {"target_fps": wishes.target_fps, "max_latency_ms": wishes.max_latency_ms}
     wanted = {

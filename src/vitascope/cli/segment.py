@@ -28,21 +28,14 @@ from vitascope.cli.options import (
     watch_gpus,
 )
 from vitascope.cli.printing import print_json, print_json_line
-from vitascope.config import (
-    Codec,
-    FlagValue,
-    LoadedSettings,
-    OutputKind,
-    PlayerName,
-    Settings,
-    SettingsSource,
-)
+from vitascope.config import Codec, FlagValue, OutputKind, PlayerName, SettingsSource
 from vitascope.errors import OutputError, UsageError, VitascopeError, one_line
 from vitascope.media.remote import path_of
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
+    from vitascope.config import LoadedSettings, Settings
     from vitascope.segmentation.plan import PlannedVideo
     from vitascope.segmentation.processes.film_queue import FilmQueue
     from vitascope.segmentation.segmenter import Segmenter, Started
@@ -430,7 +423,7 @@ def _refuse_with_camera(words: Sequence[str], flags: Sequence[str]) -> None:
         raise UsageError(f"{flags[0]} is for files; leave it out with --camera")
 
 
-def _refuse_without_kind(settings: Settings, flags: Mapping[str, FlagValue]) -> None:
+def _refuse_without_kind(settings: "Settings", flags: Mapping[str, FlagValue]) -> None:
     """Refuse a flag of one kind of output where none is of that kind; what a settings file says may wait for one."""
     kinds = ",".join(settings.output.kinds)
     for key, kind in (("output.background", "replace"), ("output.key_color", "key")):
@@ -519,7 +512,9 @@ def _live(
     return 0
 
 
-def _tuned(source: SettingsSource, planned: "list[PlannedVideo]", *, screen: Screen | None) -> LoadedSettings:
+def _tuned(
+    source: SettingsSource, planned: "list[PlannedVideo]", *, screen: Screen | None
+) -> "LoadedSettings":
     with holding_interrupts():
         from vitascope.tune.optimizer import auto_tune
 
@@ -530,7 +525,7 @@ def _tuned(source: SettingsSource, planned: "list[PlannedVideo]", *, screen: Scr
 
 
 def _explain(
-    loaded: LoadedSettings, planned: "list[PlannedVideo]", *, resume: bool, screen: Screen, chatty: bool
+    loaded: "LoadedSettings", planned: "list[PlannedVideo]", *, resume: bool, screen: Screen, chatty: bool
 ) -> list[_Told]:
     with holding_interrupts():
         from vitascope.segmentation.dry_run import Explanation, explain_all, total_in_words
@@ -553,7 +548,7 @@ def _explain(
 
 
 def _segment(
-    loaded: LoadedSettings,
+    loaded: "LoadedSettings",
     planned: "list[PlannedVideo]",
     items: list[_Told],
     *,
