@@ -25,7 +25,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from vitascope.config.flag_value import FlagValue
-from vitascope.config.hints import read_hints
 from vitascope.config.settings import Settings, section_keys, setting_fields, value_of
 from vitascope.config.values import CONFLICT
 from vitascope.config.yaml_file import display, dump_yaml, parse_value, read_settings_file, unknown_setting
@@ -228,6 +227,9 @@ def _hinted_edges(named: _Entry | None) -> dict[str, _Entry]:
     """The edge settings that a file of hints holds."""
     if named is None or not isinstance(named.value, str | PathLike) or not str(named.value):
         return {}  # none, or no path, which the check of the setting says
+    # Imported here: most runs have no hints.
+    from vitascope.config.hints import read_hints
+
     path = Path(named.value)
     hints = read_hints(path)
     edges = {} if hints.edges is None else hints.edges.model_dump(mode="json", exclude_unset=True)
