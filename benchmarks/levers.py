@@ -39,7 +39,7 @@ from skimage import data
 from row_stamp import commit, write_rows
 from vitascope.config import vitascope_home
 from vitascope.config.compute import InferenceSettings
-from vitascope.config.loading import HOME_VARIABLE
+from vitascope.config.home import HOME_VARIABLE
 from vitascope.frames import Frame, StereoLayout
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region

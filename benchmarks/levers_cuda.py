@@ -29,7 +29,7 @@ from skimage import data
 
 from row_stamp import gpu_stamp, write_rows
 from vitascope.config import vitascope_home
-from vitascope.config.loading import HOME_VARIABLE
+from vitascope.config.home import HOME_VARIABLE
 from vitascope.segmentation.matting.cached_film import cache_contents
 from vitascope.segmentation.segmenter import Segmenter
 

@@ -12,6 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import groupby, takewhile
 from pathlib import Path
 
@@ -120,6 +121,7 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = Path()) -> int:
     return stale
 
 
+@cache
 def commands_page() -> str:
     """Write the help of all commands as Markdown, each option that several explain alike once, under ``segment``."""
     app.resolved_commands()  # one that was not imported has no help yet

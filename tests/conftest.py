@@ -197,7 +197,7 @@ def on_the_processor_unless_marked(request: pytest.FixtureRequest, monkeypatch: 
 @pytest.fixture(scope="session")
 def model_store() -> ModelStore:
     """The store that real models are fetched into, once: below VITASCOPE_TEST_HOME, else where users keep theirs."""
-    from vitascope.config.loading import vitascope_home
+    from vitascope.config.home import vitascope_home
 
     home = os.environ.get("VITASCOPE_TEST_HOME")
     return ModelStore(Path(home) if home else vitascope_home())

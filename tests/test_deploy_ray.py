@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from vitascope.cli.app import app
-from vitascope.config.loading import vitascope_home
+from vitascope.config.home import vitascope_home
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "deploy" / "ray"

@@ -147,7 +147,13 @@ def test_auto_says_why_a_gpu_that_is_there_lies_idle(monkeypatch):
 @pytest.mark.parametrize(
     "module",
     # Settings and commands, which ``--help`` lists, too.
-    ["vitascope", "vitascope.config", "vitascope.cli.segment", "vitascope.cli.bench", "vitascope.cli.doctor"],
+    [
+        "vitascope",
+        "vitascope.config.loading",
+        "vitascope.cli.segment",
+        "vitascope.cli.bench",
+        "vitascope.cli.doctor",
+    ],
 )
 def test_importing_loads_no_heavy_library(module):
     heavy = ("numpy", "torch", "cupy", "cv2", "av", "onnxruntime", "importlib.metadata")

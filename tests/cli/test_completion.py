@@ -18,6 +18,13 @@ complete -p vitascope
 """
 
 
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("completion") / "vitascope.bash"
+    path.write_text(app.generate_completion(shell="bash"))
+    return path
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
     ("words", "offered"),
@@ -28,9 +35,7 @@ complete -p vitascope
         (("segment", "in.mp4", "--out", "cut/"), {""}),
     ],
 )
-def test_bash_completes_and_leaves_free_words_to_the_shell(tmp_path, words, offered):
-    script = tmp_path / "vitascope.bash"
-    script.write_text(app.generate_completion(shell="bash"))
+def test_bash_completes_and_leaves_free_words_to_the_shell(script, words, offered):
     answer = subprocess.run(
         ["bash", "-c", ASK, "bash", script, "vitascope", *words], capture_output=True, text=True, check=True
     )

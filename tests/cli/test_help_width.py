@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from contextlib import redirect_stdout
+from functools import cache
+from io import StringIO
 
 import pytest
 
@@ -14,9 +17,12 @@ _LONGEST_BOX = 20
 """Flags; more are told apart by what they are about."""
 
 
-def shown(command, capsys):
-    app([*command, "--help"], exit_on_error=False, result_action="return_value")
-    return capsys.readouterr().out
+@cache
+def shown(command):
+    """Help, made once for all that is asked of it."""
+    with redirect_stdout(StringIO()) as page:
+        app([*command, "--help"], exit_on_error=False, result_action="return_value")
+    return page.getvalue()
 
 
 def paragraphs(command):
@@ -36,8 +42,8 @@ def _narrow(monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_no_line_of_a_description_is_broken(command, capsys):
-    lines = [line.rstrip() for line in shown(command, capsys).splitlines()]
+def test_no_line_of_a_description_is_broken(command):
+    lines = [line.rstrip() for line in shown(command).splitlines()]
     assert max(map(len, lines)) <= 80
     for paragraph in paragraphs(command)[1:]:  # the first is a sentence, and flows
         assert set(paragraph) <= set(lines)
@@ -51,15 +57,15 @@ def test_examples_stand_on_a_line_each(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_no_box_holds_more_flags_than_can_be_overseen(command, capsys):
-    boxes = shown(command, capsys).split("╭─ ")[1:]
+def test_no_box_holds_more_flags_than_can_be_overseen(command):
+    boxes = shown(command).split("╭─ ")[1:]
     flags = {box.split(" ─")[0]: len(re.findall(r"^│ [ *]*--\S", box, re.MULTILINE)) for box in boxes}
     assert max(flags.values(), default=0) <= _LONGEST_BOX
 
 
-def test_animate_tells_its_flags_apart_as_segment_does(capsys):
+def test_animate_tells_its_flags_apart_as_segment_does():
     boxes = {
-        name: [box.split(" ─")[0] for box in shown((name,), capsys).split("╭─ ")[1:]]
+        name: [box.split(" ─")[0] for box in shown((name,)).split("╭─ ")[1:]]
         for name in ("segment", "animate")
     }
     assert boxes["animate"] == [

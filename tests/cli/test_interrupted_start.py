@@ -36,11 +36,44 @@ def test_without_it_the_command_runs(capsys):
     assert capsys.readouterr().out.strip()
 
 
+UNDERSTOOD = """
+import sys
+from vitascope.cli.app import app
+
+app.resolved_commands()
+app.help_print(["segment"])
+app.parse_args(["segment", "in.mp4", "-o", "out.mp4"])
+sys.stderr.write(" ".join(name.partition(".")[0] for name in sys.modules))
+"""
+
+
 def test_a_command_waits_for_its_own_modules_alone():
-    """What ``--version`` imports is what every command waits for: no settings, no arrays, no codecs."""
-    program = "import sys, vitascope.cli.app; print(*{name.partition('.')[0] for name in sys.modules})"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not {"numpy", "pydantic", "av", "cv2", "onnxruntime"} & set(loaded.stdout.split())
+    """What every command and every page of help waits for: no check of settings, no arrays, no codecs."""
+    loaded = subprocess.run([sys.executable, "-c", UNDERSTOOD], capture_output=True, text=True, check=True)
+    assert "vitascope segment in.mp4 out.mp4" in loaded.stdout
+    assert not {"numpy", "pydantic", "yaml", "av", "cv2", "onnxruntime"} & set(loaded.stderr.split())
+
+
+SEARCHES = """
+import atexit, gc, sys
+from vitascope.cli import main
+
+UNUSED = {"vitascope.config.hints", "vitascope.segmentation.people.hinted"}
+gc.collect()
+gc.callbacks.append(lambda phase, _: print(phase))
+atexit.register(gc.callbacks.clear)
+atexit.register(lambda: print(*UNUSED.intersection(sys.modules), end=""))
+sys.argv = ["vitascope", "segment", "none.mp4", "-o", "out.mp4"]
+main()
+"""
+
+
+def test_a_command_is_loaded_without_a_search_for_cycles_and_without_what_only_chosen_people_need(tmp_path):
+    started = subprocess.run(
+        [sys.executable, "-c", SEARCHES], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert started.stderr == "vitascope: none.mp4: no such file or folder\n"
+    assert started.stdout == ""
 
 
 def test_a_second_ctrl_c_while_the_first_is_told_changes_nothing(monkeypatch, capsys):

@@ -30,6 +30,18 @@ ROOT = Path(__file__).parents[2]
 FILE = ROOT / "configs" / "gpu_config.yaml"
 
 
+def test_types_of_a_command_are_evaluated_when_it_is_loaded() -> None:
+    """Texts in their place take a quarter of the time of each command line."""
+    texts = set()
+    for words in COMMANDS:
+        command = app
+        for word in words:
+            command = command[word]
+        kinds = getattr(command.default_command, "__annotations__", {})
+        texts |= {(*words, name) for name, kind in kinds.items() if isinstance(kind, str)}
+    assert texts == set()
+
+
 @pytest.fixture(scope="module")
 def page() -> str:
     """The page of all commands, which takes a second to write."""

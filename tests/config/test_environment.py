@@ -98,4 +98,4 @@ def test_only_one_file_reads_the_environment() -> None:
         "bench/profiling.py",
         "gpu/engines/onnx_library.py",
     }
-    assert readers == {"config/loading.py", "media/sinks/window.py"} | silenced
+    assert readers == {"config/home.py", "media/sinks/window.py"} | silenced

@@ -27,7 +27,8 @@ from vitascope.animation.motion_file import MOTION_SUFFIX, MotionWriter
 from vitascope.animation.portrait import load_portrait, with_even_sides
 from vitascope.animation.tracking import fetch_face_model
 from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
-from vitascope.config.loading import checked_gpus, engine_cache
+from vitascope.config.home import engine_cache
+from vitascope.config.loading import checked_gpus
 from vitascope.errors import InputError, OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.gpu.memory.host_heap import give_back_free_memory, keep_heaps_small

@@ -18,9 +18,9 @@ from vitascope.observe.standard_streams import outlive_readers
 
 __all__ = ["main"]
 
-_OBJECTS_BETWEEN_SEARCHES = 100_000
-"""New objects between two searches for cycles. The usual 700 is for programs that make many; while ours is loaded, it
-would search in vain for a twentieth of a second."""
+_OBJECTS_BETWEEN_SEARCHES = 200_000
+"""New objects between two searches for cycles. The usual 700 is for programs that make many; while the modules of
+``segment`` are loaded, some 120,000 objects that stay, each search would be in vain for a twentieth of a second."""
 
 
 def _end_as_ctrl_c_does() -> None:

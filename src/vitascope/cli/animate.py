@@ -1,11 +1,9 @@
 """``vitascope animate``."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -26,10 +24,13 @@ from vitascope.cli.options import (
     files_of_sinks,
     may_replace,
 )
-from vitascope.config import Codec, FlagValue, LoadedSettings, load_settings, vitascope_home
+from vitascope.config import Codec, FlagValue, SettingsSource, vitascope_home
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
+
+if TYPE_CHECKING:
+    from vitascope.config import LoadedSettings
 
 _METRICS_PORT = 9100
 
@@ -138,7 +139,7 @@ def animate(
         "video.end_seconds": ("--end", end),
     }
     flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
-    loaded = load_settings(profile=profile, files=config, assignments=set_, flags=flags)
+    loaded = SettingsSource(profile=profile, files=config, assignments=set_, flags=flags).load()
     if sink and out is not None:
         raise UsageError(
             "--out writes a file as fast as it can, --sink shows pictures live; take --sink file:PATH for both"
@@ -223,7 +224,7 @@ def _live(
     portrait: Path,
     driver: str,
     sinks: list[str],
-    loaded: LoadedSettings,
+    loaded: "LoadedSettings",
     *,
     record: Path | None,
     duration: float | None,

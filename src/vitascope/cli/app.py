@@ -71,7 +71,8 @@ app = CompletingApp(
     # Errors and Ctrl-C are handled in main: one line on stderr, and an exit code that says whose fault it was.
     suppress_keyboard_interrupt=False,
 )
-# By their paths: a command's modules are imported when it is called, and nobody waits for those of the others.
+# By their paths: a command's modules are imported when it is called, and nobody waits for those of the others. None has
+# `from __future__ import annotations`: it makes types texts, which cyclopts evaluates thrice for each command line.
 app.command("vitascope.cli.segment:segment")
 app.command("vitascope.cli.people:people")
 app.command("vitascope.cli.studio:studio")

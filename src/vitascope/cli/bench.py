@@ -1,7 +1,5 @@
 """``vitascope bench``: measure, compare, explain."""
 
-from __future__ import annotations
-
 import shlex
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +13,7 @@ from rich.text import Text
 from vitascope.cli.ending import ending_promptly
 from vitascope.cli.options import Assignments, ConfigFiles, Overwrite, Switch, may_replace
 from vitascope.cli.printing import print_json, print_table
-from vitascope.config import SettingsSource, load_settings, vitascope_home
+from vitascope.config import SettingsSource, vitascope_home
 from vitascope.errors import UsageError
 from vitascope.file_lock import write_file
 from vitascope.observe.keys import PressedKeys, holding_interrupts
@@ -77,7 +75,7 @@ def run(
         assignments=set_,
     )
 
-    def tell(cell: Cell, number: int, count: int) -> None:
+    def tell(cell: "Cell", number: int, count: int) -> None:
         page.print_lines(f"{number} of {count}: {_told(cell)}")
 
     def kept() -> str:
@@ -180,7 +178,7 @@ def analyze(
     from vitascope.bench.report import analyse, text_report, write_reports
     from vitascope.bench.results import load_results
 
-    loaded = load_settings(profile=profile, files=config, assignments=set_)
+    loaded = SettingsSource(profile=profile, files=config, assignments=set_).load()
     wishes = loaded.settings.performance
     values = {"target_fps": wishes.target_fps, "max_latency_ms": wishes.max_latency_ms}
     wanted = {
@@ -269,7 +267,7 @@ def baseline(results: Path, baselines: Path, /) -> None:
     )
 
 
-def _told(cell: Cell) -> str:
+def _told(cell: "Cell") -> str:
     """One cell in one line."""
     throughput, times = cell.row("throughput"), cell.row("frame_time")
     if throughput is None or times is None:
@@ -280,7 +278,7 @@ def _told(cell: Cell) -> str:
     )
 
 
-def _pipeline_lines(results: BenchResults) -> list[str]:
+def _pipeline_lines(results: "BenchResults") -> list[str]:
     from vitascope.bench.recommendations import limit_of
 
     (cell,) = results.cells
@@ -356,7 +354,7 @@ def checklist(
     return int(bool(found.failed))
 
 
-def _table(found: Checklist) -> Table:
+def _table(found: "Checklist") -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("", no_wrap=True)
     table.add_column("question", overflow="fold", ratio=2)
@@ -458,7 +456,7 @@ def _tune(
 
     screen = Screen()
 
-    def tell(search: GridSearch, trial: Trial) -> None:
+    def tell(search: "GridSearch", trial: "Trial") -> None:
         if not json:
             screen.print_lines(_trial_line(search, trial))
 
@@ -496,7 +494,7 @@ def _command(image: Path, driver: Path, duration: float, source: SettingsSource)
     return shlex.join(["vitascope", "bench", "animate", *words])
 
 
-def _trial_line(search: GridSearch, trial: Trial) -> str:
+def _trial_line(search: "GridSearch", trial: "Trial") -> str:
     """One trial in one line."""
     values = ", ".join(
         f"{key.rpartition('.')[2]}={value}" for key, value in search.values(trial.cell).items()

@@ -1,7 +1,5 @@
 """``vitascope cache``: what is kept on this machine."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from cyclopts import App, Parameter

@@ -1,7 +1,5 @@
 """``vitascope cluster``: the machines of a Ray cluster, and what they work on."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from cyclopts import App

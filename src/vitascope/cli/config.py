@@ -1,12 +1,10 @@
 """``vitascope config``."""
 
-from __future__ import annotations
-
 from cyclopts import App
 
 from vitascope.cli.options import Assignments, ConfigFiles, Switch
 from vitascope.cli.printing import listing, print_table
-from vitascope.config import load_settings
+from vitascope.config import SettingsSource
 from vitascope.observe.terminal import Page
 
 app = App(name="config", help="Show settings.", help_format="plaintext")
@@ -30,7 +28,7 @@ def show(
         yaml: Print a settings file that gives the same values.
         json: Print as JSON.
     """
-    loaded = load_settings(profile=profile, files=config, assignments=set_)
+    loaded = SettingsSource(profile=profile, files=config, assignments=set_).load()
     page = Page()
     if yaml:
         page.print(loaded.to_yaml(), end="")

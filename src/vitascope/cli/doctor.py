@@ -1,7 +1,5 @@
 """``vitascope doctor``."""
 
-from __future__ import annotations
-
 import platform
 from importlib.util import find_spec
 
@@ -9,7 +7,7 @@ from vitascope import __version__
 from vitascope.cli.options import Switch
 from vitascope.cli.printing import facts, print_table
 from vitascope.config import vitascope_home
-from vitascope.config.loading import engine_cache
+from vitascope.config.home import engine_cache
 from vitascope.observe.terminal import Page
 
 _EXTRAS = {

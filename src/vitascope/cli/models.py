@@ -1,7 +1,5 @@
 """``vitascope models``: the networks on this machine."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``vitascope optimize``."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -125,7 +123,7 @@ def optimize(
 class _Job:
     """One search, as the command line shows it."""
 
-    def __init__(self, source: SettingsSource, save_config: Path | None, *, quiet: bool) -> None:
+    def __init__(self, source: "SettingsSource", save_config: Path | None, *, quiet: bool) -> None:
         self._source, self._subject = source, ""
         self._file, self._quiet = save_config, quiet
         self._state = None if save_config is None else _state_of(save_config)
@@ -153,7 +151,7 @@ class _Job:
         seconds: float,
         minutes: float,
         resume: bool,
-    ) -> Tuned:
+    ) -> "Tuned":
         """Search."""
         with holding_interrupts():
             from vitascope.tune.optimizer import Target, Tuner
@@ -184,7 +182,7 @@ class _Job:
         self.say("measuring the settings as they are, and the matte that others are held against")
         return tuner.tune()
 
-    def keep(self, tuned: Tuned, *, as_json: bool) -> None:
+    def keep(self, tuned: "Tuned", *, as_json: bool) -> None:
         """Write the file, unless the target is out of reach; add to the history; say what came out."""
         from vitascope.tune.tuned_file import append_history, tuned_text
 
@@ -201,7 +199,7 @@ class _Job:
             usage = "vitascope segment in.mp4 -o out.mp4"
             Page().print_lines(*tuned.lines(file=file, usage=usage, history=history))
 
-    def _tell(self, search: GridSearch, trial: Trial) -> None:
+    def _tell(self, search: "GridSearch", trial: "Trial") -> None:
         if self._quiet:
             return
         values = ", ".join(
@@ -228,7 +226,7 @@ def _state_of(save_config: Path) -> Path:
     return save_config.with_name(f"{save_config.name}.search.json")
 
 
-def _detect(clip: Path, source: SettingsSource, *, as_json: bool) -> int:
+def _detect(clip: Path, source: "SettingsSource", *, as_json: bool) -> int:
     from vitascope.bench.limited_run import LimitedRun
     from vitascope.bench.profiling import detect_bottlenecks
 

@@ -1,7 +1,5 @@
 """``vitascope profile``."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal

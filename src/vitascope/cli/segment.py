@@ -1,7 +1,5 @@
 """``vitascope segment``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
@@ -30,21 +28,14 @@ from vitascope.cli.options import (
     watch_gpus,
 )
 from vitascope.cli.printing import print_json, print_json_line
-from vitascope.config import (
-    Codec,
-    FlagValue,
-    LoadedSettings,
-    OutputKind,
-    PlayerName,
-    Settings,
-    SettingsSource,
-)
+from vitascope.config import Codec, FlagValue, OutputKind, PlayerName, SettingsSource
 from vitascope.errors import OutputError, UsageError, VitascopeError, one_line
 from vitascope.media.remote import path_of
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
+    from vitascope.config import LoadedSettings, Settings
     from vitascope.segmentation.plan import PlannedVideo
     from vitascope.segmentation.processes.film_queue import FilmQueue
     from vitascope.segmentation.segmenter import Segmenter, Started
@@ -398,7 +389,7 @@ def _levels(text: str) -> list[float]:
     return [low, high]
 
 
-def _tell_of_pictures(planned: Sequence[PlannedVideo], *, screen: Screen) -> None:
+def _tell_of_pictures(planned: "Sequence[PlannedVideo]", *, screen: Screen) -> None:
     """Say what becomes of pictures in a folder: a video of them, or each by itself."""
     from vitascope.media.reading.images import IMAGE_SUFFIXES
 
@@ -432,7 +423,7 @@ def _refuse_with_camera(words: Sequence[str], flags: Sequence[str]) -> None:
         raise UsageError(f"{flags[0]} is for files; leave it out with --camera")
 
 
-def _refuse_without_kind(settings: Settings, flags: Mapping[str, FlagValue]) -> None:
+def _refuse_without_kind(settings: "Settings", flags: Mapping[str, FlagValue]) -> None:
     """Refuse a flag of one kind of output where none is of that kind; what a settings file says may wait for one."""
     kinds = ",".join(settings.output.kinds)
     for key, kind in (("output.background", "replace"), ("output.key_color", "key")):
@@ -521,7 +512,9 @@ def _live(
     return 0
 
 
-def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Screen | None) -> LoadedSettings:
+def _tuned(
+    source: SettingsSource, planned: "list[PlannedVideo]", *, screen: Screen | None
+) -> "LoadedSettings":
     with holding_interrupts():
         from vitascope.tune.optimizer import auto_tune
 
@@ -532,7 +525,7 @@ def _tuned(source: SettingsSource, planned: list[PlannedVideo], *, screen: Scree
 
 
 def _explain(
-    loaded: LoadedSettings, planned: list[PlannedVideo], *, resume: bool, screen: Screen, chatty: bool
+    loaded: "LoadedSettings", planned: "list[PlannedVideo]", *, resume: bool, screen: Screen, chatty: bool
 ) -> list[_Told]:
     with holding_interrupts():
         from vitascope.segmentation.dry_run import Explanation, explain_all, total_in_words
@@ -555,8 +548,8 @@ def _explain(
 
 
 def _segment(
-    loaded: LoadedSettings,
-    planned: list[PlannedVideo],
+    loaded: "LoadedSettings",
+    planned: "list[PlannedVideo]",
     items: list[_Told],
     *,
     resume: bool,
@@ -584,7 +577,7 @@ def _segment(
         Segmenter(loaded=loaded, fetch_progress=progress.fetched) as segmenter,
     ):
 
-        def started(plan: PlannedVideo, event: Started) -> None:
+        def started(plan: "PlannedVideo", event: "Started") -> None:
             if not quiet:
                 for doubt in event.doubts:
                     screen.print_lines(f"note: {plan.video.name}: {doubt}")
@@ -603,7 +596,7 @@ def _segment(
 
         queue: FilmQueue | None = None
 
-        def begin_queue(begun: FilmQueue) -> None:
+        def begin_queue(begun: "FilmQueue") -> None:
             nonlocal queue
             queue = begun
             name = f"{len(planned)} videos"
@@ -653,7 +646,7 @@ def _segment(
         page.print_lines(f"{len(items) - len(failed)} of {len(items)} inputs done{tail}")
 
 
-def _gpus(segmenter: Segmenter) -> list[int]:
+def _gpus(segmenter: "Segmenter") -> list[int]:
     """Numbers of this machine's GPUs that compute."""
     if segmenter.device.kind == "cpu" or segmenter.settings.processing.cluster is not None:
         return []

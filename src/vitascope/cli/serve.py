@@ -1,7 +1,5 @@
 """``vitascope serve``."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from pathlib import Path

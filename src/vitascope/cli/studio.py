@@ -1,7 +1,5 @@
 """``vitascope studio``."""
 
-from __future__ import annotations
-
 import threading
 import webbrowser
 from collections.abc import Sequence
@@ -85,7 +83,7 @@ def opened_studio(
     config: ConfigFiles,
     set_: Assignments,
     token: str | None = None,
-) -> Opened:
+) -> "Opened":
     """Open the studio; for programs alone where they have a token.
 
     Raises:

@@ -1,7 +1,5 @@
 """``vitascope vr``: what a video is to VR players, another projection, and libraries of a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,12 +7,13 @@ from cyclopts import App, Parameter
 
 from vitascope.cli.options import Overwrite, Stereo, Switch, may_replace
 from vitascope.cli.printing import facts, print_json, print_table
-from vitascope.config import Codec, FlagValue, RgbColor, SettingsSource, VideoSettings
+from vitascope.config import Codec, FlagValue, SettingsSource
 from vitascope.errors import UsageError, one_line
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
+    from vitascope.config import VideoSettings
     from vitascope.vr.detection import Reason
 
 app = App(
@@ -205,6 +204,7 @@ def library(
         json: Print as JSON.
     """
     with holding_interrupts():
+        from vitascope.config import RgbColor
         from vitascope.segmentation.vr.library import read_library, write_library
 
     screen = Screen()
@@ -317,7 +317,7 @@ def verify(
 
 def _video_settings(
     stereo: str | None, projection: str | None, fov: float | None, **stretch: str | None
-) -> VideoSettings:
+) -> "VideoSettings":
     """Settings of the input."""
     given = {
         "stereo": stereo,
@@ -333,9 +333,9 @@ def _video_settings(
     return SettingsSource(flags=flags).load().settings.video
 
 
-def _reason(reason: Reason) -> dict[str, Any]:
+def _reason(reason: "Reason") -> dict[str, Any]:
     return {"how": reason.how, "sureness": reason.sureness}
 
 
-def _with_reason(value: str, reason: Reason) -> str:
+def _with_reason(value: str, reason: "Reason") -> str:
     return f"{value} ({reason.how}; {reason.sureness})"

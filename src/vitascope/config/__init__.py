@@ -5,31 +5,32 @@
     loaded = load_settings(profile="fast", files=[Path("my.yaml")], assignments=["model.batch_size=4"])
     loaded.settings.model.batch_size      BatchRange(low=4, high=4)
     loaded.origin("model.batch_size")     Origin(kind=SET, label="--set")
+
+Names are loaded when they are first used: a command line is understood without what checks settings.
 """
 
-from vitascope.config.loading import (
-    DEFAULT_PROFILE,
-    FlagValue,
-    LoadedSettings,
-    Origin,
-    OriginKind,
-    SettingRow,
-    SettingsSource,
-    available_profiles,
-    load_settings,
-    vitascope_home,
-)
-from vitascope.config.result import (
-    Codec,
-    EdgeSettings,
-    EncoderSpeed,
-    OutputKind,
-    OutputSettings,
-    PlayerName,
-    VideoSettings,
-)
-from vitascope.config.settings import Settings
-from vitascope.config.values import BatchRange, RgbColor, parse_seconds
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vitascope.config.choices import Codec, EncoderSpeed, OutputKind, PlayerName
+    from vitascope.config.flag_value import FlagValue
+    from vitascope.config.home import vitascope_home
+    from vitascope.config.loading import (
+        DEFAULT_PROFILE,
+        LoadedSettings,
+        Origin,
+        OriginKind,
+        SettingRow,
+        available_profiles,
+        load_settings,
+    )
+    from vitascope.config.result import EdgeSettings, OutputSettings, VideoSettings
+    from vitascope.config.settings import Settings
+    from vitascope.config.settings_source import SettingsSource
+    from vitascope.config.values import BatchRange, RgbColor, parse_seconds
 
 __all__ = [
     "DEFAULT_PROFILE",
@@ -54,3 +55,35 @@ __all__ = [
     "parse_seconds",
     "vitascope_home",
 ]
+
+_HOMES = {
+    name: f"vitascope.config.{module}"
+    for module, names in {
+        "choices": ("Codec", "EncoderSpeed", "OutputKind", "PlayerName"),
+        "flag_value": ("FlagValue",),
+        "home": ("vitascope_home",),
+        "loading": (
+            "DEFAULT_PROFILE",
+            "LoadedSettings",
+            "Origin",
+            "OriginKind",
+            "SettingRow",
+            "available_profiles",
+            "load_settings",
+        ),
+        "result": ("EdgeSettings", "OutputSettings", "VideoSettings"),
+        "settings": ("Settings",),
+        "settings_source": ("SettingsSource",),
+        "values": ("BatchRange", "RgbColor", "parse_seconds"),
+    }.items()
+    for name in names
+}
+
+
+if not TYPE_CHECKING:  # a name that is not there shall be an error of types, too
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name on first use (PEP 562)."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'vitascope.config' has no attribute {name!r}")
+        return getattr(importlib.import_module(_HOMES[name]), name)

@@ -10,8 +10,6 @@ Each layer is read into (dotted key, plain value, origin), the last one wins, an
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -26,7 +24,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from vitascope.config.hints import read_hints
+from vitascope.config.flag_value import FlagValue
 from vitascope.config.settings import Settings, section_keys, setting_fields, value_of
 from vitascope.config.values import CONFLICT
 from vitascope.config.yaml_file import display, dump_yaml, parse_value, read_settings_file, unknown_setting
@@ -111,15 +109,6 @@ class SettingRow:
     def value_text(self) -> str:
         """The value on one line, as YAML would have it."""
         return display(self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class FlagValue:
-    """The value of a flag, with the name the user typed."""
-
-    value: Any
-    name: str
-    """For example ``--crf``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +227,9 @@ def _hinted_edges(named: _Entry | None) -> dict[str, _Entry]:
     """The edge settings that a file of hints holds."""
     if named is None or not isinstance(named.value, str | PathLike) or not str(named.value):
         return {}  # none, or no path, which the check of the setting says
+    # Imported here: most runs have no hints.
+    from vitascope.config.hints import read_hints
+
     path = Path(named.value)
     hints = read_hints(path)
     edges = {} if hints.edges is None else hints.edges.model_dump(mode="json", exclude_unset=True)
@@ -378,81 +370,6 @@ _MOST_SHOWN = 60
 def _show(value: object) -> str:
     text = repr(value) if isinstance(value, str) else display(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsSource:
-    """The arguments of ``load_settings``, kept to load the settings again with a few of them chosen."""
-
-    profile: str | None = None
-    files: tuple[Path, ...] = ()
-    assignments: tuple[str, ...] = ()
-    flags: Mapping[str, Any] = field(default_factory=dict)
-
-    def load(
-        self, values: Mapping[str, Any] | None = None, *, chosen_by: str = "the tuner"
-    ) -> LoadedSettings:
-        """The settings, with some of them chosen.
-
-        Args:
-            values: By dotted key; they count as set on purpose.
-            chosen_by: How ``config show`` and messages name their origin.
-
-        Raises:
-            ConfigError: As ``load_settings``.
-        """
-        chosen = {key: FlagValue(value, chosen_by) for key, value in (values or {}).items()}
-        return load_settings(
-            profile=self.profile,
-            files=self.files,
-            assignments=self.assignments,
-            flags={**self.flags, **chosen},
-        )
-
-
-HOME_VARIABLE = "VITASCOPE_HOME"
-
-
-def vitascope_home() -> Path:
-    """The folder of everything Vitascope keeps: fetched models, built engines, caches. It may not exist yet.
-
-    ``VITASCOPE_HOME`` where it is set; else ``vitascope`` in the user's cache folder: ``XDG_CACHE_HOME`` or
-    ``~/.cache`` (XDG Base Directory Specification 0.8: empty and relative values are ignored),
-    ``~/Library/Caches`` on macOS, ``%LOCALAPPDATA%`` on Windows.
-
-    Returns:
-        An absolute path.
-
-    Raises:
-        ConfigError: The home folder is needed and unknown.
-    """
-    try:
-        if own := os.environ.get(HOME_VARIABLE):
-            return Path(own).expanduser().absolute()
-        return _user_cache() / "vitascope"
-    except RuntimeError as error:
-        raise ConfigError(
-            f"the home folder is unknown ({error}); set {HOME_VARIABLE} to a folder for models and caches"
-        ) from error
-
-
-def engine_cache() -> Path:
-    """Folder of built engines, and of verdicts on engines and on the GPU's video encoder.
-
-    Raises:
-        ConfigError: As ``vitascope_home``.
-    """
-    return vitascope_home() / "engines"
-
-
-def _user_cache() -> Path:
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return Path(local) if local else Path.home() / "AppData" / "Local"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(xdg) if Path(xdg).is_absolute() else Path.home() / ".cache"
 
 
 def checked_gpus(

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
+from vitascope.config.choices import Codec, EncoderSpeed, OutputKind, PlayerName
 from vitascope.config.values import (
     AlphaLevels,
     Expected,
@@ -20,11 +21,6 @@ from vitascope.config.values import (
     setting,
     unique_list,
 )
-
-Codec = Literal["h264", "h265", "av1", "prores", "vp9", "ffv1", "png"]
-PlayerName = Literal["heresphere", "deovr", "skybox", "4xvr", "moon", "quest", "visionpro"]
-EncoderSpeed = Literal["fast", "balanced", "quality"]
-OutputKind = Literal["mask", "key", "cutout", "alpha", "blur", "replace", "overlay", "packed-alpha"]
 
 OutputKinds = Annotated[
     tuple[OutputKind, ...],

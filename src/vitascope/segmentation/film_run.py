@@ -66,8 +66,6 @@ from vitascope.segmentation.matting.networks import FetchProgress, open_first_ne
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.notes import notes_on, notes_on_people, notes_on_reading
 from vitascope.segmentation.output_encoding import encoding_for, hardware_for, mask_size
-from vitascope.segmentation.people.held import FindSalient
-from vitascope.segmentation.people.hinted import Keeping
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.render.renderer import Rendered, Renderer
@@ -90,6 +88,7 @@ if TYPE_CHECKING:
     from vitascope.gpu.streams import JobStreams
     from vitascope.models.finders import SalientObjects
     from vitascope.segmentation.gpu_job import PicturesOnGpu
+    from vitascope.segmentation.people.held import FindSalient
 
 
 class FrameAndAlpha(NamedTuple):
@@ -421,6 +420,8 @@ class FilmRun:
         self.notes: tuple[str, ...] = ()
         """What the user should know of what is kept."""
         if around is None and settings.people.active:
+            from vitascope.segmentation.people.hinted import Keeping  # most runs keep everybody
+
             keeping = Keeping(reader, self.vr, settings, open_salient=runner.open_salient)
             around, self.notes = keeping.around, keeping.notes
         self._stack = ExitStack()

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from vitascope.config import OutputKind, OutputSettings
 from vitascope.config.compute import GpuSettings
-from vitascope.config.loading import engine_cache
+from vitascope.config.home import engine_cache
 from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, StereoLayout, VideoInfo, YuvFormat
 from vitascope.media.planes import layout_of

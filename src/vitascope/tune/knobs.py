@@ -13,7 +13,7 @@ from typing import Any, get_args
 import yaml
 
 from vitascope.config import BatchRange, LoadedSettings
-from vitascope.config.loading import engine_cache
+from vitascope.config.home import engine_cache
 from vitascope.config.settings import value_of
 from vitascope.device import Device, available_cores
 from vitascope.errors import UsageError

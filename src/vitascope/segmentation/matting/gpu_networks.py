@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from vitascope.config import Settings
-from vitascope.config.loading import engine_cache
+from vitascope.config.home import engine_cache
 from vitascope.device import Device
 from vitascope.errors import EngineError, MissingDependencyError, UsageError
 from vitascope.gpu.engines import Precision
