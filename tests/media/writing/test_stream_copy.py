@@ -631,3 +631,31 @@ def test_a_second_picture_is_named_as_left_out(tmp_path):
         copier = StreamCopier(path, out, muxer="matroska")
         copier.close()
     assert copier.notes == ["two.mkv: its second picture (track 1) was left out"]
+
+
+@pytest.mark.parametrize("target", ["out.mov", "out.mp4", "out.mkv"])
+@pytest.mark.parametrize(("start", "shown"), [(None, "01:02:03:20"), (0.5, "01:02:04:08")])
+def test_a_time_code_is_that_of_the_first_picture(
+    tmp_path: Path, target: str, start: float | None, shown: str
+) -> None:
+    clip = copied(
+        write_clip(tmp_path / "whole.mov", frame_count=48),
+        tmp_path / "in.mov",
+        prepare=lambda stream: stream.metadata.update({"timecode": "01:02:03:20"}),
+    )
+    writer = rewrite(clip, tmp_path / target, start_seconds=start)
+    with av.open(str(tmp_path / target)) as container:
+        tags = {name.lower(): value for name, value in container.streams.video[0].metadata.items()}
+    assert tags["timecode"] == shown
+    assert not writer.report.notes
+
+
+def test_what_is_no_time_code_is_not_moved_but_left_out(tmp_path: Path) -> None:
+    clip = copied(
+        write_clip(tmp_path / "whole.mov", frame_count=48),
+        tmp_path / "in.mkv",
+        prepare=lambda stream: stream.metadata.update({"timecode": "evening"}),
+    )
+    rewrite(clip, tmp_path / "out.mkv", start_seconds=0.5)
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        assert "TIMECODE" not in container.streams.video[0].metadata

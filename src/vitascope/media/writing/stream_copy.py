@@ -378,13 +378,18 @@ class StreamCopier:
             self._note_left_out(stream)
 
     def _note_left_out(self, stream: Stream) -> None:
-        """Say what does not come along: covers, further pictures, telemetry and time code tracks."""
+        """Say what does not come along: covers, further pictures, telemetry, time code that is nowhere else."""
         if stream.type == "video" and stream.disposition & Disposition.attached_pic:
             self.notes.append(f"{self._path.name}: its cover picture was left out")
+        elif stream.type == "data" and "timecode" in stream.metadata and self._has_timecode():
+            pass  # the picture's tag says it, too, and comes along
         elif stream.type != "video":
             self.notes.append(f"{self._path.name}: its {stream.type} track {stream.index} was left out")
         elif stream.index != self._input.streams.video[0].index:
             self.notes.append(f"{self._path.name}: its second picture (track {stream.index}) was left out")
+
+    def _has_timecode(self) -> bool:
+        return any("timecode" in stream.metadata for stream in self._input.streams.video[:1])
 
     def _route(self, stream: AudioStream | SubtitleStream) -> tuple[CopiedStream | None, CarriedStream]:
         """Add an output stream for a source stream: a copy, else a re-encoding, else none."""
