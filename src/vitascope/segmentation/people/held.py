@@ -247,7 +247,10 @@ class _Eye:
         self._looked_at, self._origin = self._grey, self._grid
 
     def _things(self, part: Mask, touching: Mask, background: Mask, side: int) -> list[tuple[Mask, Movement]]:
-        """What a part is, and how that moved: one thing, or one that goes along and one that stays behind."""
+        """What a part is, and how that moved: one thing, or one that goes along and one that stays behind.
+
+        A part that was seen to go along as a whole is one thing.
+        """
         shifts = self._shifts(part, touching, background, side)
         staying, going = self._stays > _SOLID, self._proven > _SOLID
         movement: Movement = "none"
@@ -271,7 +274,9 @@ class _Eye:
             cv2.morphologyEx((one & part).astype(np.uint8), cv2.MORPH_OPEN, _disc(_RIM * side))
             for one in (staying & ~going, going & ~staying)
         )
-        if min(behind_part.sum(), along_part.sum()) < _PIECE * part.sum():
+        # What a thing reflects stays where it is while the thing goes along: of polished ones that is half.
+        is_known = self._proven[part].mean() > _SOLID and self._stays[part].mean() <= _STAYED
+        if is_known or min(behind_part.sum(), along_part.sum()) < _PIECE * part.sum():
             return [(part, movement)]
         to_along, to_behind = (
             cv2.distanceTransform(1 - one, cv2.DIST_L2, 3) for one in (along_part, behind_part)
