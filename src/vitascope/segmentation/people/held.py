@@ -177,18 +177,20 @@ class _Eye:
         return along
 
     def judge(self, alpha: FloatMap, kept: Mask) -> None:
-        """Let go, without another look, what turns out to stay with the background."""
+        """Let go, without another look, what turns out to stay with the background; two things part at a look alone."""
         side, nobody = min(alpha.shape), alpha < _SOLID
         held = self.held > _SOLID
         for part in _parts(held & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
             touching = _reached(part) & kept
-            for inside, movement in self._things(part, touching, nobody & ~held, side):
-                if movement == "with them":
-                    self._proven[inside] = 1
-                elif movement == "with the background":
-                    gone = _reached(inside) & ~(part & ~inside)
-                    self.held = np.where(gone, np.float32(0), self.held)
-                    self._stays = np.maximum(self._stays, inside.astype(np.float32))
+            things = self._things(part, touching, nobody & ~held, side)
+            if len(things) > 1:  # so little has moved since the last look that reflections look like things
+                continue
+            ((_, movement),) = things
+            if movement == "with them":
+                self._proven[part] = 1
+            elif movement == "with the background":
+                self.held = np.where(_reached(part), np.float32(0), self.held)
+                self._stays = np.maximum(self._stays, part.astype(np.float32))
 
     def look(self, picture: Picture, alpha: FloatMap, kept: Mask, find: FindSalient) -> None:
         """See what is held, and remember it.
