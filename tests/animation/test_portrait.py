@@ -52,6 +52,13 @@ def test_exif_rotation_is_applied(tmp_path, astronaut, orientation, turns):
     assert np.abs(rgb.astype(int) - astronaut).mean() < 3
 
 
+def test_a_photo_of_a_phone_says_what_to_do(tmp_path):
+    path = tmp_path / "a.heic"
+    path.write_bytes(struct.pack(">I4s4sI8s", 24, b"ftyp", b"heic", 0, b"mif1heic") + bytes(99))
+    with pytest.raises(InputError, match=r"a\.heic: a HEIC picture, which cannot be read; save it as JPEG"):
+        read_picture(path, max_side=MAX)
+
+
 def test_alpha_lies_on_white(tmp_path, astronaut):
     bgra = np.dstack((astronaut[..., ::-1], np.full(astronaut.shape[:2], 255, np.uint8)))
     bgra[:, :100, 3] = 0

@@ -22,6 +22,19 @@ def test_the_output_must_not_be_the_input(clip):
         segmenter.write(clip, [("key", clip)])
 
 
+def test_a_closed_segmenter_says_so(clip, tmp_path, scripted):
+    with Segmenter() as segmenter:
+        pass
+    for use in (
+        lambda: segmenter.stream(clip),
+        lambda: segmenter.write(clip, [("key", tmp_path / "o.mp4")]),
+        lambda: segmenter.live(clip, ["window"]),
+        lambda: next(segmenter.write_all([], on_queue=print, on_start=print)),
+    ):
+        with pytest.raises(UsageError, match=r"^the Segmenter is closed; open another"):
+            use()
+
+
 class Exploding(BrightnessNetwork):
     def infer(self, images, state):
         if len(self.calls) == 5:

@@ -30,6 +30,10 @@ _OTHERS_VIEW = 2.5
 """Beside a face that was found, others are looked for in squares of at least so many of its sizes."""
 _MAX_PIXELS = 1 << 28
 """More than the 200 million of the largest cameras in phones; FFmpeg cannot tell the size of larger ones."""
+_HEIC = frozenset(
+    b"ftyp" + brand for brand in (b"heic", b"heif", b"heim", b"heis", b"heix", b"mif1", b"mif2")
+)
+"""How a file of a phone's photo begins (ISO/IEC 23008-12)."""
 _MAX_FILE_BYTES = 1 << 30
 _ROWS_BLENDED = 256
 """At a time: one portrait of 200 million pixels in floating point takes 3 GB."""
@@ -152,6 +156,8 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
     finally:
         logging.setLogLevel(before)
     if bgr is None:
+        if data[4:12].tobytes() in _HEIC:
+            raise InputError(f"{path}: a HEIC picture, which cannot be read; save it as JPEG or PNG first")
         raise _unreadable(path, (0, 0))
     if bgr.shape[0] * bgr.shape[1] >= _MAX_PIXELS:
         raise _unreadable(path, (bgr.shape[1], bgr.shape[0]))

@@ -71,11 +71,13 @@ class Segmenter(Closing):
         self._steps: WeakSet[Generator[FrameAndAlpha, None, None]] = WeakSet()
         self._store, self._fetch_progress = store or ModelStore(vitascope_home()), fetch_progress
         self._runner = _open_runner(self.loaded, self._store, fetch_progress)
+        self._is_closed = False
         self.device = self._runner.device
         self.chosen: ChosenNetwork[Any] = self._runner.chosen
 
     def close(self) -> None:
         """Free the network, and give OpenCV its threads back; end worker processes, and streams that still run."""
+        self._is_closed = True
         for steps in list(self._steps):
             steps.close()
         self._runner.close()
@@ -94,10 +96,11 @@ class Segmenter(Closing):
                 kept longer than one turn of the loop.
 
         Raises:
-            UsageError: ``device_arrays``, and the video is matted on the CPU.
+            UsageError: The segmenter is closed; or ``device_arrays``, and the video is matted on the CPU.
             InputError: The video cannot be opened; ``CorruptInputError`` when it stops being decodable.
             PipelineError: A stage failed.
         """
+        self._refuse_closed()
         self._look_for_people(path_of(video))
         steps = self._runner.stream(path_of(video), device_arrays=device_arrays)
         self._steps.add(steps)
@@ -126,8 +129,8 @@ class Segmenter(Closing):
                 corrections changed; when omitted, where hints are given.
 
         Raises:
-            UsageError: A kind is unknown or lacks its background; an output is something that is read; or two
-                outputs are the same file.
+            UsageError: The segmenter is closed; a kind is unknown or lacks its background; an output is something that
+                is read; or two outputs are the same file.
             InputError: The input cannot be read; ``CorruptInputError`` when it stops being decodable
                 (``output.keep_partial`` then keeps what was written as ``.part``).
             OutputError: An output cannot be written.
@@ -135,6 +138,7 @@ class Segmenter(Closing):
             KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
         """
         began = perf_counter()
+        self._refuse_closed()
         targets = tuple((kind, path_of(target)) for kind, target in outputs)
         planned = PlannedVideo(
             path_of(video),
@@ -188,10 +192,12 @@ class Segmenter(Closing):
             What became of each, as it ends.
 
         Raises:
-            UsageError: A kind is unknown or lacks its background; or the network is open in this process.
+            UsageError: The segmenter is closed; a kind is unknown or lacks its background; or the network is open in
+                this process.
             InputError: A node of a cluster does not see a video.
             OutputError: A node of a cluster does not see a folder, or may not write there.
         """
+        self._refuse_closed()
         runner = self._runner
         if isinstance(runner, FilmRunner):
             raise UsageError(
@@ -206,6 +212,10 @@ class Segmenter(Closing):
                     replace(report, notes=(*report.notes, *replaced.get(id(ended.planned), ())))
                 )
             yield replace(ended, report=report)
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise UsageError("the Segmenter is closed; open another, or work inside its with block")
 
     def _told_player(self, report: SegmentReport) -> SegmentReport:
         """The report, once the VR player's files lie beside the outputs, if there is one."""
@@ -267,8 +277,8 @@ class Segmenter(Closing):
             The report of the whole run; its ``failure`` says which sinks failed.
 
         Raises:
-            UsageError: Several kinds; a sink that does not exist, or takes no alpha; a part of a camera; or the network
-                is open in worker processes.
+            UsageError: The segmenter is closed; several kinds; a sink that does not exist, or takes no alpha; a part of
+                a camera; or the network is open in worker processes.
             InputError: The source cannot be opened, or gives nothing.
             MissingDependencyError: A sink needs a package that is not installed.
             OutputError: A sink cannot be opened, or every one failed.
@@ -276,6 +286,7 @@ class Segmenter(Closing):
         """
         from vitascope.segmentation.live import IN_ONE_PROCESS, segment_live  # a video needs none of that
 
+        self._refuse_closed()
         if not isinstance(self._runner, FilmRunner):
             raise UsageError(IN_ONE_PROCESS)
         return segment_live(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from clips import write_large_png
+from clips import write_clip, write_large_png
 from vitascope.errors import InputError
 from vitascope.media.reading.images import LARGEST_SIDE, declared_size, is_too_large, picture_size
 from vitascope.media.reading.reader import open_video, probe
@@ -43,6 +44,61 @@ def test_webp_that_moves_is_refused_and_says_why(tmp_path):
         container.mux(stream.encode())
     assert declared_size(path) == (16, 16)
     with pytest.raises(InputError, match="does not decode animated WebP; convert it to GIF"):
+        probe(path)
+
+
+def write_tiled(path, clip):
+    """A HEIC picture of two tiles side by side, as phones write them, each the first picture of a clip in H.265."""
+    with av.open(str(clip)) as container:
+        stream = container.streams.video[0]
+        setup, width, height = stream.codec_context.extradata, stream.width, stream.height
+        tile = bytes(next(container.demux(stream)))
+    grid = struct.pack(">BBBBHH", 0, 0, 0, 1, 2 * width, height)
+
+    def box(kind, *parts, flags=None):
+        head = b"" if flags is None else struct.pack(">I", flags)
+        content = head + b"".join(parts)
+        return struct.pack(">I4s", 8 + len(content), kind) + content
+
+    def item(number, kind, *, hidden):
+        return box(b"infe", struct.pack(">HH4sB", number, 0, kind, 0), flags=2 << 24 | hidden)
+
+    def index(tiles_at):
+        places = [
+            struct.pack(">HHHHII", 1 + n, 0, 0, 1, tiles_at + n * len(tile), len(tile)) for n in range(2)
+        ]
+        places.append(struct.pack(">HHHHII", 3, 1, 0, 1, 0, len(grid)))
+        sizes = [box(b"ispe", struct.pack(">II", n * width, height), flags=0) for n in (1, 2)]
+        belongs = struct.pack(">IHB2BHB2BHBB", 3, 1, 2, 0x81, 2, 2, 2, 0x81, 2, 3, 1, 3)
+        return box(
+            b"meta",
+            box(b"hdlr", struct.pack(">I4s13x", 0, b"pict"), flags=0),
+            box(b"pitm", struct.pack(">H", 3), flags=0),
+            box(b"iloc", struct.pack(">HH", 0x4400, 3), *places, flags=1 << 24),
+            box(
+                b"iinf", struct.pack(">H", 3), item(1, b"hvc1", hidden=1), item(2, b"hvc1", hidden=1),
+                item(3, b"grid", hidden=0), flags=0,
+            ),
+            box(b"iref", box(b"dimg", struct.pack(">HHHH", 3, 2, 1, 2)), flags=0),
+            box(
+                b"iprp", box(b"ipco", box(b"hvcC", setup), *sizes), box(b"ipma", belongs, flags=0)
+            ),
+            box(b"idat", grid),
+            flags=0,
+        )  # fmt: skip
+
+    brand = box(b"ftyp", b"heic\0\0\0\0mif1heic")
+    path.write_bytes(brand + index(len(brand + index(0)) + 8) + box(b"mdat", tile, tile))
+    return path
+
+
+def test_a_photo_in_tiles_is_refused_instead_of_read_in_part(tmp_path):
+    options = {"x265-params": "log-level=none:bframes=0"}
+    clip = write_clip(
+        tmp_path / "a.mp4", codec="libx265", width=64, height=64, frame_count=4, codec_options=options
+    )
+    path = write_tiled(tmp_path / "a.heic", clip)
+    with pytest.raises(InputError, match=r"a\.heic: a HEIC or AVIF picture in tiles.*save it as JPEG or PNG"):
         probe(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,7 @@ from written_films import make_info
 from clips import copied, write_clip
 from vitascope.errors import InputError
 from vitascope.frames import Frame
+from vitascope.media.metadata.mp4_boxes import Box, rewrite_moov
 from vitascope.media.reading.reader import open_video
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.stream_copy import StreamCopier
@@ -115,6 +117,59 @@ def test_sound_that_an_edit_list_cuts_off_is_not_played(tmp_path: Path, target: 
         # At most what primes a decoder; MP4 and MOV hide that by an edit list of their own.
         assert first.pts * first.time_base >= (0 if target in ("out.mp4", "out.mov") else Fraction(-1, 40))
     assert video_times(tmp_path / target)[0] == 0
+
+
+def edited(path: Path, edits: list[tuple[float, float | None]]) -> Path:
+    """Let an MP4 show some stretches of its tracks: seconds that each lasts, and where it begins; None is a pause."""
+
+    def edit(moov: Box) -> None:
+        (movie_scale,) = struct.unpack_from(">I", moov.child(b"mvhd").head, 12)
+        for track in (box for box in moov.children if box.kind == b"trak"):
+            (scale,) = struct.unpack_from(">I", track.child(b"mdia", b"mdhd").head, 12)
+            # The encoder's own delay, which the muxer hid by the only edit.
+            (delay,) = struct.unpack_from(">i", track.child(b"edts").head, 8 + 8 + 4)
+            rows = b"".join(
+                struct.pack(
+                    ">IiI",
+                    round(lasts * movie_scale),
+                    -1 if begin is None else round(begin * scale) + delay,
+                    0x10000,
+                )
+                for lasts, begin in edits
+            )
+            table = struct.pack(">II", 0, len(edits)) + rows
+            track.child(b"edts").head = Box(b"elst", table).to_bytes()
+
+    rewrite_moov(path, edit)
+    return path
+
+
+def played(path: Path) -> tuple[float, float]:
+    """When sound begins, and how many seconds of it are played, by a player that plays packet after packet."""
+    with av.open(str(path)) as container:
+        frames = list(container.decode(audio=0))
+        return float(frames[0].pts * frames[0].time_base), sum(frame.samples for frame in frames) / 48000
+
+
+@pytest.mark.parametrize(
+    ("edits", "begin"),
+    [([(1.0, 0.5), (1.0, 2.5)], 0), ([(1.0, 2.4), (1.0, 0.4)], 0), ([(1.0, None), (2.0, 1.1)], 1)],
+    ids=["stretches", "backwards", "pause"],
+)
+@pytest.mark.parametrize("sound", ["aac", "libopus"])
+@pytest.mark.parametrize("target", ["out.mp4", "out.mov", "out.mkv", "out.webm"])
+def test_sound_between_the_stretches_of_an_edit_list_is_not_played(
+    tmp_path: Path, target: str, sound: str, edits: list[tuple[float, float | None]], begin: int
+) -> None:
+    clip = write_clip(tmp_path / "in.mp4", audio=sound, frame_count=96, codec_options={"g": "6"})
+    heard_begin, heard_seconds = played(edited(clip, edits))
+    assert heard_begin == begin
+    assert heard_seconds == pytest.approx(2, abs=0.03)
+    rewrite(clip, tmp_path / target)
+    made_begin, made_seconds = played(tmp_path / target)
+    # At most one packet of 21 ms, which primes the decoder, comes on top.
+    assert made_begin == pytest.approx(heard_begin, abs=0.035)
+    assert made_seconds == pytest.approx(heard_seconds, abs=0.035)
 
 
 @pytest.mark.parametrize("source", ["late.mkv", "late.mp4"])
@@ -576,3 +631,31 @@ def test_a_second_picture_is_named_as_left_out(tmp_path):
         copier = StreamCopier(path, out, muxer="matroska")
         copier.close()
     assert copier.notes == ["two.mkv: its second picture (track 1) was left out"]
+
+
+@pytest.mark.parametrize("target", ["out.mov", "out.mp4", "out.mkv"])
+@pytest.mark.parametrize(("start", "shown"), [(None, "01:02:03:20"), (0.5, "01:02:04:08")])
+def test_a_time_code_is_that_of_the_first_picture(
+    tmp_path: Path, target: str, start: float | None, shown: str
+) -> None:
+    clip = copied(
+        write_clip(tmp_path / "whole.mov", frame_count=48),
+        tmp_path / "in.mov",
+        prepare=lambda stream: stream.metadata.update({"timecode": "01:02:03:20"}),
+    )
+    writer = rewrite(clip, tmp_path / target, start_seconds=start)
+    with av.open(str(tmp_path / target)) as container:
+        tags = {name.lower(): value for name, value in container.streams.video[0].metadata.items()}
+    assert tags["timecode"] == shown
+    assert not writer.report.notes
+
+
+def test_what_is_no_time_code_is_not_moved_but_left_out(tmp_path: Path) -> None:
+    clip = copied(
+        write_clip(tmp_path / "whole.mov", frame_count=48),
+        tmp_path / "in.mkv",
+        prepare=lambda stream: stream.metadata.update({"timecode": "evening"}),
+    )
+    rewrite(clip, tmp_path / "out.mkv", start_seconds=0.5)
+    with av.open(str(tmp_path / "out.mkv")) as container:
+        assert "TIMECODE" not in container.streams.video[0].metadata

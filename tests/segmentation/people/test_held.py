@@ -100,6 +100,23 @@ def test_of_two_things_that_touch_the_one_that_stays_behind_is_not_held():
             assert overlap(found, other) < 0.2
 
 
+@pytest.mark.parametrize("when", ["later", "between looks"])
+def test_a_thing_in_which_the_room_is_reflected_is_held_whole(when):
+    """Polished: half of it shows the same for a while, wherever it goes."""
+    things = HeldThings(blue, every=4)
+    for n in range(17):
+        rgb, alpha, _ = scene(n, with_thing=False)
+        thing, mirror = box(80 + 2 * n, 60, 40, 40), box(80 + 2 * n, 80, 40, 20)
+        own = np.roll(TEXTURE, 2 * n, axis=1)
+        if when == "between looks":
+            own = np.where(mirror[..., None] > 0, np.roll(TEXTURE, 2 * (n - n % 4), axis=1), own)
+        elif n > 4:
+            own = np.where(mirror[..., None] > 0, TEXTURE, own)
+        rgb[0].transpose(1, 2, 0)[thing > 0] = np.clip(np.float32(BLUE) * (0.7 + own[thing > 0, :1]), 0, 1)
+        found = things.added(rgb, alpha * (1 - thing), None, starts_shot=n == 0)
+        assert overlap(found, thing) > 0.9
+
+
 def test_a_thing_far_from_everybody_or_of_somebody_left_out_is_not_held():
     assert followed(1, thing_moves=False, person_left=0)[0] is None
     assert followed(1, share=np.zeros((1, *SIZE), np.float32))[0] is None

@@ -58,6 +58,10 @@ class CopiedStream:
         """True where each packet begins with a header of its own (ISO/IEC 13818-7), as in broadcast formats alone."""
         self.damaged_count = 0
         """Packets that a decoder or the muxer refused."""
+        self.is_playing = False
+        """True when a packet came that the source's edit list does not hide."""
+        self.primer: Packet[Stream] | None = None
+        """The latest hidden packet before that, not written yet."""
 
     @property
     def time_base(self) -> Fraction:
@@ -374,13 +378,18 @@ class StreamCopier:
             self._note_left_out(stream)
 
     def _note_left_out(self, stream: Stream) -> None:
-        """Say what does not come along: covers, further pictures, telemetry and time code tracks."""
+        """Say what does not come along: covers, further pictures, telemetry, time code that is nowhere else."""
         if stream.type == "video" and stream.disposition & Disposition.attached_pic:
             self.notes.append(f"{self._path.name}: its cover picture was left out")
+        elif stream.type == "data" and "timecode" in stream.metadata and self._has_timecode():
+            pass  # the picture's tag says it, too, and comes along
         elif stream.type != "video":
             self.notes.append(f"{self._path.name}: its {stream.type} track {stream.index} was left out")
         elif stream.index != self._input.streams.video[0].index:
             self.notes.append(f"{self._path.name}: its second picture (track {stream.index}) was left out")
+
+    def _has_timecode(self) -> bool:
+        return any("timecode" in stream.metadata for stream in self._input.streams.video[:1])
 
     def _route(self, stream: AudioStream | SubtitleStream) -> tuple[CopiedStream | None, CarriedStream]:
         """Add an output stream for a source stream: a copy, else a re-encoding, else none."""
@@ -527,21 +536,33 @@ class StreamCopier:
             # A subtitle that is on screen when the stretch begins shows from there on.
             packet.pts = packet.dts = pts + cut
             packet.duration = (packet.duration or 0) - cut
-        if self._is_cut_off(packet, route):
-            return
-        with self._leaving_out_damage(route):
-            route.write(packet)
+        for wanted in self._played(packet, route):
+            with self._leaving_out_damage(route):
+                route.write(wanted)
 
-    def _is_cut_off(self, packet: Packet[Stream], route: CopiedStream) -> bool:
-        """True for sound that the source's edit list hides, and that would be played where there is no such list.
+    def _played(self, packet: Packet[Stream], route: CopiedStream) -> list[Packet[Stream]]:
+        """What to write of a packet that comes: without what the source's edit list hides and the output would play.
 
-        What primes a decoder is hidden, too, and ends where the rest begins, or overlaps it. A decoder that encodes
-        anew drops by itself what is hidden.
+        Before each of a track's stretches lie packets that are not played, up to a second of them; they prime the
+        decoder. MP4 and MOV hide by themselves what lies before zero. Elsewhere the last one before the first stretch
+        stays, which is what encoders put there. A decoder that encodes anew drops by itself what is hidden.
         """
-        if self._muxer in _EDIT_LIST_MUXERS or isinstance(route, ReencodedAudio) or not packet.is_discard:
-            return False
+        if isinstance(route, ReencodedAudio):
+            return [packet]
+        if not packet.is_discard:
+            primer, route.primer, route.is_playing = route.primer, None, True
+            return [packet] if primer is None else [primer, packet]
+        if route.is_playing:
+            return []
+        if isinstance(route.source, SubtitleStream):
+            return [packet]
         end = (packet.pts if packet.pts is not None else packet.dts or 0) + (packet.duration or 0)
-        return end - route.shift < -_ROUNDING_SECONDS / route.time_base
+        after_zero, rounding = end - route.shift, _ROUNDING_SECONDS / route.time_base
+        if self._muxer in _EDIT_LIST_MUXERS and after_zero <= rounding:
+            return [packet]
+        # One that ends before zero is followed by one that reaches beyond it, and primes as well.
+        route.primer = packet if after_zero >= -rounding else None
+        return []
 
     @contextmanager
     def _leaving_out_damage(self, route: CopiedStream) -> Iterator[None]:

@@ -32,6 +32,7 @@ from vitascope.media.metadata.spherical import (
     write_spatial_sound,
     write_spherical,
 )
+from vitascope.media.metadata.timecode import moved_timecode
 from vitascope.media.writing.encoder_setup import BOX_MUXERS, MATROSKA_MUXERS, PictureSetup, muxer_options
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_clock import Moment, OutputClock
@@ -294,6 +295,8 @@ class VideoWriter:
         else:
             clock.offset = self._origin(first)
         container.metadata.update(film_tags(self._info.metadata))
+        if start is not None:
+            self._move_timecode(start, container)
         if self._copier is not None:
             end = self._end_of_stretch(self._copier)
             carry_chapters(
@@ -324,9 +327,20 @@ class VideoWriter:
         """``end_seconds`` on the source's clock, which need not start at zero."""
         if self._end_seconds is None:
             return None
-        video = copier.input_container.streams.video
-        begin = (video[0].start_time or 0) * (fraction_or_none(video[0].time_base) or 0) if video else 0
-        return Fraction(self._end_seconds) + begin
+        return Fraction(self._end_seconds) + _first_picture_seconds(copier)
+
+    def _move_timecode(self, start: Fraction, container: av.container.OutputContainer) -> None:
+        """Let the time code, if there is one, be that of the picture with which the stretch begins."""
+        if self._copier is None:
+            return
+        later = start - _first_picture_seconds(self._copier)
+        for tags in (container.metadata, container.streams.video[0].metadata):
+            for name in [name for name in tags if name.lower() == "timecode"]:
+                moved = moved_timecode(tags[name], seconds=later, frame_rate=self._setup.frame_rate)
+                if moved is None:
+                    del tags[name]
+                else:
+                    tags[name] = moved
 
     def _mux(self, packet: Packet[VideoStream]) -> None:
         ticks = self._clock.complete(packet)
@@ -413,6 +427,13 @@ class VideoWriter:
         elif self._copy_from is not None:
             self._notes.append("pictures carry no sound, subtitles or time")
         self._metadata.prepare(stream)
+
+
+def _first_picture_seconds(copier: StreamCopier) -> Fraction:
+    """When the source's first picture is shown, on its own clock."""
+    video = copier.input_container.streams.video
+    base = fraction_or_none(video[0].time_base) if video else None
+    return (video[0].start_time or 0) * base if base is not None else Fraction(0)
 
 
 def _is_corrupt_input(error: BaseException) -> bool:

@@ -177,18 +177,20 @@ class _Eye:
         return along
 
     def judge(self, alpha: FloatMap, kept: Mask) -> None:
-        """Let go, without another look, what turns out to stay with the background."""
+        """Let go, without another look, what turns out to stay with the background; two things part at a look alone."""
         side, nobody = min(alpha.shape), alpha < _SOLID
         held = self.held > _SOLID
         for part in _parts(held & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
             touching = _reached(part) & kept
-            for inside, movement in self._things(part, touching, nobody & ~held, side):
-                if movement == "with them":
-                    self._proven[inside] = 1
-                elif movement == "with the background":
-                    gone = _reached(inside) & ~(part & ~inside)
-                    self.held = np.where(gone, np.float32(0), self.held)
-                    self._stays = np.maximum(self._stays, inside.astype(np.float32))
+            things = self._things(part, touching, nobody & ~held, side)
+            if len(things) > 1:  # so little has moved since the last look that reflections look like things
+                continue
+            ((_, movement),) = things
+            if movement == "with them":
+                self._proven[part] = 1
+            elif movement == "with the background":
+                self.held = np.where(_reached(part), np.float32(0), self.held)
+                self._stays = np.maximum(self._stays, part.astype(np.float32))
 
     def look(self, picture: Picture, alpha: FloatMap, kept: Mask, find: FindSalient) -> None:
         """See what is held, and remember it.
@@ -247,7 +249,10 @@ class _Eye:
         self._looked_at, self._origin = self._grey, self._grid
 
     def _things(self, part: Mask, touching: Mask, background: Mask, side: int) -> list[tuple[Mask, Movement]]:
-        """What a part is, and how that moved: one thing, or one that goes along and one that stays behind."""
+        """What a part is, and how that moved: one thing, or one that goes along and one that stays behind.
+
+        A part that was seen to go along as a whole is one thing.
+        """
         shifts = self._shifts(part, touching, background, side)
         staying, going = self._stays > _SOLID, self._proven > _SOLID
         movement: Movement = "none"
@@ -271,7 +276,9 @@ class _Eye:
             cv2.morphologyEx((one & part).astype(np.uint8), cv2.MORPH_OPEN, _disc(_RIM * side))
             for one in (staying & ~going, going & ~staying)
         )
-        if min(behind_part.sum(), along_part.sum()) < _PIECE * part.sum():
+        # What a thing reflects stays where it is while the thing goes along: of polished ones that is half.
+        is_known = self._proven[part].mean() > _SOLID and self._stays[part].mean() <= _STAYED
+        if is_known or min(behind_part.sum(), along_part.sum()) < _PIECE * part.sum():
             return [(part, movement)]
         to_along, to_behind = (
             cv2.distanceTransform(1 - one, cv2.DIST_L2, 3) for one in (along_part, behind_part)
