@@ -12,7 +12,9 @@ from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains, bend
-from vitascope.animation.mesh.mouth import HALF_WIDTH_CM, PIXELS_A_CM, _bowed, _tones, draw_teeth
+from vitascope.animation.mesh.layers import opening_mask
+from vitascope.animation.mesh.mouth import HALF_WIDTH_CM, PIXELS_A_CM, Mouth, _bowed, _tones, draw_teeth
+from vitascope.animation.mesh.rig import build_rig
 from vitascope.animation.mesh.tongue import HALF_WIDTH, LENGTH, PIXELS_A_UNIT, TIP, draw_tongue
 
 SKIN, LIPS, TEETH = (200, 150, 130), (170, 95, 95), (240, 235, 225)
@@ -233,3 +235,23 @@ def test_at_rest_the_rim_below_a_portraits_own_teeth_stays(mesh, toothy):
     assert np.abs(drawn[rim].astype(int) - rgb[rim]).max() < 40
     teeth = np.s_[y - RIM_PX - 6 : y - RIM_PX - 1, x - 8 : x + 9]
     assert np.abs(drawn[teeth].astype(int) - rgb[teeth]).max() < 40
+
+
+def test_a_small_mouth_is_as_bright_behind_the_upper_lip_as_a_large_one(mesh):
+    def behind_the_lip(scale):
+        face = made_face(mesh, scale=scale)
+        rgb = painted(face)
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(rgb, face=face)
+            bent = animator.bent(shouting())
+        mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+        placed = mouth.placed(bent)
+        opening = opening_mask(placed.outline, placed.patch, feather=0)
+        made = mouth._made(placed, opening) @ LUMA
+        top, bottom = placed.outline[:, 1].min(), placed.outline[:, 1].max()
+        upper = placed.patch.places[..., 1] < top + 0.3 * (bottom - top)
+        return made[(opening > 0.9) & upper].mean()
+
+    large = behind_the_lip(24.0)
+    for scale in (5.0, 7.0):
+        assert behind_the_lip(scale) == pytest.approx(large, rel=0.1)
