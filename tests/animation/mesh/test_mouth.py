@@ -300,3 +300,22 @@ def test_a_small_mouth_is_as_bright_behind_the_upper_lip_as_a_large_one(mesh):
     large = behind_the_lip(24.0)
     for scale in (5.0, 7.0):
         assert behind_the_lip(scale) == pytest.approx(large, rel=0.1)
+
+
+def test_a_lower_tooth_that_a_portrait_shows_does_not_hang_below_its_upper_ones(mesh):
+    rgb, face = laughing(mesh)
+    x, y = np.rint(face.landmarks[14, :2]).astype(int)
+    columns = np.s_[x - 6 : x + 7]
+    rgb[y - RIM_PX : y, columns] = TEETH  # where the lip's rim was
+    rgb[y - RIM_PX - 3 : y - RIM_PX, columns] = (60, 30, 28)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        bent = animator.bent(shouting())
+        drawn = animator.draw(bent) @ LUMA
+    top, bottom = bent.places[[13, 14], 1]
+    luma = drawn[round(top) + 3 : round((top + bottom) / 2), round(bent.places[13, 0])] / (
+        np.array(TEETH) @ LUMA
+    )
+    teeth = np.flatnonzero(luma > 0.8)
+    assert len(teeth) > 4
+    assert luma[: teeth[-1]].min() > 0.6

@@ -392,8 +392,13 @@ class Mouth:
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         upright = cv2.warpAffine(enamel * inside, onto, size, flags=flags)
         seen = upright > _OWN_ENAMEL
-        highest, lowest = np.argmax(seen, axis=0), size[1] - np.argmax(seen[::-1], axis=0)
-        columns = np.flatnonzero(seen.any(axis=0) & (lowest - highest > _THINNEST_CM * PIXELS_A_CM))
+        # A lower tooth that is seen below the dark is not the end of an upper one: the longest run counts.
+        run, longest, lowest = np.zeros((3, size[0]), np.intp)
+        for index, of_row in enumerate(seen):
+            run = (run + 1) * of_row
+            lowest[run > longest] = index + 1
+            longest = np.maximum(longest, run)
+        columns = np.flatnonzero(longest > _THINNEST_CM * PIXELS_A_CM)
         if not len(columns):
             return np.full(inside.shape, -1.0, np.float32)
         notch = np.ones((1, 2 * round(_NOTCH_CM / 2 * PIXELS_A_CM) + 1), np.uint8)
@@ -406,7 +411,7 @@ class Mouth:
                 cv2.GaussianBlur(whole, (0, 0), soft, borderType=cv2.BORDER_REPLICATE)[0], np.float32
             )
 
-        top, bottom = edge(highest, cv2.MORPH_OPEN), edge(lowest, cv2.MORPH_CLOSE)
+        top, bottom = edge(lowest - longest, cv2.MORPH_OPEN), edge(lowest, cv2.MORPH_CLOSE)
         # Behind its own teeth made ones are not to be seen below these; beside them the row goes on as it lies.
         all_columns = np.arange(size[0], dtype=np.float32)
         beside_cm = (
