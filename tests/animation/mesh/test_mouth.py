@@ -12,7 +12,9 @@ from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains, bend
-from vitascope.animation.mesh.mouth import HALF_WIDTH_CM, PIXELS_A_CM, _bowed, _tones, draw_teeth
+from vitascope.animation.mesh.layers import opening_mask
+from vitascope.animation.mesh.mouth import HALF_WIDTH_CM, PIXELS_A_CM, Mouth, _bowed, _tones, draw_teeth
+from vitascope.animation.mesh.rig import build_rig
 from vitascope.animation.mesh.tongue import HALF_WIDTH, LENGTH, PIXELS_A_UNIT, TIP, draw_tongue
 
 SKIN, LIPS, TEETH = (200, 150, 130), (170, 95, 95), (240, 235, 225)
@@ -189,19 +191,64 @@ def test_teeth_far_back_are_left_to_the_dark_of_the_cheeks(row):
         assert most[back] < 0.3
 
 
-@pytest.fixture(scope="module")
-def toothy(mesh):
-    """A portrait that shows its teeth, and below them a rim of the lower lip that landmarks count as inside."""
+def laughing(mesh, *, skin=SKIN, lips=LIPS, teeth=TEETH, shade=None):
+    """A portrait that shows its teeth, and below them a rim of the lower lip that landmarks count as inside.
+
+    With a shade, its colour, the teeth lie in it along the upper lip and in the corners.
+    """
     apart = ExpressionBasis(mesh).lips_apart
     face = made_face(mesh, scale=18.0, displacement=apart * np.float32(0.6))
-    rgb = painted(face)
+    rgb = painted(face, skin=skin, lips=lips)
     inner = face.landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]), :2]
     mouth = np.zeros(rgb.shape[:2], np.uint8)
     cv2.fillPoly(mouth, [np.rint(inner).astype(np.int32)], 1)
     rim = np.arange(rgb.shape[0])[:, None] > face.landmarks[14, 1] - RIM_PX
-    rgb[(mouth > 0) & ~rim] = TEETH
-    rgb[(mouth > 0) & rim] = LIPS
+    rgb[(mouth > 0) & ~rim] = teeth
+    rgb[(mouth > 0) & rim] = lips
+    if shade is not None:
+        middle = face.landmarks[[13, 14], :2].mean(axis=0)
+        beside = np.abs(np.arange(rgb.shape[1])[None] - middle[0]) > 0.7 * np.ptp(inner[:, 0]) / 2
+        above = np.roll(mouth, RIM_PX, axis=0) == 0
+        rgb[(mouth > 0) & (above | beside)] = shade
     return rgb, face
+
+
+@pytest.fixture(scope="module")
+def toothy(mesh):
+    return laughing(mesh)
+
+
+@pytest.mark.parametrize(
+    ("inside", "are_teeth"), [((226, 172, 115), True), ((215, 120, 85), False), ((110, 80, 55), False)]
+)
+def test_teeth_in_orange_light_are_told_from_gums_and_the_dark(mesh, inside, are_teeth):
+    rgb, face = laughing(mesh, skin=(231, 175, 137), lips=(190, 100, 70), teeth=inside)
+    mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+    assert mouth._has_teeth is are_teeth
+    if are_teeth:
+        assert np.abs(mouth.tones.teeth - inside).max() < 3
+
+
+def test_what_shades_a_portraits_own_teeth_stays_behind_with_its_lips(mesh):
+    rgb, face = laughing(mesh, shade=(90, 45, 40))
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        rig, still = animator._portrait.rig, np.zeros((468, 3), np.float32)
+        rest = animator.draw(bend(rig, mesh, FaceMotion(vertices=still), displacement=still, gains=Gains()))
+        bent = animator.bent(shouting())
+        drawn = animator.draw(bent).astype(float)
+    # A face at rest shows it as the portrait does, corners included.
+    inner = face.landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP), :2]
+    (left, top), (right, bottom) = np.rint([inner.min(axis=0), inner.max(axis=0)]).astype(int)
+    mouth = np.s_[top : bottom + 1, left : right + 1]
+    edge = cv2.dilate((rgb == TEETH).all(axis=-1).astype(np.uint8), np.ones((5, 5), np.uint8))[mouth]
+    assert np.abs(rest[mouth].astype(int) - rgb[mouth])[edge == 0].max() < 15
+    # A lip that rises shows more of the teeth, not the shade and then others.
+    upper, lower = bent.places[[13, 14]]
+    for x in range(round(upper[0]) - 8, round(upper[0]) + 9, 4):
+        luma = drawn[round(upper[1]) + 3 : round(lower[1]) - 2, x] @ LUMA
+        teeth = np.flatnonzero(luma > 0.8 * (np.array(TEETH) @ LUMA))
+        assert luma[: teeth[-1]].min() > 0.6 * (np.array(TEETH) @ LUMA)
 
 
 def test_below_a_portraits_own_teeth_a_shout_shows_the_dark(mesh, toothy):
@@ -233,3 +280,42 @@ def test_at_rest_the_rim_below_a_portraits_own_teeth_stays(mesh, toothy):
     assert np.abs(drawn[rim].astype(int) - rgb[rim]).max() < 40
     teeth = np.s_[y - RIM_PX - 6 : y - RIM_PX - 1, x - 8 : x + 9]
     assert np.abs(drawn[teeth].astype(int) - rgb[teeth]).max() < 40
+
+
+def test_a_small_mouth_is_as_bright_behind_the_upper_lip_as_a_large_one(mesh):
+    def behind_the_lip(scale):
+        face = made_face(mesh, scale=scale)
+        rgb = painted(face)
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(rgb, face=face)
+            bent = animator.bent(shouting())
+        mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+        placed = mouth.placed(bent)
+        opening = opening_mask(placed.outline, placed.patch, feather=0)
+        made = mouth._made(placed, opening) @ LUMA
+        top, bottom = placed.outline[:, 1].min(), placed.outline[:, 1].max()
+        upper = placed.patch.places[..., 1] < top + 0.3 * (bottom - top)
+        return made[(opening > 0.9) & upper].mean()
+
+    large = behind_the_lip(24.0)
+    for scale in (5.0, 7.0):
+        assert behind_the_lip(scale) == pytest.approx(large, rel=0.1)
+
+
+def test_a_lower_tooth_that_a_portrait_shows_does_not_hang_below_its_upper_ones(mesh):
+    rgb, face = laughing(mesh)
+    x, y = np.rint(face.landmarks[14, :2]).astype(int)
+    columns = np.s_[x - 6 : x + 7]
+    rgb[y - RIM_PX : y, columns] = TEETH  # where the lip's rim was
+    rgb[y - RIM_PX - 3 : y - RIM_PX, columns] = (60, 30, 28)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        bent = animator.bent(shouting())
+        drawn = animator.draw(bent) @ LUMA
+    top, bottom = bent.places[[13, 14], 1]
+    luma = drawn[round(top) + 3 : round((top + bottom) / 2), round(bent.places[13, 0])] / (
+        np.array(TEETH) @ LUMA
+    )
+    teeth = np.flatnonzero(luma > 0.8)
+    assert len(teeth) > 4
+    assert luma[: teeth[-1]].min() > 0.6

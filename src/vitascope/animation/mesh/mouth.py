@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -188,12 +188,18 @@ _ARCH_A_CM = 0.18
 """Depth of the dental arch, so many centimetres at one from the middle, growing by the square."""
 _DEPTH_CM = 0.9
 """Teeth lie so far behind the lips."""
+_TEETH_SEEN, _COLOURLESS, _NO_REDDER = 0.35, 0.38, 0.9
+"""A portrait shows its teeth where more than the first share of what is between its lips is bright, and either has less
+chroma than the second, or a ratio of green to red of at least the third beside the skin's."""
 _OWN_ENAMEL = 0.6
 """A portrait's own teeth end where colours are so far from that of the lower lip, as a share of the way to theirs."""
 _NOTCH_CM = 0.25
 """Notches of their edge that are narrower are filled: a few pixels of a portrait would be holes between teeth."""
-_OWN_ENDS_PX, _BEHIND_OWN_CM = 1.4, 0.1
-"""They fade out in so many pixels, so that CPU and GPU sample the same edge; made ones end so far above it."""
+_THINNEST_CM = 0.2
+"""Where less than that height of them is seen, they are taken for a gleam on a lip, or in a corner."""
+_OWN_ENDS_PX, _BEHIND_OWN_CM, _GOES_ON_CM = 1.4, 0.1, 0.15
+"""They fade out in so many pixels, so that CPU and GPU sample the same edge; made ones end so far above it, and so far
+beside the portrait's own where their row lies."""
 _RIM_LEAVES_CM = 0.3
 """What the portrait shows below its own teeth is left until the lips part by so much more than they do in it."""
 _REDDEST_LIPS = 0.8
@@ -288,7 +294,7 @@ class Mouth:
         self._has_teeth = False
         self._unsmiling_width_cm = self._width_cm
         self._own_edge: FloatArray | None = None
-        self._rim_cm = np.zeros(len(_LOWER_RIM), np.float32)
+        self._inward_cm = np.zeros((len(_OUTLINE), 2), np.float32)
         self._rest_up = float(rest[13, 1])
         self._upper_edge = self._middle - np.array([0, _UPPER_EDGE_CM * self._scale, 0], np.float32)
         if self._rest_gap_cm > _OPEN_CM:
@@ -321,8 +327,8 @@ class Mouth:
         columns = np.broadcast_to(along * PIXELS_A_CM + (width - 1) / 2, cover.shape).astype(np.float32)
         rows = np.repeat(np.arange(height, dtype=np.float32)[:, None], width, axis=1)
         if row == "upper" and self._own_edge is not None:
-            # Made ones continue the portrait's own, and are not to be seen below these.
-            edge_cm = _EDGE_CM - _lift_cm(row, np.asarray(along, np.float32)) + _BEHIND_OWN_CM
+            # Made ones continue the portrait's own.
+            edge_cm = _EDGE_CM - _lift_cm(row, np.asarray(along, np.float32))
             rows += edge_cm * PIXELS_A_CM - cv2.GaussianBlur(
                 self._own_edge[None], (0, 0), 0.15 * PIXELS_A_CM, borderType=cv2.BORDER_REPLICATE
             )
@@ -347,17 +353,14 @@ class Mouth:
         if not core.any():
             return None
         picture = np.ascontiguousarray(patch.of(rgb))
-        self._see_teeth(picture[core > 0].astype(np.float32))
-        below = np.full(inside.shape, -1.0, np.float32)
+        self._see_teeth(picture[core > 0].astype(np.float32), _skin(rgb, rig))
+        beyond_own = np.full(inside.shape, -1.0, np.float32)
         if self._has_teeth:
             self._upper_edge[1] = low
             lip = rig.face.landmarks[list(OUTER_LOWER_LIP[3:8]), :2] * 0.5
             lip += rig.face.landmarks[[88, 178, 14, 402, 318], :2] * 0.5
-            below = self._below_own(picture, inside, patch, median_at(rgb, lip, 2))
-            core[below > 0] = 0
-            rim = rig.face.landmarks[list(_LOWER_RIM), :2] - (patch.left, patch.top)
-            x, y = np.clip(np.rint(rim).astype(int), 0, (patch.width - 1, patch.height - 1)).T
-            self._rim_cm = np.maximum(below[y, x], 0) / np.float32(centimetre)
+            beyond_own = self._beyond_own(picture, inside, patch, rig, median_at(rgb, lip, 2))
+            core[beyond_own > 0] = 0
         filled = cv2.inpaint(picture, 1 - core, max(2, round(0.1 * centimetre)), cv2.INPAINT_TELEA)
         filled[core > 0] = picture[core > 0]
         beyond = cv2.distanceTransform(1 - inside, cv2.DIST_L2, 3) / centimetre
@@ -365,13 +368,21 @@ class Mouth:
             0.25, 1.4 / centimetre
         )  # wider than a pixel, so that CPU and GPU sample the same edge
         cover = np.clip(1.15 - beyond / feather_cm, 0, 1).astype(np.float32)
-        cover *= np.clip(1 - below / _OWN_ENDS_PX, 0, 1)
+        cover *= np.clip(1 - beyond_own / _OWN_ENDS_PX, 0, 1)
         return OwnInside(np.ascontiguousarray(filled), cover, patch)
 
-    def _below_own(
-        self, picture: RgbPicture, inside: npt.NDArray[np.uint8], patch: Patch, lip: FloatArray
+    def _beyond_own(
+        self,
+        picture: RgbPicture,
+        inside: npt.NDArray[np.uint8],
+        patch: Patch,
+        rig: PortraitRig,
+        lip: FloatArray,
     ) -> FloatArray:
-        """How far below the edge of the portrait's own teeth pixels of the patch lie: float32 [h, w], pixels."""
+        """How far pixels of the patch lie above, below or beside the portrait's own teeth: float32 [h, w], pixels.
+
+        Negative within them; -1 everywhere if none are found.
+        """
         matrix = self._teeth_matrix(self._rest_pose, self._upper_edge, edge_at_top=False)
         onto = _onto(matrix, patch)
         # Upright, as the made row lies: how far each place is enamel, between the lip's colour and the teeth's.
@@ -381,27 +392,79 @@ class Mouth:
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         upright = cv2.warpAffine(enamel * inside, onto, size, flags=flags)
         seen = upright > _OWN_ENAMEL
-        columns = np.flatnonzero(seen.any(axis=0))
+        # A lower tooth that is seen below the dark is not the end of an upper one: the longest run counts.
+        run, longest, lowest = np.zeros((3, size[0]), np.intp)
+        for index, of_row in enumerate(seen):
+            run = (run + 1) * of_row
+            lowest[run > longest] = index + 1
+            longest = np.maximum(longest, run)
+        columns = np.flatnonzero(longest > _THINNEST_CM * PIXELS_A_CM)
         if not len(columns):
             return np.full(inside.shape, -1.0, np.float32)
-        lowest = size[1] - np.argmax(seen[::-1, columns], axis=0)
-        edge = np.interp(np.arange(size[0]), columns, lowest).astype(np.float32)[None]
         notch = np.ones((1, 2 * round(_NOTCH_CM / 2 * PIXELS_A_CM) + 1), np.uint8)
-        edge = cv2.morphologyEx(edge, cv2.MORPH_CLOSE, notch, borderType=cv2.BORDER_REPLICATE)
-        edge = cv2.GaussianBlur(edge, (0, 0), _NOTCH_CM / 3 * PIXELS_A_CM, borderType=cv2.BORDER_REPLICATE)[0]
-        self._own_edge = np.asarray(edge, np.float32)
+
+        def edge(rows: npt.NDArray[Any], how: int) -> FloatArray:
+            whole = np.interp(np.arange(size[0]), columns, rows[columns]).astype(np.float32)[None]
+            whole = cv2.morphologyEx(whole, how, notch, borderType=cv2.BORDER_REPLICATE)
+            soft = _NOTCH_CM / 3 * PIXELS_A_CM
+            return np.asarray(
+                cv2.GaussianBlur(whole, (0, 0), soft, borderType=cv2.BORDER_REPLICATE)[0], np.float32
+            )
+
+        top, bottom = edge(lowest - longest, cv2.MORPH_OPEN), edge(lowest, cv2.MORPH_CLOSE)
+        # Behind its own teeth made ones are not to be seen below these; beside them the row goes on as it lies.
+        all_columns = np.arange(size[0], dtype=np.float32)
+        beside_cm = (
+            np.maximum(np.maximum(columns[0] - all_columns, all_columns - columns[-1]), 0) / PIXELS_A_CM
+        )
+        across_cm = np.abs(all_columns / PIXELS_A_CM - HALF_WIDTH_CM)
+        arch = (_EDGE_CM - _lift_cm("upper", across_cm)) * PIXELS_A_CM
+        arch += np.median((bottom - arch)[columns])
+        behind = bottom - _BEHIND_OWN_CM * PIXELS_A_CM
+        self._own_edge = behind + (arch - behind) * np.minimum(beside_cm / _GOES_ON_CM, 1)
         back = cv2.invertAffineTransform(onto)
         y, x = np.mgrid[: patch.height, : patch.width]
         column, row = (back[k, 0] * x + back[k, 1] * y + back[k, 2] for k in (0, 1))
-        below = row - np.interp(column, np.arange(size[0]), edge)
-        return np.asarray(below * self._rest_pose.scale * self._scale / PIXELS_A_CM, np.float32)
+        beside = np.maximum(columns[0] - column, column - columns[-1])
+        above, below = (
+            sign * (row - np.interp(column, all_columns, end)) for sign, end in ((-1, top), (1, bottom))
+        )
+        # At rest the lips' outline is drawn together to theirs.
+        places = rig.face.landmarks[list(_OUTLINE), :2] - (patch.left, patch.top)
+        nearest = places @ back[:, :2].T + back[:, 2]
+        nearest[:, 0] = np.clip(nearest[:, 0], columns[0], columns[-1])
+        ends = [np.interp(nearest[:, 0], all_columns, end) for end in (top, bottom)]
+        nearest[:, 1] = np.clip(nearest[:, 1], *ends)
+        inward = nearest @ onto[:, :2].T + onto[:, 2] - places
+        # Across a face in profile nothing can be told.
+        back_to_cm = np.linalg.pinv(self._right_and_up(self._rest_pose), rcond=0.1)
+        self._inward_cm = np.asarray(inward @ back_to_cm, np.float32)
+        pixel = self._rest_pose.scale * self._scale / PIXELS_A_CM
+        return np.asarray(np.maximum(np.maximum(above, below), beside) * pixel, np.float32)
 
-    def _see_teeth(self, pixels: FloatArray) -> None:
-        """Tell whether pixels between the lips (float32 [N, 3]) are teeth, and if so, what colour made ones need."""
+    def _right_and_up(self, pose: Pose) -> FloatArray:
+        """A centimetre of the face to the right and upward, at the mouth: float32 [2, 2], rows of (x, y), pixels."""
+        middle = self._middle + np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0]], np.float32)
+        placed = pose.place(middle)[:, :2]
+        return np.asarray(placed[1:] - placed[0], np.float32)
+
+    def _see_teeth(self, pixels: FloatArray, skin: FloatArray) -> None:
+        """Tell whether pixels between the lips (float32 [N, 3]) are teeth, and if so, what colour made ones need.
+
+        Args:
+            pixels: 0..255.
+            skin: Its colour, float32 [3], 0..255.
+        """
         brightest = pixels.max(axis=1)
-        colourless = 1 - pixels.min(axis=1) / np.maximum(brightest, 1)
-        enamel = (brightest > 0.6 * self.tones.teeth.max()) & (colourless < 0.38)
-        self._has_teeth = bool(enamel.mean() > 0.35)
+        colourless = 1 - pixels.min(axis=1) / np.maximum(brightest, 1) < _COLOURLESS
+        # In orange light teeth are as coloured as lips elsewhere, yet no redder than skin.
+        red = float(skin[1]) / max(float(skin[0]), 1.0)
+        as_skin = pixels[:, 1] > _NO_REDDER * red * pixels[:, 0]
+        lit = brightest > 0.6 * self.tones.teeth.max()
+        enamel = lit & colourless
+        if enamel.mean() <= _TEETH_SEEN:
+            enamel = lit & (colourless | as_skin)
+        self._has_teeth = bool(enamel.mean() > _TEETH_SEEN)
         if self._has_teeth:
             light = np.percentile(pixels[enamel], 80, axis=0)
             self.tones = replace(self.tones, teeth=np.asarray(light, np.float32))
@@ -463,15 +526,13 @@ class Mouth:
         )
 
     def _opening(self, bent: Bent, gap: float) -> FloatArray:
-        """Where the inside is drawn: between the lips; at rest not over what the portrait shows below its own teeth."""
+        """Where the inside is drawn: between the lips; at rest not over what is beyond the portrait's own teeth."""
         places = bent.places[list(_OUTLINE)].copy()
         if self._own_edge is not None:
             at_rest = min(gap / self._rest_gap_cm, 1.0) * (
                 1 - _smooth(gap - self._rest_gap_cm, 0, _RIM_LEAVES_CM)
             )
-            centimetre = self._middle + np.array([[0, 1, 0], [0, 0, 0]], np.float32)
-            up = np.subtract(*bent.pose.place(centimetre))[:2]
-            places[-len(_LOWER_RIM) :] += self._rim_cm[:, None] * up * at_rest
+            places += self._inward_cm @ self._right_and_up(bent.pose) * np.float32(at_rest)
         return np.asarray(places, np.float32)
 
     def _own_share(self, gap: float) -> float:
@@ -544,18 +605,26 @@ class Mouth:
         if placed.upper_teeth is not None:
             _lay(colours, self.upper_teeth, placed.upper_teeth, patch)
         # Light comes in between the lips: dark along them, darkest under the upper one.
-        radius = placed.light_px
-        small = (
-            cv2.resize(mask, None, fx=0.25, fy=0.25, interpolation=cv2.INTER_AREA)
-            if min(mask.shape) >= 8
-            else mask
-        )
-        factor = 4.0 if small is not mask else 1.0
-        open_light = cv2.GaussianBlur(small, (0, 0), radius / factor)
-        shifted = np.roll(open_light, max(1, round(0.5 * radius / factor)), axis=0)
-        light = cv2.resize(shifted, (patch.width, patch.height), interpolation=cv2.INTER_LINEAR)
+        light = _falling_in(mask, placed.light_px)
         colours *= (0.70 + 0.35 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
         return colours
+
+
+def _falling_in(opening: FloatArray, softness_px: float) -> FloatArray:
+    """How far light from in front and above reaches what is behind an opening: float32 [h, w], 0..1.
+
+    Args:
+        opening: float32 [h, w], 0..1.
+        softness_px: Standard deviation of its edge, pixels; the light falls by half of that.
+    """
+    # A soft picture can be made of fewer samples, not of samples that are farther apart than it is soft.
+    step = next((step for step in (4, 2) if softness_px >= step and min(opening.shape) >= 2 * step), 1)
+    size = (opening.shape[1], opening.shape[0])
+    small = cv2.resize(opening, None, fx=1 / step, fy=1 / step, interpolation=cv2.INTER_AREA)
+    small = cv2.GaussianBlur(small, (0, 0), softness_px / step)
+    falls = np.array([[1, 0, 0], [0, 1, 0.5 * softness_px / step]])
+    small = cv2.warpAffine(small, falls, small.shape[::-1], borderMode=cv2.BORDER_REPLICATE)
+    return np.asarray(cv2.resize(small, size, interpolation=cv2.INTER_LINEAR), np.float32)
 
 
 def _onto(matrix: FloatArray, patch: Patch) -> FloatArray:
@@ -609,7 +678,7 @@ def _gap(vertices: FloatArray) -> float:
 def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
     """Estimate light and colour of the inside from the whites of the eyes, the skin and the lips."""
     landmarks = rig.face.landmarks[:, :2]
-    skin = median_at(rgb, landmarks[[50, 280, 205, 425, 4, 151]], rig.pose.scale * 0.5)
+    skin = _skin(rgb, rig)
     lips = median_at(
         rgb, landmarks[list(OUTER_LOWER_LIP[3:8])] * 0.5 + landmarks[[88, 178, 14, 402, 318]] * 0.5, 2
     )
@@ -641,6 +710,11 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
         np.asarray(flesh * level * 230, np.float32),
         coloured,
     )
+
+
+def _skin(rgb: RgbPicture, rig: PortraitRig) -> FloatArray:
+    """The colour of cheeks, nose and forehead: float32 [3], 0..255."""
+    return median_at(rgb, rig.face.landmarks[[50, 280, 205, 425, 4, 151], :2], rig.pose.scale * 0.5)
 
 
 def _no_yellower(teeth: FloatArray, skin: FloatArray) -> FloatArray:
