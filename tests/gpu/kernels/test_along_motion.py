@@ -35,28 +35,30 @@ def inner(planes):
     return planes[..., 6:-6, 6:-6]
 
 
-@given(st.integers(1, 4), st.integers(1, 2), st.floats(-4, 4), st.floats(-4, 4))
+@given(st.integers(1, 5), st.integers(1, 2), st.floats(-4, 4), st.floats(-4, 4))
 def test_what_moves_without_error_stays_as_it_is(count, eyes, right, down):
     alpha, rgb, ahead, back = flight(count=count, eyes=eyes, step=(right, down))
     made = mean_along_motion(alpha, rgb, ahead, back)
     assert made.shape == alpha.shape
     assert made.dtype == np.float32
-    assert np.abs(inner(made - alpha)).max() < 0.02  # of reading between samples
+    moved = 2 * int(np.ceil(max(abs(right), abs(down)))) + 1  # two frames away; there something else comes in
+    inner = (made - alpha)[..., moved:-moved, moved:-moved]
+    assert np.abs(inner).max() < 0.02  # of reading between samples
 
 
 def test_errors_of_single_frames_fade():
     alpha, rgb, ahead, back = flight(count=7)
     noise = np.random.default_rng(1).normal(0, 0.05, alpha.shape).astype(np.float32)
     made = mean_along_motion((alpha + noise).clip(0, 1), rgb, ahead, back)
-    left = inner(made - alpha)[1:-1].std()
-    assert left < 0.7 * inner(noise).std()  # of three independent ones 0.58 would be left
+    left = inner(made - alpha)[2:-2].std()
+    assert left < 0.6 * inner(noise).std()  # of four independent ones half would be left
 
 
 def test_other_colours_do_not_count():
     alpha, rgb, ahead, back = flight(count=3)
     alpha[1], rgb[1] = 1.0, (rgb[1] + 0.5) % 1.0
     made = mean_along_motion(alpha, rgb, ahead, back)
-    assert np.abs(made - alpha).max() < 0.02
+    assert np.abs((made - alpha)[..., 8:-8, 8:-8]).max() < 0.02  # beside what comes in at the border
 
 
 def test_a_part_that_is_missing_for_a_frame_hardly_counts_beside_those_that_have_it():
@@ -66,7 +68,8 @@ def test_a_part_that_is_missing_for_a_frame_hardly_counts_beside_those_that_have
     made = mean_along_motion(alpha, rgb, ahead, back)
     same = np.exp(-1 / (2 * 0.6**2))
     assert made[1] == pytest.approx(np.full((1, 9, 9), 2 * same / (1 + 2 * same)), abs=1e-5)
-    assert made[0] == pytest.approx(np.full((1, 9, 9), 1 / (1 + same)), abs=1e-5)
+    # The frame after the next counts half.
+    assert made[0] == pytest.approx(np.full((1, 9, 9), 1.5 / (1.5 + same)), abs=1e-5)
 
 
 def test_motion_of_smaller_pictures_is_enlarged():

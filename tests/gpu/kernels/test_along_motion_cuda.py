@@ -18,7 +18,7 @@ from vitascope.gpu.kernels.along_motion import mean_along_motion
 def test_the_mean_follows_the_reference(size, eyes, shrink, is_whole):
     import cupy
 
-    alpha, rgb, ahead, back = flight(count=4, eyes=eyes, size=size, step=(2.3, -1.6))
+    alpha, rgb, ahead, back = flight(count=6, eyes=eyes, size=size, step=(2.3, -1.6))
     alpha = (alpha + np.random.default_rng(5).normal(0, 0.03, alpha.shape).astype(np.float32)).clip(0, 1)
     ahead, back = (np.ascontiguousarray(way[:, :, ::shrink, ::shrink]) / shrink for way in (ahead, back))
     given = [cupy.asarray(array) for array in (alpha, rgb, ahead, back)]

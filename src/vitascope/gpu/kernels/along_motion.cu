@@ -1,7 +1,14 @@
 // Mattes smoothed along the picture's motion; the contract and the reference are in along_motion.py.
 //
-// A thread makes one sample: it reads both frames beside its own where their motion says, alpha by cubic convolution as
-// OpenCV has it (a = -0.75), and divides once.
+// A thread makes one sample: it follows the motion from frame to frame to either side, reads what lies there, alpha by
+// cubic convolution as OpenCV has it (a = -0.75), and divides once.
+
+#ifndef REACH    // frames to either side
+#define REACH 2
+#endif
+#ifndef FARTHER  // what each further one counts beside the one before
+#define FARTHER 0.5f
+#endif
 
 struct Mean {
     const float* alpha;   // [frames, eyes, height, width]
@@ -15,8 +22,8 @@ struct Mean {
 
 __device__ __forceinline__ int inside(int at, int length) { return min(max(at, 0), length - 1); }
 
-// Where a sample of a plane lies, with halves as centres, and how far it moved.
-__device__ float2 moved(const float2* moves, int x, int y, const Mean& job) {
+// Where a place of a frame lies in the next one on its way.
+__device__ float2 moved(const float2* moves, float x, float y, const Mean& job) {
     const float scale_x = static_cast<float>(job.move_width) / job.width;
     const float scale_y = static_cast<float>(job.move_height) / job.height;
     const float column = fminf(fmaxf((x + 0.5f) * scale_x - 0.5f, 0.f), job.move_width - 1.f);
@@ -77,25 +84,30 @@ extern "C" __global__ void mean_along_motion(const Mean job) {
 
     float total = own, weights = 1.f;
     for (int side = -1; side <= 1; side += 2) {
-        if (frame + side < 0 || frame + side >= job.frames) continue;
-        const int other = plane + side * job.eyes;
-        const float2* moves = side > 0 ? job.ahead + plane * move_area : job.back + other * move_area;
-        const float2 there = moved(moves, x, y, job);
-        // Far outside, any place is the border's; the bounds keep the cast in range.
-        const float column = fminf(fmaxf(there.x, -4.f), job.width + 4.f);
-        const float row = fminf(fmaxf(there.y, -4.f), job.height + 4.f);
-        const int left = static_cast<int>(floorf(column)), top = static_cast<int>(floorf(row));
-        const float across = column - left, down = row - top;
-        const float alpha = read_cubic(job.alpha + other * area, left, top, across, down, job);
-        float apart = job.of_alpha * (alpha - own) * (alpha - own);
-        for (int channel = 0; channel < 3; ++channel) {
-            const float change =
-                read_linear(job.rgb + (3ull * other + channel) * area, left, top, across, down, job) - color[channel];
-            apart += job.of_color * change * change;
+        float2 there = make_float2(x, y);
+        float share = 1.f;
+        for (int step = 1; step <= REACH; ++step, share *= FARTHER) {
+            if (frame + side * step < 0 || frame + side * step >= job.frames) break;
+            const int other = plane + side * step * job.eyes;
+            // The motion ahead lies with the frame that it begins in, and back with the one that it ends in.
+            there = moved(side > 0 ? job.ahead + (other - job.eyes) * move_area : job.back + other * move_area, there.x,
+                          there.y, job);
+            // Far outside, any place is the border's; the bounds keep the cast in range.
+            const float column = fminf(fmaxf(there.x, -4.f), job.width + 4.f);
+            const float row = fminf(fmaxf(there.y, -4.f), job.height + 4.f);
+            const int left = static_cast<int>(floorf(column)), top = static_cast<int>(floorf(row));
+            const float across = column - left, down = row - top;
+            const float alpha = read_cubic(job.alpha + other * area, left, top, across, down, job);
+            float apart = job.of_alpha * (alpha - own) * (alpha - own);
+            for (int channel = 0; channel < 3; ++channel) {
+                const float* same = job.rgb + (3ull * other + channel) * area;
+                const float change = read_linear(same, left, top, across, down, job) - color[channel];
+                apart += job.of_color * change * change;
+            }
+            const float weight = share * expf(-apart);
+            weights += weight;
+            total += weight * alpha;
         }
-        const float weight = expf(-apart);
-        weights += weight;
-        total += weight * alpha;
     }
     job.out[plane * area + at] = total / weights;
 }

@@ -17,7 +17,7 @@ from vitascope.segmentation.matting.batch import Batch, resized
 from vitascope.segmentation.matting.close_ups import CloseUps
 from vitascope.segmentation.matting.estimates import bounded, enlarged
 from vitascope.segmentation.matting.levers.missed_people import MissedPeople
-from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing, Moves
+from vitascope.segmentation.matting.levers.motion_smoothing import Motion, MotionSmoothing
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
 
@@ -152,12 +152,14 @@ class Bidirectional:
     def _of_shot(self, batch: Batch, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
         stream = self._stream
-        moves = () if self._smoothing is None else self._smoothing.watch(batch.frames)
         parts: list[_Known] = []
         for at in range(0, len(batch), self._most):
             part = batch.take(range(at, min(at + self._most, len(batch))))
             parts.append(self._known(self._forward.estimate(part), part.images, stream.wanted))
         ahead = _Known.joined(parts)
+        motion = None
+        if self._smoothing is not None:
+            motion = self._smoothing.watch(batch.frames, to_numpy(ahead.mean.max(axis=(0, 1, 2))))
         is_near = self._mirrors and CloseUps.would_be_seen(to_numpy(ahead.mean[-1, :, 0]), from_share=_NEAR)
         was_near = self._was_near if self._age and len(batch) > 1 else is_near
         self._was_near = is_near
@@ -183,7 +185,7 @@ class Bidirectional:
             edges.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
         made = {near: self._as_one([ahead, back[near], *edges], has_hair=near) for near in back}
         if was_near == is_near:
-            return self._completed(batch, made[is_near], moves)
+            return self._completed(batch, made[is_near], motion)
         mixed = [
             MatteEstimate(
                 gain=_between(one.gain, other.gain, at / len(batch)),
@@ -191,17 +193,17 @@ class Bidirectional:
             )
             for at, (one, other) in enumerate(zip(made[was_near], made[is_near], strict=True), start=1)
         ]
-        return self._completed(batch, mixed, moves)
+        return self._completed(batch, mixed, motion)
 
     def _completed(
-        self, batch: Batch, estimates: Sequence[MatteEstimate], moves: Moves
+        self, batch: Batch, estimates: Sequence[MatteEstimate], motion: Motion | None
     ) -> list[MatteEstimate]:
         """A window's mattes with those whom larger people hide, smoothed over time."""
         completed = list(estimates)
         if self._missed is not None:
             completed = self._missed.complete(batch, completed)
-        if self._smoothing is not None:
-            completed = self._smoothing.smooth(batch.frames, completed, moves)
+        if self._smoothing is not None and motion is not None:
+            completed = self._smoothing.smooth(batch.frames, completed, motion)
         return completed
 
     def _as_one(self, seen: Sequence[_Known], *, has_hair: bool) -> list[MatteEstimate]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import cv2
 import numpy as np
@@ -29,15 +29,30 @@ _LEAST_SIDE: Final = 16
 _FRAMES_OF_A_CALL: Final = 8
 """A window is smoothed in such parts, and with the frames beside them: what is read is larger than what is kept."""
 
+_BESIDE: Final = 2
+"""Frames that a mean takes in to either side."""
+_NOBODY: Final = 0.01
+"""The mean alpha of a cell up to which nobody is there."""
+
 Grey = npt.NDArray[np.uint8]
-Moves = Sequence[Future[npt.NDArray[np.float32]]]
+
+
+class Motion(NamedTuple):
+    """The motion in a window, which is being found."""
+
+    box: tuple[slice, slice]
+    """Rows and columns of the mattes in which people are."""
+    moves: Sequence[Future[npt.NDArray[np.float32]]]
+    """There, for each frame but the last, and those kept of the window before, and for each eye, where it lies in the
+    next one; then as many the other way."""
 
 
 class MotionSmoothing:
-    """Smooths windows of a shot, one after the other; a window's last frame is mixed with the one before it alone.
+    """Smooths windows of a shot, one after the other, where people are.
 
     Motion is dense optical flow (Kroeger and others, "Fast Optical Flow using Dense Inverse Search", 2016), found on
-    the CPU, by as many threads as there are cores, while the network sees the window.
+    the CPU, by as many threads as there are cores, while the network sees the window. A window's last frames are mixed
+    with those before them alone.
 
     Args:
         views: Makes the pictures.
@@ -49,25 +64,41 @@ class MotionSmoothing:
         scale = min(_MOTION_SIDE / max(wanted.size), 1.0)
         height, width = (max(round(side * scale), 1) for side in wanted.size)
         self._small = replace(wanted, size=(height, width))
-        self._grey: list[Any] = []
+        self._greys: list[Any] = []
+        """Of the last window's last frames, uint8 [E, h', w']."""
         self._last: tuple[Any, Any] | None = None
-        """RGB and alpha of the last window's last frame, [1, E, ...]."""
+        """Their RGB [T, E, 3, h, w] and alpha [T, E, h, w]."""
 
     def begin_shot(self) -> None:
         """Nothing of before counts."""
-        self._grey, self._last = [], None
+        self._greys, self._last = [], None
 
-    def watch(self, frames: Sequence[Frame]) -> Moves:
-        """Begin to find the motion in the next window, and from the last one to it.
+    def watch(self, frames: Sequence[Frame], people: npt.NDArray[np.float32]) -> Motion | None:
+        """Begin to find the motion in the next window.
+
+        Args:
+            frames: The window's.
+            people: By cell, how much of it people are, float32 [rows, columns], 0..1, in all of these frames.
 
         Returns:
-            For each frame, eye and neighbour the motion to it, as ``smooth`` takes them.
+            What ``smooth`` takes; None where nobody is.
         """
+        rows, columns = (np.flatnonzero((people > _NOBODY).any(axis=axis)) for axis in (1, 0))
+        if not len(rows):
+            self.begin_shot()
+            return None
+        box, small = (
+            tuple(
+                slice(max(at[0] - 1, 0) * side // cells, min(at[-1] + 2, cells) * side // cells)
+                for at, side, cells in zip((rows, columns), wanted.size, people.shape, strict=True)
+            )
+            for wanted in (self._wanted, self._small)
+        )
         pictures = plain_rgb(self._views.make(frames, self._small), self._small)
         greys = (pictures.mean(axis=-3, dtype="float32") * 255).round().clip(0, 255).astype("uint8")
-        seen = [*self._grey, *to_numpy(greys)]
-        self._grey = seen[-1:]
-        pairs = list(pairwise(seen))
+        seen = [*self._greys, *to_numpy(greys)]
+        self._greys = seen[-_BESIDE:]
+        pairs = list(pairwise([grey[:, *small] for grey in seen]))
         threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-motion")
         moves = [
             threads.submit(_move, *eye)
@@ -75,42 +106,44 @@ class MotionSmoothing:
             for eye in zip(one, other, strict=True)
         ]
         threads.shutdown(wait=False)  # they end with the last
-        return moves
+        return Motion((box[0], box[1]), moves)
 
     def smooth(
-        self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], moves: Moves
+        self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], motion: Motion
     ) -> list[MatteEstimate]:
         """Smooth the mattes of a window.
 
         Args:
             frames: The window's.
             estimates: Alpha's coefficients, float32 of the size of ``wanted``.
-            moves: What ``watch`` gave for these frames.
+            motion: What ``watch`` gave for these frames.
         """
-        before = self._last
-        smoothed: list[MatteEstimate] = []
-        found = np.array([move.result() for move in moves], np.float32)
+        known, count = self._last, 0 if self._last is None else len(self._last[1])
+        found = np.array([move.result() for move in motion.moves], np.float32)
         if not len(found):
             found = np.zeros((0, 1, 1, 2), np.float32)
         ahead, back = found.reshape(2, -1, self._views.eyes, *found.shape[1:])
-        is_known = 0 if before is None else 1
+        smoothed: list[MatteEstimate] = []
         for at in range(0, len(frames), _FRAMES_OF_A_CALL):
             end = min(at + _FRAMES_OF_A_CALL, len(frames))
-            shown = slice(max(at - 1, 0), min(end + 1, len(frames)))
+            shown = slice(max(at - _BESIDE, 0), min(end + _BESIDE, len(frames)))
             rgb, alpha = self._seen(frames[shown], estimates[shown])
-            first = at - shown.start
-            if at == 0 and before is not None:
-                rgb, alpha = (np.concatenate(parts) for parts in zip(before, (rgb, alpha), strict=True))
-                first = 1
-            self._last = rgb[-1:], alpha[-1:]
-            pairs = slice(at - first + is_known, at - first + is_known + len(rgb) - 1)
+            first, begin = at - shown.start, count + shown.start
+            if at == 0 and known is not None:
+                rgb, alpha = (np.concatenate(parts) for parts in zip(known, (rgb, alpha), strict=True))
+                first, begin = count, 0
+            if end == len(frames):
+                self._last = rgb[-_BESIDE:].copy(), alpha[-_BESIDE:].copy()
+            pairs = slice(begin, begin + len(rgb) - 1)
             arrays = array_module(on_gpu=is_on_gpu(alpha))
-            mean = mean_along_motion(alpha, rgb, arrays.asarray(ahead[pairs]), arrays.asarray(back[pairs]))
-            change = (mean - alpha)[first : first + end - at]
-            smoothed += [
-                MatteEstimate(gain=one.gain, offset=one.offset + plane[:, None])
-                for one, plane in zip(estimates[at:end], change, strict=True)
-            ]
+            moves = (arrays.asarray(way[pairs]) for way in (ahead, back))
+            inside = alpha[..., *motion.box]
+            change = (mean_along_motion(inside, rgb[..., *motion.box], *moves) - inside)[first:]
+            for one, plane in zip(estimates[at:end], change, strict=False):
+                assert one.offset is not None  # coefficients, as was asked for
+                offset = one.offset.copy()
+                offset[:, 0][..., *motion.box] += plane
+                smoothed.append(MatteEstimate(gain=one.gain, offset=offset))
         return smoothed
 
     def _seen(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
