@@ -342,31 +342,6 @@ def test_of_rules_the_last_one_wins_and_that_is_said():
     )
 
 
-def test_who_takes_back_a_keep_gets_the_others_back():
-    """As one who clicks the wrong person, and then says that this one is to go."""
-    wrong, right = frozenset({1}), frozenset({2})
-    kept = Rule(wrong, True, said_by="a.yaml:2")
-    gone = Rule(wrong, False, said_by="a.yaml:3")
-    choice = Choice((kept, gone))
-    assert choice.kept_at(0)[:4].tolist() == [True, False, True, True]
-    assert choice.left_out(0, 9, [0, 1, 2]) == [(0, 9, (1,))]
-    (said,) = choice.contradictions()
-    assert said.endswith("the later one wins: left out, and the earlier one leaves nobody else out")
-    assert Choice((kept, gone, Rule(right, True))).kept_at(0)[:4].tolist() == [False, False, True, False]
-    assert Choice((kept, gone, kept)).kept_at(0)[:4].tolist() == [False, True, False, False]
-    assert Choice((gone, kept)).kept_at(0)[:4].tolist() == [False, True, False, False]
-
-
-def test_who_leaves_a_kept_person_out_for_a_time_gets_nobody_then():
-    """Strangers do not come up in the meantime."""
-    one = frozenset({1})
-    choice = Choice((Rule(one, True), Rule(one, False, 2, 4)))
-    assert [choice.kept_at(t)[:3].tolist() for t in (0, 3)] == [[False, True, False], [False] * 3]
-    assert choice.contradictions()[0].endswith("the later one wins: left out")
-    both = Choice((Rule(frozenset({1, 2}), True), Rule(one, False)))
-    assert both.kept_at(0)[:4].tolist() == [False, False, True, False]
-
-
 def test_rules_of_other_times_do_not_contradict_one_another():
     one = frozenset({1})
     assert not Choice((Rule(one, True, 0, 2), Rule(one, False, 2, 4))).contradictions()

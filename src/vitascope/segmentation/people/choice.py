@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from typing import Final
@@ -44,20 +44,14 @@ class Choice:
     """Who is kept, by rules.
 
     Where some rules keep people, those that none of them names are left out, and so is what belongs to nobody. Of two
-    rules that name the same person the later one wins. One that keeps people who are all left out again, for as long
-    as it lasts, was taken back: it leaves nobody out, as else nobody at all would remain.
+    rules that name the same person the later one wins.
     """
 
     rules: tuple[Rule, ...] = ()
-    _in_force: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
-    """The rules without those that were taken back."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_in_force", tuple(_without_taken_back(self.rules)))
 
     def kept_at(self, seconds: float) -> npt.NDArray[np.bool_]:
         """For each person's number, True for who is kept; 0 is what belongs to nobody, bool [256]."""
-        return _kept_by([rule for rule in self._in_force if rule.acts_at(seconds)])
+        return _kept_by([rule for rule in self.rules if rule.acts_at(seconds)])
 
     def left_out(
         self, begin_seconds: float, end_seconds: float, people: Iterable[int]
@@ -69,12 +63,12 @@ class Choice:
             end_seconds: Of the part.
             people: Numbers; 0 is what belongs to nobody.
         """
-        ends = {end for rule in self._in_force for end in (rule.begin_seconds, rule.end_seconds)}
+        ends = {end for rule in self.rules for end in (rule.begin_seconds, rule.end_seconds)}
         times = sorted(
             {begin_seconds, end_seconds, *(end for end in ends if begin_seconds < end < end_seconds)}
         )
         parts = []
-        coming = deque(sorted(enumerate(self._in_force), key=lambda one: one[1].begin_seconds))
+        coming = deque(sorted(enumerate(self.rules), key=lambda one: one[1].begin_seconds))
         acting: list[tuple[int, Rule]] = []
         for begin, end in pairwise(times):
             acting = [one for one in acting if one[1].end_seconds > begin]
@@ -96,8 +90,6 @@ class Choice:
             begin = max(first.begin_seconds, later.begin_seconds)
             people = ", ".join(map(str, sorted(first.people & later.people)))
             what = "kept" if later.keeps else "left out"
-            if first.keeps and first not in self._in_force:
-                what += ", and the earlier one leaves nobody else out"
             lines.append(
                 f"{first.said_by} and {later.said_by} contradict one another on person "
                 f"{people} from {begin:g} s on; the later one wins: {what}"
@@ -116,25 +108,6 @@ class Choice:
             for at, other in others:
                 if rule.people & other.people:
                     yield (other, rule) if at < number else (rule, other)
-
-
-def _without_taken_back(rules: Sequence[Rule]) -> list[Rule]:
-    in_force: list[Rule] = []
-    left_out: dict[
-        int, list[tuple[float, float]]
-    ] = {}  # from when to when the rules behind leave a person out
-    for rule in reversed(rules):
-        begin, end = rule.begin_seconds, rule.end_seconds
-        if not rule.keeps:
-            for person in rule.people:
-                left_out.setdefault(person, []).append((begin, end))
-        elif rule.people and all(
-            any(first <= begin and last >= end for first, last in left_out.get(person, ()))
-            for person in rule.people
-        ):
-            continue
-        in_force.append(rule)
-    return in_force[::-1]
 
 
 def _kept_by(acting: Sequence[Rule]) -> npt.NDArray[np.bool_]:
