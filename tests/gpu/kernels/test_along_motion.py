@@ -72,6 +72,16 @@ def test_a_part_that_is_missing_for_a_frame_hardly_counts_beside_those_that_have
     assert made[0] == pytest.approx(np.full((1, 9, 9), 1.5 / (1.5 + same)), abs=1e-5)
 
 
+def test_edges_get_no_haze():
+    alpha, rgb, ahead, back = (np.zeros((3, 1, 9, 9), np.float32), np.full((3, 1, 3, 9, 9), 0.5, np.float32),
+                               *np.zeros((2, 2, 1, 9, 9, 2), np.float32))  # fmt: skip
+    alpha[:, :, 4:] = 0.995
+    alpha[[0, 2], :, :2], alpha[[0, 2], :, 6:] = 0.12, 0.9
+    np.testing.assert_array_equal(mean_along_motion(alpha, rgb, ahead, back)[1], alpha[1])
+    alpha[[0, 2], :, :2] = 0.4
+    assert mean_along_motion(alpha, rgb, ahead, back)[1, 0, 0, 0] > 0.2
+
+
 def test_motion_of_smaller_pictures_is_enlarged():
     alpha, rgb, ahead, back = flight(step=(4.0, 2.0))
     noise = np.random.default_rng(2).normal(0, 0.05, alpha.shape).astype(np.float32)

@@ -9,6 +9,12 @@
 #ifndef FARTHER  // what each further one counts beside the one before
 #define FARTHER 0.5f
 #endif
+#ifndef SURE     // alpha so near to 0 or 1 stays
+#define SURE 0.01f
+#endif
+#ifndef HAZE     // where the mean is less than that away
+#define HAZE 0.1f
+#endif
 
 struct Mean {
     const float* alpha;   // [frames, eyes, height, width]
@@ -109,5 +115,7 @@ extern "C" __global__ void mean_along_motion(const Mean job) {
             total += weight * alpha;
         }
     }
-    job.out[plane * area + at] = total / weights;
+    const float mean = total / weights;
+    const bool stays = fminf(own, 1.f - own) < SURE && fabsf(mean - own) < HAZE;
+    job.out[plane * area + at] = stays ? own : mean;
 }
