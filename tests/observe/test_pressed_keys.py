@@ -161,6 +161,16 @@ def test_what_fails_meanwhile_is_raised():
         raise ImportError("no such module")
 
 
+def test_an_ignored_interrupt_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with holding_interrupts():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_other_threads_have_no_interrupts_to_hold():
     done = []
 

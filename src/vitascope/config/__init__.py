@@ -87,3 +87,8 @@ if not TYPE_CHECKING:  # a name that is not there shall be an error of types, to
         if name not in _HOMES:
             raise AttributeError(f"module 'vitascope.config' has no attribute {name!r}")
         return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Public names, for completion in a shell."""
+    return sorted(__all__)

@@ -122,8 +122,15 @@ def holding_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = signal.getsignal(signal.SIGINT)
+    if before in (
+        signal.SIG_IGN,
+        None,
+    ):  # ignored, as in the background of a script, or not Python's to give back
+        yield
+        return
     # A list: an event's lock is held when Ctrl-C is pressed again between two steps of the first one's handler.
-    before, came = signal.getsignal(signal.SIGINT), list[int]()
+    came = list[int]()
     signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
     try:
         yield

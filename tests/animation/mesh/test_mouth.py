@@ -13,7 +13,15 @@ from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains, bend
 from vitascope.animation.mesh.layers import opening_mask
-from vitascope.animation.mesh.mouth import HALF_WIDTH_CM, PIXELS_A_CM, Mouth, _bowed, _tones, draw_teeth
+from vitascope.animation.mesh.mouth import (
+    HALF_WIDTH_CM,
+    PIXELS_A_CM,
+    Mouth,
+    _bowed,
+    _falling_in,
+    _tones,
+    draw_teeth,
+)
 from vitascope.animation.mesh.rig import build_rig
 from vitascope.animation.mesh.tongue import HALF_WIDTH, LENGTH, PIXELS_A_UNIT, TIP, draw_tongue
 
@@ -300,6 +308,17 @@ def test_a_small_mouth_is_as_bright_behind_the_upper_lip_as_a_large_one(mesh):
     large = behind_the_lip(24.0)
     for scale in (5.0, 7.0):
         assert behind_the_lip(scale) == pytest.approx(large, rel=0.1)
+
+
+@pytest.mark.parametrize("softness_px", [1.0, 2.0, 4.0, 6.0])
+def test_light_in_a_mouth_does_not_jump_when_its_patch_grows(softness_px):
+    def light(height):
+        opening = np.zeros((height, 100), np.float32)
+        opening[4:36, 4:96] = 1
+        return _falling_in(opening, softness_px)[4:36, 4:96]
+
+    for height in range(40, 48):
+        assert np.abs(light(height) - light(height + 1)).max() < 0.01
 
 
 def test_a_lower_tooth_that_a_portrait_shows_does_not_hang_below_its_upper_ones(mesh):

@@ -22,7 +22,9 @@ from vitascope.segmentation.matting.cached_film import (
     cache_folder,
     clear_cache,
     notes_on_cache,
+    rules_of_mattes,
 )
+from vitascope.segmentation.matting.levers.motion_smoothing import SMOOTHING_RULES
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -255,3 +257,7 @@ def test_looking_for_a_home_makes_none(tmp_path, monkeypatch):
     assert cache_folder() == home / "mattes"
     assert notes_on_cache() == ()
     assert not home.parent.exists()
+
+
+def test_mattes_of_other_rules_of_smoothing_are_not_used_again():
+    assert SMOOTHING_RULES in rules_of_mattes("cpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from math import ceil
 from typing import Any, Literal
 
 import cv2
@@ -618,13 +619,19 @@ def _falling_in(opening: FloatArray, softness_px: float) -> FloatArray:
         softness_px: Standard deviation of its edge, pixels; the light falls by half of that.
     """
     # A soft picture can be made of fewer samples, not of samples that are farther apart than it is soft.
-    step = next((step for step in (4, 2) if softness_px >= step and min(opening.shape) >= 2 * step), 1)
-    size = (opening.shape[1], opening.shape[0])
-    small = cv2.resize(opening, None, fx=1 / step, fy=1 / step, interpolation=cv2.INTER_AREA)
+    step = next((step for step in (4, 2) if softness_px >= step), 1)
+    height, width = opening.shape
+    # Nothing falls in beside the opening, as on the GPU; whole samples, so that none moves when the patch grows.
+    margin = ceil(3 * softness_px / step) * step
+    padded = cv2.copyMakeBorder(
+        opening, margin, margin + -height % step, margin, margin + -width % step, cv2.BORDER_CONSTANT
+    )
+    small = cv2.resize(padded, None, fx=1 / step, fy=1 / step, interpolation=cv2.INTER_AREA)
     small = cv2.GaussianBlur(small, (0, 0), softness_px / step)
     falls = np.array([[1, 0, 0], [0, 1, 0.5 * softness_px / step]])
-    small = cv2.warpAffine(small, falls, small.shape[::-1], borderMode=cv2.BORDER_REPLICATE)
-    return np.asarray(cv2.resize(small, size, interpolation=cv2.INTER_LINEAR), np.float32)
+    small = cv2.warpAffine(small, falls, small.shape[::-1])
+    light = cv2.resize(small, padded.shape[::-1], interpolation=cv2.INTER_LINEAR)
+    return np.asarray(light[margin : margin + height, margin : margin + width], np.float32)
 
 
 def _onto(matrix: FloatArray, patch: Patch) -> FloatArray:

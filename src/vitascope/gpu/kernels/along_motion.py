@@ -9,7 +9,7 @@ more than the mean mends.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -28,6 +28,9 @@ _SURE, _HAZE = 0.01, 0.1
 """Alpha so near to 0 or 1 stays where the mean is less than that away: else edges get a haze."""
 _OF_COLOR, _OF_ALPHA = 1 / (6 * _SAME_COLOR**2), 1 / (2 * _SAME_ALPHA**2)
 """Factors of squared differences in a weight's exponent; of all three channels together."""
+
+MEAN_RULES: Final = (_SAME_COLOR, _SAME_ALPHA, _REACH, _FARTHER, _SURE, _HAZE)
+"""What a mean depends on, beside what is given."""
 
 
 def mean_along_motion(alpha: FloatArray, rgb: FloatArray, ahead: FloatArray, back: FloatArray) -> FloatArray:

@@ -204,7 +204,7 @@ class Keeping:
         if not reaching:
             seen = blake2b(digest_size=20)  # whose each cell is makes no difference
         if self.settings.people.keep_held:
-            reaching.append(("held things",))
+            reaching.append(("held things", "polished ones whole"))
         assert table is not None or not hints.painted  # marks need it
         firsts = [group[0] for group in hints.painted]
         bounds = stroke_bounds(firsts, table) if table is not None else ()

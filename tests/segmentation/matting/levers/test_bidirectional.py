@@ -449,3 +449,16 @@ def test_a_network_without_memory_is_asked_once():
     network = TrailNetwork(recurrent=False)
     mattes(walk(4), network)
     assert len(network.calls) == 4
+
+
+def test_an_error_leaves_no_search_for_motion_behind(monkeypatch):
+    cancelled = []
+
+    def missing(*_, **__):
+        raise ValueError("the network is gone")
+
+    monkeypatch.setattr(bidirectional.Bidirectional, "_as_one", missing)
+    monkeypatch.setattr(motion_smoothing.Motion, "cancel", lambda motion: cancelled.append(len(motion.moves)))
+    with pytest.raises(ValueError, match="the network is gone"):
+        mattes(walk(5), TrailNetwork())
+    assert cancelled == [8]

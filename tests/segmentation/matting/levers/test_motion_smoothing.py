@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import numpy as np
 import pytest
 
 from pictures import solid_frame
+from vitascope.device import available_cores
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate, NetworkInput
@@ -98,8 +101,27 @@ def test_where_nobody_is_nothing_is_done():
     frames, estimates = flickering(4)
     lever = smoothing()
     smoothed(lever, frames[:2], estimates[:2])
-    assert lever.watch(frames[2:], 0 * EVERYWHERE) is None
+    motion = lever.watch(frames[2:], 0 * EVERYWHERE)
+    assert not motion.moves
+    assert lever.smooth(frames[2:], estimates[2:], motion) == estimates[2:]
     assert smoothed(lever, frames[:1], estimates[:1]) == pytest.approx([0.7], abs=1e-6)  # begins anew
+
+
+def test_motion_that_nobody_waits_for_is_not_looked_for(monkeypatch):
+    begun, may_end = [], Event()
+
+    def move(picture, other):
+        begun.append(picture)
+        may_end.wait(20)
+        return np.zeros((*picture.shape, 2), np.float32)
+
+    monkeypatch.setattr(motion_smoothing, "_move", move)
+    frames, _ = flickering(24)
+    motion = smoothing().watch(frames, EVERYWHERE)
+    motion.cancel()
+    may_end.set()
+    assert len(begun) <= available_cores()
+    assert all(move.cancelled() for move in motion.moves[available_cores() :])
 
 
 def test_motion_is_found_in_pictures_of_a_bounded_size(monkeypatch):

@@ -17,7 +17,7 @@ from vitascope.segmentation.matting.batch import Batch, resized
 from vitascope.segmentation.matting.close_ups import CloseUps
 from vitascope.segmentation.matting.estimates import bounded, enlarged
 from vitascope.segmentation.matting.levers.missed_people import MissedPeople
-from vitascope.segmentation.matting.levers.motion_smoothing import Motion, MotionSmoothing
+from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
 
@@ -151,15 +151,24 @@ class Bidirectional:
 
     def _of_shot(self, batch: Batch, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
-        stream = self._stream
         parts: list[_Known] = []
         for at in range(0, len(batch), self._most):
             part = batch.take(range(at, min(at + self._most, len(batch))))
-            parts.append(self._known(self._forward.estimate(part), part.images, stream.wanted))
+            parts.append(self._known(self._forward.estimate(part), part.images, self._stream.wanted))
         ahead = _Known.joined(parts)
-        motion = None
-        if self._smoothing is not None:
-            motion = self._smoothing.watch(batch.frames, to_numpy(ahead.mean.max(axis=(0, 1, 2))))
+        if self._missed is None or self._smoothing is None:
+            return self._seen_all_ways(batch, ahead, is_last=is_last)
+        motion = self._smoothing.watch(batch.frames, to_numpy(ahead.mean.max(axis=(0, 1, 2))))
+        try:
+            estimates = self._missed.complete(batch, self._seen_all_ways(batch, ahead, is_last=is_last))
+            return self._smoothing.smooth(batch.frames, estimates, motion)
+        except BaseException:
+            motion.cancel()  # Python's end would wait for it
+            raise
+
+    def _seen_all_ways(self, batch: Batch, ahead: _Known, *, is_last: bool) -> list[MatteEstimate]:
+        """Mattes of a window that was seen forwards, with what the other looks say of it."""
+        stream = self._stream
         is_near = self._mirrors and CloseUps.would_be_seen(to_numpy(ahead.mean[-1, :, 0]), from_share=_NEAR)
         was_near = self._was_near if self._age and len(batch) > 1 else is_near
         self._was_near = is_near
@@ -185,26 +194,14 @@ class Bidirectional:
             edges.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
         made = {near: self._as_one([ahead, back[near], *edges], has_hair=near) for near in back}
         if was_near == is_near:
-            return self._completed(batch, made[is_near], motion)
-        mixed = [
+            return made[is_near]
+        return [
             MatteEstimate(
                 gain=_between(one.gain, other.gain, at / len(batch)),
                 offset=_between(one.offset, other.offset, at / len(batch)),
             )
             for at, (one, other) in enumerate(zip(made[was_near], made[is_near], strict=True), start=1)
         ]
-        return self._completed(batch, mixed, motion)
-
-    def _completed(
-        self, batch: Batch, estimates: Sequence[MatteEstimate], motion: Motion | None
-    ) -> list[MatteEstimate]:
-        """A window's mattes with those whom larger people hide, smoothed over time."""
-        completed = list(estimates)
-        if self._missed is not None:
-            completed = self._missed.complete(batch, completed)
-        if self._smoothing is not None and motion is not None:
-            completed = self._smoothing.smooth(batch.frames, completed, motion)
-        return completed
 
     def _as_one(self, seen: Sequence[_Known], *, has_hair: bool) -> list[MatteEstimate]:
         """What each side says of a window's frames, as one; see ``_together``."""

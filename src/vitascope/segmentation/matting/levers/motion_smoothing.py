@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vitascope.device import available_cores
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.kernels.along_motion import mean_along_motion
+from vitascope.gpu.kernels.along_motion import MEAN_RULES, mean_along_motion
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
@@ -34,6 +34,9 @@ _BESIDE: Final = 2
 _NOBODY: Final = 0.01
 """The mean alpha of a cell up to which nobody is there."""
 
+SMOOTHING_RULES: Final = (_MOTION_SIDE, _BESIDE, _NOBODY, *MEAN_RULES)
+"""What smoothed mattes depend on."""
+
 Grey = npt.NDArray[np.uint8]
 
 
@@ -45,6 +48,11 @@ class Motion(NamedTuple):
     moves: Sequence[Future[npt.NDArray[np.float32]]]
     """There, for each frame but the last, and those kept of the window before, and for each eye, where it lies in the
     next one; then as many the other way."""
+
+    def cancel(self) -> None:
+        """What was not begun is not wanted any more."""
+        for move in self.moves:
+            move.cancel()
 
 
 class MotionSmoothing:
@@ -73,7 +81,7 @@ class MotionSmoothing:
         """Nothing of before counts."""
         self._greys, self._last = [], None
 
-    def watch(self, frames: Sequence[Frame], people: npt.NDArray[np.float32]) -> Motion | None:
+    def watch(self, frames: Sequence[Frame], people: npt.NDArray[np.float32]) -> Motion:
         """Begin to find the motion in the next window.
 
         Args:
@@ -81,12 +89,12 @@ class MotionSmoothing:
             people: By cell, how much of it people are, float32 [rows, columns], 0..1, in all of these frames.
 
         Returns:
-            What ``smooth`` takes; None where nobody is.
+            What ``smooth`` takes; without anything where nobody is.
         """
         rows, columns = (np.flatnonzero((people > _NOBODY).any(axis=axis)) for axis in (1, 0))
         if not len(rows):
             self.begin_shot()
-            return None
+            return Motion((slice(0), slice(0)), [])
         box, small = (
             tuple(
                 slice(max(at[0] - 1, 0) * side // cells, min(at[-1] + 2, cells) * side // cells)
@@ -118,6 +126,8 @@ class MotionSmoothing:
             estimates: Alpha's coefficients, float32 of the size of ``wanted``.
             motion: What ``watch`` gave for these frames.
         """
+        if not motion.box[0].stop:
+            return list(estimates)
         known, count = self._last, 0 if self._last is None else len(self._last[1])
         found = np.array([move.result() for move in motion.moves], np.float32)
         if not len(found):
