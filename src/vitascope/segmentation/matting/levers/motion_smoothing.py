@@ -73,7 +73,7 @@ class MotionSmoothing:
         height, width = (max(round(side * scale), 1) for side in wanted.size)
         self._small = replace(wanted, size=(height, width))
         self._greys: list[Any] = []
-        """Of the last window's last frames, uint8 [E, h', w']."""
+        """The last window's last frames, uint8 [E, h', w'] each."""
         self._last: tuple[Any, Any] | None = None
         """Their RGB [T, E, 3, h, w] and alpha [T, E, h, w]."""
 
