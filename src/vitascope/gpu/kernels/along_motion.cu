@@ -1,7 +1,7 @@
 // Mattes smoothed along the picture's motion; the contract and the reference are in along_motion.py.
 //
 // A thread makes one sample: it follows the motion from frame to frame to either side, reads what lies there, alpha by
-// cubic convolution as OpenCV has it (a = -0.75), and divides once.
+// cubic convolution, and divides once.
 
 #ifndef REACH    // frames to either side
 #define REACH 2
@@ -15,6 +15,8 @@
 #ifndef HAZE     // where the mean is less than that away
 #define HAZE 0.1f
 #endif
+
+#include "cubic.cuh"
 
 struct Mean {
     const float* alpha;   // [frames, eyes, height, width]
@@ -44,15 +46,6 @@ __device__ float2 moved(const float2* moves, float x, float y, const Mean& job) 
     const float2 below = make_float2(c.x + across * (d.x - c.x), c.y + across * (d.y - c.y));
     return make_float2(x + (above.x + down * (below.x - above.x)) / scale_x,
                        y + (above.y + down * (below.y - above.y)) / scale_y);
-}
-
-__device__ __forceinline__ void cubic_weights(float part, float (&weights)[4]) {
-    constexpr float A = -0.75f;
-    const float before = part + 1.f, after = 1.f - part;
-    weights[0] = ((A * before - 5.f * A) * before + 8.f * A) * before - 4.f * A;
-    weights[1] = ((A + 2.f) * part - (A + 3.f)) * part * part + 1.f;
-    weights[2] = ((A + 2.f) * after - (A + 3.f)) * after * after + 1.f;
-    weights[3] = 1.f - weights[0] - weights[1] - weights[2];
 }
 
 __device__ float read_cubic(const float* plane, int left, int top, float across, float down, const Mean& job) {

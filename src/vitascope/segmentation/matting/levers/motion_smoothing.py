@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vitascope.device import available_cores
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.kernels.along_motion import MEAN_RULES, mean_along_motion
+from vitascope.gpu.kernels.along_motion import MEAN_RULES, REACH_FRAMES, mean_along_motion
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
@@ -28,13 +28,10 @@ _LEAST_SIDE: Final = 16
 """Below 12 samples OpenCV refuses to look for motion; the border of smaller pictures is repeated."""
 _FRAMES_OF_A_CALL: Final = 8
 """A window is smoothed in such parts, and with the frames beside them: what is read is larger than what is kept."""
-
-_BESIDE: Final = 2
-"""Frames that a mean takes in to either side."""
 _NOBODY: Final = 0.01
 """The mean alpha of a cell up to which nobody is there."""
 
-SMOOTHING_RULES: Final = (_MOTION_SIDE, _BESIDE, _NOBODY, *MEAN_RULES)
+SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES)
 """What smoothed mattes depend on."""
 
 Grey = npt.NDArray[np.uint8]
@@ -46,8 +43,8 @@ class Motion(NamedTuple):
     box: tuple[slice, slice]
     """Rows and columns of the mattes in which people are."""
     moves: Sequence[Future[npt.NDArray[np.float32]]]
-    """There, for each frame but the last, and those kept of the window before, and for each eye, where it lies in the
-    next one; then as many the other way."""
+    """As ``mean_along_motion`` takes it, for each frame but the last, those kept of the window before included, and
+    each eye: to the next frame; then, as many, back."""
 
     def cancel(self) -> None:
         """What was not begun is not wanted any more."""
@@ -105,7 +102,7 @@ class MotionSmoothing:
         pictures = plain_rgb(self._views.make(frames, self._small), self._small)
         greys = (pictures.mean(axis=-3, dtype="float32") * 255).round().clip(0, 255).astype("uint8")
         seen = [*self._greys, *to_numpy(greys)]
-        self._greys = seen[-_BESIDE:]
+        self._greys = seen[-REACH_FRAMES:]
         pairs = list(pairwise([grey[:, *small] for grey in seen]))
         threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-motion")
         moves = [
@@ -136,14 +133,14 @@ class MotionSmoothing:
         smoothed: list[MatteEstimate] = []
         for at in range(0, len(frames), _FRAMES_OF_A_CALL):
             end = min(at + _FRAMES_OF_A_CALL, len(frames))
-            shown = slice(max(at - _BESIDE, 0), min(end + _BESIDE, len(frames)))
+            shown = slice(max(at - REACH_FRAMES, 0), min(end + REACH_FRAMES, len(frames)))
             rgb, alpha = self._seen(frames[shown], estimates[shown])
             first, begin = at - shown.start, count + shown.start
             if at == 0 and known is not None:
                 rgb, alpha = (np.concatenate(parts) for parts in zip(known, (rgb, alpha), strict=True))
                 first, begin = count, 0
             if end == len(frames):
-                self._last = rgb[-_BESIDE:].copy(), alpha[-_BESIDE:].copy()
+                self._last = rgb[-REACH_FRAMES:].copy(), alpha[-REACH_FRAMES:].copy()
             pairs = slice(begin, begin + len(rgb) - 1)
             arrays = array_module(on_gpu=is_on_gpu(alpha))
             moves = (arrays.asarray(way[pairs]) for way in (ahead, back))
