@@ -31,6 +31,8 @@ Rgba = npt.NDArray[np.float32]
 _SUBFRAMES = 3
 """Moments of an exposure of half a frame's time: motion blur."""
 _HAIR_SCALE = 4
+_BELOW = 0.3
+"""The share of a picture of hair that lies below the line from temple to temple."""
 _NOISE = 0.012
 _BROAD = 0.5
 """The share of a figure's width from which its lowest row was an edge of the picture, and no foot."""
@@ -118,29 +120,29 @@ def cut_figure(
     return figures, beside.astype(np.float32) / 255
 
 
-def hair(size: tuple[int, int], *, seed: int, strands: int = 900) -> Rgba:
-    """Strands that stand off around the lower middle of a picture: their alpha is what each sample is covered by.
+def hair(size: tuple[int, int], tones: Rgb, *, seed: int, strands: int = 3000) -> Rgba:
+    """Strands that stand off around a head that is to be there: their alpha is what each sample is covered by.
 
     Args:
         size: (height, width) of the picture.
+        tones: Colours of a person's own hair, float32 [N, 3], 0..1: a strand has one of them, or near it.
         seed: Of their shapes and colours.
         strands: How many.
     """
     random = np.random.default_rng(seed)
     height, width = size[0] * _HAIR_SCALE, size[1] * _HAIR_SCALE
     cover, color = np.zeros((height, width), np.uint8), np.zeros((height, width, 3), np.uint8)
-    tone = np.array([70, 45, 30]) * random.uniform(0.5, 1.6)
     for _ in range(strands):
-        angle = random.uniform(np.pi, np.pi * 2)
-        length, bend = 0.5 + 0.45 * random.beta(1.2, 2.5), random.normal(0, 0.25)
-        along = np.linspace(0.2, length, 14)
-        turned = angle + bend * np.square(along) + 0.05 * np.sin(14 * along + random.uniform(0, 6))
+        angle = random.uniform(np.pi, 2 * np.pi)
+        length, bend = 0.55 + 0.35 * random.beta(1.1, 3), random.normal(0, 0.4)
+        along = np.linspace(random.uniform(0.4, 0.54), length, 24)
+        turned = angle + bend * np.square(along) + 0.05 * np.sin(30 * along + random.uniform(0, 6))
         x = width / 2 + np.cos(turned) * along * width / 2
-        y = height + np.sin(turned) * along * height
+        y = (1 - _BELOW) * height + np.sin(turned) * along * (1 - _BELOW) * height
         points = np.stack([x, y], axis=1).round().astype(np.int32)
         thickness = int(random.integers(1, _HAIR_SCALE // 2 + 2))
         cv2.polylines(cover, [points], isClosed=False, color=255, thickness=thickness)
-        shade = np.clip(tone * random.uniform(0.6, 1.5), 0, 255)
+        shade = np.clip(255 * tones[random.integers(len(tones))] * random.uniform(0.8, 1.2), 0, 255)
         cv2.polylines(color, [points], isClosed=False, color=shade.tolist(), thickness=thickness)
     fine = np.dstack([color, cover]).astype(np.float32) / 255
     return cv2.resize(fine, size[::-1], interpolation=cv2.INTER_AREA)
@@ -173,7 +175,8 @@ def make_film(
     if on is not None:
         background[:] = np.float32(on) / 255
     pan = random.uniform(-0.12, 0.12) * size[1], random.uniform(-0.04, 0.04) * size[0]
-    wig = hair((size[0] // 2, size[0] * 3 // 4), seed=seed)
+    heads = _heads(cast[0]) if kind == "close-up" else []
+    wig = hair((size[0], size[0] * 3 // 2), _hair_tones(cast[0][0], heads[0]), seed=seed) if heads else None
     rgb, alpha, hides = [], [], []
     seen = np.zeros((frames, len(cast)))
     for frame in range(frames):
@@ -185,9 +188,10 @@ def make_film(
             people = np.zeros((*size, 4), np.float32)
             for place, (person, walk) in enumerate(zip(cast, CLASSES[kind], strict=True)):
                 shown = person[frame % len(person)]
-                if kind == "close-up":
-                    people = _over(_placed_hair(wig, shown, walk, size, time, shift), people)
                 placed = _placed(shown, walk, size, time, shift)
+                if wig is not None:
+                    head, where = heads[frame % len(heads)], _place(shown, walk, size, time, shift)
+                    placed = _over(_placed_hair(wig, head, where, size), placed)
                 people, seen[frame, place] = _over(placed, people), placed[..., 3].sum()
             behind = _shifted(background, size, shift)
             if kind == "occluded":
@@ -343,22 +347,61 @@ def _place(
     return scale, left, walk.foot * height - scale * person.shape[0] - shift[1]
 
 
-def _placed_hair(
-    wig: Rgba, person: Rgba, walk: Walk, size: tuple[int, int], time: float, shift: tuple[float, float]
-) -> Rgba:
-    """Hair behind a person's head, which is the middle of their topmost tenth."""
-    scale, left, top = _place(person, walk, size, time, shift)
-    rows = np.flatnonzero((person[..., 3] > 0.5).any(axis=1))
-    brow = rows[0] + (rows[-1] - rows[0]) // 8
-    columns = np.flatnonzero((person[rows[0] : brow + 1, :, 3] > 0.5).any(axis=0))
-    middle, breadth = columns.mean(), columns[-1] - columns[0]
-    own = scale * breadth * 2.2 / wig.shape[1]
+@dataclass(frozen=True)
+class _Head:
+    """Where a head is in a figure's picture."""
+
+    top: int
+    """Its first row."""
+    temples: int
+    """The row in which it is widest."""
+    middle: float
+    """The column between its temples."""
+    breadth: int
+    """Columns from temple to temple."""
+
+
+def _head(person: Rgba) -> _Head:
+    """Find where a person is widest before they narrow, or go on as wide for a tenth of that."""
+    shown = person[..., 3] > 0.5
+    top, widths = int(shown.any(axis=1).argmax()), shown.sum(axis=1)
+    temples = top
+    for row in range(top, len(widths)):
+        if widths[row] > widths[temples]:
+            temples = row
+        elif row - temples > widths[temples] / 10 > 1:
+            break
+    columns = np.flatnonzero(shown[temples])
+    return _Head(top, temples, float(columns[0] + columns[-1] + 1) / 2, int(columns[-1] + 1 - columns[0]))
+
+
+def _heads(people: Sequence[Rgba]) -> list[_Head]:
+    """Find a person's head in each picture; it is as large in all."""
+    heads = [_head(person) for person in people]
+    height = int(np.median([head.temples - head.top for head in heads]))
+    breadth = int(np.median([head.breadth for head in heads]))
+    return [_Head(head.top, head.top + height, head.middle, breadth) for head in heads]
+
+
+def _hair_tones(person: Rgba, head: _Head) -> Rgb:
+    """Colours of a person's hair: what they show at the top of their head, away from the rim of the old background."""
+    left = max(int(head.middle - head.breadth / 2), 0)
+    above = person[: head.top + head.breadth // 4, left : left + head.breadth]
+    sure = (above[..., 3] > 0.99).astype(np.uint8)
+    inside = cv2.erode(sure, np.ones((3, 3)), iterations=max(head.breadth // 20, 1), borderValue=0)
+    return above[inside > 0, :3]
+
+
+def _placed_hair(wig: Rgba, head: _Head, place: tuple[float, float, float], size: tuple[int, int]) -> Rgba:
+    """Hair around a person's head, over the rim of the old background."""
+    scale, left, top = place
+    own = scale * head.breadth * 1.8 / wig.shape[1]
     return _drawn(
         wig,
         size,
         own,
-        left + scale * middle - own * wig.shape[1] / 2,
-        top + scale * (brow + breadth / 3) - own * wig.shape[0],
+        left + scale * head.middle - own * wig.shape[1] / 2,
+        top + scale * head.temples - own * (1 - _BELOW) * wig.shape[0],
     )
 
 

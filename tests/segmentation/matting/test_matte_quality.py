@@ -105,6 +105,45 @@ def test_who_is_cut_off_by_the_lower_edge_stands_on_it_in_every_frame(monkeypatc
     assert all(alpha[-20:, inside].min() > 0.98 for alpha, inside in zip(film.alpha, wide, strict=True))
 
 
+def head_and_shoulders(temples: int = 50) -> np.ndarray:
+    """A person [200, 160, 4] with red hair down to their brow, and a rim of the green that was behind them."""
+    rows, columns = np.mgrid[:200, :160]
+    head = np.hypot((columns - 80) / 40, (rows - temples) / 45) <= 1
+    shown = head | ((rows > 90) & (abs(columns - 80) < 70))
+    figure = np.zeros((200, 160, 4), np.float32)
+    figure[shown] = 0.5, 0.4, 0.3, 1
+    figure[head & (rows < 40)] = 0.6, 0.1, 0.1, 1
+    figure[head & (rows < 8)] = 0, 0.9, 0, 1
+    return figure
+
+
+def test_hair_of_a_close_up_is_of_the_persons_own_colour(monkeypatch):
+    """Networks take strands of another colour for what is behind the head: then all mattes are as wrong."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from truth import make_film
+
+    film = make_film(
+        "close-up", [[head_and_shoulders()]], [], seed=1, size=(270, 480), frames=2, on=(0, 0, 255)
+    )
+    alpha, rgb = film.alpha[0], film.rgb[0].astype(np.float32) / 255
+    partial = (alpha > 0.2) & (alpha < 0.8)
+    assert partial.mean() > 0.02
+    color = (rgb[partial] - (1 - alpha[partial, None]) * [0, 0, 1]) / alpha[partial, None]
+    assert np.median(color, axis=0) == pytest.approx([0.6, 0.1, 0.1], abs=0.06)
+
+
+def test_hair_holds_as_still_as_the_head(monkeypatch):
+    """The widest row of a head moves with every sample of its outline."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from truth import _head, _heads
+
+    person = head_and_shoulders()
+    other = person.copy()
+    other[46, 36:125] = other[46, 80]
+    assert _head(other).temples == 46
+    assert _heads([person, person, other])[2] == _head(person)
+
+
 def test_a_moment_is_told_against_the_median_of_its_shot(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     from measure import _against_median
