@@ -222,15 +222,15 @@ def test_what_looks_like_hair_far_from_who_is_near_is_none():
     assert alphas[:, EYE[0] // 2, round(EYE[1] * (0.8 + 1 / 48))].max() < 0.2
 
 
-@pytest.mark.parametrize(("other_mean", "share"), [(0.5, 0.5), (0.2, 1.0)])
-def test_hair_is_taken_from_one_answer_only_where_another_misses_it(other_mean, share):
-    def cell(value):
-        return np.full((1, 1, 1, 1), value, np.float32)
+@pytest.mark.parametrize(("edges_mean", "shares"), [(0.5, (0.2, 0.3, 0.5)), (0.2, (0.8, 0.2, 0.0))])
+def test_hair_is_taken_from_the_finer_of_two_answers_where_the_one_for_edges_misses_it(edges_mean, shares):
+    def cells(*values):
+        return [np.full((1, 1, 1, 1), value, np.float32) for value in values]
 
-    shares = bidirectional._with_hair(
-        [cell(0.5), cell(0.5)], [cell(0.5), cell(other_mean)], [cell(0.2), cell(0.0)], [cell(1), cell(1)]
+    found = bidirectional._with_hair(
+        cells(0.2, 0.3, 0.5), cells(0.5, 0.4, edges_mean), cells(0.2, 0.1, 0.3), cells(1, 1, 1)
     )
-    assert [float(one.item()) for one in shares] == pytest.approx([share, 1 - share], abs=1e-3)
+    assert [float(one.item()) for one in found] == pytest.approx(shares, abs=1e-3)
 
 
 @pytest.mark.parametrize(

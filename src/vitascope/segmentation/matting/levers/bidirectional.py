@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -24,8 +23,7 @@ from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, n
 BACKWARD_SCALE: Final = 2 / 3
 """Size of the pictures on the way back: who is there is told best where more of a body lies in what a feature sees."""
 NEAR_SIDE: Final = 384
-"""Their longest side, in samples, where one person is near: more of their hair is seen in them. Chosen on close-ups of
-seeds 101 to 104."""
+"""Their longest side, in samples, where one person is near: more of their hair is seen in them."""
 EDGE_SCALE: Final = 1.25
 """Size of the pictures that edges are taken from: finer, and people who fill them are lost."""
 _FRAMES_OF_A_CALL = 8
@@ -50,8 +48,8 @@ _DOUBT = 3.0
 there; where by less, with a part of it. It would repeat what one of them saw. Chosen on ``several`` of seed 2."""
 _AGREES = 0.1
 """Difference of a cell's mean alpha from which the finer answer counts for little."""
-_FINER = 2.0
-"""How much the finer answer counts against the others where it agrees."""
+_FINER = 1.5
+"""How much the finer answer counts against the others where it agrees. Chosen on seeds 111 to 115."""
 _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY = 1.0, 0.3
 """What the finer answer's word is worth where the two others differ: for somebody more, as it loses who fills it. This
 and what follows was chosen on seeds 60 and 70 to 76."""
@@ -68,17 +66,15 @@ _SEEN = 0.5
 """A cell's mean alpha from which somebody is seen there."""
 _NEAR = 0.2
 """The share of the picture from which on one person in it is near."""
-_BESIDE = 0.6
-"""A cell's mean alpha from which somebody is there whose hair may reach into the cells around it. This and what follows
-was chosen on seeds 2, 94 and 101 to 104."""
-_HAIR_FROM, _HAIR_TO = 0.05, 0.1
-"""How fine alpha is, on a cell's mean, where it begins to be hair, and where it is nothing else."""
+_MISSED = 0.1
+"""The difference of a cell's mean alpha from which on the finer answer misses what another one sees. This and what
+follows was chosen on close-ups of the seeds 111 to 126."""
+_BESIDE, _HAIR_CELLS = 0.6, 3
+"""A cell's mean alpha from which somebody is there, and how many cells away their hair may reach."""
 _LEAST_FINE = 2.5e-4
 """Less fine is as good as not at all."""
-_FINENESS = 4
+_FINENESS = 2
 """The power of an answer's fineness that is its share of hair."""
-_MISSED = 0.1
-"""The difference of a cell's mean alpha from which on one answer misses what another one sees."""
 
 
 class Bidirectional:
@@ -98,9 +94,10 @@ class Bidirectional:
     agree. It is mirrored, too; those are never. Beside it the way there counts more where it is sure of somebody for
     several frames, unless they are thin: both others miss somebody near who leaves.
 
-    The hair of one person who is near is seen best in still smaller pictures, and an answer that misses it is sure that
-    nobody is there. So beside them, where answers differ, the one counts whose alpha follows the picture's detail. A
-    window in which somebody comes near, or goes, is seen back in both sizes, and passes from the one to the other.
+    The hair of one person who is near is seen best in still smaller pictures, least in the larger ones, and an answer
+    that misses it is sure that nobody is there. So around them, where the larger look misses what another one sees, the
+    two others count by how much their alpha follows the picture's detail. A window in which somebody comes near, or
+    goes, is seen back in both sizes, and passes from the one to the other.
 
     At last people are looked for whom larger ones hide, see ``MissedPeople``, and mattes are smoothed over time, see
     ``MotionSmoothing``; both where pictures of any size may be shown.
@@ -339,8 +336,8 @@ def _together(
         who = sum(share * mean for share, mean in zip(shares, means, strict=True))
         finer = _FINER * np.exp(-(((means[2] - who) / _AGREES) ** 2))
         shares = [one / (1 + finer) for one in (*shares[:2], shares[2] + finer)]
-    if has_hair:
-        shares = _with_hair(shares, means, fines, around)
+        if has_hair:
+            shares = _with_hair(shares, means, fines, around)
     large = [resized(share, size) for share in shares]
     gain, offset = (
         sum(enlarged(one, size) * share for one, share in zip(planes, large, strict=True))
@@ -358,23 +355,22 @@ def _between(one: Any, other: Any, share: float) -> Any:
 def _with_hair(
     shares: Sequence[Any], means: Sequence[Any], fines: Sequence[Any], around: Sequence[Any]
 ) -> list[Any]:
-    """Shares of the answers, of which the finest counts in hair.
+    """Shares of the answers where the one for edges misses hair: there, and back, by how fine each is.
 
     Args:
-        shares: Of each answer by cell, float32 [N, 1, rows, columns]: there, back, and for edges, if there is one.
+        shares: Of each answer by cell, float32 [N, 1, rows, columns]: there, back, and for edges.
         means: What alpha's mean is.
         fines: How much of it follows the picture's detail.
         around: The greatest mean of each cell and those around it.
     """
-    if len(means) > 2:  # what larger pictures alone show may be gravel
-        more = (means[2] - np.maximum(*means[:2])).clip(0.0, None)
-        fines = [*fines[:2], fines[2] * np.exp(-((more / _AGREES) ** 2))]
-    hair = ((reduce(np.maximum, fines) - _HAIR_FROM) / (_HAIR_TO - _HAIR_FROM)).clip(0.0, 1.0)
-    hair *= ((reduce(np.maximum, means) - reduce(np.minimum, means)) / _MISSED).clip(0.0, 1.0)
-    hair *= reduce(np.minimum, around) > _BESIDE
-    weights = [fine.clip(_LEAST_FINE, None) ** _FINENESS for fine in fines]
+    reach = np.minimum(*around[:2])
+    for _ in range(_HAIR_CELLS - 1):
+        reach = _greatest_around(reach)
+    hair = ((np.maximum(*means[:2]) - means[2]) / _MISSED).clip(0.0, 1.0) * (reach > _BESIDE)
+    weights = [fine.clip(_LEAST_FINE, None) ** _FINENESS for fine in fines[:2]]
     total = sum(weights)
-    return [share + hair * (one / total - share) for share, one in zip(shares, weights, strict=True)]
+    others = [share + hair * (one / total - share) for share, one in zip(shares, weights, strict=False)]
+    return [*others, shares[2] * (1 - hair)]
 
 
 def _lasting(means: Any) -> Any:
