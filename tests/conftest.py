@@ -46,6 +46,7 @@ from hypothesis import HealthCheck, settings
 from fake_cupy import fake_cupy
 from gpu_turns import gpu_turn, release_gpu_memory
 from headless_browser import PROGRAMS, find_browser, start_browser
+from kept_exporter import keep_exporter_table
 from left_threads import note_threads
 from vitascope import device as device_module
 from vitascope.errors import DeviceError, ModelUnavailableError
@@ -153,6 +154,7 @@ def pytest_runtest_protocol(
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     note_threads()
+    keep_exporter_table()
     if item.get_closest_marker("cuda") and (reason := missing_gpu()):
         skip_or_fail(reason, unless_required_by="VITASCOPE_REQUIRE_CUDA")
 

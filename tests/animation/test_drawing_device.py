@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -197,7 +197,26 @@ def test_a_gpu_that_draws_something_else_is_not_taken(opened, gpu, drawing, lack
         opened("gpu.device=cuda")
 
 
-def test_a_calibration_that_the_gpu_ends_begins_again_on_the_cpu(opened, gpu, drawing):
+@pytest.fixture
+def quick_reader(monkeypatch, astronaut_face):
+    """Calibration reads how far a picture is from the first one, in MediaPipe's place, which takes five seconds."""
+
+    @contextmanager
+    def reader(_):
+        first = []
+
+        def read(rgb):
+            first.append(rgb.astype(np.int16))
+            change = np.abs(first[-1] - first[0]).mean() / 10
+            weights = np.full(len(BLENDSHAPES), min(change, 1), np.float32)
+            return replace(astronaut_face, blendshapes=weights)
+
+        yield read
+
+    monkeypatch.setattr("vitascope.animation.animator.steady_reader", reader)
+
+
+def test_a_calibration_that_the_gpu_ends_begins_again_on_the_cpu(opened, gpu, drawing, quick_reader):
     drawing.fails_at = 12  # one picture is compared, 27 are read
     made = opened("animation.calibrate=true")
     assert made.device_label == "CPU"
@@ -210,7 +229,9 @@ def test_a_calibration_that_the_gpu_ends_begins_again_on_the_cpu(opened, gpu, dr
     weights = np.zeros(len(BLENDSHAPES), np.float32)
     weights[BLENDSHAPES.index("jawOpen")] = 0.5
     shout = FaceMotion(blendshapes=weights)
-    assert np.array_equal(made.animator.animate(shout), alone.animator.animate(shout))
+    shouting = alone.animator.animate(shout)
+    assert np.array_equal(made.animator.animate(shout), shouting)
+    assert not np.array_equal(opened("gpu.device=cpu").animator.animate(shout), shouting)  # it does something
     with pytest.raises(DeviceMemoryError, match="too little memory"):
         opened("animation.calibrate=true", "gpu.device=cuda")
 
@@ -253,7 +274,7 @@ def test_several_gpus_share_a_film(opened, two_gpus, drawing):
     assert np.array_equal(still[0], still[1])
 
 
-def test_several_gpus_measure_the_portrait_once(opened, two_gpus, drawing):
+def test_several_gpus_measure_the_portrait_once(opened, two_gpus, drawing, quick_reader):
     opened("gpu.device_ids=0,1", "animation.calibrate=true")
     assert [one.drawn for one in drawing.made] == [59, 1]  # one picture is compared, 58 are read
 

@@ -21,7 +21,7 @@ from vitascope.studio import proxies
 from vitascope.vr.packing import pack_discs, tile_size
 
 SIDE = 512
-WIDTH, HEIGHT = 640, 480
+WIDTH, HEIGHT = 320, 240
 NAME = "dance_FISHEYE190_alpha.webm"
 
 

@@ -25,7 +25,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 import numpy as np
@@ -135,9 +134,7 @@ class MotionWriter:
         """Use as a context manager."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Complete the file; remove it after an error, and after a Ctrl-C that came before the first row."""
         if error is None or (isinstance(error, KeyboardInterrupt) and self.row_count):
             self.finish()

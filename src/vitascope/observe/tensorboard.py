@@ -20,7 +20,6 @@ from contextlib import suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from vitascope.closing import Closing
@@ -109,9 +108,7 @@ class ScalarRecorder:
         self._watch.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Look once more, and close the file.
 
         Raises:

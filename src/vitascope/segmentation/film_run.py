@@ -66,7 +66,7 @@ from vitascope.segmentation.matting.networks import FetchProgress, open_first_ne
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.notes import notes_on, notes_on_people, notes_on_reading
 from vitascope.segmentation.output_encoding import encoding_for, hardware_for, mask_size
-from vitascope.segmentation.plan import no_picture_between
+from vitascope.segmentation.plan import PlannedVideo, no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
 from vitascope.segmentation.render.renderer import Rendered, Renderer
 from vitascope.segmentation.report import SegmentReport
@@ -271,10 +271,8 @@ class FilmRunner(Closing):
 
     def write(
         self,
-        video: Path,
-        outputs: Sequence[tuple[OutputKind, Path]],
+        planned: PlannedVideo,
         *,
-        preview: Path | None,
         on_start: Callable[[Started], object] | None,
         notes: Sequence[str],
         began: float,
@@ -282,17 +280,16 @@ class FilmRunner(Closing):
         """Segment one video into files; see ``Segmenter.write``.
 
         Args:
-            video: The input.
-            outputs: What to write, and where; checked.
-            preview: Where to write a contact sheet.
+            planned: The input, and what to make of it; checked.
             on_start: Called once everything is open, from this thread.
             notes: Notes on what went before.
             began: ``perf_counter`` at the start.
         """
+        outputs, preview = planned.outputs, planned.preview
         if preview is not None:
             refuse_unwritable(preview)  # before an hour of work, not after it
         with ExitStack() as stack:
-            reader = stack.enter_context(self.open_video(video))
+            reader = stack.enter_context(self.open_video(planned.video))
             encodings = self.encodings(reader, outputs)
             kinds = [(kind, encoding) for (kind, _), encoding in zip(outputs, encodings, strict=True)]
             profile = stack.enter_context(
@@ -326,7 +323,7 @@ class FilmRunner(Closing):
                 measured = pipeline.run()
                 source.raise_damage()
             if reader.decoded_count == 0:
-                raise no_picture_between(video, self.settings.video, reader.info)
+                raise no_picture_between(planned.video, self.settings.video, reader.info)
             job = film.job
             job.keep_mattes(is_whole=not measured.stopped)
             gpu = job.gpu_report()
@@ -336,7 +333,7 @@ class FilmRunner(Closing):
                 beside_files(written, sheet.save)
         give_back_free_memory()  # else what the next video opens comes to lie among it
         return SegmentReport(
-            input=video,
+            input=planned.video,
             outputs=written,
             frame_count=reader.decoded_count,
             corrupt_count=reader.corrupt_count,

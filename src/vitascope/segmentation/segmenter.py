@@ -162,9 +162,7 @@ class Segmenter(Closing):
 
             runner = ProcessCrew(self.loaded, store=self._store, alone=runner, keeps_stretches=True)
         write = runner.write if isinstance(runner, FilmRunner) else partial(runner.write, resume=resume)
-        report = write(
-            planned.video, targets, preview=planned.preview, on_start=on_start, notes=replaced, began=began
-        )
+        report = write(planned, on_start=on_start, notes=replaced, began=began)
         return self._told_player(report)
 
     @property

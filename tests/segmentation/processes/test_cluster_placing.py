@@ -13,6 +13,7 @@ from brightness_file import brightness_settings
 from vitascope.config import load_settings
 from vitascope.device import Device, Gpu
 from vitascope.errors import DeviceError, WorkerError, one_line
+from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.processes import cluster as cluster_module
 from vitascope.segmentation.processes.cluster import ClusterMakers, ClusterNode
 from vitascope.segmentation.processes.port import WholeFilm
@@ -158,5 +159,5 @@ def test_what_the_driver_says_is_free_is_of_the_same_gpu(listed, free):
 def test_a_ray_that_takes_no_titles_does_no_harm(monkeypatch):
     monkeypatch.delattr(ray._raylet, "setproctitle")
     actor = cluster_module._Actor(load_settings())
-    actor._order = WholeFilm(Path("a.mp4"), (), None, resume=False)
+    actor._order = WholeFilm(PlannedVideo(Path("a.mp4"), ()), resume=False)
     actor._show()

@@ -14,6 +14,7 @@ from vitascope.config import load_settings, vitascope_home
 from vitascope.errors import DeviceError
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRunner
+from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.port import WholeFilm
 from vitascope.segmentation.segmenter import Segmenter
@@ -121,7 +122,7 @@ def test_memory_stays_from_one_video_to_the_next_until_nothing_waits(clip, tmp_p
         pool, taken = runner.streams.host_memory, []
         for name in ("one", "two"):
             before = pool.stats().allocations
-            film = WholeFilm(clip, (("mask", tmp_path / f"{name}.mkv"),), None, resume=False)
+            film = WholeFilm(PlannedVideo(clip, (("mask", tmp_path / f"{name}.mkv"),)), resume=False)
             maker.make_film(film, tell=lambda _: None, interrupted=threading.Event())
             taken.append(pool.stats().allocations - before)
         assert taken[1] < taken[0]

@@ -57,9 +57,9 @@ class Scripted:
 
     def make_film(self, number, film, *, tell):
         place = self._places[number]
-        self.tries.append((film.video.stem, place))
+        self.tries.append((film.planned.video.stem, place))
         tell(StretchProgress(REPORT, 1))
-        says = self._script.get((film.video.stem, place), self._script.get(place))
+        says = self._script.get((film.planned.video.stem, place), self._script.get(place))
         if says == "wait":
             assert self.ended.wait(20)
             raise WorkerError("it was interrupted")
@@ -168,10 +168,10 @@ def test_a_small_gpu_gets_the_small_videos_behind_the_large_ones(tmp_path):
 
     class Patient(Scripted):
         def make_film(self, number, film, *, tell):
-            if film.video.stem == "large0":  # from now on only the other place can take a small one
+            if film.planned.video.stem == "large0":  # from now on only the other place can take a small one
                 assert small_done.wait(20)
             report = super().make_film(number, film, tell=tell)
-            if film.video.stem == "b":
+            if film.planned.video.stem == "b":
                 small_done.set()
             return report
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from vitascope.animation.mesh.maps import MapGrid, PortraitMaps, feature_grid, p
 from vitascope.animation.mesh.mouth import TEETH_MIDDLE, Mouth, MouthPlacement
 from vitascope.animation.mesh.rig import PortraitRig
 from vitascope.errors import DeviceError, DeviceMemoryError, MissingDependencyError, VitascopeError
-from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, nvtx_range
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, nvtx_range
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 from vitascope.gpu.memory.shortage import is_out_of_memory
 
@@ -40,19 +39,14 @@ MAPS = 6
 _FEATURES = 3
 
 
-def _named(kind: Any, *names: str) -> list[tuple[str, Any]]:
-    """Fields of one type, in order."""
-    return [(name, kind) for name in names]
-
-
 _MATRIX = np.dtype(("f4", 6))
 _PLACE, _COLOUR = np.dtype(("f4", 2)), np.dtype(("f4", 3))
-PATCH = np.dtype(_named("i4", "left", "top", "width", "height"))
-_MAP = np.dtype([*_named("f4", "left", "top", "step"), *_named("i4", "width", "height", "first", "parent")])
+PATCH = np.dtype(fields("i4", "left", "top", "width", "height"))
+_MAP = np.dtype([*fields("f4", "left", "top", "step"), *fields("i4", "width", "height", "first", "parent")])
 _LASHES = np.dtype(
     [
-        *_named("f4", "shown", "reach"),
-        *_named(_PLACE, "corner", "along", "down"),
+        *fields("f4", "shown", "reach"),
+        *fields(_PLACE, "corner", "along", "down"),
         ("edge_shares", "f4", 9),
         ("edge_heights", "f4", 9),
     ]
@@ -60,7 +54,7 @@ _LASHES = np.dtype(
 _EYE = np.dtype(
     [
         ("patch", PATCH),
-        *_named("f4", "shown", "apart"),
+        *fields("f4", "shown", "apart"),
         ("back", _MATRIX),
         ("gaze_shift", _PLACE),
         ("lashes", _LASHES),
@@ -70,18 +64,18 @@ _EYE = np.dtype(
 _MOUTH = np.dtype(
     [
         ("patch", PATCH),
-        *_named("f4", "shown", "own_share", "light_px", "tongue_light", "cavity_light", "lower_bow"),
-        *_named("i4", "is_made", "has_upper_teeth"),
-        *_named(_MATRIX, "tongue", "own", "upper_teeth", "lower_teeth"),
+        *fields("f4", "shown", "own_share", "light_px", "tongue_light", "cavity_light", "lower_bow"),
+        *fields("i4", "is_made", "has_upper_teeth"),
+        *fields(_MATRIX, "tongue", "own", "upper_teeth", "lower_teeth"),
         ("outline", "f4", (80, 2)),
     ]
 )
 _EYE_LOOK = np.dtype(
     [
-        *_named("u8", "texture", "ball", "white"),
+        *fields("u8", "texture", "ball", "white"),
         ("patch", PATCH),
         ("iris", _PLACE),
-        *_named("f4", "radius", "feather"),
+        *fields("f4", "radius", "feather"),
         ("lash_colour", _COLOUR),
     ],
     align=True,
@@ -89,12 +83,12 @@ _EYE_LOOK = np.dtype(
 _CREASE = np.dtype([("rgba", "u8"), ("patch", PATCH)], align=True)
 SCENE = np.dtype(
     [
-        *_named("u8", "rgba", "behind", "triangles", "offsets"),
-        *_named("u8", "upper_teeth", "lower_teeth", "tongue", "own_rgb", "own_cover"),
-        *_named("i4", "width", "height", "left", "top", "right", "bottom", "triangle_count"),
-        *_named("i4", "teeth_width", "teeth_height", "tongue_width", "tongue_height"),
-        *_named("i4", "own_width", "own_height"),
-        *_named(
+        *fields("u8", "rgba", "behind", "triangles", "offsets"),
+        *fields("u8", "upper_teeth", "lower_teeth", "tongue", "own_rgb", "own_cover"),
+        *fields("i4", "width", "height", "left", "top", "right", "bottom", "triangle_count"),
+        *fields("i4", "teeth_width", "teeth_height", "tongue_width", "tongue_height"),
+        *fields("i4", "own_width", "own_height"),
+        *fields(
             "f4", "mouth_feather", "teeth_middle", "iris_ends", "white_begins", "line_cover", "fringe_cover"
         ),
         ("lash_lengths", "f4", 7),
@@ -462,9 +456,7 @@ class _OurErrors:
     def __enter__(self) -> None:
         """Nothing to prepare."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Raise ours in its place."""
         if error is None or isinstance(error, VitascopeError):
             return

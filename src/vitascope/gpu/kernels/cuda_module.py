@@ -6,7 +6,6 @@ import math
 import re
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -113,7 +112,7 @@ def takes_vectors(plane: Any, *, is_written: bool) -> bool:
     )
 
 
-def fields(kind: str, *names: str) -> list[tuple[str, str]]:
+def fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
     """Fields of one type for the ``np.dtype`` of a struct, as C declares them: ``*fields("i4", "height", "width")``."""
     return [(name, kind) for name in names]
 
@@ -148,9 +147,7 @@ class _NvtxRange:
     def __enter__(self) -> None:
         self._nvtx.RangePush(self._name)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._nvtx.RangePop()
 
 

@@ -24,7 +24,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, is_on_gpu, nvtx_range
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_on_gpu, nvtx_range
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -288,48 +288,24 @@ _BLOCK = (32, 8)
 
 _MATCH = np.dtype(
     [
-        ("pictures", "u8"),
-        ("curves", "u8"),
-        ("start", "u8"),
-        ("others_least", "u8"),
-        ("costs", "u8"),
-        ("found", "u8"),
-        ("misfit", "u8"),
-        ("height", "i4"),
-        ("width", "i4"),
-        ("count", "i4"),
-        ("radius", "i4"),
-        ("first", "f4"),
-        ("step", "f4"),
+        *fields("u8", "pictures", "curves", "start", "others_least", "costs", "found", "misfit"),
+        *fields("i4", "height", "width", "count", "radius"),
+        *fields("f4", "first", "step"),
     ],
     align=True,
 )
 _SMOOTH = np.dtype(
     [
-        ("disparity", "u8"),
-        ("smoothed", "u8"),
-        ("height", "i4"),
-        ("width", "i4"),
-        ("radius", "i4"),
-        ("of_place", "f4"),
-        ("of_value", "f4"),
+        *fields("u8", "disparity", "smoothed"),
+        *fields("i4", "height", "width", "radius"),
+        *fields("f4", "of_place", "of_value"),
     ],
     align=True,
 )
 _BLEND = np.dtype(
     [
-        ("planes", "u8"),
-        ("blended", "u8"),
-        ("pictures", "u8"),
-        ("disparity", "u8"),
-        ("curves", "u8"),
-        ("shown", "u8"),
-        ("moves", "u8"),
-        ("height", "i4"),
-        ("width", "i4"),
-        ("full_height", "i4"),
-        ("full_width", "i4"),
-        ("channels", "i4"),
+        *fields("u8", "planes", "blended", "pictures", "disparity", "curves", "shown", "moves"),
+        *fields("i4", "height", "width", "full_height", "full_width", "channels"),
         ("tolerance", "f4"),
     ],
     align=True,

@@ -6,7 +6,6 @@ import gc
 import re
 import sys
 import threading
-from types import TracebackType
 from typing import Any
 
 from vitascope.device import Device
@@ -25,9 +24,7 @@ class memory_errors:  # noqa: N801 - used as a function; a class because a gener
     def __enter__(self) -> None:
         """Nothing to prepare."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Raise ours in its place."""
         if error is None:
             return

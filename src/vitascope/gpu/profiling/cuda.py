@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from vitascope.errors import DeviceError, MissingDependencyError, OutputError
@@ -149,9 +148,7 @@ class CUDAProfiler:
         self._began = perf_counter()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Wait until the GPU is done, and end the recording."""
         if self.on_gpu:
             with (

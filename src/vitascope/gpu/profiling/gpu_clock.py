@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from vitascope.errors import DeviceError
@@ -495,9 +494,7 @@ class _Part:
         self._events.push_range(self._name)
         self._start = self._pairs.mark()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._events.pop_range()
         start, self._start = self._start, None
         if kind is not None:

@@ -11,7 +11,6 @@ from html import escape
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from vitascope.device import select_device
@@ -142,9 +141,7 @@ class MemoryProfiler:
         self._watch.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Look once more, and end the thread.
 
         Raises:

@@ -19,7 +19,6 @@ from os import PathLike
 from pathlib import Path
 from random import random
 from time import perf_counter_ns, thread_time_ns
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TextIO, TypeVar, overload
 
 from vitascope.file_lock import write_file
@@ -412,17 +411,15 @@ class Span:
         self.began_ns = perf_counter_ns()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.wall_ns = wall_ns = perf_counter_ns() - self.began_ns
         self.cpu_ns = thread_time_ns() - self._cpu_began_ns
         outer = self._outer
         self._node.add(wall_ns, self._inside_ns, self.cpu_ns)
         if outer is not None:
             outer._inside_ns += wall_ns
-        if kind is not None:
-            self.error = kind.__name__
+        if error is not None:
+            self.error = type(error).__name__
         if self._log.innermost is self:
             while outer is not None and outer.wall_ns >= 0:  # generators may close spans out of order
                 outer = outer._outer
@@ -459,9 +456,7 @@ class _NoSpan:
     def __enter__(self) -> _NoSpan:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         pass
 
 

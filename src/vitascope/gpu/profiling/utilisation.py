@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter, process_time
-from types import TracebackType
 from typing import Any, Literal
 
 from vitascope.closing import Closing
@@ -426,9 +425,7 @@ class UtilisationSampler:
         self._watch.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Look once more, and end the thread.
 
         Raises:

@@ -18,7 +18,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter, thread_time
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import cv2
@@ -932,9 +931,7 @@ class AsyncPipeline:
         """Start, unless that has happened."""
         return self.start() if self._state == "new" else self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Stop; after an error without finishing what waits, and without a second one."""
         if error is not None:
             self._reported = True

@@ -878,7 +878,7 @@ def _refuse_differences(facts: Sequence[tuple[str, MakerFacts]]) -> None:
 
 
 def _video_of(order: StretchOrder | WholeFilm) -> Path:
-    return order.video if isinstance(order, WholeFilm) else order.film.video
+    return order.planned.video if isinstance(order, WholeFilm) else order.film.video
 
 
 @dataclass(frozen=True, slots=True)

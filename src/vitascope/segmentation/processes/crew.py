@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from vitascope.config import LoadedSettings, OutputKind
+from vitascope.config import LoadedSettings
 from vitascope.errors import ModelUnavailableError, OutputError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.reading.reader import VideoReader
@@ -95,10 +95,8 @@ class ProcessCrew:
 
     def write(
         self,
-        video: Path,
-        outputs: Sequence[tuple[OutputKind, Path]],
+        planned: PlannedVideo,
         *,
-        preview: Path | None,
         on_start: Callable[[Started], object] | None,
         notes: Sequence[str],
         began: float,
@@ -107,9 +105,7 @@ class ProcessCrew:
         """Segment one video into files, as ``Segmenter.write`` says.
 
         Args:
-            video: The input.
-            outputs: What to write, and where; checked.
-            preview: Where to write a contact sheet.
+            planned: The input, and what to make of it; checked.
             on_start: Called once everything is open.
             notes: Notes on what went before.
             began: ``perf_counter`` at the start.
@@ -118,13 +114,11 @@ class ProcessCrew:
         if not self._makers.is_open:  # a run before may not keep them
             self._open()
         try:
-            self._makers.check(video.absolute(), _folder_there(outputs[0][1]))
+            self._makers.check(planned.video.absolute(), _folder_there(planned.outputs[0][1]))
             with Hands(self._makers) as hands:
                 return self._joiner.write(
                     hands,
-                    video,
-                    outputs,
-                    preview=preview,
+                    planned,
                     on_start=on_start,
                     notes=[*notes, *self._unheard()],
                     began=began,
@@ -162,9 +156,7 @@ class ProcessCrew:
                     gpu_bytes=self._joiner.gpu_bytes,
                     write=lambda hands, plan, rank, started: self._joiner.write(
                         hands,
-                        plan.video,
-                        plan.outputs,
-                        preview=plan.preview,
+                        plan,
                         on_start=started,
                         notes=(),
                         began=perf_counter(),

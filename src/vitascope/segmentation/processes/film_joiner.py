@@ -38,7 +38,7 @@ from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.notes import notes_on_people
 from vitascope.segmentation.output_encoding import encoding_for
 from vitascope.segmentation.people.hinted import Keeping
-from vitascope.segmentation.plan import no_picture_between
+from vitascope.segmentation.plan import PlannedVideo, no_picture_between
 from vitascope.segmentation.processes.hands import Hands, Piece
 from vitascope.segmentation.processes.joining import (
     JoinedOutputSet,
@@ -137,10 +137,8 @@ class FilmJoiner:
     def write(
         self,
         hands: Hands,
-        video: Path,
-        outputs: Sequence[tuple[OutputKind, Path]],
+        planned: PlannedVideo,
         *,
-        preview: Path | None,
         on_start: Callable[[Started], object] | None,
         notes: Sequence[str],
         began: float,
@@ -151,16 +149,15 @@ class FilmJoiner:
 
         Args:
             hands: Let its stretches be made.
-            video: The input.
-            outputs: What to write, and where; checked.
-            preview: Where to write a contact sheet.
+            planned: The input, and what to make of it; checked.
             on_start: Called once everything is open, from this thread.
             notes: Notes on what went before.
             began: ``perf_counter`` at the start.
             resume: Go on with the stretches that an earlier run left.
             rank: Place among several videos; the smallest comes first.
         """
-        settings = self._settings
+        settings, video = self._settings, planned.video
+        outputs, preview = planned.outputs, planned.preview
         if preview is not None:
             refuse_unwritable(preview)
         with ExitStack() as stack:

@@ -226,12 +226,12 @@ class FilmQueue:
     def _hand_in(self, film: _Film, on_start: Callable[[PlannedVideo, Started], object]) -> None:
         """Let one maker make a video whole."""
         planned, makers = film.planned, self._hands.makers
-        order = WholeFilm(
+        there = PlannedVideo(
             planned.video.absolute(),
             tuple((kind, path.absolute()) for kind, path in planned.outputs),
             None if planned.preview is None else planned.preview.absolute(),
-            self._resume,
         )
+        order = WholeFilm(there, self._resume)
         has_begun = False
 
         def do(number: int) -> int:

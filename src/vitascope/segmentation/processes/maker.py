@@ -280,9 +280,7 @@ class StretchMaker(Closing):
 
             return joiner.write(
                 hands,
-                film.video,
-                film.outputs,
-                preview=film.preview,
+                film.planned,
                 on_start=watch,
                 notes=(),
                 began=perf_counter(),

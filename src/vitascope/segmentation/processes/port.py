@@ -20,6 +20,7 @@ from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.media.metadata.color_tags import HdrMetadata
 from vitascope.media.writing.encoding import Encoding
 from vitascope.segmentation.matting.int8 import Int8Choice
+from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.processes.stretches import FilmStretch
 from vitascope.segmentation.report import GpuReport, SegmentReport
 
@@ -80,10 +81,8 @@ class StretchOrder:
 class WholeFilm:
     """A video that is one stretch, so that one of them makes its files alone."""
 
-    video: Path
-    outputs: tuple[tuple[OutputKind, Path], ...]
-    preview: Path | None
-    """Where its contact sheet goes."""
+    planned: PlannedVideo
+    """All paths are absolute."""
     resume: bool
     """Take the stretch that an earlier run left."""
 

@@ -28,7 +28,6 @@ from fractions import Fraction
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
@@ -293,9 +292,7 @@ class WorkFolder:
         """Use as a context manager."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Remove it, unless another run can go on from it."""
         count = finished_stretches(self.path)
         if error is None or not count or getattr(error, "exit_code", None) == InputError.exit_code:

@@ -15,7 +15,6 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from vitascope.device import select_device
@@ -356,9 +355,7 @@ class Batcher:
         """Start."""
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Stop; after an error without computing what still waits."""
         self.stop(drain=error is None)
 
