@@ -39,6 +39,7 @@ from vitascope.models.store.catalogue import load_catalogue
 from vitascope.models.store.store import Fingerprint, ModelStore
 from vitascope.segmentation.matting.cache import MatteCache, stretch_key
 from vitascope.segmentation.matting.close_ups import CLOSE_UP_RULES
+from vitascope.segmentation.matting.levers.bidirectional import BIDIRECTIONAL_RULES
 from vitascope.segmentation.matting.levers.motion_smoothing import SMOOTHING_RULES
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE
 from vitascope.segmentation.matting.networks import ChosenNetwork, is_network_file
@@ -350,7 +351,14 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
     Returns:
         Values with a stable ``repr``.
     """
-    rules = (CLOSE_UP_RULES, RIM_RULES, SETTLING_SIDE, LOOK_AHEAD_SIDE, SMOOTHING_RULES)
+    rules = (
+        CLOSE_UP_RULES,
+        RIM_RULES,
+        SETTLING_SIDE,
+        LOOK_AHEAD_SIDE,
+        BIDIRECTIONAL_RULES,
+        SMOOTHING_RULES,
+    )
     if device_kind == "cuda":
         return rules
     # Here: it imports onnx, and most runs keep nothing.

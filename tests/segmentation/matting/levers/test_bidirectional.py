@@ -15,6 +15,7 @@ from vitascope.segmentation.matting.levers import bidirectional, missed_people, 
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, EDGE_SCALE
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+from vitascope.vr.projection import Equirectangular
 
 USUAL, BACK, NEAR, LARGE = (96, 144), (64, 96), (48, 72), (120, 180)
 
@@ -41,7 +42,18 @@ class Opinion(TrailNetwork):
         return [MatteEstimate(gain=0 * plane, offset=plane) for _ in images]
 
 
-def mattes(frames, network, *, batch=1, waits=True, layout=StereoLayout.MONO, eyes=1, cuts=0.0, **inference):
+def mattes(
+    frames,
+    network,
+    *,
+    batch=1,
+    waits=True,
+    layout=StereoLayout.MONO,
+    eyes=1,
+    cuts=0.0,
+    lens=None,
+    **inference,
+):
     matting = StreamMatting(
         network,
         size=(EYE[0], EYE[1] * eyes),
@@ -51,6 +63,7 @@ def mattes(frames, network, *, batch=1, waits=True, layout=StereoLayout.MONO, ey
             warm_up_frames=0,
             inference=InferenceSettings(**{"bidirectional": True, **inference}),
         ),
+        lens=lens,
         waits=waits,
     )
     matted = []
@@ -462,3 +475,27 @@ def test_an_error_leaves_no_search_for_motion_behind(monkeypatch):
     with pytest.raises(ValueError, match="the network is gone"):
         mattes(walk(5), TrailNetwork())
     assert cancelled == [8]
+
+
+@pytest.mark.parametrize(
+    ("lens", "agreement", "smoothed"),
+    [
+        (None, False, True),
+        (None, True, False),
+        (Equirectangular(), False, True),
+        (Equirectangular(), True, False),
+    ],
+)
+def test_each_eye_is_smoothed_unless_eyes_are_to_agree(monkeypatch, lens, agreement, smoothed):
+    calls = []
+    monkeypatch.setattr(motion_smoothing, "mean_along_motion", lambda alpha, *_: calls.append(1) or alpha)
+    frames = [frame_of([(0, 12, 40, 24)], index=index, eyes=2) for index in range(3)]
+    mattes(
+        frames,
+        TrailNetwork(size=USUAL),
+        layout=StereoLayout.SIDE_BY_SIDE,
+        eyes=2,
+        lens=lens,
+        stereo_agreement=agreement,
+    )
+    assert bool(calls) == smoothed

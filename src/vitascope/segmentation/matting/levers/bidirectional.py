@@ -76,6 +76,15 @@ _LEAST_FINE = 2.5e-4
 _FINENESS = 2
 """The power of an answer's fineness that is its share of hair."""
 
+BIDIRECTIONAL_RULES: Final = (
+    (BACKWARD_SCALE, NEAR_SIDE, EDGE_SCALE, _CELLS),
+    (_TRUST, _LEAST_WEIGHT, _FAVOUR, _YOUNG, _DECISION, _DOUBT),
+    (_AGREES, _FINER, _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY, _WITNESS, _WITNESS_TRUST),
+    (_SOLID, _SOLID_TRUST, _LASTING_FRAMES, _LASTING, _SEEN),
+    (_NEAR, _MISSED, _BESIDE, _HAIR_CELLS, _LEAST_FINE, _FINENESS),
+)
+"""What mattes seen in both directions depend on, beside the smoothing."""
+
 
 class Bidirectional:
     """Shows each window of a shot forwards, backwards and once more for its edges, and brings the answers together.
@@ -99,8 +108,8 @@ class Bidirectional:
     two others count by how much their alpha follows the picture's detail. A window in which somebody comes near, or
     goes, is seen back in both sizes, and passes from the one to the other.
 
-    At last people are looked for whom larger ones hide, see ``MissedPeople``, and mattes are smoothed over time, see
-    ``MotionSmoothing``; both where pictures of any size may be shown.
+    At last people are looked for whom larger ones hide, see ``MissedPeople``, where pictures of any size may be shown;
+    and mattes are smoothed over time, see ``MotionSmoothing``, except of eyes that are to agree.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -118,7 +127,8 @@ class Bidirectional:
             self._wanted = _resized(stream.wanted, EDGE_SCALE, stream.eye_size)
             self._has_edges = self._wanted.size != stream.wanted.size  # as where the eye has no more samples
         self._missed = MissedPeople(stream, self._wanted) if self._mirrors else None
-        self._smoothing = MotionSmoothing(stream.views, self._wanted) if self._mirrors else None
+        # Each eye by itself: eyes that agreed were further apart then.
+        self._smoothing = MotionSmoothing(stream.views, self._wanted) if stream.agreement is None else None
         shrink = max(max(stream.wanted.size) / _CELLS, 1.0)
         self._cells = (
             max(round(stream.wanted.size[0] / shrink), 1),
@@ -153,15 +163,19 @@ class Bidirectional:
             part = batch.take(range(at, min(at + self._most, len(batch))))
             parts.append(self._known(self._forward.estimate(part), part.images, self._stream.wanted))
         ahead = _Known.joined(parts)
-        if self._missed is None or self._smoothing is None:
-            return self._seen_all_ways(batch, ahead, is_last=is_last)
+        if self._smoothing is None:
+            return self._complete(batch, ahead, is_last=is_last)
         motion = self._smoothing.watch(batch.frames, to_numpy(ahead.mean.max(axis=(0, 1, 2))))
         try:
-            estimates = self._missed.complete(batch, self._seen_all_ways(batch, ahead, is_last=is_last))
-            return self._smoothing.smooth(batch.frames, estimates, motion)
+            return self._smoothing.smooth(batch.frames, self._complete(batch, ahead, is_last=is_last), motion)
         except BaseException:
             motion.cancel()  # Python's end would wait for it
             raise
+
+    def _complete(self, batch: Batch, ahead: _Known, *, is_last: bool) -> list[MatteEstimate]:
+        """Mattes of a window that was seen forwards, with everybody in them."""
+        estimates = self._seen_all_ways(batch, ahead, is_last=is_last)
+        return estimates if self._missed is None else self._missed.complete(batch, estimates)
 
     def _seen_all_ways(self, batch: Batch, ahead: _Known, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of a window that was seen forwards, with what the other looks say of it."""
