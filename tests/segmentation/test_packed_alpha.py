@@ -214,6 +214,24 @@ def test_one_flag_writes_what_a_player_shows(
             assert said["chromakey"]["hasAlpha"] == "true"
 
 
+def test_a_description_that_cannot_say_the_order_of_the_eyes_is_told(named_vr180, tmp_path, scripted, capsys):
+    right_first = named_vr180.rename(named_vr180.with_name("wedding_RL_180.mp4"))
+    command = [
+        "segment",
+        str(right_first),
+        "-o",
+        f"{tmp_path}/out/",
+        "--profile",
+        "fast",
+        "--player",
+        "heresphere",
+    ]
+    assert main([*command, "--type", "key"]) == 0
+    assert "the right eye comes first, for which the JSON has no word" in capsys.readouterr().out
+    assert main(command) == 0  # packed alpha has the left one first
+    assert "right eye" not in capsys.readouterr().out
+
+
 def test_a_description_that_is_there_is_not_replaced_unasked(named_vr180, tmp_path, scripted, capsys):
     out = tmp_path / "out"
     out.mkdir()

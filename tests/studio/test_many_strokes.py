@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clips import write_clip
@@ -144,6 +144,7 @@ def told(read):
     ),
     st.lists(st.sampled_from(["\n", "\n", "\r\n", "\r", "\x85", "\u2028", "\u2029"]), max_size=3),
 )
+@example(["people: [", "people:", "  - {at: 1, click: [0.1, 0.2], do: remove}"], [])
 def test_what_is_read_without_yaml_is_what_yaml_reads(tmp_path_factory, lines, breaks):
     path = tmp_path_factory.mktemp("hints") / "x.yaml"
     content = "".join(

@@ -5,7 +5,9 @@ Skipped where no browser is on PATH; ``VITASCOPE_REQUIRE_BROWSER=1`` turns that 
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import re
 import threading
 
@@ -15,8 +17,13 @@ from driven_page import StudioPage, faults
 
 from clips import write_clip
 from two_people import two_people
+from vitascope.config import load_settings
 from vitascope.config.hints import read_hints
 from vitascope.gpu.kernels.shrink import shrink_frame
+from vitascope.media.reading.reader import open_video
+from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.people.choice import Choice
+from vitascope.segmentation.people.hinted import Keeping
 from vitascope.studio import library, proxies, server
 from vitascope.studio.previews import Previews
 
@@ -697,6 +704,106 @@ def test_who_is_kept_between_two_times_is_what_each_moment_says(page, studio):
         })()"""
     )
     assert wrong is None
+
+
+POINTED = [
+    {"at": 0.125, "click": [0.24, 0.6], "do": "keep"},
+    {"at": 0.125, "click": [0.24, 0.6], "do": "remove"},
+    {"at": 0.25, "box": [0.6, 0.1, 1.0, 0.9], "do": "remove"},
+    {"at": 0.25, "box": [0.6, 0.1, 1.0, 0.9], "do": "keep", "to": 0.5},
+    {"at": 0.0, "click": [0.79, 0.6], "from": 0.25},
+]
+CUT = 1 / 3
+"""A time that the page writes with fewer digits."""
+TENTHS = [tenth / 10 for tenth in range(9)]
+
+
+def any_hints(chance):
+    """Rules of people by number and by word, and clicks and boxes, each for a time."""
+    people = []
+    for _ in range(chance.randrange(5)):
+        named = chance.choice([1, 2, [2], [1, 2], "largest", ["largest", 2]])
+        begin, end = sorted(chance.sample([0, *TENTHS[1:], round(CUT, 4), 2], 2))
+        rule = {chance.choice(["keep", "exclude", "exclude"]): named, **({"from": begin} if begin else {})}
+        people.append(rule if end == 2 else {**rule, "to": end})
+    stroke = {"at": 0.5, "stroke": [[0.5, 0.5]], "do": "keep"}
+    return {"people": people, "marks": chance.sample([*POINTED, stroke], chance.randrange(4))}
+
+
+@pytest.fixture
+def choice_of(studio, films, tmp_path):
+    """Gives who is kept by hints as the command understands them."""
+
+    def choice(hints) -> Choice:
+        path = tmp_path / "any.hints.yaml"
+        path.write_text(json.dumps(hints), encoding="utf-8")
+        settings = load_settings(flags={"people.hints": path}).settings
+        with open_video(films / "wedding.mp4") as reader:
+            return Keeping(reader, vr_of(reader.info, settings.video), settings).choice
+
+    studio.job(studio.order(studio.film(), task="people"))
+    return choice
+
+
+def test_the_page_says_of_everybody_what_the_command_does(page, studio, choice_of):
+    """They agree on the same hints, before and after each change that the page makes of them."""
+    film, chance = studio.film(), random.Random(25)
+    assert studio.correct(film, {"marks": POINTED}).status == 200
+    told = studio.get(f"/api/films/{film['id']}/people").json
+    meant = {"words": told["words"], "pointed": told["pointed"]}
+    page.show(studio.opened.address, width=DESK)
+    page.value("void import('/page/corrections.js').then((module) => { window.rules = module; })")
+    page.until("window.rules !== undefined")
+    documents = [any_hints(chance) for _ in range(60)]
+    parts = [chance.choice([(None, None), (0.2, 0.4), (None, CUT), (CUT, None)]) for _ in documents]
+    said = page.shown.evaluate(
+        """([documents, parts, times, meant]) => documents.map((before, at) => {
+          const { isKept, withPerson, withOnly, withAll } = window.rules, [from, to] = parts[at];
+          const changed = {
+            before,
+            kept: withPerson(before, 1, true, from, to, meant), out: withPerson(before, 1, false, from, to, meant),
+            only: withOnly(before, 1, [1, 2], from, to, meant), all: withAll(before, from, to, meant),
+          };
+          return Object.fromEntries(Object.entries(changed).map(([name, hints]) => [name,
+            { hints, kept: [1, 2].map((person) => times.map((time) => isKept(hints, person, time, meant))) }]));
+        })""",
+        [documents, parts, TENTHS, meant],
+    )
+    wanted = {"kept": (True, None), "out": (False, None), "only": (True, False), "all": (True, True)}
+    for states, (begin, end) in zip(said, parts, strict=True):
+        before = states["before"]["kept"]
+        for name, state in states.items():
+            choice = choice_of(state["hints"])
+            kept = [[bool(choice.kept_at(time)[person]) for time in TENTHS] for person in (1, 2)]
+            assert state["kept"] == kept, (name, state["hints"])
+            for person, becomes in enumerate(wanted.get(name, ())):
+                for at, time in enumerate(TENTHS):
+                    is_in = becomes is not None and (begin or 0) <= time < (end or 1)
+                    assert kept[person][at] == (becomes if is_in else before[person][at]), (name, states)
+
+
+def test_whom_hints_by_hand_leave_out_is_seen_and_can_be_kept(page, studio, films):
+    studio.job(studio.order(studio.film(), task="people"))
+    (films / "wedding.hints.yaml").write_text(
+        "people:\n  - exclude: largest\nmarks:\n  - {at: 0, click: [0.79, 0.6], do: remove}\n",
+        encoding="utf-8",
+    )
+    page.show(studio.opened.address, width=DESK)
+    state = "document.querySelector('[data-person=\"{}\"]')?.getAttribute('aria-checked')"
+    for person in (1, 2):
+        page.until(f"{state.format(person)} === 'false'")
+    assert "Without person 2 under a click at 0:00" in page.text("#people-notes")
+    page.press("2")  # the matte
+    page.until_color(76 / 96, 0.6, BLACK)
+    page.click('[data-person="2"]')
+    page.until_color(76 / 96, 0.6, WHITE)
+    assert page.value(state.format(2)) == "true"
+    page.until_color(20 / 96, 0.6, BLACK)
+    page.click('[data-person="1"]')
+    page.until_color(20 / 96, 0.6, WHITE)
+    page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
+    hints = read_hints(films / "wedding.hints.yaml")
+    assert (hints.people, hints.marks) == ((), ())
 
 
 def test_a_long_list_of_strokes_is_shown_in_part(page, studio, films):

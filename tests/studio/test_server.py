@@ -521,3 +521,22 @@ def test_a_fault_of_ours_fails_one_job_and_no_other(studio, monkeypatch):
         failed = studio.job(studio.order(film, task="cut", kind="mask"), state="failed")
     assert failed["error"] == "a fault of Vitascope: ZeroDivisionError: nobody thought of it"
     assert studio.job(studio.order(film, task="cut", kind="mask"))["made"]
+
+
+def test_whom_words_clicks_and_boxes_mean_is_told(studio, films):
+    film = looked(studio)
+    path = f"/api/films/{film['id']}"
+    (films / "wedding.hints.yaml").write_text(
+        "people:\n  - exclude: largest\nmarks:\n  - {at: 0.1, click: [0.23, 0.6], do: remove}\n"
+        "  - {at: 0.1, stroke: [[0.5, 0.5]]}\n  - {at: 0.1, box: [0.6, 0.1, 1, 0.9], from: 0.2}\n"
+        "  - {at: 0.1, click: [0.5, 0.01]}\n",
+        encoding="utf-8",
+    )
+    told = studio.get(f"{path}/people").json
+    marks = studio.get(f"{path}/corrections").json["hints"]["marks"]
+    assert told["words"] == {"largest": [1], "pov": []}
+    assert told["pointed"] == [
+        {"mark": marks[0], "person": 1},
+        {"mark": marks[2], "person": 2},
+        {"mark": marks[3], "person": 0},
+    ]

@@ -204,6 +204,10 @@ def test_what_players_make_of_files():
     assert as_played(moon, described(), "a_LR_180") == "plays it as what it is, by its name"
     assert as_played(moon, described(), "a") == "does not know what it is: name it a_LR_180_SBS"
     assert "vitascope vr library" in as_played(heresphere, described(), "a")
+    # Its JSON has no word for eyes in that order.
+    assert as_played(heresphere, described(right_eye_first=True), "a") == (
+        "does not know what it is: name it a_RL_180_SBS"
+    )
     assert as_played(vision, described(how="boxes"), "a") == "plays it as what it is, by its boxes"
     assert "name it a_LR_180_SBS" in as_played(moon, described(how="boxes"), "a")
     assert as_played(vision, described(), "a_LR_180") == (

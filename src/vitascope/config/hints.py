@@ -123,6 +123,8 @@ MAX_HINTS_BYTES: Final = 32 << 20
 """Some 100,000 strokes of a dozen points."""
 _MAX_YAML_BYTES: Final = 8 << 20
 """What does not stand on a line an item takes YAML a hundred times its size in memory."""
+_MAX_READ_AGAIN_BYTES: Final = 1 << 20
+"""YAML reads as much in some seconds."""
 _MOST_KNOWN: Final = 4
 _SECTIONS: Final = ("people", "marks", "never")
 _ITEM_BEGINS: Final = "\n  - "
@@ -413,7 +415,13 @@ def _document(path: Path, content: bytes) -> tuple[Any, dict[tuple[str | int, ..
             f"`  - {{at: 1, click: [0.5, 0.5]}}`; {_MAX_YAML_BYTES} at most are read"
         )
     if sections:
-        data, lines = document_of(left, label=str(path))
+        try:
+            data, lines = document_of(left, label=str(path))
+        except ConfigError:
+            if len(content) > _MAX_READ_AGAIN_BYTES:
+                raise
+            # What is wrong may begin before a section and end in it: of the whole text YAML names the right line.
+            return document_of(content, label=str(path))
         # What only looked like a section, in a text of several lines, say, is YAML's all the same.
         if isinstance(data, dict) and all(
             data.get(name, 0) is None and lines[name,] == line for name, line, _ in sections

@@ -28,7 +28,8 @@ from vitascope.media.writing.output_target import PartialFile
 
 _NO_FILE, _UNREADABLE = "none", "unreadable"
 _writing = threading.Lock()
-_WHAT_IS_SET: Final[Any] = {"by_alias": True, "exclude_unset": True, "exclude_none": True}
+WHAT_IS_SET: Final[Any] = {"by_alias": True, "exclude_unset": True, "exclude_none": True}
+"""How hints become plain data for the page, for ``model_dump``."""
 _HEAD = "# Corrections of a video, for vitascope segment --hints; vitascope studio reads and writes them.\n"
 
 
@@ -48,12 +49,12 @@ class Corrections(NamedTuple):
     @property
     def plain(self) -> dict[str, Any] | None:
         """The hints for the page: what the file sets, and nothing else."""
-        return None if self.hints is None else self.hints.model_dump(mode="json", **_WHAT_IS_SET)
+        return None if self.hints is None else self.hints.model_dump(mode="json", **WHAT_IS_SET)
 
     @property
     def json(self) -> str:
         """All of it for the page, on one line."""
-        hints = "null" if self.hints is None else self.hints.model_dump_json(**_WHAT_IS_SET)
+        hints = "null" if self.hints is None else self.hints.model_dump_json(**WHAT_IS_SET)
         return f'{{"revision":{dumps(self.revision)},"error":{dumps(self.error)},"hints":{hints}}}'
 
 

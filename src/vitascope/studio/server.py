@@ -14,7 +14,7 @@ from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import uvicorn
 from pydantic import ValidationError
@@ -27,14 +27,19 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from vitascope import __version__
 from vitascope.config import SettingsSource
+from vitascope.config.hints import Mark
+from vitascope.config.result import PersonWord
 from vitascope.config.values import RgbColor
 from vitascope.errors import InputError, OutputError, UsageError, VitascopeError, one_line
 from vitascope.frames import Projection
 from vitascope.models.store.catalogue import is_loopback_host
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.people.choice import meant_by
+from vitascope.segmentation.people.hinted import marked_person
 from vitascope.segmentation.people.table import PeopleTable, known_people
 from vitascope.segmentation.render.rectified_views import has_rectified_views
 from vitascope.studio.corrections import (
+    WHAT_IS_SET,
     Corrections,
     CorrectionsClashError,
     change_corrections,
@@ -360,7 +365,28 @@ class Studio:
         table = await asyncio.to_thread(self._table, film)
         people = [] if table is None else [one.model_dump(mode="json") for one in table.people]
         notes = [] if table is None else list(table.facts.notes)
-        return JSONResponse({"looked": table is not None, "people": people, "notes": notes})
+        meant = {} if table is None else await self._meant(film, table)
+        return JSONResponse({"looked": table is not None, "people": people, "notes": notes, **meant})
+
+    async def _meant(self, film: ListedFile, table: PeopleTable) -> dict[str, Any]:
+        """Whom the words, and the clicks and boxes, of the corrections mean; each click as the corrections hold it."""
+        hints = (await asyncio.to_thread(read_corrections, film.path)).hints
+        marks = () if hints is None else hints.pointed
+        right_eye_first = bool(marks) and (await _waited(self.previews.facts(film))).vr.right_eye_first
+
+        def look() -> dict[str, Any]:
+            return {
+                "words": {word: sorted(meant_by(word, table.people)) for word in get_args(PersonWord)},
+                "pointed": [
+                    {
+                        "mark": mark.model_dump(mode="json", **WHAT_IS_SET),
+                        "person": marked_person(mark, table, right_eye_first=right_eye_first),
+                    }
+                    for mark in marks
+                ],
+            }
+
+        return await asyncio.to_thread(look)
 
     async def _who_at(self, request: Request) -> Response:
         """The person at a place of an eye's upright picture, 0 for nobody."""
@@ -372,12 +398,9 @@ class Studio:
             table = self._table(film)
             if table is None:
                 raise UsageError("no one has looked for people in this video yet")
-            labels = table.labels_at(table.pts_at(seconds))
-            if labels is None:
-                return 0
-            eye = labels[-1] if (query.get("eye") == "right") != vr.right_eye_first else labels[0]
-            height, width = eye.shape
-            return int(eye[min(int(y * height), height - 1), min(int(x * width), width - 1)])
+            eye = "right" if query.get("eye") == "right" else "left"
+            click = Mark.model_validate({"at": seconds, "click": (x, y), "eye": eye})
+            return marked_person(click, table, right_eye_first=vr.right_eye_first)
 
         return JSONResponse({"person": await asyncio.to_thread(look)})
 

@@ -205,7 +205,7 @@ def as_played(player: Player, description: VrDescription, stem: str) -> str:
     if name_says(stem, words) and (words.lower() in stem.lower() or not player.wants_all_words):
         return "plays it as what it is, by its name"
     advice = f"name it {without_vr_words(stem)}{words}"
-    if player.json is not None:
+    if player.json is not None and not description.right_eye_first:  # the JSON has no word for that
         advice += ", or serve it with what vitascope vr library writes"
     return f"does not know what it is: {advice}"
 

@@ -120,3 +120,13 @@ def test_nothing_is_written_where_one_file_cannot_be(folder):
     with pytest.raises(OutputError, match=r"deovr\.json: cannot create it: it is a folder"):
         write_library(library)
     assert sorted(folder.rglob("*")) == before
+
+
+def test_eyes_that_its_json_would_exchange_are_told(folder):
+    """It says only that two eyes are side by side, and players take the left one for the first."""
+    write_clip(folder / "party_RL_180.mp4", width=64, height=32, frame_count=2)
+    library = read_library(folder, recursive=True, key_color=(43, 230, 64))
+    told = [
+        path.name for path, found in library.videos if any("right eye" in doubt for doubt in found.doubts)
+    ]
+    assert told == ["party_RL_180.mp4"]

@@ -786,7 +786,9 @@ class AsyncPipeline:
         """
         with self._lock:
             if self._state != "new":
-                raise RuntimeError("an AsyncPipeline starts once; make another one")
+                raise RuntimeError(
+                    "an AsyncPipeline starts once, and a with block starts it; for another run make another one"
+                )
             self._state = "running"
         self._thread.start()
         return self

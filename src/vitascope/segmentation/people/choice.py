@@ -153,17 +153,15 @@ def numbers_of(
     numbers: set[int] = set()
     there = {person.number for person in people}
     for one in named:
-        if one == "largest":
-            if not people:
-                raise UsageError(f"{flag} largest: nobody was found in {video}")
-            numbers.add(max(people, key=lambda person: person.largest * person.seconds).number)
-        elif one == "pov":
-            own = {person.number for person in people if person.low >= _POV_SHARE}
-            if not own:
-                raise UsageError(
-                    f"{flag} pov: nobody in {video} lies at the bottom of the picture as the wearer's body does"
-                )
-            numbers |= own
+        if one == "largest" or one == "pov":
+            found = meant_by(one, people)
+            if not found:
+                lacking = {
+                    "largest": f"nobody was found in {video}",
+                    "pov": f"nobody in {video} lies at the bottom of the picture as the wearer's body does",
+                }
+                raise UsageError(f"{flag} {one}: {lacking[one]}")
+            numbers |= found
         elif one in there:
             numbers.add(int(one))
         else:
@@ -171,6 +169,19 @@ def numbers_of(
                 f"{flag} {one}: {video} has {_told(len(people))}; vitascope people shows who is who"
             )
     return frozenset(numbers)
+
+
+def meant_by(word: PersonWord, people: Sequence[Person]) -> frozenset[int]:
+    """Numbers of those whom a word means; empty where it means nobody.
+
+    Args:
+        word: What they are named by.
+        people: Who there is.
+    """
+    if word == "pov":
+        return frozenset(person.number for person in people if person.low >= _POV_SHARE)
+    largest = max(people, key=lambda person: person.largest * person.seconds, default=None)
+    return frozenset() if largest is None else frozenset({largest.number})
 
 
 def _told(count: int) -> str:

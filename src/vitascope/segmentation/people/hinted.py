@@ -102,8 +102,8 @@ class Keeping:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What the user should know."""
-        found = self._choice.contradictions()
-        for rule in self._choice.rules:
+        found = self.choice.contradictions()
+        for rule in self.choice.rules:
             found += [
                 f"{rule.said_by}: person {number} is not seen while it holds"
                 for number in sorted(rule.people)
@@ -142,10 +142,10 @@ class Keeping:
         """All that is to be kept, left out and added."""
         hints, table, layers = self.hints, self.table, list[Layer]()
         eyes: tuple[Eye, Eye] = ("right", "left") if self.vr.right_eye_first else ("left", "right")
-        if self._choice.rules:
+        if self.choice.rules:
             assert table is not None  # rules need it
             add_up = self.settings.people.edges_add_up
-            layers.append(PeopleLayer(table, self._choice, edges_add_up=add_up))
+            layers.append(PeopleLayer(table, self.choice, edges_add_up=add_up))
         info = self.reader.info
         if hints.never:
             origin = float(self.reader.origin_pts * info.time_base)
@@ -186,14 +186,14 @@ class Keeping:
             return (begin, end) if begin < end else None
 
         seen = blake2b(digest_size=20)
-        if table is not None and self._choice.rules:
+        if table is not None and self.choice.rules:
             last = max((piece.pts[-1] for piece in table.facts.pieces), default=0)
             until = last + 1 if isinf(end_seconds) else table.pts_at(end_seconds)
             people = {0}
             for pts, labels in table.labels_between(table.pts_at(begin_seconds), until):
                 people |= _people_in(labels)
                 seen.update(b"%d" % pts + labels.tobytes())
-            for begin, end, numbers in self._choice.left_out(begin_seconds, end_seconds, people):
+            for begin, end, numbers in self.choice.left_out(begin_seconds, end_seconds, people):
                 near = {0}  # who is seen around the part's own time
                 for _, labels in table.labels_between(
                     table.pts_at(begin), until if end == end_seconds else table.pts_at(end)
@@ -222,7 +222,8 @@ class Keeping:
         return seen.hexdigest()
 
     @cached_property
-    def _choice(self) -> Choice:
+    def choice(self) -> Choice:
+        """Who is kept at a time: by flags, then the rules, then the clicks and boxes of the hints."""
         if self.table is None:
             return Choice()
         name = self.reader.info.path.name
@@ -243,24 +244,19 @@ class Keeping:
     def _marked(self, mark: Mark) -> int:
         """Whom a click or a box means."""
         assert self.table is not None
-        labels = self.table.labels_at(self.table.pts_at(mark.at))
-        assert labels is not None  # a film has a frame
-        eye = labels[-1] if (mark.eye == "right") != self.vr.right_eye_first else labels[0]
-        height, width = eye.shape
+        person = marked_person(mark, self.table, right_eye_first=self.vr.right_eye_first)
+        if person:
+            return person
         if mark.click is not None:
             x, y = mark.click
-            inside = eye[min(int(y * height), height - 1), min(int(x * width), width - 1)].reshape(1)
             what = f"the click at {mark.at:g} s, {x:g},{y:g}"
         else:
             assert mark.box is not None
             left, top, right, bottom = mark.box
-            inside = eye[int(top * height) : max(round(bottom * height), int(top * height) + 1), :]
-            inside = inside[:, int(left * width) : max(round(right * width), int(left * width) + 1)].ravel()
             x, y = (left + right) / 2, (top + bottom) / 2
             what = f"the box at {mark.at:g} s"
-        people = inside[inside > 0]
-        if len(people):
-            return int(np.bincount(people).argmax())
+        eye = _marked_eye(mark, self.table, right_eye_first=self.vr.right_eye_first)
+        assert eye is not None  # a film has a frame
         raise UsageError(f"{self.hints.place(mark)}: {what} is on nobody; {_nearest(eye, x, y)}")
 
     def _is_seen(self, number: int, rule: Rule) -> bool:
@@ -270,6 +266,41 @@ class Keeping:
             seen.begin_seconds < rule.end_seconds and seen.end_seconds >= rule.begin_seconds
             for seen in person.seen
         )
+
+
+def marked_person(mark: Mark, table: PeopleTable, *, right_eye_first: bool) -> int:
+    """Whom a click or a box means.
+
+    Args:
+        mark: No stroke.
+        table: Who is in the film.
+        right_eye_first: The film shows the right eye's picture left or above.
+
+    Returns:
+        Their number, 0 for nobody.
+    """
+    eye = _marked_eye(mark, table, right_eye_first=right_eye_first)
+    if eye is None:
+        return 0
+    height, width = eye.shape
+    if mark.click is not None:
+        x, y = mark.click
+        return int(eye[min(int(y * height), height - 1), min(int(x * width), width - 1)])
+    assert mark.box is not None  # it is no stroke
+    left, top, right, bottom = mark.box
+    inside = eye[int(top * height) : max(round(bottom * height), int(top * height) + 1), :]
+    inside = inside[:, int(left * width) : max(round(right * width), int(left * width) + 1)].ravel()
+    people = inside[inside > 0]
+    return int(np.bincount(people).argmax()) if len(people) else 0
+
+
+def _marked_eye(mark: Mark, table: PeopleTable, *, right_eye_first: bool) -> npt.NDArray[np.uint8] | None:
+    """Labels of the eye's picture that a mark is in; None of a film without frames."""
+    labels = table.labels_at(table.pts_at(mark.at))
+    if labels is None:
+        return None
+    eye: npt.NDArray[np.uint8] = labels[-1] if (mark.eye == "right") != right_eye_first else labels[0]
+    return eye
 
 
 def _people_in(labels: Labels) -> set[int]:

@@ -36,6 +36,10 @@ _NO_KEY_COLOR = (
     "DeoVR is not told the colour behind people, which nothing in the file says: "
     f"--key-color {PLAYERS['deovr'].key_color}, if it is that of segment --player"
 )
+_EYES_EXCHANGED = (
+    "the right eye comes first, for which the JSON has no word: players that read it show each eye the other's "
+    "picture; packed alpha has the left one first"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,8 @@ def read_library(
         is_keyed = _KEYED in path.stem.lower()
         if is_keyed and key_color is None and not description.is_packed_alpha:
             description = replace(description, doubts=(*description.doubts, _NO_KEY_COLOR))
+        if description.right_eye_first:
+            description = replace(description, doubts=(*description.doubts, _EYES_EXCHANGED))
         videos.append((path, description))
         described = _described(
             path, info, description,
@@ -164,6 +170,8 @@ def tell_player(outputs: Sequence[OutputReport], wanted: OutputSettings) -> list
             path = description_beside(output.path, player.json)
             beside_files(outputs, partial(write_library, Library({path: described[player.json]}, (), ())))
             notes.append(f"{path.name} describes it to {player.title}")
+            if found.right_eye_first:
+                notes.append(f"{output.path.name}: {_EYES_EXCHANGED}")
         played = as_played(player, found, output.path.stem)
         if not played.startswith("plays"):
             notes.append(f"{player.title} {played}")

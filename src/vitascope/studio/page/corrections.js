@@ -165,82 +165,116 @@ export function difference(before, after) {
 }
 
 // ---- People: who is kept at a time, as segmentation/people/choice.py has it.
+// Whom the words, clicks and boxes of hints mean the server says: `meant` is {words: {pov: [1]}, pointed: [{mark, person}]}.
 
 const acts = (rule, seconds) => (rule.from ?? 0) <= seconds && seconds < (rule.to ?? Infinity);
-const numbers = (named) => (named === undefined ? [] : [named].flat());
+const numbers = (named, meant) => (named === undefined ? [] : [named].flat().flatMap((one) => meant?.words?.[one] ?? one));
 
-export function isKept(document, person, seconds) {
-  return keptBy((document.people ?? []).filter((rule) => acts(rule, seconds)), person);
+// Who a click or a box of the document means; undefined where that is not known, or nobody.
+export const markedPerson = (mark, meant) => meant?.pointed?.find((one) => alike(one.mark, mark))?.person || undefined;
+
+// Clicks and boxes by what they say of people: they count after all rules.
+function pointedRules(document, meant) {
+  if (!meant?.pointed?.length) return [];
+  const found = [];
+  for (const mark of document.marks ?? []) {
+    const person = mark.stroke ? undefined : markedPerson(mark, meant);
+    if (person) found.push({ [mark.do === "remove" ? "exclude" : "keep"]: [person], ...(mark.from ? { from: mark.from } : {}), ...(mark.to === undefined ? {} : { to: mark.to }) });
+  }
+  return found;
 }
 
-function keptBy(acting, person) {
+const rulesOf = (document, meant) => [...(document.people ?? []), ...pointedRules(document, meant)];
+
+// The document with rules in place of its clicks and boxes, so that a rule can be added after them.
+function withRules(document, meant) {
+  const pointed = pointedRules(document, meant);
+  if (!pointed.length) return document;
+  return { ...document, people: [...(document.people ?? []), ...pointed], marks: document.marks.filter((mark) => mark.stroke || !markedPerson(mark, meant)) };
+}
+
+export function isKept(document, person, seconds, meant) {
+  return keptBy(rulesOf(document, meant).filter((rule) => acts(rule, seconds)), person, meant);
+}
+
+function keptBy(acting, person, meant) {
   let kept = !acting.some((rule) => rule.keep !== undefined);
   for (const rule of acting) {
-    if (numbers(rule.keep).includes(person)) kept = true;
-    if (numbers(rule.exclude).includes(person)) kept = false;
+    if (numbers(rule.keep, meant).includes(person)) kept = true;
+    if (numbers(rule.exclude, meant).includes(person)) kept = false;
   }
   return kept;
 }
 
 // Whether somebody is kept from a time to another: "kept", "gone", or "part" where that changes meanwhile.
-export function keptWhile(document, person, from, to) {
+export function keptWhile(document, person, from, to, meant) {
+  const parts = partsOf(document, person, from, to, meant);
+  return parts.length > 1 ? "part" : parts[0].isKept ? "kept" : "gone";
+}
+
+// The parts of a time in which somebody is kept, and is not, in turn.
+function partsOf(document, person, from, to, meant) {
   const begin = from ?? 0, end = to ?? Infinity;
   // Rules come and go in the order of time: each is looked at twice, however many there are.
-  const rules = (document.people ?? []).filter((rule) => (rule.from ?? 0) < end && (rule.to ?? Infinity) > begin && (rule.keep !== undefined || numbers(rule.exclude).includes(person)));
+  const rules = rulesOf(document, meant).filter((rule) => (rule.from ?? 0) < end && (rule.to ?? Infinity) > begin && (rule.keep !== undefined || numbers(rule.exclude, meant).includes(person)));
   const coming = rules.map((rule, place) => ({ rule, place })).sort((one, other) => (one.rule.from ?? 0) - (other.rule.from ?? 0));
   const times = [...new Set([begin, ...rules.flatMap((rule) => [rule.from ?? 0, rule.to ?? Infinity])])].filter((time) => begin <= time && time < end).sort((one, other) => one - other);
-  let acting = [], at = 0, state = null;
+  let acting = [], at = 0;
+  const parts = [];
   for (const time of times) {
     acting = acting.filter(({ rule }) => (rule.to ?? Infinity) > time);
     for (; at < coming.length && (coming[at].rule.from ?? 0) <= time; at += 1) if ((coming[at].rule.to ?? Infinity) > time) acting.push(coming[at]);
     acting.sort((one, other) => one.place - other.place);
-    const now = keptBy(acting.map(({ rule }) => rule), person) ? "kept" : "gone";
-    if (state !== null && now !== state) return "part";
-    state = now;
+    const isKept = keptBy(acting.map(({ rule }) => rule), person, meant), last = parts.at(-1);
+    if (last?.isKept === isKept) continue;
+    if (last) last.end = time;
+    parts.push({ begin: time, end, isKept });
   }
-  return state;
+  return parts;
 }
 
 // The document with a person kept or left out from a time to another; null is the video's beginning or end.
-export function withPerson(document, person, keeps, from, to) {
-  const begin = from ?? 0, end = to ?? Infinity;
+export function withPerson(document, person, keeps, from, to, meant) {
+  const begin = from ?? 0, end = to ?? Infinity, ruled = withRules(document, meant);
   const people = [];
-  for (const rule of document.people ?? []) {
-    const ruleBegin = rule.from ?? 0, ruleEnd = rule.to ?? Infinity;
-    if (!numbers(rule.exclude).includes(person) || ruleEnd <= begin || ruleBegin >= end) { people.push(rule); continue; }
+  for (const rule of ruled.people ?? []) {
+    const ruleBegin = rule.from ?? 0, ruleEnd = rule.to ?? Infinity, excluded = numbers(rule.exclude, meant);
+    if (!excluded.includes(person) || ruleEnd <= begin || ruleBegin >= end) { people.push(rule); continue; }
     // The part before, the part without this person, and the part after.
-    if (ruleBegin < begin) people.push(timed(rule, ruleBegin, begin));
-    const left = numbers(rule.exclude).filter((one) => one !== person);
-    if (left.length) people.push(timed({ ...rule, exclude: left }, Math.max(ruleBegin, begin), Math.min(ruleEnd, end)));
-    if (ruleEnd > end) people.push(timed(rule, end, ruleEnd));
+    if (ruleBegin < begin) people.push(...timed(rule, ruleBegin, begin));
+    const left = excluded.filter((one) => one !== person);
+    if (left.length) people.push(...timed({ ...rule, exclude: left }, Math.max(ruleBegin, begin), Math.min(ruleEnd, end)));
+    if (ruleEnd > end) people.push(...timed(rule, end, ruleEnd));
   }
-  const changed = { ...document, people };
-  if (keptWhile(changed, person, from, to) !== (keeps ? "kept" : "gone")) {
-    people.push(timed(keeps ? { keep: [person] } : { exclude: [person] }, begin, end));
-  }
+  const changed = { ...ruled, people };
+  const others = partsOf(changed, person, from, to, meant).filter(({ isKept }) => isKept !== keeps);
+  // A rule that keeps somebody leaves out all others: it is added only while another one does so anyway.
+  if (keeps) for (const part of others) people.push(...timed({ keep: [person] }, part.begin, part.end));
+  else if (others.length) people.push(...timed({ exclude: [person] }, begin, end));
   return changed;
 }
 
 // The document with everybody kept from a time to another: no rule acts meanwhile.
-export function withAll(document, from, to) {
-  const begin = from ?? 0, end = to ?? Infinity;
-  const people = (document.people ?? []).flatMap((rule) => {
+export function withAll(document, from, to, meant) {
+  const begin = from ?? 0, end = to ?? Infinity, ruled = withRules(document, meant);
+  const people = (ruled.people ?? []).flatMap((rule) => {
     const ruleBegin = rule.from ?? 0, ruleEnd = rule.to ?? Infinity;
     if (ruleEnd <= begin || ruleBegin >= end) return [rule];
-    return [...(ruleBegin < begin ? [timed(rule, ruleBegin, begin)] : []), ...(ruleEnd > end ? [timed(rule, end, ruleEnd)] : [])];
+    return [...(ruleBegin < begin ? timed(rule, ruleBegin, begin) : []), ...(ruleEnd > end ? timed(rule, end, ruleEnd) : [])];
   });
-  return { ...document, people };
+  return { ...ruled, people };
 }
 
 // The document with one of the people kept, and all the others left out, from a time to another.
-export function withOnly(document, person, people, from, to) {
-  const changed = withAll(document, from, to), others = people.filter((one) => one !== person);
-  return others.length ? { ...changed, people: [...changed.people, timed({ exclude: others }, from ?? 0, to ?? Infinity)] } : changed;
+export function withOnly(document, person, people, from, to, meant) {
+  const changed = withAll(document, from, to, meant), others = people.filter((one) => one !== person);
+  return others.length ? { ...changed, people: [...changed.people, ...timed({ exclude: others }, from ?? 0, to ?? Infinity)] } : changed;
 }
 
+// The rule for a time, as a list; none where nothing of the time is left once it is written.
 function timed(rule, begin, end) {
-  const { from, to, ...rest } = rule;
-  return { ...rest, ...(begin > 0 ? { from: round(begin) } : {}), ...(Number.isFinite(end) ? { to: round(end) } : {}) };
+  const { from, to, ...rest } = rule, first = round(begin), last = Number.isFinite(end) ? round(end) : end;
+  return first < last ? [{ ...rest, ...(first > 0 ? { from: first } : {}), ...(last < Infinity ? { to: last } : {}) }] : [];
 }
 
 // ---- Strokes

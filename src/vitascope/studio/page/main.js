@@ -77,7 +77,7 @@ class Editor {
     if (!isWanted()) return;
     film.seconds ||= 1 / film.frames_per_second; // a picture, or a video that does not say how long it is
     this.#leave();
-    this.film = film; this.cuts = []; this.look = null; this.eye = "left"; this.seconds = this.frameSeconds = 0; this.people.hasLooked = null; this.people.people = [];
+    this.film = film; this.cuts = []; this.look = null; this.eye = "left"; this.seconds = this.frameSeconds = 0; this.people.forget();
     history.replaceState(null, "", `/?film=${film.id}`);
     document.title = `${film.name} · Vitascope Studio`;
     titled(film.name, "All videos"); $("help-file").textContent = film.hints;
@@ -92,7 +92,7 @@ class Editor {
     this.#choices(); this.goTo(this.tab); this.moved();
     await this.corrections.open(film);
     this.#faults();
-    this.people.read().catch((problem) => toast(problem.message));
+    this.people.read().then(() => this.#marks()).catch((problem) => toast(problem.message));
     this.readCuts().catch((problem) => toast(problem.message));
   }
 
@@ -289,7 +289,7 @@ class Editor {
     if (!corrections.isDirty) this.stage.refresh();
   }
 
-  #marks() { this.timeline.mark(this.cuts, this.corrections.document, this.people.people); }
+  #marks() { this.timeline.mark(this.cuts, this.corrections.document, this.people.people, this.people.meant); }
 
   #saved(corrections, { saved, problem }) {
     const { film } = corrections;
@@ -316,13 +316,22 @@ class Editor {
 
   #clash() {
     banner(`${this.film.hints} was changed in another window or by hand.`,
-      ["Take that", () => { banner(null); this.corrections.read().then(() => this.#faults()); }],
+      ["Take that", () => this.#readCorrections().catch((problem) => toast(problem.message))],
       ["Keep mine", () => { banner(null); this.corrections.insist(); }]);
+  }
+
+  // What changed by hand may name people by words or clicks: whom these mean is asked anew.
+  async #readCorrections() {
+    banner(null);
+    await this.corrections.read();
+    this.#faults();
+    await this.people.read();
+    this.#marks();
   }
 
   // A file that was edited by hand may have an error: its line and the reason.
   #faults() {
-    if (this.corrections.error) banner(`${this.corrections.error}. Mend it in an editor; until then nothing is written over it.`, ["Read it again", () => { banner(null); this.corrections.read().then(() => this.#faults()); }]);
+    if (this.corrections.error) banner(`${this.corrections.error}. Mend it in an editor; until then nothing is written over it.`, ["Read it again", () => this.#readCorrections().catch((problem) => toast(problem.message))]);
   }
 
   async news(message) {

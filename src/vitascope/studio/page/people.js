@@ -1,17 +1,20 @@
 // The strip of the people who were found, each kept or left out: in the whole video or from a cut to a cut.
 
 import { get, send } from "./api.js";
-import { keptWhile, withAll, withOnly, without, withPerson } from "./corrections.js";
+import { keptWhile, markedPerson, withAll, withOnly, without, withPerson } from "./corrections.js";
 import { $, clock, make, personColor, segments, showing, toast } from "./parts.js";
 
 export class People {
-  constructor(editor) { this.editor = editor; this.scope = "film"; this.people = []; this.hasLooked = null; }
+  constructor(editor) { this.editor = editor; this.scope = "film"; this.forget(); }
+
+  forget() { this.people = []; this.hasLooked = null; this.meant = null; }
 
   async read() {
     const { film } = this.editor;
     const found = await (await get(`/api/films/${film.id}/people`)).json();
     if (film !== this.editor.film) return;
     this.people = found.people; this.hasLooked = found.looked; this.remarks = found.notes;
+    this.meant = { words: found.words, pointed: found.pointed };
     this.show();
   }
 
@@ -38,7 +41,7 @@ export class People {
     const [begin, end] = this.times;
     const cards = this.people.map((person) => ({
       person,
-      state: keptWhile(corrections.document, person.number, begin, end),
+      state: keptWhile(corrections.document, person.number, begin, end, this.meant),
       isHere: person.seen.some((seen) => seen.begin_seconds <= editor.seconds + 0.1 && editor.seconds <= seen.end_seconds + 0.1),
     }));
     const focused = document.activeElement?.dataset?.person;
@@ -47,10 +50,13 @@ export class People {
     showing($("people-all"), [isAnybodyOut, corrections.isLocked], () => (isAnybodyOut ? [make("button", { class: "quiet", type: "button", disabled: corrections.isLocked, onclick: () => this.keepAll() }, "Keep everyone")] : []));
     if (focused) document.querySelector(`[data-person="${focused}"]`)?.focus();
     const byHand = (corrections.document.people ?? []).filter((rule) => rule.keep !== undefined || [rule.exclude].flat().some((one) => typeof one === "string"));
-    showing($("people-notes"), [this.remarks, byHand], () => [
+    const pointed = (corrections.document.marks ?? []).filter((mark) => !mark.stroke).map((mark) => ({ mark, person: markedPerson(mark, this.meant) }));
+    showing($("people-notes"), [this.remarks, byHand, pointed], () => [
       ...(this.remarks ?? []).map((note) => make("li", {}, note)),
       ...byHand.map((rule) => make("li", {}, `${rule.keep === undefined ? "Without" : "Only"} ${[rule.keep ?? rule.exclude].flat().join(", ")}${rule.from || rule.to ? ` from ${clock(rule.from ?? 0)} to ${clock(rule.to ?? film.seconds)}` : ""} `,
         make("button", { type: "button", onclick: () => corrections.change((doc) => without(doc, "people", rule)) }, "Remove this rule"))),
+      ...pointed.map(({ mark, person }) => make("li", {}, `${mark.do === "remove" ? "Without" : "Only"} ${person ? `person ${person}` : "who is"} under a ${mark.click ? "click" : "box"} at ${clock(mark.at)}${mark.from || mark.to ? `, from ${clock(mark.from ?? 0)} to ${clock(mark.to ?? film.seconds)}` : ""} `,
+        make("button", { type: "button", onclick: () => corrections.change((doc) => without(doc, "marks", mark)) }, "Remove this mark"))),
     ]);
   }
 
@@ -90,19 +96,19 @@ export class People {
     const { corrections } = this.editor;
     return make("button", {
       class: "chip", type: "button", title: "Keep this person alone", "aria-label": `Keep only person ${person.number}`, disabled: corrections.isLocked,
-      onclick: () => { const numbers = this.people.map((one) => one.number), [from, to] = this.times; corrections.change((doc) => withOnly(doc, person.number, numbers, from, to)); },
+      onclick: () => { const numbers = this.people.map((one) => one.number), [from, to] = this.times; corrections.change((doc) => withOnly(doc, person.number, numbers, from, to, this.meant)); },
     }, "Only");
   }
 
   keepAll() {
     const [from, to] = this.times;
-    this.editor.corrections.change((doc) => withAll(doc, from, to));
+    this.editor.corrections.change((doc) => withAll(doc, from, to, this.meant));
   }
 
   toggle(number) {
     const { corrections } = this.editor, [from, to] = this.times;
-    const keeps = keptWhile(corrections.document, number, from, to) !== "kept";
-    corrections.change((doc) => withPerson(doc, number, keeps, from, to));
+    const keeps = keptWhile(corrections.document, number, from, to, this.meant) !== "kept";
+    corrections.change((doc) => withPerson(doc, number, keeps, from, to, this.meant));
   }
 
   // A click in the picture is for who is under it.

@@ -54,7 +54,7 @@ export class Timeline {
     this.element.setAttribute("aria-valuetext", `${clock(seconds, 1)} of ${clock(film.seconds)}`);
   }
 
-  mark(cuts, document, people) {
+  mark(cuts, document, people, meant) {
     const place = (seconds) => `${(seconds / this.film.seconds) * 100}%`;
     const set = (element, left, width) => { element.style.left = place(left); if (width !== undefined) element.style.width = place(width); return element; };
     $("notches").replaceChildren(
@@ -65,7 +65,7 @@ export class Timeline {
       const lane = make("div", { class: "lane" });
       lane.style.setProperty("--person", personColor(person.number));
       for (const seen of person.seen) {
-        const isGone = keptWhile(document, person.number, seen.begin_seconds, seen.end_seconds) === "gone";
+        const isGone = keptWhile(document, person.number, seen.begin_seconds, seen.end_seconds, meant) === "gone";
         lane.append(set(make("i", { class: isGone ? "gone" : "" }), seen.begin_seconds, seen.end_seconds - seen.begin_seconds));
       }
       return lane;

@@ -115,7 +115,7 @@ def test_stop_finishes_what_was_submitted_and_its_results_remain():
     with pytest.raises(RuntimeError, match="was stopped"):
         pipeline.submit_frame(RGB)
     pipeline.stop()
-    with pytest.raises(RuntimeError, match="starts once"):
+    with pytest.raises(RuntimeError, match="a with block starts it"):
         pipeline.start()
 
 
