@@ -158,12 +158,12 @@ def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray
     shares = np.asarray(carried.shares * np.clip(gained / _CARRIED_FROM, 0, 1), np.float32)
     if not shares.any():
         return points, shares
-    rest = rig.face.landmarks[: len(points)]
-    moved = points - rest
-    taken = carried.weights @ moved - moved[carried.points]
+    rest = rig.face.landmarks[carried.points]
+    # Of the turn alone: lips on either side of an opening move apart, and no plate lies between them.
+    by_turn = pose.place(carried.continued) - rig.pose.place(carried.continued)
+    taken = by_turn - (pose.place(rig.reading.vertices[carried.points]) - rest)
     if carried.outline.any():
-        by_turn = pose.place(carried.continued) - rig.pose.place(carried.continued)
-        stays = _like_outline(rest[carried.points, :2], rig.pose, pose) - by_turn[:, :2]
+        stays = _like_outline(rest[:, :2], rig.pose, pose) - by_turn[:, :2]
         sideways = (pose.rotation @ TO_PICTURE)[:2, 0]
         sideways = (sideways / np.linalg.norm(sideways)).astype(np.float32)
         taken[:, :2] += ((stays @ sideways) * carried.outline)[:, None] * sideways
