@@ -115,8 +115,10 @@ def bend(
         displacement: float32 [468, 3]: what the expression does to the vertices, canonical centimetres.
         gains: How strongly.
     """
-    closure = np.clip(motion.eye_closure * np.float32(gains.eyes * gains.expression), -0.6, 1.0)
-    reach = np.clip(displacement * _vertex_gains(mesh, gains), -_FARTHEST_CM, _FARTHEST_CM)
+    closure = (
+        np.clip(motion.eye_closure * np.float32(gains.eyes * gains.expression), -0.6, 1.0) * rig.free_eyes
+    )
+    reach = np.clip(displacement * _vertex_gains(mesh, gains), -_FARTHEST_CM, _FARTHEST_CM) * rig.free
     vertices = rig.reading.vertices + reach
     _bend_lids(vertices, rig.reading.vertices, closure)
     _part_lips(vertices)
@@ -136,9 +138,15 @@ def bend(
         vertices,
         closure.astype(np.float32),
         retracted,
-        np.clip(motion.gaze * np.float32(gains.gaze * gains.expression), -0.42, 0.42).astype(np.float32),
+        _gaze(motion, gains) * rig.free_eyes[:, None],
         max(-drop, 0.0),
     )
+
+
+def _gaze(motion: FaceMotion, gains: Gains) -> FloatArray:
+    """Shifts of the irises in widths of the eye: float32 [2, 2]."""
+    shift = motion.gaze * np.float32(gains.gaze * gains.expression)
+    return np.asarray(np.clip(shift, -0.42, 0.42), np.float32)
 
 
 def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -117,6 +117,10 @@ class PortraitRig:
     """Left, top, right, bottom (exclusive): all that can move."""
     face_height: float
     """Pixels from the hairline to the chin, along the face."""
+    free: FloatArray
+    """float32 [468, 1], 0..1: the share of what the face does that a vertex does; none behind dark glasses."""
+    free_eyes: FloatArray
+    """float32 [2]: the same of the right and the left eye."""
 
     @property
     def pose(self) -> Pose:
@@ -168,6 +172,8 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
         skin_triangles=mesh.triangles,
         box=(max(int(left), 0), max(int(top), 0), min(int(right), width), min(int(bottom), height)),
         face_height=_face_height(landmarks),
+        free=np.ones((MESH_VERTEX_COUNT, 1), np.float32),
+        free_eyes=np.ones(2, np.float32),
     )
 
 
