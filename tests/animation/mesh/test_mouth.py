@@ -338,3 +338,27 @@ def test_a_lower_tooth_that_a_portrait_shows_does_not_hang_below_its_upper_ones(
     teeth = np.flatnonzero(luma > 0.8)
     assert len(teeth) > 4
     assert luma[: teeth[-1]].min() > 0.6
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_in_a_grin_no_dark_lies_below_own_teeth_that_end_higher_beside_the_front_ones(mesh, side):
+    rgb, face = laughing(mesh)
+    x, y = np.rint(face.landmarks[14, :2]).astype(int)
+    ends_higher = sorted((x + side * 15, x + side * 30))
+    rgb[y - RIM_PX - 5 : y - RIM_PX + 1, slice(*ends_higher)] = (60, 30, 28)
+    basis = ExpressionBasis(mesh)
+    grin = basis.lips_apart * 0.4 + sum(
+        basis.field(f"{name}{at}") for name in ("mouthSmile", "mouthStretch") for at in ("Left", "Right")
+    )
+    grin = np.asarray(grin, np.float32)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        portrait = animator._portrait
+        assert portrait.mouth._has_teeth
+        bent = bend(portrait.rig, mesh, FaceMotion(vertices=grin), displacement=grin, gains=Gains())
+        drawn = animator.draw(bent).astype(float)
+    upper, lower = bent.places[[13, 14]]
+    for across in range(ends_higher[0] + 2, ends_higher[1] - 1, 3):
+        luma = drawn[round(upper[1]) + 3 : round(lower[1]) - 4, across] @ LUMA
+        assert len(luma) > 8
+        assert luma.min() > 0.4 * (np.array(TEETH) @ LUMA)

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import MOUTH_CORNERS, TO_PICTURE, CanonicalMesh
+from vitascope.animation.canonical_mesh import (
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    MOUTH_CORNERS,
+    TO_PICTURE,
+    CanonicalMesh,
+)
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, angles_of, rotation_from_degrees
 from vitascope.animation.mesh.deform import Gains, bend, turns_too_far
@@ -111,6 +117,21 @@ def test_a_turn_takes_no_part_of_the_outline_off(mesh):
         bent = bend(given, mesh, motion, displacement=motion.vertices, gains=Gains())
         places.append(bent.places[468:].reshape(*rig.rings.weights.shape, 2)[1:6])
     assert np.abs(places[1] - places[0]).max() < 0.04 * rig.face_height
+
+
+@pytest.mark.parametrize("yaw", [0, -14])
+def test_rims_of_pressed_lips_go_with_their_own_lip_when_the_head_rises_and_the_mouth_opens(mesh, yaw):
+    """The rims of lips that are pressed together face one another, not the camera."""
+    basis = ExpressionBasis(mesh)
+    pressed = basis.lips_apart * np.float32(-gap_cm(mesh.vertices) / gap_cm(basis.lips_apart))
+    rims = [*INNER_UPPER_LIP[1:-1], *INNER_LOWER_LIP[1:-1]]
+    pressed[rims, 2] -= 0.5
+    rig = build_rig(mesh, made_face(mesh, yaw=yaw, pitch=-4, scale=20, displacement=pressed), size=SIZE)
+    assert rig.carried.shares[rims].max() > 0.5
+    motion = FaceMotion(rotation=rotation_from_degrees(0, 12, 0), vertices=np.zeros((468, 3), np.float32))
+    bent = bend(rig, mesh, motion, displacement=basis.field("jawOpen"), gains=Gains())
+    own = bent.pose.place(bent.vertices)[rims, :2]
+    assert np.abs(bent.places[rims] - own).max() / rig.pose.scale < 0.3  # centimetres
 
 
 @pytest.mark.parametrize("yaw", [-38, 0, 38])

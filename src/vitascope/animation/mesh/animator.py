@@ -24,6 +24,7 @@ from vitascope.animation.face import (
 from vitascope.animation.mesh.creases import Creases
 from vitascope.animation.mesh.deform import Bent, Gains, bend, turns_too_far
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
+from vitascope.animation.mesh.glasses import with_glasses
 from vitascope.animation.mesh.head import CutPortrait, cut_out, find_person, uncut
 from vitascope.animation.mesh.layers import Patch, read_at, to_host
 from vitascope.animation.mesh.lips import LipFit, corners_cm, gap_cm, shown_apart, unsmiled, wider
@@ -179,7 +180,7 @@ class MeshAnimator(Closing):
         """
         rgb = np.ascontiguousarray(rgb).copy()
         height, width = rgb.shape[:2]
-        rig = build_rig(self._mesh, face, size=(height, width))
+        rig = with_glasses(build_rig(self._mesh, face, size=(height, width)), rgb)
         matte = find_person(rgb, rig)
         if matte is None:
             cut = uncut(rgb, rig)

@@ -115,8 +115,10 @@ def bend(
         displacement: float32 [468, 3]: what the expression does to the vertices, canonical centimetres.
         gains: How strongly.
     """
-    closure = np.clip(motion.eye_closure * np.float32(gains.eyes * gains.expression), -0.6, 1.0)
-    reach = np.clip(displacement * _vertex_gains(mesh, gains), -_FARTHEST_CM, _FARTHEST_CM)
+    closure = (
+        np.clip(motion.eye_closure * np.float32(gains.eyes * gains.expression), -0.6, 1.0) * rig.free_eyes
+    )
+    reach = np.clip(displacement * _vertex_gains(mesh, gains), -_FARTHEST_CM, _FARTHEST_CM) * rig.free
     vertices = rig.reading.vertices + reach
     _bend_lids(vertices, rig.reading.vertices, closure)
     _part_lips(vertices)
@@ -136,9 +138,15 @@ def bend(
         vertices,
         closure.astype(np.float32),
         retracted,
-        np.clip(motion.gaze * np.float32(gains.gaze * gains.expression), -0.42, 0.42).astype(np.float32),
+        _gaze(motion, gains) * rig.free_eyes[:, None],
         max(-drop, 0.0),
     )
+
+
+def _gaze(motion: FaceMotion, gains: Gains) -> FloatArray:
+    """Shifts of the irises in widths of the eye: float32 [2, 2]."""
+    shift = motion.gaze * np.float32(gains.gaze * gains.expression)
+    return np.asarray(np.clip(shift, -0.42, 0.42), np.float32)
 
 
 def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -158,12 +166,12 @@ def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray
     shares = np.asarray(carried.shares * np.clip(gained / _CARRIED_FROM, 0, 1), np.float32)
     if not shares.any():
         return points, shares
-    rest = rig.face.landmarks[: len(points)]
-    moved = points - rest
-    taken = carried.weights @ moved - moved[carried.points]
+    rest = rig.face.landmarks[carried.points]
+    # Of the turn alone: lips on either side of an opening move apart, and no plate lies between them.
+    by_turn = pose.place(carried.continued) - rig.pose.place(carried.continued)
+    taken = by_turn - (pose.place(rig.reading.vertices[carried.points]) - rest)
     if carried.outline.any():
-        by_turn = pose.place(carried.continued) - rig.pose.place(carried.continued)
-        stays = _like_outline(rest[carried.points, :2], rig.pose, pose) - by_turn[:, :2]
+        stays = _like_outline(rest[:, :2], rig.pose, pose) - by_turn[:, :2]
         sideways = (pose.rotation @ TO_PICTURE)[:2, 0]
         sideways = (sideways / np.linalg.norm(sideways)).astype(np.float32)
         taken[:, :2] += ((stays @ sideways) * carried.outline)[:, None] * sideways

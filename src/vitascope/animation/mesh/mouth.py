@@ -201,6 +201,8 @@ _THINNEST_CM = 0.2
 _OWN_ENDS_PX, _BEHIND_OWN_CM, _GOES_ON_CM = 1.4, 0.1, 0.15
 """They fade out in so many pixels, so that CPU and GPU sample the same edge; made ones end so far above it, and so far
 beside the portrait's own where their row lies."""
+_FRONT_TEETH_CM, _BITES_CM = 0.7, 0.1
+"""So near to the middle own teeth end lowest; and lower ones that touch them end so far above that edge."""
 _RIM_LEAVES_CM = 0.3
 """What the portrait shows below its own teeth is left until the lips part by so much more than they do in it."""
 _REDDEST_LIPS = 0.8
@@ -333,10 +335,31 @@ class Mouth:
             rows += edge_cm * PIXELS_A_CM - cv2.GaussianBlur(
                 self._own_edge[None], (0, 0), 0.15 * PIXELS_A_CM, borderType=cv2.BORDER_REPLICATE
             )
+        if row == "lower" and self._own_edge is not None:
+            rows += self._meeting_own(np.asarray(along, np.float32))
         arched = cv2.remap(texture, columns, rows, cv2.INTER_LINEAR)
         # It is read at single points: what is finer than the portrait's pixels would flicker.
         smaller = PIXELS_A_CM / (self._rest_pose.scale * self._scale)
         return np.asarray(cv2.GaussianBlur(arched, (0, 0), max(0.4 * smaller, 0.3)), np.float32)
+
+    def _meeting_own(self, across_cm: FloatArray) -> FloatArray:
+        """How far the lower row is raised to meet the portrait's own teeth at its sides as in the middle: rows.
+
+        Args:
+            across_cm: float32 [w]: where each column lies in the arch, from its middle.
+
+        Returns:
+            float32 [w], nowhere negative.
+        """
+        assert self._own_edge is not None
+        edge_cm = self._own_edge / PIXELS_A_CM
+        lowest = float(edge_cm[np.abs(across_cm) < _FRONT_TEETH_CM].max())
+        apart = lowest - edge_cm + _lift_cm("lower", across_cm)
+        widest = np.ones((1, 2 * round(_NOTCH_CM * PIXELS_A_CM) + 1), np.uint8)
+        raised = cv2.dilate(np.maximum(apart, 0)[None], widest, borderType=cv2.BORDER_REPLICATE)
+        soft = _NOTCH_CM * PIXELS_A_CM
+        raised = cv2.GaussianBlur(raised, (0, 0), soft, borderType=cv2.BORDER_REPLICATE)
+        return np.asarray((raised[0] + _BITES_CM) * PIXELS_A_CM, np.float32)
 
     def _own_inside(self, rgb: RgbPicture, rig: PortraitRig, *, low: float) -> OwnInside | None:
         """Cut out what the portrait shows between its lips, continued a little beyond them.

@@ -88,10 +88,9 @@ class Carried:
     """float32 [468], 0..1: how far a vertex goes with those seen well."""
     points: npt.NDArray[np.intp]
     """[N]: the vertices that do so."""
-    weights: FloatArray
-    """float32 [N, 468]: of the others, whose motion they take; rows add up to 1."""
     continued: FloatArray
-    """float32 [N, 3]: where they lie at rest by those weights, canonical centimetres."""
+    """float32 [N, 3]: where what is seen well, continued, would have them lie at rest, canonical centimetres: a turn
+    moves them as it moves those places."""
     outline: FloatArray
     """float32 [N], 0..1: how far the face's outline stays beside that, sideways."""
 
@@ -118,6 +117,10 @@ class PortraitRig:
     """Left, top, right, bottom (exclusive): all that can move."""
     face_height: float
     """Pixels from the hairline to the chin, along the face."""
+    free: FloatArray
+    """float32 [468, 1], 0..1: the share of what the face does that a vertex does; none behind dark glasses."""
+    free_eyes: FloatArray
+    """float32 [2]: the same of the right and the left eye."""
 
     @property
     def pose(self) -> Pose:
@@ -169,6 +172,8 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
         skin_triangles=mesh.triangles,
         box=(max(int(left), 0), max(int(top), 0), min(int(right), width), min(int(bottom), height)),
         face_height=_face_height(landmarks),
+        free=np.ones((MESH_VERTEX_COUNT, 1), np.float32),
+        free_eyes=np.ones(2, np.float32),
     )
 
 
@@ -223,15 +228,13 @@ def _carried(mesh: CanonicalMesh, normals: FloatArray, reading: FaceReading) -> 
     facing = -normals[:, 2]
     unseen = facing < _GRAZING
     shares = np.clip((_GRAZING - facing) / (_GRAZING - _HIDDEN), 0, 1)
-    weights = _continuing(mesh, unseen)
     own_yaw = abs(angles_of(reading.pose.rotation)[0])
     stays = _OUTLINE_STAYS * float(np.interp(own_yaw, _FACES_US_DEGREES, (1, 0)))
     outline = stays * shares * np.interp(np.abs(mesh.vertices[:, 0]), _CHEEK_CM, (0, 1))
     return Carried(
         shares.astype(np.float32),
         np.flatnonzero(unseen),
-        weights,
-        weights @ reading.vertices,
+        _continuing(mesh, unseen) @ reading.vertices,
         outline[unseen].astype(np.float32),
     )
 

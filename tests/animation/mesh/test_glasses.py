@@ -1,0 +1,80 @@
+"""Portraits with dark glasses: frames and lenses stay as they are while the face behind them moves."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from faces import made_face
+
+from vitascope.animation.canonical_mesh import EYES
+from vitascope.animation.face import FaceMotion
+from vitascope.animation.mesh.animator import MeshAnimator
+
+SIZE = (480, 640)
+SKIN = (205, 160, 140)
+BUSY = dict.fromkeys(
+    ("eyeBlinkLeft", "eyeBlinkRight", "cheekSquintLeft", "cheekSquintRight", "browDownLeft", "browDownRight"),
+    1.0,
+) | {"eyeLookOutLeft": 0.8, "eyeLookInRight": 0.8}
+
+
+@pytest.fixture(scope="module")
+def face(mesh):
+    return made_face(mesh, scale=20)
+
+
+def with_eyes(face, white):
+    """A face whose eyes are of that light: uint8 [480, 640, 3]."""
+    rgb = np.full((*SIZE, 3), SKIN, np.uint8)
+    for eye in EYES:
+        outline = np.rint(face.landmarks[list(eye.outline), :2]).astype(np.int32)
+        cv2.fillPoly(rgb, [outline], (white, white, white))
+        centre = np.rint(face.landmarks[eye.iris[0], :2]).astype(int)
+        cv2.circle(rgb, tuple(map(int, centre)), 9, (60, 40, 30), -1)
+    return rgb
+
+
+def in_dark_glasses(face):
+    """That face behind sunglasses, and where these are: uint8 [480, 640, 3] and bool [480, 640]."""
+    rgb, covered = with_eyes(face, 220), np.zeros(SIZE, np.uint8)
+    for eye in EYES:
+        x, y = face.landmarks[list(eye.outline), :2].mean(axis=0)
+        first, last = (
+            (round(float(x)) - 50, round(float(y)) - 30),
+            (round(float(x)) + 50, round(float(y)) + 38),
+        )
+        cv2.rectangle(covered, first, last, 1, -1)
+        cv2.rectangle(rgb, first, last, (35, 45, 40), -1)
+        cv2.rectangle(rgb, first, last, (12, 12, 12), 5)
+        cv2.circle(rgb, (first[0] + 30, first[1] + 18), 4, (120, 200, 170), -1)  # a reflection
+    return rgb, covered > 0
+
+
+def changes(mesh, face, rgb):
+    """Codes by which a busy face differs from the same at rest: int [480, 640]."""
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        rest, moved = (animator.animate(FaceMotion.authored(weights)).astype(int) for weights in ({}, BUSY))
+    return np.abs(moved - rest).max(axis=-1)
+
+
+def test_a_blink_bends_neither_dark_glasses_nor_what_is_reflected_in_them(mesh, face):
+    rgb, covered = in_dark_glasses(face)
+    assert changes(mesh, face, rgb)[covered].max() <= 3
+
+
+@pytest.mark.parametrize("shade", [1.0, 0.6])
+def test_eyes_that_are_seen_blink_in_the_shade_of_brows_too(mesh, face, shade):
+    rgb = with_eyes(face, 220)
+    _, sockets = in_dark_glasses(face)
+    rgb[sockets] = (rgb[sockets] * shade).astype(np.uint8)
+    assert changes(mesh, face, rgb)[sockets].max() > 60
+
+
+def test_one_dark_eye_is_no_glasses(mesh, face):
+    rgb, covered = in_dark_glasses(face)
+    left = np.arange(SIZE[1]) > SIZE[1] // 2
+    covered &= left
+    rgb[:, left] = with_eyes(face, 220)[:, left]
+    assert changes(mesh, face, rgb)[covered].max() > 60
