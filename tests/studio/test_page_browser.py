@@ -684,6 +684,9 @@ def test_who_is_kept_between_two_times_is_what_each_moment_says(page, studio):
             const said = states.every(Boolean) ? "kept" : states.some(Boolean) ? "part" : "gone";
             const found = window.rules.keptWhile({ people }, 1, from, to);
             if (said !== found) return JSON.stringify([people, from, to, said, found]);
+            const now = window.rules.keptWhile({ people }, 1, from ?? 0, from ?? 0);  // seen in one frame alone
+            const isIt = window.rules.isKept({ people }, 1, from ?? 0);
+            if (now !== (isIt ? "kept" : "gone")) return JSON.stringify([people, from, now]);
             const everybody = [1, 2, 3], isIn = (at) => (from ?? 0) <= at && at < (to ?? Infinity);
             for (const [name, changed] of [
               ["only", window.rules.withOnly({ people }, 1, everybody, from, to)],
@@ -704,6 +707,29 @@ def test_who_is_kept_between_two_times_is_what_each_moment_says(page, studio):
         })()"""
     )
     assert wrong is None
+
+
+def test_a_change_that_cannot_be_shown_is_saved(page, studio):
+    page.show(studio.opened.address, width=DESK)
+    page.value(
+        """void (async () => {
+          const { Corrections } = await import('/page/corrections.js'), sent = [], usual = window.fetch;
+          window.fetch = async (path, { method }) => { sent.push(method); throw new TypeError("nobody answers"); };
+          const corrections = new Corrections({ id: "none" }, () => { throw new Error("not shown"); }, () => {});
+          corrections.take({ revision: "1", hints: {}, error: null });
+          try {
+            corrections.change((doc) => ({ ...doc, people: [{ exclude: [1] }] }));
+          } catch (problem) {
+            sent.push(problem.message);
+          }
+          await corrections.saving;
+          window.fetch = usual;
+          clearTimeout(corrections.retry);
+          window.sent = sent;
+        })()"""
+    )
+    page.until("window.sent !== undefined")
+    assert page.value("window.sent.join()") == "PATCH,not shown"
 
 
 POINTED = [
@@ -770,8 +796,13 @@ def test_the_page_says_of_everybody_what_the_command_does(page, studio, choice_o
         [documents, parts, TENTHS, meant],
     )
     wanted = {"kept": (True, None), "out": (False, None), "only": (True, False), "all": (True, True)}
+    to_one = [one["mark"] for one in meant["pointed"] if one["person"] == 1]
     for states, (begin, end) in zip(said, parts, strict=True):
         before = states["before"]["kept"]
+        # What is pointed at somebody else stays: it finds them whatever the numbers are by then.
+        pointed = [mark for mark in states["before"]["hints"]["marks"] if "stroke" not in mark]
+        others = [mark for mark in pointed if mark not in to_one]
+        assert all(mark in states[name]["hints"]["marks"] for mark in others for name in ("kept", "out"))
         for name, state in states.items():
             choice = choice_of(state["hints"])
             kept = [[bool(choice.kept_at(time)[person]) for time in TENTHS] for person in (1, 2)]
@@ -780,6 +811,24 @@ def test_the_page_says_of_everybody_what_the_command_does(page, studio, choice_o
                 for at, time in enumerate(TENTHS):
                     is_in = becomes is not None and (begin or 0) <= time < (end or 1)
                     assert kept[person][at] == (becomes if is_in else before[person][at]), (name, states)
+
+
+def test_a_click_that_comes_back_says_whom_it_means_though_people_were_looked_at_anew(page, studio, films):
+    studio.job(studio.order(studio.film(), task="people"))
+    (films / "wedding.hints.yaml").write_text(
+        "marks:\n  - {at: 0, click: [0.79, 0.6], do: remove}\n", encoding="utf-8"
+    )
+    page.show(studio.opened.address, width=DESK)
+    state = "document.querySelector('[data-person=\"2\"]')?.getAttribute('aria-checked')"
+    page.until(f"{state} === 'false'")
+    page.click('[data-person="2"]')
+    page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
+    page.until(f"{state} === 'true'")
+    with page.shown.expect_response("**/people"):
+        studio.job(studio.order(studio.film(), task="people"))
+    page.press("z")
+    page.until(f"{state} === 'false'")
+    assert "Without person 2 under a click at 0:00" in page.text("#people-notes")
 
 
 def test_whom_hints_by_hand_leave_out_is_seen_and_can_be_kept(page, studio, films):

@@ -73,8 +73,9 @@ export class Corrections {
   #put(document) {
     this.document = document;
     this.isDirty = true;
-    this.changed();
-    this.saving ??= this.#save().finally(() => { this.saving = null; });
+    try { this.changed(); } finally { // what fails to show it does not lose it
+      this.saving ??= this.#save().finally(() => { this.saving = null; });
+    }
   }
 
   // Only one save is on its way at a time; what changed meanwhile is saved after it.
@@ -171,26 +172,33 @@ const acts = (rule, seconds) => (rule.from ?? 0) <= seconds && seconds < (rule.t
 const numbers = (named, meant) => (named === undefined ? [] : [named].flat().flatMap((one) => meant?.words?.[one] ?? one));
 
 // Who a click or a box of the document means; undefined where that is not known, or nobody.
-export const markedPerson = (mark, meant) => meant?.pointed?.find((one) => alike(one.mark, mark))?.person || undefined;
+export const markedPerson = (mark, meant) => (mark.stroke ? undefined : meant?.pointed?.find((one) => alike(one.mark, mark))?.person || undefined);
+
+// Whether the document has a click or a box of which it is not known whom it means.
+export const hasUnknownMarks = (document, meant) => (document.marks ?? []).some((mark) => !mark.stroke && !meant?.pointed?.some((one) => alike(one.mark, mark)));
 
 // Clicks and boxes by what they say of people: they count after all rules.
-function pointedRules(document, meant) {
-  if (!meant?.pointed?.length) return [];
+function pointedRules(marks, meant) {
   const found = [];
-  for (const mark of document.marks ?? []) {
-    const person = mark.stroke ? undefined : markedPerson(mark, meant);
+  for (const mark of marks) {
+    const person = markedPerson(mark, meant);
     if (person) found.push({ [mark.do === "remove" ? "exclude" : "keep"]: [person], ...(mark.from ? { from: mark.from } : {}), ...(mark.to === undefined ? {} : { to: mark.to }) });
   }
   return found;
 }
 
-const rulesOf = (document, meant) => [...(document.people ?? []), ...pointedRules(document, meant)];
+const rulesOf = (document, meant) => [...(document.people ?? []), ...pointedRules(document.marks ?? [], meant)];
 
-// The document with rules in place of its clicks and boxes, so that a rule can be added after them.
-function withRules(document, meant) {
-  const pointed = pointedRules(document, meant);
+// The document with rules in place of the clicks and boxes that say something of a person meanwhile, or of anybody:
+// so a rule can be added after them. The others stay: they find who is meant, whatever the numbers are by then.
+function withRules(document, meant, begin, end, person = null) {
+  const isOne = (mark) => {
+    const one = markedPerson(mark, meant);
+    return Boolean(one) && (person === null || one === person) && (mark.from ?? 0) < end && (mark.to ?? Infinity) > begin;
+  };
+  const marks = document.marks ?? [], pointed = pointedRules(marks.filter(isOne), meant);
   if (!pointed.length) return document;
-  return { ...document, people: [...(document.people ?? []), ...pointed], marks: document.marks.filter((mark) => mark.stroke || !markedPerson(mark, meant)) };
+  return { ...document, people: [...(document.people ?? []), ...pointed], marks: marks.filter((mark) => !isOne(mark)) };
 }
 
 export function isKept(document, person, seconds, meant) {
@@ -212,9 +220,10 @@ export function keptWhile(document, person, from, to, meant) {
   return parts.length > 1 ? "part" : parts[0].isKept ? "kept" : "gone";
 }
 
-// The parts of a time in which somebody is kept, and is not, in turn.
+// The parts of a time in which somebody is kept, and is not, in turn; a moment, as of one frame, is a part itself.
 function partsOf(document, person, from, to, meant) {
   const begin = from ?? 0, end = to ?? Infinity;
+  if (end <= begin) return [{ begin, end, isKept: isKept(document, person, begin, meant) }];
   // Rules come and go in the order of time: each is looked at twice, however many there are.
   const rules = rulesOf(document, meant).filter((rule) => (rule.from ?? 0) < end && (rule.to ?? Infinity) > begin && (rule.keep !== undefined || numbers(rule.exclude, meant).includes(person)));
   const coming = rules.map((rule, place) => ({ rule, place })).sort((one, other) => (one.rule.from ?? 0) - (other.rule.from ?? 0));
@@ -235,7 +244,7 @@ function partsOf(document, person, from, to, meant) {
 
 // The document with a person kept or left out from a time to another; null is the video's beginning or end.
 export function withPerson(document, person, keeps, from, to, meant) {
-  const begin = from ?? 0, end = to ?? Infinity, ruled = withRules(document, meant);
+  const begin = from ?? 0, end = to ?? Infinity, ruled = withRules(document, meant, begin, end, person);
   const people = [];
   for (const rule of ruled.people ?? []) {
     const ruleBegin = rule.from ?? 0, ruleEnd = rule.to ?? Infinity, excluded = numbers(rule.exclude, meant);
@@ -256,7 +265,7 @@ export function withPerson(document, person, keeps, from, to, meant) {
 
 // The document with everybody kept from a time to another: no rule acts meanwhile.
 export function withAll(document, from, to, meant) {
-  const begin = from ?? 0, end = to ?? Infinity, ruled = withRules(document, meant);
+  const begin = from ?? 0, end = to ?? Infinity, ruled = withRules(document, meant, begin, end);
   const people = (ruled.people ?? []).flatMap((rule) => {
     const ruleBegin = rule.from ?? 0, ruleEnd = rule.to ?? Infinity;
     if (ruleEnd <= begin || ruleBegin >= end) return [rule];

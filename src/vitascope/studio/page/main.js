@@ -2,7 +2,7 @@
 
 import { Portraits } from "./animating.js";
 import { get, listen, send, Unreachable } from "./api.js";
-import { Corrections } from "./corrections.js";
+import { Corrections, hasUnknownMarks } from "./corrections.js";
 import { Jobs } from "./cutting.js";
 import { $, clock, make, memory, segments, toast } from "./parts.js";
 import { People } from "./people.js";
@@ -301,7 +301,13 @@ class Editor {
     $("saved").classList.toggle("bad", !saved);
     $("saved").textContent = saved ? `Saved in ${film.hints}` : isUnreachable ? "Not saved yet" : "Not saved";
     if (isUnreachable) return; // the connection's own banner tells
-    if (saved) { if (this.isSaveFault) banner(null); this.isSaveFault = false; return; }
+    if (saved) {
+      if (this.isSaveFault) banner(null);
+      this.isSaveFault = false;
+      // Undone: clicks and boxes that were rules when it was asked whom they mean.
+      if (this.people.hasLooked && hasUnknownMarks(corrections.document, this.people.meant)) this.people.read().then(() => this.#marks()).catch((fault) => toast(fault.message));
+      return;
+    }
     if (problem.code === "CorrectionsClashError") { this.#clash(); return; }
     this.isSaveFault = true;
     banner(`Not saved: ${problem.message}`, ["Try again", () => { banner(null); corrections.insist(); }]);
