@@ -89,6 +89,13 @@ def test_the_number_of_a_gpu_that_is_not_there_is_said_to_do_nothing(opened, mon
     assert opened(f"gpu.device={wanted}").notes == ()
 
 
+@pytest.mark.parametrize("has_dark_glasses", [True, False])
+def test_it_is_said_that_eyes_behind_dark_glasses_stay_still(opened, monkeypatch, has_dark_glasses):
+    monkeypatch.setattr(MeshAnimator, "has_dark_glasses", has_dark_glasses)
+    said = "dark glasses cover the portrait's eyes: they neither blink nor look aside"
+    assert opened("gpu.device=cpu").notes == (said,) * has_dark_glasses
+
+
 def refusing(error):
     class Refusing:
         def __init__(self, *_, **__):

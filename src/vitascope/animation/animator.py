@@ -292,6 +292,8 @@ def _open_mesh(
         device = select_device("cpu")
         animator = prepared(device)
     stack.enter_context(animator)
+    if animator.has_dark_glasses:
+        notes.append("dark glasses cover the portrait's eyes: they neither blink nor look aside")
     return OpenedAnimator(
         animator,
         _strength_of(animator),

@@ -78,3 +78,12 @@ def test_one_dark_eye_is_no_glasses(mesh, face):
     covered &= left
     rgb[:, left] = with_eyes(face, 220)[:, left]
     assert changes(mesh, face, rgb)[covered].max() > 60
+
+
+def test_it_is_told_that_eyes_are_behind_dark_glasses(mesh, face):
+    glasses, _ = in_dark_glasses(face)
+    for rgb, are_covered in ((glasses, True), (with_eyes(face, 220), False)):
+        with MeshAnimator(mesh) as animator:
+            assert not animator.has_dark_glasses
+            animator.set_portrait(rgb, face=face)
+            assert animator.has_dark_glasses == are_covered

@@ -25,6 +25,7 @@ from vitascope.segmentation.matting.cached_film import (
     rules_of_mattes,
 )
 from vitascope.segmentation.matting.levers.bidirectional import BIDIRECTIONAL_RULES
+from vitascope.segmentation.matting.levers.missed_people import MISSED_PEOPLE_RULES
 from vitascope.segmentation.matting.levers.motion_smoothing import SMOOTHING_RULES
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
@@ -260,6 +261,6 @@ def test_looking_for_a_home_makes_none(tmp_path, monkeypatch):
     assert not home.parent.exists()
 
 
-@pytest.mark.parametrize("rules", [BIDIRECTIONAL_RULES, SMOOTHING_RULES])
+@pytest.mark.parametrize("rules", [BIDIRECTIONAL_RULES, MISSED_PEOPLE_RULES, SMOOTHING_RULES])
 def test_mattes_of_other_rules_are_not_used_again(rules):
     assert rules in rules_of_mattes("cpu")

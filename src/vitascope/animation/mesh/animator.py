@@ -158,6 +158,11 @@ class MeshAnimator(Closing):
         """False: landmarks or blendshapes are enough."""
         return False
 
+    @property
+    def has_dark_glasses(self) -> bool:
+        """True where dark glasses cover the portrait's eyes, which stay still then."""
+        return self._portrait is not None and bool((self._portrait.rig.free_eyes < 0.5).all())
+
     def close(self) -> None:
         """Forget the portrait.
 

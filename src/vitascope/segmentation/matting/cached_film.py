@@ -40,6 +40,7 @@ from vitascope.models.store.store import Fingerprint, ModelStore
 from vitascope.segmentation.matting.cache import MatteCache, stretch_key
 from vitascope.segmentation.matting.close_ups import CLOSE_UP_RULES
 from vitascope.segmentation.matting.levers.bidirectional import BIDIRECTIONAL_RULES
+from vitascope.segmentation.matting.levers.missed_people import MISSED_PEOPLE_RULES
 from vitascope.segmentation.matting.levers.motion_smoothing import SMOOTHING_RULES
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE
 from vitascope.segmentation.matting.networks import ChosenNetwork, is_network_file
@@ -357,6 +358,7 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
         SETTLING_SIDE,
         LOOK_AHEAD_SIDE,
         BIDIRECTIONAL_RULES,
+        MISSED_PEOPLE_RULES,
         SMOOTHING_RULES,
     )
     if device_kind == "cuda":

@@ -226,10 +226,11 @@ class FilmQueue:
     def _hand_in(self, film: _Film, on_start: Callable[[PlannedVideo, Started], object]) -> None:
         """Let one maker make a video whole."""
         planned, makers = film.planned, self._hands.makers
-        there = PlannedVideo(
-            planned.video.absolute(),
-            tuple((kind, path.absolute()) for kind, path in planned.outputs),
-            None if planned.preview is None else planned.preview.absolute(),
+        there = replace(
+            planned,
+            video=planned.video.absolute(),
+            outputs=tuple((kind, path.absolute()) for kind, path in planned.outputs),
+            preview=None if planned.preview is None else planned.preview.absolute(),
         )
         order = WholeFilm(there, self._resume)
         has_begun = False

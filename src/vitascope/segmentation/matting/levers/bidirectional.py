@@ -83,7 +83,7 @@ BIDIRECTIONAL_RULES: Final = (
     (_SOLID, _SOLID_TRUST, _LASTING_FRAMES, _LASTING, _SEEN),
     (_NEAR, _MISSED, _BESIDE, _HAIR_CELLS, _LEAST_FINE, _FINENESS),
 )
-"""What mattes seen in both directions depend on, beside the smoothing."""
+"""What is made of the answers depends on these."""
 
 
 class Bidirectional:
@@ -383,7 +383,7 @@ def _with_hair(
     hair = ((np.maximum(*means[:2]) - means[2]) / _MISSED).clip(0.0, 1.0) * (reach > _BESIDE)
     weights = [fine.clip(_LEAST_FINE, None) ** _FINENESS for fine in fines[:2]]
     total = sum(weights)
-    others = [share + hair * (one / total - share) for share, one in zip(shares, weights, strict=False)]
+    others = [share + hair * (one / total - share) for share, one in zip(shares[:2], weights, strict=True)]
     return [*others, shares[2] * (1 - hair)]
 
 

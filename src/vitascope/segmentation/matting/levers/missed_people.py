@@ -51,6 +51,12 @@ _FRAMES_OF_A_CALL = 8
 _MARGIN = 2
 """Around somebody, in samples of the smaller mattes, what was seen beside the large counts, too: their soft edges."""
 
+MISSED_PEOPLE_RULES: Final = (
+    (_LARGE, _LEAST_WIDTH, _REACH, _STEP, _BLOCK, _SMALLER),
+    (_LEAST_SHARE, _SURE, _MISSED, _STILL_MISSED, _LEAST_FRAMES, _MARGIN),
+)
+"""What is found depends on these."""
+
 
 class MissedPeople:
     """Finds whom a network missed in a window of a shot, beside larger people.
