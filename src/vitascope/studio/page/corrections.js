@@ -172,20 +172,20 @@ const acts = (rule, seconds) => (rule.from ?? 0) <= seconds && seconds < (rule.t
 const numbers = (named, meant) => (named === undefined ? [] : [named].flat().flatMap((one) => meant?.words?.[one] ?? one));
 
 // What the server said of a mark, looked up once for each: documents share their marks, and are asked at each change.
-const told = new WeakMap();
-function toldOf(mark, meant) {
+const answers = new WeakMap();
+function answerOn(mark, meant) {
   if (!meant?.pointed?.length) return undefined;
-  if (!told.has(meant)) told.set(meant, new WeakMap());
-  const known = told.get(meant);
+  if (!answers.has(meant)) answers.set(meant, new WeakMap());
+  const known = answers.get(meant);
   if (!known.has(mark)) known.set(mark, meant.pointed.find((one) => alike(one.mark, mark)));
   return known.get(mark);
 }
 
 // Who a click or a box of the document means; undefined where that is not known, or nobody.
-export const markedPerson = (mark, meant) => (mark.stroke ? undefined : toldOf(mark, meant)?.person || undefined);
+export const markedPerson = (mark, meant) => (mark.stroke ? undefined : answerOn(mark, meant)?.person || undefined);
 
 // Whether the document has a click or a box of which it is not known whom it means.
-export const hasUnknownMarks = (document, meant) => (document.marks ?? []).some((mark) => !mark.stroke && !toldOf(mark, meant));
+export const hasUnknownMarks = (document, meant) => (document.marks ?? []).some((mark) => !mark.stroke && !answerOn(mark, meant));
 
 // Clicks and boxes by what they say of people: they count after all rules.
 function pointedRules(marks, meant) {

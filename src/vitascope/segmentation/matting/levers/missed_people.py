@@ -55,7 +55,7 @@ MISSED_PEOPLE_RULES: Final = (
     (_LARGE, _LEAST_WIDTH, _REACH, _STEP, _BLOCK, _SMALLER),
     (_LEAST_SHARE, _SURE, _MISSED, _STILL_MISSED, _LEAST_FRAMES, _MARGIN),
 )
-"""What is found depends on these."""
+"""What mattes with those who were missed depend on."""
 
 
 class MissedPeople:
