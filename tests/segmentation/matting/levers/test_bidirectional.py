@@ -39,7 +39,7 @@ class Opinion(TrailNetwork):
         state.seen = np.zeros((images.shape[1], images.shape[3] // 2, images.shape[4] // 2), np.float32)
         alpha = self.answers[{USUAL: "ahead", BACK: "back", NEAR: "back", LARGE: "edges"}[images.shape[3:]]]
         plane = np.full((images.shape[1], 1, *images.shape[3:]), alpha, np.float32)
-        return [MatteEstimate(gain=0 * plane, offset=plane) for _ in images]
+        return [MatteEstimate(gain=0 * plane, offset=plane.copy()) for _ in images]
 
 
 def mattes(
@@ -294,12 +294,15 @@ def test_larger_pictures_are_judged_without_a_memory_of_what_the_directions_diff
 class Moments(Opinion):
     """Sees somebody in larger pictures in some frames alone."""
 
-    def __init__(self, frames, *, sure=1.0):
+    def __init__(self, frames, *, sure=1.0, ahead_from=None):
         super().__init__(ahead=0.0, back=0.0, edges=0.0)
-        self.frames, self.sure = frames, sure
+        self.frames, self.sure, self.ahead_from = frames, sure, ahead_from
 
     def infer(self, images, state):
         estimates = super().infer(images, state)
+        if images.shape[3:] == USUAL and self.ahead_from is not None:
+            for one in estimates[self.ahead_from :]:
+                one.offset[:] = 1
         if images.shape[3:] != LARGE:
             return estimates
         # From the last frame to the first, in one call.
@@ -319,6 +322,14 @@ def test_somebody_whom_larger_pictures_alone_show_is_there_if_they_are_sure_and_
 ):
     alphas, _ = mattes(walk(7), Moments([at] if frames is None else frames, sure=sure))
     assert least <= alphas[at].min() <= alphas[at].max() <= most
+
+
+@pytest.mark.parametrize(("ahead_from", "is_there"), [(3, True), (6, True), (7, False), (None, False)])
+def test_somebody_who_is_met_a_moment_later_is_there_before(ahead_from, is_there):
+    """Who is small is found late on the way there; larger pictures that are fairly sure of them are believed."""
+    alphas, _ = mattes(walk(12), Moments(range(12), sure=0.85, ahead_from=ahead_from))
+    assert (alphas[0].min() > 0.7) == is_there
+    assert is_there or alphas[0].max() < 0.1
 
 
 def test_nobody_lasts_in_a_shot_of_one_frame():
