@@ -14,6 +14,7 @@ from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.levers import bidirectional, missed_people, motion_smoothing
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, EDGE_SCALE
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
+from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.vr.projection import Equirectangular
 
@@ -450,12 +451,37 @@ def test_a_long_shot_is_seen_in_stretches():
     assert sum(shape[0] for shape in network.calls) == 2 * count + FOLLOWING_FRAMES + 3
 
 
-def test_both_eyes_agree_at_one_size():
-    network = Opinion(ahead=1.0, back=1.0)
+@pytest.mark.parametrize(
+    ("lens", "sizes", "agreed"),
+    [
+        (None, {USUAL, BACK, LARGE}, ["smoothed", LARGE, LARGE, LARGE]),
+        (Equirectangular(), {USUAL}, [USUAL] * 6),
+    ],
+)
+def test_two_eyes_are_seen_in_all_sizes_and_agree_last_unless_they_are_shown_as_fisheye_pictures(
+    monkeypatch, lens, sizes, agreed
+):
+    calls = []
+    agree, smooth = StereoAgreement.agree, motion_smoothing.MotionSmoothing.smooth
+
+    def agreeing(agreement, estimate, images):
+        assert len(images) == 2
+        assert images.shape[2:] == agreement.wanted.size == estimate.size
+        calls.append(estimate.size)
+        return agree(agreement, estimate, images)
+
+    def smoothing(*given):
+        calls.append("smoothed")
+        return smooth(*given)
+
+    monkeypatch.setattr(StereoAgreement, "agree", agreeing)
+    monkeypatch.setattr(motion_smoothing.MotionSmoothing, "smooth", smoothing)
+    network = Opinion(ahead=1.0, back=1.0, edges=1.0)
     frames = [frame_of([(0, 8, 40, 24), (1, 8, 40, 24)], index=index, eyes=2) for index in range(3)]
-    alphas, _ = mattes(frames, network, layout=StereoLayout.SIDE_BY_SIDE, eyes=2)
+    alphas, _ = mattes(frames, network, layout=StereoLayout.SIDE_BY_SIDE, eyes=2, lens=lens)
     assert alphas.min() > 0.98
-    assert len({shape[3:] for shape in network.calls}) == 1
+    assert len({shape[3:] for shape in network.calls}) == len(sizes)
+    assert calls == agreed
 
 
 @pytest.mark.parametrize(
@@ -492,12 +518,12 @@ def test_an_error_leaves_no_search_for_motion_behind(monkeypatch):
     ("lens", "agreement", "smoothed"),
     [
         (None, False, True),
-        (None, True, False),
+        (None, True, True),
         (Equirectangular(), False, True),
         (Equirectangular(), True, False),
     ],
 )
-def test_each_eye_is_smoothed_unless_eyes_are_to_agree(monkeypatch, lens, agreement, smoothed):
+def test_each_eye_is_smoothed_unless_fisheye_pictures_are_to_agree(monkeypatch, lens, agreement, smoothed):
     calls = []
     monkeypatch.setattr(motion_smoothing, "mean_along_motion", lambda alpha, *_: calls.append(1) or alpha)
     frames = [frame_of([(0, 12, 40, 24)], index=index, eyes=2) for index in range(3)]

@@ -104,17 +104,18 @@ class Bidirectional:
     look has finer edges, finds who is small, and loses who fills the picture: its edges count where it agrees, its
     word where the two others differ, and by itself where it is very sure of somebody for several frames, or fairly sure
     of one whom another look sees there a moment before or after. It is left out where the eye has no more samples, and
-    where pictures of one size are shown: fisheye views, and eyes that are to agree. It is mirrored, too; those are
-    never. Beside it the way there counts more where it is sure of somebody for several frames, unless they are thin:
-    both others miss somebody near who leaves.
+    of fisheye views, which are shown in one size. It is mirrored, too; those are never. Beside it the way there counts
+    more where it is sure of somebody for several frames, unless they are thin: both others miss somebody near who
+    leaves.
 
     The hair of one person who is near is seen best in still smaller pictures, least in the larger ones, and an answer
     that misses it is sure that nobody is there. So around them, where the larger look misses what another one sees, the
     two others count by how much their alpha follows the picture's detail. A window in which somebody comes near, or
     goes, is seen back in both sizes, and passes from the one to the other.
 
-    At last people are looked for whom larger ones hide, see ``MissedPeople``, where pictures of any size may be shown;
-    and mattes are smoothed over time, see ``MotionSmoothing``, except of eyes that are to agree.
+    Then people are looked for whom larger ones hide, see ``MissedPeople``, where pictures of any size may be shown;
+    mattes are smoothed over time, see ``MotionSmoothing``; and eyes that are to agree do so. Those of fisheye views
+    agree in each look, and are not smoothed then.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -124,7 +125,7 @@ class Bidirectional:
     def __init__(self, stream: StreamNetwork) -> None:
         self._stream, self._backward, self._wanted = stream, stream.wanted, stream.wanted
         self._backward_near = stream.wanted
-        self._mirrors = self._has_edges = stream.fisheye is None and stream.agreement is None
+        self._mirrors = self._has_edges = stream.fisheye is None
         if self._has_edges:
             self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
             near = min(BACKWARD_SCALE, NEAR_SIDE / max(stream.wanted.size))
@@ -132,15 +133,21 @@ class Bidirectional:
             self._wanted = _resized(stream.wanted, EDGE_SCALE, stream.eye_size)
             self._has_edges = self._wanted.size != stream.wanted.size  # as where the eye has no more samples
         self._missed = MissedPeople(stream, self._wanted) if self._mirrors else None
-        # Each eye by itself: eyes that agreed were further apart then.
-        self._smoothing = MotionSmoothing(stream.views, self._wanted) if stream.agreement is None else None
+        # Eyes agree last: smoothed after that, they were further apart again. Fisheye pictures are compared as such,
+        # so their eyes agree in each look.
+        self._agreement = self._in_looks = None
+        if stream.fisheye is not None:
+            self._in_looks = stream.agreement
+        elif stream.agreement is not None:
+            self._agreement = replace(stream.agreement, wanted=self._wanted)
+        self._smoothing = MotionSmoothing(stream.views, self._wanted) if self._in_looks is None else None
         shrink = max(max(stream.wanted.size) / _CELLS, 1.0)
         self._cells = (
             max(round(stream.wanted.size[0] / shrink), 1),
             max(round(stream.wanted.size[1] / shrink), 1),
         )
         self._most = max(_FRAMES_OF_A_CALL, stream.look_ahead_frames)
-        self._forward = stream.shots(fisheye=stream.fisheye, agreement=stream.agreement, is_main=True)
+        self._forward = stream.shots(fisheye=stream.fisheye, agreement=self._in_looks, is_main=True)
         self._age = 0
         """Frames that the way there has seen of the shot."""
         self._was_near = False
@@ -156,7 +163,8 @@ class Bidirectional:
                 self._age = 0
                 if self._smoothing is not None:
                     self._smoothing.begin_shot()
-            estimates += self._of_shot(batch.take(range(first, end)), is_last=end == len(batch))
+            part = batch.take(range(first, end))
+            estimates += self._agreed(part.frames, self._of_shot(part, is_last=end == len(batch)))
             self._age += end - first
             first = end
         return estimates
@@ -176,6 +184,16 @@ class Bidirectional:
         except BaseException:
             motion.cancel()  # Python's end would wait for it
             raise
+
+    def _agreed(self, frames: Sequence[Frame], estimates: list[MatteEstimate]) -> list[MatteEstimate]:
+        """Mattes of a window whose eyes agree, if they are to."""
+        if self._agreement is None:
+            return estimates
+        agreed: list[MatteEstimate] = []
+        for at in range(0, len(frames), _FRAMES_OF_A_CALL):
+            images = self._stream.views.make(frames[at : at + _FRAMES_OF_A_CALL], self._wanted)
+            agreed += map(self._agreement.agree, estimates[at : at + len(images)], images)
+        return agreed
 
     def _complete(self, batch: Batch, ahead: _Known, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of a window that was seen forwards, with everybody in them."""
