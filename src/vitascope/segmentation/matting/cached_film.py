@@ -26,6 +26,7 @@ from vitascope.device import Device
 from vitascope.errors import InputError, ModelError, OutputError
 from vitascope.gpu.memory.disk_cache import CacheManager
 from vitascope.media.libav import wrap_output_error
+from vitascope.media.reading.damage import explain_unreadable
 from vitascope.media.reading.images import find_images
 from vitascope.models.network import (
     FloatArray,
@@ -64,6 +65,8 @@ def video_fingerprint(video: Path) -> str:
     digest = hashlib.blake2b(digest_size=20)
     try:
         for file in find_images(video) or [video]:
+            if file.is_fifo():  # opening it waits for whoever may write into it
+                raise InputError(f"{video}: {explain_unreadable(file)}")
             _add(digest, file)
     except OSError as error:
         raise InputError(f"{video}: cannot be read: {error.strerror or error}") from error
