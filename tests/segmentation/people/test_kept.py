@@ -404,6 +404,19 @@ def test_frames_in_which_something_of_who_is_kept_is_seen_are_counted():
     assert counted(Rule(frozenset({1}), keeps=True), owns=lambda pts: pts >= 20) == (KeptFrames(1, 20, 5),)
 
 
+@pytest.mark.parametrize(("label_eyes", "matte_eyes"), [(1, 1), (1, 2), (2, 1), (2, 2)])
+def test_eyes_that_look_and_matte_do_not_share_are_counted(label_eyes, matte_eyes):
+    labels = np.zeros((label_eyes, *GRID), np.uint8)
+    labels[:, :, 9:] = 2
+    kept = np.ones(256, bool)
+    for share, seen in ((1.0, 1), (0.4, 0)):
+        counting = KeptSeen()
+        alpha = np.zeros((matte_eyes, *SIZE), np.float32)
+        alpha[-1, 10:, 50:] = share
+        counting.look(0, alpha, [(1.0, Look(labels))], kept)
+        assert counting.frames == (KeptFrames(2, 1, seen),)
+
+
 def test_who_is_hardly_seen_is_told_with_what_helps():
     def told(*frames, profile="fast", network="selfie"):
         return notes_on_kept(frames, network=network, scanned_by="rvm", profile=profile)

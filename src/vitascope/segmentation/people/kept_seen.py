@@ -55,16 +55,11 @@ class KeptSeen:
         if not around or not self.owns(pts):
             return
         _, look = max(around, key=lambda one: one[0])
-        # One eye's matte may be that of a video whose two eyes were looked at.
-        labels = np.stack(
-            [
-                cv2.resize(eye, alpha.shape[:0:-1], interpolation=cv2.INTER_NEAREST)
-                for eye in look.labels[: len(alpha)]
-            ]
-        )
-        there = np.bincount(
-            labels[np.broadcast_to(alpha >= _SEEN, (len(alpha), *labels.shape[1:]))], minlength=256
-        )
+        size = alpha.shape[:0:-1]
+        # One eye's labels may be those of both, and of two eyes' labels the left ones those of one matte.
+        eyes = [cv2.resize(eye, size, interpolation=cv2.INTER_NEAREST) for eye in look.labels[: len(alpha)]]
+        labels = np.broadcast_to(np.stack(eyes), alpha.shape)
+        there = np.bincount(labels[alpha >= _SEEN], minlength=256)
         for number in look.numbers.tolist():
             if number and kept[number]:
                 self._known[number] += 1
