@@ -43,7 +43,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import cv2
 import numpy as np
@@ -79,6 +79,14 @@ CONTINUOUS_OVERLAP = 0.5
 """Overlap of two thumbnails of the matte above which it moved, and did not jump."""
 
 _THUMBNAIL = (32, 32)
+
+PRESENCE_RULES: Final = (
+    "eyes that show one thing decide together",
+    (LOST_SCORE, SETTLED_SCORE, UNSETTLED_LOST_SCORE, DOUBT_FLOOR, MIN_AREA, CONTINUOUS_OVERLAP),
+    (CONFIRMED_INTERVALS, DOUBTFUL_INTERVALS, UNSETTLED_INTERVALS, MIN_INTERVAL),
+    (PATIENCE_FRAMES, FADE_FRAMES, _THUMBNAIL),
+)
+"""What decides who is there, beside the classifier: mattes that other rules made are not used again."""
 
 
 @dataclass(slots=True)

@@ -355,6 +355,9 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
     Returns:
         Values with a stable ``repr``.
     """
+    # Here: these import engines, and most runs keep nothing.
+    from vitascope.models.selfie.presence import PRESENCE_RULES
+
     rules = (
         CLOSE_UP_RULES,
         RIM_RULES,
@@ -363,10 +366,10 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
         BIDIRECTIONAL_RULES,
         MISSED_PEOPLE_RULES,
         SMOOTHING_RULES,
+        PRESENCE_RULES,
     )
     if device_kind == "cuda":
         return rules
-    # Here: it imports onnx, and most runs keep nothing.
     from vitascope.models.rvm.near_people import NEAR_RULES
 
     return (*rules, NEAR_RULES)
