@@ -226,6 +226,10 @@ class Frame:
         )
 
 
+DOLBY_VISION_5 = "Dolby Vision profile 5"
+"""Its picture is in a colour space of its own (IPT), which the colour tags do not name."""
+
+
 @dataclass(frozen=True, slots=True)
 class VideoInfo:
     """A video's description, read before the first frame is decoded."""
@@ -269,5 +273,7 @@ class VideoInfo:
     subtitle_stream_count: int = 0
     has_hdr_side_data: bool = False
     """True when mastering display or content light levels are present."""
+    dynamic_hdr: tuple[str, ...] = ()
+    """HDR metadata that change from frame to frame: ``Dolby Vision``, ``DOLBY_VISION_5``, ``HDR10+``, ``HDR Vivid``."""
     metadata: dict[str, str] = field(default_factory=dict)
     """Container tags."""

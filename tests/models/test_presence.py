@@ -244,8 +244,9 @@ def test_one_eye_confirmed_carries_the_doubtful_other() -> None:
         both, picture, ScriptedLooks([-0.5, 2.0]), no_features, claimant="general"
     )
     np.testing.assert_array_equal(gated, both)
+    apart = np.stack([blob(0, side=20), blob(40)])
     gated = PresenceGate(one_number()).apply(
-        both, picture, ScriptedLooks([-4.0, 2.0]), no_features, claimant="general"
+        apart, picture, ScriptedLooks([-4.0, 2.0]), no_features, claimant="general"
     )
     assert gated[0].max() == 0
     assert gated[1].max() == 1
@@ -256,6 +257,30 @@ def test_one_eye_confirmed_carries_the_doubtful_other() -> None:
         ),
         alone,
     )
+
+
+@pytest.mark.parametrize(
+    ("scores", "shown"), [([0.03, -1.53], 0), ([-1.53, 0.03], 0), ([2.0, -4.0], 1), ([0.2, -1.0], 1)]
+)
+def test_eyes_that_show_one_thing_decide_together(scores: list[float], shown: float) -> None:
+    both, picture = np.stack([blob(10), blob(14)]), np.full((2, SIZE, SIZE, 3), 0.5, np.float32)
+    gate, looks = PresenceGate(one_number()), ScriptedLooks(scores)
+    for _ in range(4):
+        gated = gate.apply(both, picture, looks, no_features, claimant="general")
+        assert [float(eye.max()) for eye in gated] == [shown, shown]
+    assert looks.count == 2
+
+
+def test_two_eyes_that_found_nobody_together_are_looked_at_again_soon() -> None:
+    both, picture = np.stack([blob(10), blob(14)]), np.full((2, SIZE, SIZE, 3), 0.5, np.float32)
+    gate, looks = PresenceGate(one_number()), ScriptedLooks([0.1, -3.0, 4.0])
+    shown = [
+        gate.apply(both, picture, looks, no_features, claimant="general").max(axis=(1, 2)).tolist()
+        for _ in range(presence.DOUBTFUL_INTERVALS[0] + presence.FADE_FRAMES)
+    ]
+    assert all(left == right for left, right in shown)
+    assert shown[0] == [0, 0]
+    assert shown[-1] == [1, 1]
 
 
 def test_a_stream_keeps_its_eye_count() -> None:

@@ -14,7 +14,7 @@ from segmented_films import astronaut, packets
 
 import vitascope
 from clips import write_clip
-from vitascope.errors import InputError
+from vitascope.errors import InputError, UsageError
 from vitascope.media.metadata.spherical import set_rotation
 from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.segmenter import Segmenter
@@ -134,6 +134,13 @@ def test_closing_a_segmenter_ends_its_streams(clip):
         next(steps)
     eventually(lambda: threading.active_count() <= before)
     assert list(steps) == []
+
+
+def test_a_stream_that_was_not_begun_before_closing_is_no_empty_video(clip):
+    with Segmenter(profile="fast") as segmenter:
+        steps = segmenter.stream(clip)
+    with pytest.raises(UsageError, match="the Segmenter is closed"):
+        next(steps)
 
 
 def test_two_streams_of_one_segmenter_do_not_share_state(clip, scripted):

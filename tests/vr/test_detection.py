@@ -214,6 +214,36 @@ def test_halves_that_do_not_fit_what_is_said():
     assert any("the halves show the same scene" in doubt for doubt in alike.doubts)
 
 
+def test_pictures_decide_between_two_layouts_of_a_name():
+    side_by_side = two_eyes(grey())
+    one_above = np.vstack(np.hsplit(side_by_side, 2))
+    for layout, picture, word in ((SBS, side_by_side, "RL"), (TB, one_above, "tb")):
+        info = video("beach_RL_180_tb.mp4", picture.shape[::-1])
+        told = describe_vr(info, [picture] * 3)
+        assert told.layout is layout
+        assert told.layout_reason.how == f"file name ({word})"
+        assert told.layout_reason.sureness == "likely"
+        assert told.right_eye_first == (layout is SBS)
+        (doubt,) = (doubt for doubt in told.doubts if "squeezed" not in doubt)
+        assert f"both RL and tb: the eyes are {layout.value}" in doubt
+        assert not told.is_half
+    unsure = describe_vr(video("beach_RL_180_tb.mp4"))
+    assert (unsure.layout, unsure.layout_reason.sureness) == (SBS, "a guess")
+    assert "RL is believed" in unsure.doubts[0]
+    nothing = describe_vr(info, [np.full_like(one_above, 16)] * 3)
+    assert nothing.layout is SBS
+
+
+@pytest.mark.parametrize("layout", [SBS, TB])
+def test_no_doubt_about_two_layouts_of_a_name_where_it_is_said(layout):
+    size = (512, 256) if layout is SBS else (256, 512)
+    for told in (
+        describe_vr(video("beach_LR_180_tb.mp4", size), layout=layout),
+        describe_vr(video("beach_LR_180_tb.mp4", size, stereo=layout)),
+    ):
+        assert (told.layout, told.doubts) == (layout, ())
+
+
 def test_an_upright_picture_whose_halves_are_alike_is_asked_about():
     eyes = np.vstack(np.hsplit(two_eyes(grey()), 2))
     curtain = np.tile((np.sin(np.arange(256) / 5) * 60 + 128).astype(np.uint8), (512, 1))

@@ -60,6 +60,12 @@ def test_order_and_squeeze():
     assert read_name("film_HSBS").is_half
     assert read_name("film_HOU").is_half
     assert not read_name("film_FSBS").is_half
+    both = read_name("beach_RL_180_tb")
+    assert both.right_eye_first
+    assert both.otherwise is not None
+    assert both.otherwise.layout_word == "tb"
+    assert not both.otherwise.right_eye_first
+    assert not read_name("beach_LR_180_bt").right_eye_first
 
 
 def test_words_that_make_no_sense_are_told():

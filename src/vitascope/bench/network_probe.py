@@ -11,7 +11,7 @@ from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic_ns, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from vitascope.models.network import FloatArray, MattingNetwork
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import opening
-from vitascope.segmentation.matting.networks import open_network
+from vitascope.segmentation.matting.networks import ChosenNetwork, open_network
 from vitascope.segmentation.matting.stream import upright_size
 from vitascope.vr.stereo import eye_regions
 
@@ -88,7 +88,8 @@ class NetworkProbe:
         Raises:
             VitascopeError: The video cannot be read, or the network failed.
         """
-        network = opening(segmenter.chosen).network
+        # Whoever measures has it in this process.
+        network = opening(cast("ChosenNetwork[MattingNetwork]", segmenter.chosen)).network
         pictures = video_pictures(video, network=network, loaded=segmenter.loaded, count=batch)
         if segmenter.device.kind == "cuda" and not isinstance(network, HostNetwork):
             index = segmenter.device.index

@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from vitascope.models.finders import SalientObjects
     from vitascope.segmentation.gpu_job import PicturesOnGpu
     from vitascope.segmentation.people.held import FindSalient
+    from vitascope.segmentation.people.hinted import Keeping
 
 
 class FrameAndAlpha(NamedTuple):
@@ -341,6 +342,7 @@ class FilmRunner(Closing):
             model=self.chosen.network.name,
             notes=(
                 *notes_on_people(self.settings, shows_people=job.shows_people),
+                *film.notes_on_kept(),
                 *(notes_on_cache() if keeps_findings(self.settings) else ()),
                 *notes_on_reading(reader),
                 *notes_on(
@@ -416,11 +418,12 @@ class FilmRun:
         per_call = runner.frames_per_call(reader)
         self.notes: tuple[str, ...] = ()
         """What the user should know of what is kept."""
+        self._keeping: Keeping | None = None
         if around is None and settings.people.active:
-            from vitascope.segmentation.people.hinted import Keeping  # most runs keep everybody
+            from vitascope.segmentation.people import hinted  # most runs keep everybody
 
-            keeping = Keeping(reader, self.vr, settings, open_salient=runner.open_salient)
-            around, self.notes = keeping.around, keeping.notes
+            self._keeping = hinted.Keeping(reader, self.vr, settings, open_salient=runner.open_salient)
+            around, self.notes = self._keeping.around, self._keeping.notes
         self._stack = ExitStack()
         try:
             self.network: MattingNetwork = runner.chosen.network
@@ -471,6 +474,14 @@ class FilmRun:
     ) -> None:
         """Close the background, and leave the GPU idle."""
         self._stack.__exit__(kind, error, trace)
+
+    def notes_on_kept(self) -> tuple[str, ...]:
+        """A note on those who are kept and of whom hardly anything was seen, once all frames are through."""
+        if self._keeping is None:
+            return ()
+        frames = self._keeping.seen.frames
+        loaded = self._runner.loaded
+        return self._keeping.notes_on(frames, network=self.network.name, profile=loaded.profile)
 
     def count_from(self, index: int) -> None:
         """Say the number of the first frame, where it is not 0, before it comes."""

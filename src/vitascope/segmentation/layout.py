@@ -91,6 +91,8 @@ def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
         return True  # where its circle lies
     if said.layout_reason.how == NO_SIGN and possible_layout(info.width, info.height) is not None:
         return True
+    if said.layout_reason.sureness == "a guess" and said.layout is not StereoLayout.MONO:
+        return True  # which of two words of its name is right
     is_guess = said.projection_reason.sureness == "a guess"
     return is_guess and (said.projection is not Projection.FLAT or said.layout is not StereoLayout.MONO)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vitascope.config import LoadedSettings, OutputKind, Settings
 from vitascope.device import Device
-from vitascope.frames import VideoInfo
+from vitascope.frames import DOLBY_VISION_5, VideoInfo
 from vitascope.media.planes import has_alpha
 from vitascope.media.reading.reader import VideoReader
 from vitascope.models.host_network import HostNetwork
@@ -104,6 +104,23 @@ def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def notes_on_dynamic_hdr(info: VideoInfo) -> tuple[str, ...]:
+    """A note on HDR metadata that no encoder here writes, and on colours that only they make right.
+
+    Args:
+        info: The video.
+    """
+    if DOLBY_VISION_5 in info.dynamic_hdr:
+        return (
+            f"the video is {DOLBY_VISION_5}, whose colours come out wrong, as without a decoder of Dolby's: "
+            "make a copy of it in HDR10 or SDR first",
+        )
+    if not info.dynamic_hdr:
+        return ()
+    kinds = " and ".join(info.dynamic_hdr)
+    return (f"what {kinds} says of each frame is left out: the output is the HDR or SDR video beneath it",)
+
+
 def notes_on(
     info: VideoInfo,
     kinds: Sequence[OutputKind],
@@ -132,6 +149,8 @@ def notes_on(
             for kind, new in _NEW_IN_A_PICTURE.items()
             if kind in kinds
         ]
+    if set(kinds) != {"mask"}:
+        notes += notes_on_dynamic_hdr(info)
     if has_alpha(info.source_format) or info.has_alpha_beside:
         notes.append("the video has an alpha channel, which is left out: what it hides is matted, too")
     if info.interlaced:

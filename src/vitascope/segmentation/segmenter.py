@@ -20,7 +20,7 @@ from vitascope.media.remote import path_of
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.capacity import works_in_processes
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
-from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress
+from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress, NetworkFacts
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.plan import PlannedVideo, descriptions_of, refuse_clashes
 from vitascope.segmentation.report import SegmentReport
@@ -73,7 +73,7 @@ class Segmenter(Closing):
         self._runner = _open_runner(self.loaded, self._store, fetch_progress)
         self._is_closed = False
         self.device = self._runner.device
-        self.chosen: ChosenNetwork[Any] = self._runner.chosen
+        self.chosen: ChosenNetwork[NetworkFacts] = self._runner.chosen
 
     def close(self) -> None:
         """Free the network, and give OpenCV its threads back; end worker processes, and streams that still run."""
@@ -96,7 +96,8 @@ class Segmenter(Closing):
                 kept longer than one turn of the loop.
 
         Raises:
-            UsageError: The segmenter is closed; or ``device_arrays``, and the video is matted on the CPU.
+            UsageError: The segmenter is closed, also before the first frame is read; or ``device_arrays``, and the
+                video is matted on the CPU.
             InputError: The video cannot be opened; ``CorruptInputError`` when it stops being decodable.
             PipelineError: A stage failed.
         """
@@ -104,7 +105,11 @@ class Segmenter(Closing):
         self._look_for_people(path_of(video))
         steps = self._runner.stream(path_of(video), device_arrays=device_arrays)
         self._steps.add(steps)
-        return steps
+        return self._begun(steps)
+
+    def _begun(self, steps: Generator[FrameAndAlpha, None, None]) -> Generator[FrameAndAlpha, None, None]:
+        self._refuse_closed()  # it would look like a video without frames
+        yield from steps
 
     def write(
         self,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import cv2
@@ -114,7 +113,7 @@ def describe_vr(
     Raises:
         UsageError: A field of view that the projection cannot have.
     """
-    name = read_name(info.path.stem)
+    name = _name_of(info, pictures, layout)
     doubts = list(name.doubts)
     found = _layout(info, name, pictures, layout, doubts)
     regions = eye_regions(info.width, info.height, found.layout)
@@ -157,7 +156,7 @@ def describe_vr(
         surface,
         fov,
         lenses,
-        layout_reason=Reason(found.reason, _sureness_of(found)),
+        layout_reason=Reason(found.reason, _sureness_of(found, name)),
         projection_reason=surface_reason,
         fov_reason=fov_reason,
         right_eye_first=has_two_eyes and _right_eye_first(info, name, doubts),
@@ -201,6 +200,29 @@ def lens_of(
         raise UsageError(f"{projection.value}: {error}") from error
 
 
+def _name_of(info: VideoInfo, pictures: Sequence[Picture], declared: StereoLayout | None) -> VrName:
+    """What the file name says; where it names two layouts, the one that is said elsewhere, or that pictures show."""
+    name = read_name(info.path.stem)
+    other = name.otherwise
+    if other is None or name.layout is None or other.layout is None:
+        return name
+    said = info.stereo if declared is None else declared
+    if said is not None:
+        return other if said is other.layout else replace(name, doubts=other.doubts, otherwise=None)
+    if not pictures:
+        return name
+    for shown, hidden in ((name, other), (other, name)):
+        assert shown.layout is not None  # both have one
+        assert hidden.layout is not None
+        if halves_alike(pictures, shown.layout) == "yes" != halves_alike(pictures, hidden.layout):
+            doubt = (
+                f"the file name says both {name.layout_word} and {other.layout_word}: the eyes are "
+                f"{shown.layout.value}, as the pictures show; --stereo says what is right"
+            )
+            return replace(shown, doubts=(doubt, *other.doubts), otherwise=None)
+    return name
+
+
 def _layout(
     info: VideoInfo,
     name: VrName,
@@ -208,7 +230,7 @@ def _layout(
     declared: StereoLayout | None,
     doubts: list[str],
 ) -> DetectedLayout:
-    found = detect_layout(info, declared)
+    found = _said_layout(info, name, declared)
     possible = possible_layout(info.width, info.height)
     if found.reason == NO_SIGN and possible is not None and pictures:
         found = compare_halves(pictures, possible) or found
@@ -248,11 +270,15 @@ def detect_layout(info: VideoInfo, declared: StereoLayout | None = None) -> Dete
         info: The video; its ``stereo`` and ``path`` are looked at.
         declared: The user's choice; None finds out.
     """
+    return _said_layout(info, read_name(info.path.stem), declared)
+
+
+def _said_layout(info: VideoInfo, name: VrName, declared: StereoLayout | None) -> DetectedLayout:
     if declared is not None:
         return DetectedLayout(declared, "declared")
     if info.stereo is not None:
         return DetectedLayout(info.stereo, "stereo box")
-    return _from_name(info.path)
+    return _from_name(name)
 
 
 # Two eyes of one scene: the median block of one half is found in the other at 0.88 and more (rectified photographs,
@@ -346,8 +372,7 @@ def _likeness(picture: Picture, layout: StereoLayout) -> float | None:
     return float(np.median(scores)) if len(scores) >= _LEAST_BLOCKS else None
 
 
-def _from_name(path: Path) -> DetectedLayout:
-    name = read_name(path.stem)
+def _from_name(name: VrName) -> DetectedLayout:
     if name.layout is not None:
         return DetectedLayout(name.layout, f"file name ({name.layout_word})")
     if name.layout_word:
@@ -357,9 +382,11 @@ def _from_name(path: Path) -> DetectedLayout:
     return DetectedLayout(StereoLayout.MONO, NO_SIGN)
 
 
-def _sureness_of(found: DetectedLayout) -> Sureness:
+def _sureness_of(found: DetectedLayout, name: VrName) -> Sureness:
     if found.reason in ("declared", "stereo box"):
         return "sure"
+    if name.otherwise is not None:
+        return "a guess"
     return (
         "likely"
         if found.layout is not StereoLayout.MONO or found.reason.startswith("file name")

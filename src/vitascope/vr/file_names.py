@@ -7,13 +7,17 @@ Only whole words count: "ours_180.mp4" must not read as "ou", nor "slr.mp4" as "
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vitascope.frames import Projection, StereoLayout
 
 _SIDE_BY_SIDE = frozenset({"sbs", "hsbs", "fsbs", "halfsbs", "fullsbs", "lr", "rl", "lrf", "3dh", "180x180"})
 _TOP_BOTTOM = frozenset({"htb", "ftb", "hou", "fou", "overunder", "topbottom", "3dv"})
 _AMBIGUOUS_TOP_BOTTOM = frozenset({"tb", "bt", "ou"})
+_WORDS_OF: dict[StereoLayout | None, frozenset[str]] = {
+    StereoLayout.SIDE_BY_SIDE: _SIDE_BY_SIDE,
+    StereoLayout.TOP_BOTTOM: _TOP_BOTTOM | _AMBIGUOUS_TOP_BOTTOM,
+}
 _MONO = frozenset({"mono", "2d"})
 _HALF = frozenset({"hsbs", "halfsbs", "htb", "hou"})
 _RIGHT_EYE_FIRST = frozenset({"rl", "bt"})
@@ -58,6 +62,8 @@ class VrName:
     """True when it has words of VR beside bare numbers."""
     doubts: tuple[str, ...] = ()
     """Words that contradict one another or mean nothing, one line each."""
+    otherwise: VrName | None = None
+    """Where it has words of two layouts: what it says if the other one is right, without a doubt about that."""
 
 
 def read_name(stem: str) -> VrName:
@@ -69,21 +75,29 @@ def read_name(stem: str) -> VrName:
     words = [word for word in re.split(_SEPARATORS, stem) if word]
     lower = {word.lower() for word in words}
     doubts: list[str] = []
-    layout, layout_word = _layout(words, lower, doubts)
     projection, projection_word, fov_degrees = _projection(words, lower, doubts)
-    return VrName(
-        layout,
-        layout_word,
-        projection,
-        projection_word,
-        fov_degrees,
-        right_eye_first=layout not in (None, StereoLayout.MONO) and bool(lower & _RIGHT_EYE_FIRST),
-        is_half=layout not in (None, StereoLayout.MONO) and bool(lower & _HALF),
-        is_packed_alpha=projection is Projection.FISHEYE and _ALPHA in lower,
-        camera=projection_word.upper() if projection_word.lower() in _LENSES else None,
-        has_vr_word=_has_hint(lower - {"180", "360"}) or layout is not None,
-        doubts=tuple(doubts),
-    )
+    readings = [
+        VrName(
+            layout,
+            layout_word,
+            projection,
+            projection_word,
+            fov_degrees,
+            right_eye_first=bool(lower & _RIGHT_EYE_FIRST & _WORDS_OF.get(layout, frozenset())),
+            is_half=bool(lower & _HALF & _WORDS_OF.get(layout, frozenset())),
+            is_packed_alpha=projection is Projection.FISHEYE and _ALPHA in lower,
+            camera=projection_word.upper() if projection_word.lower() in _LENSES else None,
+            has_vr_word=_has_hint(lower - {"180", "360"}) or layout is not None,
+            doubts=tuple(doubts),
+        )
+        for layout, layout_word in _layouts(words, lower)
+    ]
+    name = readings[0]
+    if len(readings) == 1:
+        return name
+    first, other = (reading.layout_word for reading in readings)
+    doubt = f"the file name says both {first} and {other}: {first} is believed; --stereo says what is right"
+    return replace(name, doubts=(doubt, *doubts), otherwise=readings[1])
 
 
 def without_vr_words(stem: str) -> str:
@@ -131,15 +145,14 @@ def _has_hint(lower: frozenset[str] | set[str]) -> bool:
     return any(word in _VR_HINTS or _is_lens(word) for word in lower)
 
 
-def _layout(words: list[str], lower: set[str], doubts: list[str]) -> tuple[StereoLayout | None, str]:
+def _layouts(words: list[str], lower: set[str]) -> list[tuple[StereoLayout | None, str]]:
+    """Layout and its word; two where words contradict each other, the more likely one first."""
     top_bottom = _TOP_BOTTOM | (_AMBIGUOUS_TOP_BOTTOM if _has_hint(lower) else frozenset())
     # What names a layout beats what names one eye ("2D_3D_sbs"), and that beats what names a lens ("fisheye_mono").
     side = next((word for word in words if word.lower() in _SIDE_BY_SIDE), None)
     over = next((word for word in words if word.lower() in top_bottom), None)
     if side is not None and over is not None and over.lower() not in ("ou", "bt"):
-        doubts.append(
-            f"the file name says both {side} and {over}: {side} is believed; --stereo says what is right"
-        )
+        return [(StereoLayout.SIDE_BY_SIDE, side), (StereoLayout.TOP_BOTTOM, over)]
     mono = next((word for word in words if word.lower() in _MONO), None)
     lens = next((word for word in words if _is_lens(word.lower())), None)
     for word, layout in (
@@ -149,8 +162,8 @@ def _layout(words: list[str], lower: set[str], doubts: list[str]) -> tuple[Stere
         (lens, StereoLayout.SIDE_BY_SIDE),
     ):
         if word is not None:
-            return layout, word
-    return None, next((word for word in words if word.lower() in _AMBIGUOUS_TOP_BOTTOM), "")
+            return [(layout, word)]
+    return [(None, next((word for word in words if word.lower() in _AMBIGUOUS_TOP_BOTTOM), ""))]
 
 
 def _projection(

@@ -12,7 +12,7 @@ import pytest
 
 from clips import write_clip
 from vitascope.errors import InputError
-from vitascope.frames import ColorSpec, Projection, StereoLayout
+from vitascope.frames import DOLBY_VISION_5, ColorSpec, Projection, StereoLayout
 from vitascope.media.metadata import color_tags
 from vitascope.media.metadata.color_tags import (
     HdrMetadata,
@@ -22,6 +22,7 @@ from vitascope.media.metadata.color_tags import (
     read_side_data,
 )
 from vitascope.media.reading.reader import open_video
+from vitascope.segmentation.notes import notes_on_dynamic_hdr
 
 
 def tagged_frame(
@@ -126,6 +127,69 @@ HDR_PARAMETERS = (
     "log-level=none:master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
     ":max-cll=1000,400"
 )
+
+
+HDR10_PLUS = bytes.fromhex("b5003c0001040140001f40177007d001f4007d0c080191901f43188ca00000")
+"""ITU-T T.35 of SMPTE ST 2094-40: one window, a distribution of three percentiles, no tone mapping."""
+DOLBY_VISION_RPU = bytes.fromhex(
+    "19080908406136504f003ff801ffc00fffd000000800000680000040000034000002000000a6206a4a80"
+)
+"""Profile 8: a straight line for each component, no display management."""
+DOLBY_VISION_5_RPU = bytes.fromhex(
+    "190809004061b6504f003ff801ffc00fffd000000800000680000040000034000002000000e8afe09e80"
+)
+"""The same of profile 5: profile 0 of its own numbers, and full range."""
+
+
+def nal_unit(kind: int, payload: bytes) -> bytes:
+    """A NAL unit of HEVC, with emulation prevention and its length."""
+    unit, zeros = bytearray([kind << 1, 1]), 0
+    for byte in payload:
+        if zeros >= 2 and byte <= 3:
+            unit.append(3)
+            zeros = 0
+        unit.append(byte)
+        zeros = zeros + 1 if byte == 0 else 0
+    return struct.pack(">I", len(unit)) + unit
+
+
+def with_units(source: Path, target: Path, *, before: bytes = b"", after: bytes = b"") -> Path:
+    """Copy a video, and put NAL units around each of its pictures."""
+    with av.open(str(source)) as read, av.open(str(target), "w") as written:
+        stream = read.streams.video[0]
+        copied = written.add_stream_from_template(stream)
+        for packet in read.demux(stream):
+            if packet.size:
+                made = av.Packet(before + bytes(packet) + after)
+                made.pts, made.dts, made.time_base = packet.pts, packet.dts, packet.time_base
+                made.is_keyframe, made.stream = packet.is_keyframe, copied
+                written.mux(made)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("units", "kinds"),
+    [
+        ({}, ()),
+        ({"before": nal_unit(39, bytes([4, len(HDR10_PLUS)]) + HDR10_PLUS + b"\x80")}, ("HDR10+",)),
+        ({"after": nal_unit(62, DOLBY_VISION_RPU)}, ("Dolby Vision",)),
+        ({"after": nal_unit(62, DOLBY_VISION_5_RPU)}, (DOLBY_VISION_5,)),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_hdr_metadata_of_each_frame_are_noticed(
+    tmp_path: Path, suffix: str, units: dict[str, bytes], kinds: tuple[str, ...]
+) -> None:
+    plain = write_clip(
+        tmp_path / f"hdr.{suffix}", codec="libx265", pixel_format="yuv420p10le", color_tags=(9, 16, 9, 1),
+        codec_options={"x265-params": HDR_PARAMETERS}, frame_count=3,
+    )  # fmt: skip
+    with open_video(with_units(plain, tmp_path / f"in.{suffix}", **units)) as reader:
+        assert reader.info.dynamic_hdr == kinds
+        assert reader.info.has_hdr_side_data
+        (note,) = notes_on_dynamic_hdr(reader.info) or ("",)
+    assert ("left out" in note) == (kinds in (("HDR10+",), ("Dolby Vision",)))
+    assert ("come out wrong" in note) == (kinds == (DOLBY_VISION_5,))
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])

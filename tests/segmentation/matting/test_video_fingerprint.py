@@ -47,6 +47,12 @@ def test_images_count_all_of_them_in_order(tmp_path):
     assert video_fingerprint(tmp_path) != before
 
 
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.mp4")
+    with pytest.raises(InputError, match=r"pipe\.mp4: it is a pipe or a device"):
+        video_fingerprint(tmp_path / "pipe.mp4")
+
+
 def test_what_is_not_there_is_an_input_error(tmp_path):
     with pytest.raises(InputError):
         video_fingerprint(tmp_path / "none.mp4")

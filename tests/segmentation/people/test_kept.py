@@ -11,6 +11,7 @@ from vitascope.errors import InputError, UsageError
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people
 from vitascope.segmentation.people.kept import KeptPeople, PeopleLayer
+from vitascope.segmentation.people.kept_seen import KeptFrames, KeptSeen, notes_on_kept
 from vitascope.segmentation.people.table import Look, Person, Seen
 
 GRID, SIZE = (9, 16), (36, 64)
@@ -370,3 +371,62 @@ def test_what_is_added_is_there_whatever_the_network_says(form):
     )
     assert np.allclose(after[:, :, :28], 1, atol=1e-5)
     assert np.allclose(after[:, :, 36:], 0.5 * before[:, :, 36:], atol=1e-5)
+
+
+class InTurn:
+    """An estimator that finds person 1 in every fourth frame, and person 2 in all of them."""
+
+    def estimate(self, batch):
+        answers = []
+        for one in batch.frames:
+            alpha = np.zeros((2, *SIZE), np.float32)
+            alpha[:, 20:, 40:] = 1
+            alpha[:, 20:, :20] = one.pts % 4 == 0
+            answers.append(MatteEstimate(alpha=alpha))
+        return answers
+
+
+def counted(rule, *, owns=None):
+    seen = KeptSeen()
+    if owns is not None:
+        seen.owns = owns
+    link = KeptPeople(InTurn(), [PeopleLayer(Table(), Choice((rule,)))], seen=seen)
+    frames = [SimpleNamespace(pts=pts, pts_seconds=pts / 25, time_base=Fraction(1, 25)) for pts in range(40)]
+    for begin in range(0, 40, 8):
+        link.estimate(SimpleNamespace(frames=frames[begin : begin + 8], starts_shot=[False] * 8, images=None))
+    return seen.frames
+
+
+def test_frames_in_which_something_of_who_is_kept_is_seen_are_counted():
+    assert counted(Rule(frozenset({1}), keeps=True)) == (KeptFrames(1, 40, 10),)
+    assert counted(Rule(frozenset({1}), keeps=False)) == (KeptFrames(2, 40, 40),)
+    assert counted(Rule(frozenset({1}), keeps=True, end_seconds=0.4)) == (KeptFrames(1, 10, 3),)
+    assert counted(Rule(frozenset({1}), keeps=True), owns=lambda pts: pts >= 20) == (KeptFrames(1, 20, 5),)
+
+
+@pytest.mark.parametrize(("label_eyes", "matte_eyes"), [(1, 1), (1, 2), (2, 1), (2, 2)])
+def test_eyes_that_look_and_matte_do_not_share_are_counted(label_eyes, matte_eyes):
+    labels = np.zeros((label_eyes, *GRID), np.uint8)
+    labels[:, :, 9:] = 2
+    kept = np.ones(256, bool)
+    for share, seen in ((1.0, 1), (0.4, 0)):
+        counting = KeptSeen()
+        alpha = np.zeros((matte_eyes, *SIZE), np.float32)
+        alpha[-1, 10:, 50:] = share
+        counting.look(0, alpha, [(1.0, Look(labels))], kept)
+        assert counting.frames == (KeptFrames(2, 1, seen),)
+
+
+def test_who_is_hardly_seen_is_told_with_what_helps():
+    def told(*frames, profile="fast", network="selfie"):
+        return notes_on_kept(frames, network=network, scanned_by="rvm", profile=profile)
+
+    assert told(KeptFrames(1, 40, 39), KeptFrames(2, 3, 3)) == ()
+    (note,) = told(KeptFrames(1, 40, 4), KeptFrames(2, 3, 3), KeptFrames(1, 40, 5))
+    assert "of person 1 in 9 of 80 frames" in note
+    assert "person 2" not in note
+    assert note.endswith("--profile balanced sees them")
+    (note,) = told(KeptFrames(1, 40, 0), profile="balanced", network="own.onnx")
+    assert note.endswith("--model rvm sees them")
+    (note,) = told(KeptFrames(1, 40, 0), profile="balanced", network="rvm")
+    assert note.endswith("misses is background")

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 from pathlib import Path
 
 import av
@@ -12,11 +13,14 @@ import pytest
 
 from clips import write_clip
 from photographs import astronaut
+from scripted import BrightnessNetwork
 from two_people import COLORS, two_people
 from vitascope.cli.app import main
 from vitascope.config import load_settings
 from vitascope.errors import UsageError
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation import film_run
+from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.people.identities import Presence
 from vitascope.segmentation.people.scan import find_people
 from vitascope.segmentation.people.table import PeopleWriter, known_people, table_path
@@ -106,6 +110,35 @@ def test_frames_of_the_middle_have_the_numbers_of_the_whole(clip):
     some = mattes(clip, **{"people.keep": 2, "video.start_seconds": 0.3, "video.end_seconds": 0.5})
     assert some[0, 20:60, 66:72].min() > 200
     assert some[0, 20:60, 24:30].max() < 15
+
+
+@pytest.mark.parametrize("in_stretches", [False, True])
+def test_a_network_that_hardly_sees_who_is_kept_is_told(clip, tmp_path, monkeypatch, in_stretches):
+    class Blind(BrightnessNetwork):
+        name = "selfie"
+
+        def infer(self, images, state):
+            answers = super().infer(images, state)
+            for answer, frame in zip(answers, images, strict=True):
+                if frame[0, :, :, : frame.shape[-1] // 3].max() > 0.9:  # person 1 is on the left until then
+                    answer.alpha[:] *= 0.4
+            return answers
+
+    scanned(clip)
+    hints = tmp_path / "in.hints.yaml"
+    hints.write_text("people:\n  - {keep: 1}\n")
+    network = Blind()
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "selfie", None))
+    wanted = {"people.hints": hints, "processing.chunk_size": 12} if in_stretches else {"people.keep": 1}
+    with Segmenter(profile="fast", settings=wanted) as segmenter:
+        notes = segmenter.write(clip, [("mask", tmp_path / "out.mkv")]).notes
+    (note,) = (note for note in notes if "of person 1 in" in note)
+    seen, known = map(int, re.findall(r"in (\d+) of (\d+) frames", note)[0])
+    assert known == 20
+    assert 0 < seen < 10
+    with Segmenter(profile="fast", settings={"people.keep": 2}) as segmenter:
+        notes = segmenter.write(clip, [("mask", tmp_path / "other.mkv")]).notes
+    assert not any("of person 1" in note for note in notes)
 
 
 def test_somebody_who_is_not_there_is_refused_before_anything_is_written(clip, tmp_path):

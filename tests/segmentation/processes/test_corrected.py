@@ -15,6 +15,7 @@ from scripted import BrightnessNetwork
 from two_people import two_people
 from vitascope.errors import ModelUnavailableError, OutputError
 from vitascope.models.rvm import near_people
+from vitascope.models.selfie import presence
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation import film_run
 from vitascope.segmentation.matting import cached_film
@@ -156,6 +157,7 @@ def test_what_is_taken_back_is_there_and_other_names_make_no_difference(cut, tmp
     ("module", "name"),
     [
         (near_people, "NEAR_RULES"),
+        (presence, "PRESENCE_RULES"),
         (cached_film, "CLOSE_UP_RULES"),
         (cached_film, "RIM_RULES"),
         (cached_film, "SETTLING_SIDE"),

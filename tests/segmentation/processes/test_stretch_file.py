@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from vitascope.errors import OutputError
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket
+from vitascope.segmentation.people.kept_seen import KeptFrames
 from vitascope.segmentation.processes.stretch_file import (
     Encoded,
     StretchFile,
@@ -21,7 +22,9 @@ from vitascope.segmentation.processes.stretch_file import (
 )
 
 MADE_BY = {"film": "abc", "settings": {"edges": [1, 2.5]}, "outputs": ("key", "mask")}
-SUMMARY = StretchSummary(2, 1, 0, None, ("a note",), (288, 512), "engine", "decoder", True)
+SUMMARY = StretchSummary(
+    2, 1, 0, None, ("a note",), (288, 512), "engine", "decoder", True, (KeptFrames(1, 2, 1),)
+)
 STILL = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 
 ticks = st.integers(-(2**62), 2**62)

@@ -15,7 +15,7 @@ as its ``chroma_loc_info``: ITU-T H.264 clauses 7.3.2.1.1 and E.1.1, ITU-T H.265
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -26,7 +26,7 @@ from av.sidedata.sidedata import SideDataContainer
 from av.sidedata.sidedata import Type as SideDataType
 
 from vitascope.errors import InputError
-from vitascope.frames import ChromaLocation, ColorSpec, Matrix, Projection, StereoLayout
+from vitascope.frames import DOLBY_VISION_5, ChromaLocation, ColorSpec, Matrix, Projection, StereoLayout
 from vitascope.media.libav import open_input, wrap_input_error
 from vitascope.media.metadata.mp4_boxes import Box, described_track, rewrite_moov
 from vitascope.media.planes import RGB_COLOR, layout_of, pixel_format_name
@@ -329,6 +329,8 @@ class SideData:
     projection: Projection | None = None
     right_eye_first: bool = False
     fov_degrees: float | None = None
+    dynamic_hdr: tuple[str, ...] = ()
+    """Kinds of HDR metadata that change from frame to frame, as ``VideoInfo`` has them."""
 
 
 def color_spec(
@@ -420,7 +422,36 @@ def read_side_data(frame: av.VideoFrame) -> SideData:
         projection=_projection(items.get(SideDataType.SPHERICAL)),
         right_eye_first=right_eye_first,
         fov_degrees=fov_degrees,
+        dynamic_hdr=_dynamic_hdr(items),
     )
+
+
+_DYNAMIC_HDR = {
+    SideDataType.DOVI_RPU_BUFFER: "Dolby Vision",
+    SideDataType.DYNAMIC_HDR_PLUS: "HDR10+",
+    SideDataType.DYNAMIC_HDR_VIVID: "HDR Vivid",
+}
+
+
+def _dynamic_hdr(items: Mapping[SideDataType, bytes]) -> tuple[str, ...]:
+    return tuple(
+        DOLBY_VISION_5 if name == "Dolby Vision" and _is_dolby_vision_5(items) else name
+        for kind, name in _DYNAMIC_HDR.items()
+        if kind in items
+    )
+
+
+def _is_dolby_vision_5(items: Mapping[SideDataType, bytes]) -> bool:
+    """Read AVDOVIMetadata: where its header lies (size_t), and in it profile and range, bytes 4 and 10.
+
+    FFmpeg guesses profiles so, too: the metadata itself do not name it.
+    """
+    metadata = items.get(SideDataType.DOVI_METADATA, b"")
+    if len(metadata) < struct.calcsize("N"):
+        return False
+    (begin,) = struct.unpack_from("N", metadata)
+    header = metadata[begin : begin + 11]
+    return len(header) == 11 and header[4] == 0 and header[10] == 1
 
 
 def _hdr(mastering: bytes | None, light: bytes | None) -> HdrMetadata | None:

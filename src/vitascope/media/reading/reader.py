@@ -462,6 +462,7 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
         audio_codec=facts.audio_codec,
         subtitle_stream_count=facts.subtitle_stream_count,
         has_hdr_side_data=side_data.hdr is not None,
+        dynamic_hdr=side_data.dynamic_hdr,
         metadata=dict(facts.metadata),
     )
 

@@ -43,7 +43,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import cv2
 import numpy as np
@@ -80,6 +80,14 @@ CONTINUOUS_OVERLAP = 0.5
 
 _THUMBNAIL = (32, 32)
 
+PRESENCE_RULES: Final = (
+    "eyes that show one thing decide together",
+    (LOST_SCORE, SETTLED_SCORE, UNSETTLED_LOST_SCORE, DOUBT_FLOOR, MIN_AREA, CONTINUOUS_OVERLAP),
+    (CONFIRMED_INTERVALS, DOUBTFUL_INTERVALS, UNSETTLED_INTERVALS, MIN_INTERVAL),
+    (PATIENCE_FRAMES, FADE_FRAMES, _THUMBNAIL),
+)
+"""What decides who is there, beside the classifier: mattes that other rules made are not used again."""
+
 
 @dataclass(slots=True)
 class _EyeMemory:
@@ -115,8 +123,9 @@ class _EyeMemory:
 class PresenceGate:
     """One stream's gate.
 
-    Both eyes of a stereo picture see the same people: once one eye's person is confirmed, the other eye
-    needs only ``LOST_SCORE``, so that nobody is cut out for one eye alone.
+    Both eyes of a stereo picture see the same people, so that nobody is cut out for one eye alone: where only one eye's
+    claim is confirmed and the other's is in the same place, the other eye's look counts as a further one at the
+    same person, and their mean decides for both. Where it is elsewhere, it needs only ``LOST_SCORE``.
 
     Args:
         classifier: Judges second looks; the shipped one when None.
@@ -166,11 +175,24 @@ class PresenceGate:
             )
         for index, eye in enumerate(self._eyes):
             self._judge(eye, alpha[index], pictures[index], look_again, ask_opinion, claimant)
-        if any(eye.present for eye in self._eyes):
-            for eye in self._eyes:
-                eye.present |= eye.frames_without_matte == 0 and eye.score > LOST_SCORE
+        if any(eye.present for eye in self._eyes) and not all(eye.present for eye in self._eyes):
+            self._decide_together(alpha)
         openness = [eye.fade() for eye in self._eyes]
         return alpha * np.array(openness, np.float32)[:, None, None]
+
+    def _decide_together(self, alpha: FloatArray) -> None:
+        """Settle what the eyes disagree about."""
+        seeing = [eye for eye in self._eyes if eye.frames_without_matte == 0]
+        if len(seeing) == len(self._eyes) and _are_in_one_place(alpha):
+            least = LOST_SCORE if any(eye.settled for eye in seeing) else UNSETTLED_LOST_SCORE
+            is_there = float(np.mean([eye.score for eye in seeing])) > least
+            for eye in seeing:
+                eye.present, eye.settled = is_there, is_there and eye.settled
+                if not is_there:
+                    eye.interval = min(eye.interval, DOUBTFUL_INTERVALS[0])
+            return
+        for eye in seeing:
+            eye.present |= eye.score > LOST_SCORE
 
     def _judge(
         self,
@@ -189,7 +211,7 @@ class PresenceGate:
                 eye.present, eye.settled, eye.thumbnail = False, False, None
             return
         eye.frames_without_matte = 0
-        thumbnail = np.asarray(cv2.resize(alpha, _THUMBNAIL, interpolation=cv2.INTER_AREA), np.float32)
+        thumbnail = _thumbnail(alpha)
         jumped = eye.thumbnail is None or overlap(eye.thumbnail, thumbnail) < CONTINUOUS_OVERLAP
         due = eye.frames_since_look >= (MIN_INTERVAL if jumped else eye.interval)
         if due and (shown := views(picture, alpha)):
@@ -236,6 +258,16 @@ class PresenceGate:
         same = was_present == eye.present and first <= eye.interval <= most and not jumped
         eye.interval = min(2 * eye.interval, most) if same else first
         eye.frames_since_look = 0
+
+
+def _thumbnail(alpha: FloatArray) -> FloatArray:
+    return np.asarray(cv2.resize(alpha, _THUMBNAIL, interpolation=cv2.INTER_AREA), np.float32)
+
+
+def _are_in_one_place(alpha: FloatArray) -> bool:
+    """True when the eyes' mattes, float32 [E, h, w], are of one thing, moved by no more than its disparity."""
+    first, *others = map(_thumbnail, alpha)
+    return all(overlap(first, other) >= CONTINUOUS_OVERLAP for other in others)
 
 
 Claimant = Literal["general", "landscape"]

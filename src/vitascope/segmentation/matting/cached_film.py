@@ -26,6 +26,7 @@ from vitascope.device import Device
 from vitascope.errors import InputError, ModelError, OutputError
 from vitascope.gpu.memory.disk_cache import CacheManager
 from vitascope.media.libav import wrap_output_error
+from vitascope.media.reading.damage import explain_unreadable
 from vitascope.media.reading.images import find_images
 from vitascope.models.network import (
     FloatArray,
@@ -64,6 +65,8 @@ def video_fingerprint(video: Path) -> str:
     digest = hashlib.blake2b(digest_size=20)
     try:
         for file in find_images(video) or [video]:
+            if file.is_fifo():  # opening it waits for whoever may write into it
+                raise InputError(f"{video}: {explain_unreadable(file)}")
             _add(digest, file)
     except OSError as error:
         raise InputError(f"{video}: cannot be read: {error.strerror or error}") from error
@@ -352,6 +355,9 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
     Returns:
         Values with a stable ``repr``.
     """
+    # Here: these import engines, and most runs keep nothing.
+    from vitascope.models.selfie.presence import PRESENCE_RULES
+
     rules = (
         CLOSE_UP_RULES,
         RIM_RULES,
@@ -360,10 +366,10 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
         BIDIRECTIONAL_RULES,
         MISSED_PEOPLE_RULES,
         SMOOTHING_RULES,
+        PRESENCE_RULES,
     )
     if device_kind == "cuda":
         return rules
-    # Here: it imports onnx, and most runs keep nothing.
     from vitascope.models.rvm.near_people import NEAR_RULES
 
     return (*rules, NEAR_RULES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -25,6 +25,7 @@ from vitascope.segmentation.matting.shots import Views
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people, numbers_of
 from vitascope.segmentation.people.held import FindSalient, HeldThings
 from vitascope.segmentation.people.kept import KeptPeople, Layer, PeopleLayer
+from vitascope.segmentation.people.kept_seen import KeptFrames, KeptSeen, notes_on_kept
 from vitascope.segmentation.people.strokes import StrokeLayer, carried_strokes, stroke_bounds
 from vitascope.segmentation.people.table import Labels, PeopleTable, known_people
 from vitascope.vr.detection import VrDescription
@@ -94,10 +95,27 @@ class Keeping:
         regions = eye_regions(info.width, info.height, self.vr.layout)
         views = Views(regions, info.rotation_degrees)
         if not self.settings.people.keep_held:
-            return KeptPeople(inner, self.layers, shown=shown, views=views)
+            return KeptPeople(inner, self.layers, shown=shown, views=views, seen=self.seen)
         assert self.open_salient is not None  # who mattes gives it
         things = HeldThings(self.open_salient())
-        return KeptPeople(inner, self.layers, things=things, shown=shown, views=views)
+        return KeptPeople(inner, self.layers, things=things, shown=shown, views=views, seen=self.seen)
+
+    @cached_property
+    def seen(self) -> KeptSeen:
+        """In how many frames that went through ``around`` something of who is kept is seen."""
+        return KeptSeen()
+
+    def notes_on(self, frames: Iterable[KeptFrames], *, network: str, profile: str) -> tuple[str, ...]:
+        """What the user should know of who was kept, once they were.
+
+        Args:
+            frames: What ``seen`` counted in all parts of the film.
+            network: The run's.
+            profile: The run's.
+        """
+        if self.table is None:
+            return ()
+        return notes_on_kept(frames, network=network, scanned_by=self.table.facts.network, profile=profile)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

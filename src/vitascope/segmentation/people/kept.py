@@ -20,6 +20,7 @@ from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.shots import Views
 from vitascope.segmentation.people.choice import Choice
 from vitascope.segmentation.people.held import HeldThings
+from vitascope.segmentation.people.kept_seen import KeptSeen
 from vitascope.segmentation.people.strip_colors import shares_by_color
 from vitascope.segmentation.people.table import FAR_CELLS, Look, PeopleTable
 
@@ -119,6 +120,19 @@ class PeopleLayer:
         shares = np.square((1 - (depths.max(axis=0) - depths) / _SOFTNESS).clip(0, None))
         own: FloatMap = shares[kept[numbers]].sum(axis=0) / shares.sum(axis=0)
         return own
+
+    def count_at(self, frame: Frame, alpha: FloatMap, seen: KeptSeen, shot_pts: int | None = None) -> None:
+        """Count a frame by who is kept in it.
+
+        Args:
+            frame: As of ``share_at``.
+            alpha: float32 [E, h, w], 0..1: everybody's matte.
+            seen: Counts it.
+            shot_pts: As of ``share_at``.
+        """
+        kept = self._choice.kept_at(self._table.seconds_at(frame.pts))
+        if not kept[1:].all():  # else nobody was chosen
+            seen.look(frame.pts, alpha, self._table.looks_around(frame.pts, since=shot_pts), kept)
 
     def added_at(self, _: Frame) -> FloatMap | None:
         """Nothing."""
@@ -252,6 +266,8 @@ class KeptPeople:
         things: Follows what kept people hold; None where that is not asked for. Batches have pictures, then.
         shown: How the network's pictures are prepared; None where colours say nothing of whose a sample is.
         views: Makes pictures of frames whose mattes were known; None where batches have them.
+        seen: Counts in how many frames something of who is kept is seen, by a network that gives alpha as it is; one
+            that gives coefficients is RVM, which found them.
     """
 
     def __init__(
@@ -262,8 +278,9 @@ class KeptPeople:
         things: HeldThings | None = None,
         shown: NetworkInput | None = None,
         views: Views | None = None,
+        seen: KeptSeen | None = None,
     ) -> None:
-        self._inner, self._layers = inner, layers
+        self._inner, self._layers, self._counted = inner, layers, seen
         self._things, self._shown, self._views = things, shown, views
         self._shot_pts: int | None = None
 
@@ -275,6 +292,7 @@ class KeptPeople:
             if starts_shot:
                 self._shot_pts = frame.pts
             shots.append(self._shot_pts)
+        self._count(batch, estimates, shots)
         people = self._shares_of_people(batch, estimates, shots)
         kept = []
         for at, (frame, starts_shot, estimate) in enumerate(
@@ -287,6 +305,14 @@ class KeptPeople:
             ]
             kept.append(self._kept(frame, estimate, images, shares, starts_shot=starts_shot))
         return kept
+
+    def _count(self, batch: Batch, estimates: Sequence[MatteEstimate], shots: Sequence[int | None]) -> None:
+        if self._counted is None or any(estimate.alpha is None for estimate in estimates):
+            return
+        for layer in self._layers:
+            if isinstance(layer, PeopleLayer):
+                for frame, estimate, shot in zip(batch.frames, estimates, shots, strict=True):
+                    layer.count_at(frame, to_numpy(estimate.alpha), self._counted, shot)
 
     def _shares_of_people(
         self, batch: Batch, estimates: Sequence[MatteEstimate], shots: Sequence[int | None]

@@ -220,6 +220,10 @@ class FilmJoiner:
             notes = [*notes, _of_earlier_runs(film.found_count, len(done))]
         first = self._facts[0]
         shows_people = any(stretch.shows_people for stretch in done)
+        kept_frames = [one for stretch in done for one in stretch.kept_frames]
+        notes_on_kept: tuple[str, ...] = ()
+        if keeping is not None:
+            notes_on_kept = keeping.notes_on(kept_frames, network=first.name, profile=self._loaded.profile)
         return SegmentReport(
             input=video,
             outputs=written,
@@ -233,6 +237,7 @@ class FilmJoiner:
                 dict.fromkeys(
                     [
                         *notes_on_people(settings, shows_people=shows_people),
+                        *notes_on_kept,
                         *(notes_on_cache() if keeps_findings(settings) else ()),
                         *(note for stretch in done for note in stretch.notes),
                         *plan.notes,

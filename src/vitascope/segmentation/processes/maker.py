@@ -305,18 +305,18 @@ class StretchMaker(Closing):
                 runner.streams.keeps_idle_memory = True
             reader = self.open_video(film.video)
             begin = film.begin_pts * reader.info.time_base
-            around = None
+            keeping = None
             if runner.settings.people.active:
                 span = seen_seconds(reader, film, order.stretch)
                 vr = vr_of(reader.info, runner.settings.video)
-                around = Keeping(
+                keeping = Keeping(
                     reader,
                     vr,
                     runner.settings,
                     span=span,
                     scanned=film.scanned,
                     open_salient=runner.open_salient,
-                ).around
+                )
             run = stack.enter_context(
                 FilmRun(
                     runner,
@@ -326,12 +326,14 @@ class StretchMaker(Closing):
                     stretch=f"{order.stretch} {film.frames_after}",
                     background_begin=begin,
                     int8=film.int8,
-                    around=around,
+                    around=None if keeping is None else keeping.around,
                 )
             )
             file = stack.enter_context(StretchWriter(order.file, made_by=order.made_by))
             stretch = _Stretch(reader, order, file, vr=run.vr)
             stretch.frames.on_first = run.count_from
+            if keeping is not None:
+                keeping.seen.owns = stretch.frames.owns
             for encoder in stretch.encoders:
                 stack.callback(encoder.close)
             frames, job = stretch.frames, run.job
@@ -369,6 +371,7 @@ class StretchMaker(Closing):
                     engine_name=run.network.engine_name,
                     decoder=reader.decoder,
                     shows_people=job.shows_people,
+                    kept_frames=() if keeping is None else keeping.seen.frames,
                 )
             )
         return StretchMade(

@@ -40,6 +40,7 @@ from vitascope.media.remote import RemotePath, remove_folder
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.output_target import picture_folder, shortened_name
 from vitascope.media.writing.segment_encoder import EncodedPacket
+from vitascope.segmentation.people.kept_seen import KeptFrames
 from vitascope.segmentation.render.contact_sheet import Rgb8
 
 _MAGIC = b"Vitascope stretch 1\n"
@@ -77,6 +78,8 @@ class StretchSummary:
     decoder: str
     shows_people: bool
     """Somebody was found in one of its frames."""
+    kept_frames: tuple[KeptFrames, ...] = ()
+    """In how many of them something of those who are kept is seen."""
 
 
 class StretchWriter(Closing):
@@ -254,7 +257,9 @@ class StretchFile:
 
 def _summary(values: dict[str, Any]) -> StretchSummary:
     height, width = values.pop("network_size")
-    return StretchSummary(**values | {"notes": tuple(values["notes"]), "network_size": (height, width)})
+    kept_frames = tuple(KeptFrames(*one) for one in values.get("kept_frames", ()))
+    sequences = {"notes": tuple(values["notes"]), "kept_frames": kept_frames}
+    return StretchSummary(**values | sequences | {"network_size": (height, width)})
 
 
 _SUFFIX, _PARTIAL_SUFFIX = ".stretch", ".part"

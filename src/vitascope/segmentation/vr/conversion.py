@@ -33,6 +33,7 @@ from vitascope.media.writing.encoding import CodecName, choose_encoding
 from vitascope.media.writing.output_target import is_written
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.segmentation.layout import vr_of
+from vitascope.segmentation.notes import notes_on_dynamic_hdr
 from vitascope.segmentation.output_encoding import coded_format
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.writing import FramesUntilDamage, changes_of_streams
@@ -237,7 +238,12 @@ def convert(
         frame_count=written.frame_count,
         corrupt_count=reader.corrupt_count,
         wall_seconds=perf_counter() - began,
-        notes=(*written.notes, *changes_of_streams(written), *_notes_on_name(video, path, source, target)),
+        notes=(
+            *written.notes,
+            *changes_of_streams(written),
+            *notes_on_dynamic_hdr(reader.info),
+            *_notes_on_name(video, path, source, target),
+        ),
     )
 
 
