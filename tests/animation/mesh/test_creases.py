@@ -10,6 +10,7 @@ import pytest
 from faces import made_face
 
 from vitascope.animation.canonical_mesh import (
+    EYES,
     INNER_LOWER_LIP,
     INNER_UPPER_LIP,
     MOUTH_CORNERS,
@@ -45,11 +46,11 @@ def skin():
 def shaded(mesh, skin):
     """A portrait with its skin folded, before any point moves; and the strengths."""
 
-    def shade(weights, *, rgb=None):
+    def shade(weights, *, rgb=None, closure=(0.0, 0.0)):
         rgb = skin if rgb is None else rgb
         rig = build_rig(mesh, made_face(mesh), size=SIZE)
         creases = Creases(rgb, uncut(rgb, rig), rig)
-        motion = FaceMotion.authored(weights)
+        motion = replace(FaceMotion.authored(weights), eye_closure=np.array(closure, np.float32))
         moved = ExpressionBasis(mesh).displacement(motion.blendshapes)
         bent = bend(rig, mesh, motion, displacement=moved, gains=Gains())
         return creases.shaded(bent.vertices)[..., :3].copy(), creases.strengths(bent.vertices), rig
@@ -59,9 +60,9 @@ def shaded(mesh, skin):
 
 def test_each_expression_has_its_own_folds(shaded, skin):
     for weights, expected in (
-        (SMILE, [1, 1, 0, 0, 0, 0, 0]),
-        (FROWN, [0, 0, 1, 0, 0, 0, 0]),
-        (SURPRISE, [0, 0, 0, 1, 0, 0, 0]),
+        (SMILE, [1, 1, 0, 0, 0, 0, 0, 0, 0]),
+        (FROWN, [0, 0, 1, 0, 0, 0, 0, 0, 0]),
+        (SURPRISE, [0, 0, 0, 1, 0, 0, 0, 0, 0]),
     ):
         picture, strengths, _ = shaded(weights)
         assert ((strengths > 0.5) == expected).all() and ((strengths > 0) == expected).all()
@@ -254,3 +255,37 @@ def test_a_face_at_the_pictures_edge_is_no_trouble(mesh, skin):
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(skin, face=moved)
         assert animator.animate(FaceMotion.authored(SURPRISE | SMILE)).shape == skin.shape
+
+
+def with_lids(face, skin, light):
+    """Skin with upper lids of that share of its light, up to the brows; and where their middles are, int [2, 2]."""
+    seen, middles = skin.copy(), []
+    for eye in EYES:
+        row = face.landmarks[list(eye.outline + eye.upper_lid + eye.crease), :2]
+        cv2.fillPoly(seen, [cv2.convexHull(np.rint(row).astype(np.int32))], (SKIN * light).tolist())
+        opening = np.rint(face.landmarks[list(eye.outline), :2]).astype(np.int32)
+        cv2.fillPoly(seen, [opening], (225, 220, 215))
+        middles.append(np.rint(face.landmarks[list(eye.upper_lid), :2].mean(axis=0)).astype(int))
+    return seen, middles
+
+
+def test_a_lid_that_a_brow_hides_is_of_skin_when_it_closes(mesh, shaded, skin):
+    seen, (right, left) = with_lids(made_face(mesh), skin, 0.25)
+    at_rest, _, _ = shaded({}, rgb=seen)
+    assert (at_rest == seen).all()
+    closed, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
+    assert (strengths[7:] == 1).all()
+    for x, y in (right, left):
+        lid = closed[y, x].astype(float)
+        assert seen[y, x].mean() < 0.3 * SKIN.mean() and 0.75 * SKIN.mean() < lid.mean() < SKIN.mean()
+        assert np.abs(lid / lid.sum() - SKIN / SKIN.sum()).max() < 0.02  # of the skin's colour
+    winking, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 0.0))
+    assert strengths[7] == 1 and strengths[8] == 0
+    changed = np.flatnonzero((winking != seen).any(axis=(0, 2)))
+    assert changed.max() < (right[0] + left[0]) / 2  # the person's right is at the picture's left
+
+
+def test_a_lid_that_is_seen_closes_as_it_is(mesh, shaded, skin):
+    seen, _ = with_lids(made_face(mesh), skin, 0.75)
+    closed, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
+    assert not strengths[7:].any() and (closed == seen).all()

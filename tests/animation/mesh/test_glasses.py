@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import EYES
+from vitascope.animation.canonical_mesh import EYES, LEFT_BROW, RIGHT_BROW
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 
@@ -70,6 +70,48 @@ def test_eyes_that_are_seen_blink_in_the_shade_of_brows_too(mesh, face, shade):
     _, sockets = in_dark_glasses(face)
     rgb[sockets] = (rgb[sockets] * shade).astype(np.uint8)
     assert changes(mesh, face, rgb)[sockets].max() > 60
+
+
+def in_a_shadow_of_brows(face, rgb):
+    """Where brows that stand before the light shade the eyes: bool [480, 640]."""
+    shaded = np.zeros(rgb.shape[:2], np.uint8)
+    for eye, brow in zip(EYES, (RIGHT_BROW, LEFT_BROW), strict=True):
+        around = np.rint(face.landmarks[list(brow + eye.outline + eye.lower_lid), :2]).astype(np.int32)
+        cv2.fillPoly(shaded, [cv2.convexHull(around)], 1)
+    return shaded > 0
+
+
+def in_a_shadow_of_a_hat(face, rgb):
+    """Where a brim shades forehead, eyes and the upper half of the nose: bool [480, 640]."""
+    return np.indices(rgb.shape[:2])[0] < face.landmarks[5, 1]
+
+
+@pytest.mark.parametrize("shadow", [in_a_shadow_of_brows, in_a_shadow_of_a_hat])
+def test_eyes_in_a_hard_shadow_are_not_behind_glasses(mesh, face, shadow):
+    rgb = with_eyes(face, 220)
+    rgb[shadow(face, rgb)] //= 5
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        assert not animator.has_dark_glasses
+
+
+@pytest.mark.parametrize("shadow", [in_a_shadow_of_brows, in_a_shadow_of_a_hat])
+def test_dark_glasses_in_a_shadow_are_found(mesh, face, shadow):
+    rgb, _ = in_dark_glasses(face)
+    rgb[shadow(face, rgb)] //= 3
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        assert animator.has_dark_glasses
+
+
+def test_streaks_of_light_on_dark_glasses_are_no_whites_of_eyes(mesh, face):
+    rgb, _ = in_dark_glasses(face)
+    for eye in EYES:
+        x, y = np.rint(face.landmarks[list(eye.outline), :2].mean(axis=0)).astype(int)
+        cv2.line(rgb, (int(x) - 14, int(y) - 2), (int(x) + 14, int(y) + 2), (230, 235, 240), 3)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        assert animator.has_dark_glasses
 
 
 def test_one_dark_eye_is_no_glasses(mesh, face):

@@ -14,11 +14,13 @@ from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains, bend
 from vitascope.animation.mesh.layers import opening_mask
 from vitascope.animation.mesh.mouth import (
+    _EDGE_CM,
     HALF_WIDTH_CM,
     PIXELS_A_CM,
     Mouth,
     _bowed,
     _falling_in,
+    _lift_cm,
     _tones,
     draw_teeth,
 )
@@ -187,6 +189,22 @@ def test_lower_teeth_follow_the_arch_of_a_jaw_that_drops(mesh, face):
     edges = [(drawn > 0.5).argmax(axis=0) for drawn in (row, straight)]
     assert edges[0][middle] == edges[1][middle]
     assert edges[0][aside] < edges[1][aside] - 5
+
+
+@pytest.mark.parametrize("row", ["upper", "lower"])
+def test_between_crowns_no_dark_is_seen_but_at_their_very_edge(row):
+    _, cover = draw_teeth(row)
+    cover = cover if row == "upper" else cover[::-1]
+    columns = np.arange(
+        round((HALF_WIDTH_CM - 1.8) * PIXELS_A_CM), round((HALF_WIDTH_CM + 1.8) * PIXELS_A_CM)
+    )
+    across_cm = np.abs(columns / PIXELS_A_CM - HALF_WIDTH_CM)
+    edge_cm = _EDGE_CM - _lift_cm(row, across_cm)
+    at_edge, above = (
+        cover[np.rint((edge_cm - beyond) * PIXELS_A_CM).astype(int), columns] for beyond in (0.02, 0.2)
+    )
+    assert above.min() > 0.95
+    assert at_edge.min() < 0.1  # crowns have an outline
 
 
 @pytest.mark.parametrize("row", ["upper", "lower"])

@@ -7,7 +7,8 @@ with the portrait as strongly as its points moved. What is not coloured as skin,
 glasses, has no folds. A portrait that shows its teeth also gets one with lips that can meet: without teeth and
 dark corners, which closed lips would show as a rim, and with the dark of the line in which they meet between them. And
 one with lips that are drawn together: a mouth that becomes narrower takes its corners along, and leaves no dark ends of
-the line between its lips in the cheeks, nor the folds of a smile.
+the line between its lips in the cheeks, nor the folds of a smile. Where brows hide the upper lids, a lid that closes is
+of the skin below the eye: hair of the brow, or its shade, would be drawn out over it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.animation.canonical_mesh import (
+    EYES,
     INNER_LOWER_LIP,
     INNER_UPPER_LIP,
     LEFT_BROW,
@@ -27,6 +29,7 @@ from vitascope.animation.canonical_mesh import (
     OUTER_UPPER_LIP,
     RIGHT_BROW,
     TO_PICTURE,
+    EyeLandmarks,
 )
 from vitascope.animation.face import FloatArray, RgbPicture
 from vitascope.animation.mesh.head import CutPortrait
@@ -34,8 +37,9 @@ from vitascope.animation.mesh.layers import Patch, median_at, opening_mask, patc
 from vitascope.animation.mesh.lips import lips_met, shown_apart, width_cm
 from vitascope.animation.mesh.rig import PortraitRig
 
-CREASES = 7
-"""Smile at the right, at the left, brows down, brows up; lips that are drawn together, that meet, and that do both."""
+CREASES = 9
+"""Smile at the right, at the left, brows down, brows up; lips that are drawn together, that meet, and that do both;
+lids of the right and of the left eye that close."""
 _REACH_CM = 1.6
 """A patch goes so far beyond the points that its folds run along."""
 _OWN_RELIEF = 0.9
@@ -92,6 +96,13 @@ _DRAWN_TOGETHER = (0.04, 0.25)
 """Shares by which a mouth becomes narrower, from which on, and at which wholly, lips look drawn together."""
 _SHINES, _SHINE_LEFT = (1.05, 1.35), 1.08
 """Light beside that of the lips from which on, and at which wholly, it is what shines on them; and what is left."""
+_HIDDEN_LID = (0.7, 0.5)
+"""Light of an upper lid beside that of the skin below the eye from which on, and at which wholly, a brow hides it."""
+_LID_LIGHT, _LID_SHADE, _LID_REACH_CM, _LID_SOFT_CM = 1.0, 0.8, 0.4, 0.12
+"""Light of a lid that was hidden, beside that skin's, at its edge and below the brow; how far around it it is drawn,
+and how softly it begins."""
+_CLOSING = (0.1, 0.6)
+"""Shares of the opening that are gone, from which on, and at which wholly, a lid shows what it hid."""
 _REDDER, _DULLER = 0.35, 0.6
 """Lips on less room differ so much more from skin, and lose so much of what shines on them."""
 
@@ -140,6 +151,7 @@ class Creases:
             self._lips_gathered(rig, None),
             self._touching(rig, filled),
             None if filled is None else self._touching(rig, self._lips_gathered(rig, filled)),
+            *(self._hidden_lid(rig, eye) for eye in EYES),
         )
         self.parts: tuple[Crease | None, ...] = tuple(
             None if fold is None else Crease(fold.patch, cut.folded(fold.patch, rgb, fold.rgb))
@@ -148,7 +160,7 @@ class Creases:
         """In the order of ``CREASES``; None for what lies outside of the picture."""
 
     def strengths(self, vertices: FloatArray) -> FloatArray:
-        """How strongly the skin folds: float32 [7], 0..1.
+        """How strongly the skin folds: float32 [9], 0..1.
 
         Args:
             vertices: float32 [468, 3]: the face as bent, without its pose, centimetres.
@@ -165,7 +177,19 @@ class Creases:
         narrower = 1 - width_cm(vertices) / max(width_cm(self._rest), 1e-3)
         gathered = float(np.interp(narrower, _DRAWN_TOGETHER, (0, 1)))
         met = lips_met(self._rest, vertices)
-        return np.array([*folds, gathered * (1 - met), met, gathered * met], np.float32)
+        lids = [
+            0.0 if part is None else self._closing(vertices, eye)
+            for part, eye in zip(self.parts[-len(EYES) :], EYES, strict=True)
+        ]
+        return np.array([*folds, gathered * (1 - met), met, gathered * met, *lids], np.float32)
+
+    def _closing(self, vertices: FloatArray, eye: EyeLandmarks) -> float:
+        """How far an upper lid shows what it hides of itself while the eye is open: 0..1."""
+        now, rest = (
+            float((face[list(eye.upper[2:-2]), 1] - face[list(eye.lower[2:-2]), 1]).mean())
+            for face in (vertices, self._rest)
+        )
+        return float(np.interp(1 - now / max(rest, 1e-3), _CLOSING, (0, 1)))
 
     def shaded(self, vertices: FloatArray) -> npt.NDArray[np.uint8]:
         """The portrait with its skin folded: uint8 [H, W, 4], colours times cover, which the next call changes."""
@@ -359,6 +383,35 @@ class Creases:
             pale = (1 - redness) * (_ENDS_ALIKE * _own_smile(rig))
             lit += (lip_colour - tone) * (pale[..., None] * of_lips)
         lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
+        return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+    def _hidden_lid(self, rig: PortraitRig, eye: EyeLandmarks) -> _Fold | None:
+        """The skin of an upper lid that a brow or its shade hides; None of a lid that is seen."""
+        landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
+        rows = (eye.upper_lid, eye.crease, eye.upper[1:-1])
+        points = np.concatenate([landmarks[list(row)] for row in rows])
+        patch = patch_around(points, margin=_LID_REACH_CM * scale, size=rig.size)
+        if patch is None or min(patch.width, patch.height) < 4:
+            return None
+        below = median_at(self._rgb, landmarks[list(eye.lower_lid)], 0.1 * scale)
+        upper = median_at(self._rgb, landmarks[list(eye.upper_lid)], 0.1 * scale)
+        share = float(upper.mean()) / max(float(below.mean()), 1.0)
+        hidden = 1 - float(np.interp(share, _HIDDEN_LID[::-1], (0, 1)))
+        if hidden == 0:
+            return None
+        corners = landmarks[[eye.outer_corner, eye.inner_corner]]
+        outline = np.concatenate(
+            (corners[:1], landmarks[list(eye.crease)], corners[1:], landmarks[list(eye.upper[-2:0:-1])])
+        )
+        lid = opening_mask(outline, patch, feather=max(_LID_SOFT_CM * scale, 0.5))[..., None]
+        seen = patch.of(self._rgb).astype(np.float32)
+        edge, crease = (landmarks[list(row)] for row in (eye.upper[1:-1], eye.crease))
+        to_edge, to_crease = (np.abs(_from_line(patch, line, corners[0])[0]) for line in (edge, crease))
+        upwards = (to_edge / np.maximum(to_edge + to_crease, 1e-3))[..., None]
+        # In the light of the skin below the eye, of the face's colour: that one may be red.
+        level = float(below.mean()) / max(float(self._skin.mean()), 1.0)
+        skin = self._skin * (level * (_LID_LIGHT + (_LID_SHADE - _LID_LIGHT) * upwards))
+        lit = seen + np.maximum(skin - seen, 0) * (lid * np.float32(hidden))
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _own_folds(self, rig: PortraitRig, patch: Patch) -> FloatArray:

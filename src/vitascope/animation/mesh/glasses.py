@@ -6,17 +6,24 @@ from dataclasses import replace
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from vitascope.animation.canonical_mesh import EYES, LEFT_BROW, RIGHT_BROW
 from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, RgbPicture
-from vitascope.animation.mesh.layers import median_at, opening_mask, patch_around
+from vitascope.animation.mesh.layers import Patch, median_at, opening_mask, patch_around
 from vitascope.animation.mesh.rig import PortraitRig
 
 _SKIN_POINTS = (205, 425, 4, 151)
 """Cheeks, nose and forehead, where no glasses are."""
+_FOREHEAD_POINTS = (9, 151, 108, 337)
 _DARK = 0.5
-"""Glass is dark whose light is below that share of the skin's. Of 28 portraits the lighter lid of the lighter eye has
-0.37 behind sunglasses; of the others, with brows' shadows and profiles among them, 0.77 at least."""
+"""Glass is dark whose light is below that share of the skin's, and of the forehead's, which a hat's shadow reaches too.
+Of 28 portraits the lighter lid of the lighter eye has 0.37 behind sunglasses; of the others, with brows' shadows and
+profiles among them, 0.70 at least."""
+_BELOW_CM = 1.0
+"""Glass reaches so far below the lower lids; the shadow of a brow, painted onto 27 portraits, by 0.1 at the median."""
+_MOSTLY = 0.6
+"""Below that share of the lower lids."""
 _REACH_CM = 2.0
 """Frames reach so far beyond lids and brows at most: farther out it is hair that is dark."""
 _GLINT_CM = 0.4
@@ -53,7 +60,11 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
     if patch is None:
         return None
     light = patch.of(rgb).mean(axis=-1)
-    darkest_skin = _DARK * float(median_at(rgb, landmarks[list(_SKIN_POINTS)], 0.4 * scale).mean())
+    skin, forehead = (
+        float(median_at(rgb, landmarks[list(row)], 0.4 * scale).mean())
+        for row in (_SKIN_POINTS, _FOREHEAD_POINTS)
+    )
+    darkest_skin = _DARK * skin
     places = np.rint(landmarks - (patch.left, patch.top)).astype(int)
     within = ((places >= 0) & (places < (patch.width, patch.height))).all(axis=1)
     openings = np.zeros(light.shape, bool)
@@ -62,9 +73,9 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
         rows = [[point for point in row if within[point]] for row in (eye.upper_lid, eye.lower_lid)]
         if not opening.any() or not all(rows):
             return None
-        # Whites of eyes are light, and one of the lids, whatever shade the other lies in.
+        # One of the lids is light, whatever shade the other lies in.
         lit = [float(np.median(light[places[row, 1], places[row, 0]])) for row in rows]
-        if max(*lit, float(np.percentile(light[opening], 90))) >= darkest_skin:
+        if max(*lit, float(np.median(light[opening]))) >= _DARK * min(skin, forehead):
             return None
         openings |= opening
     glint = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (max(round(_GLINT_CM * scale), 1) | 1,) * 2)
@@ -74,6 +85,8 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
     # What a frame encloses is glass, whatever is reflected in it.
     outlines, _ = cv2.findContours(glass, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     cv2.drawContours(glass, outlines, -1, 1, cv2.FILLED)
+    if _share_below(glass, rig, patch) < _MOSTLY:
+        return None
     away = cv2.distanceTransform(1 - glass, cv2.DIST_L2, 5) / scale
     covered = np.zeros(MESH_VERTEX_COUNT, np.float32)
     covered[within] = np.clip(1 - away[places[within, 1], places[within, 0]] / _SKIN_GIVES_CM, 0, 1)
@@ -84,3 +97,12 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
     x, y = np.moveaxis((looks + 1).clip(0, (patch.width + 1, patch.height + 1)), -1, 0)
     covered[edges[np.pad(glass, 1)[y, x].any(axis=0)]] = 1
     return covered
+
+
+def _share_below(glass: npt.NDArray[np.uint8], rig: PortraitRig, patch: Patch) -> float:
+    """The share of places below both lower lids that are glass, 0..1: uint8 [height, width] of a patch, 0 or 1."""
+    points = [point for eye in EYES for point in eye.lower_lid]
+    below = rig.pose.place(rig.reading.vertices[points] - np.array((0, _BELOW_CM, 0), np.float32))[:, :2]
+    x, y = np.rint(below - (patch.left, patch.top)).astype(int).T
+    within = (x >= 0) & (x < patch.width) & (y >= 0) & (y < patch.height)
+    return float(glass[y[within], x[within]].sum()) / len(points)

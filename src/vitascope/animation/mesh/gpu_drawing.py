@@ -137,7 +137,7 @@ def fill_frame(
         maps: Of the portrait.
         eyes: Right, left; None for one that is not drawn.
         mouth: None when its inside is not seen.
-        creases: float32 [7]: how strongly the skin folds.
+        creases: float32 [9]: how strongly the skin folds.
 
     Returns:
         Samples of each map.

@@ -21,7 +21,7 @@
 #define MOUTH_OUTLINE 80
 #define OFFSETS 32
 #define FOLD 0.7f     // as in maps.py
-#define CREASES 7     // as in creases.py
+#define CREASES 9     // as in creases.py
 
 struct Matrix {
     float xx, xy, x0, yx, yy, y0;
