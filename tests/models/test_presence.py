@@ -271,6 +271,17 @@ def test_eyes_that_show_one_thing_decide_together(scores: list[float], shown: fl
     assert looks.count == 2
 
 
+@pytest.mark.parametrize("scores", [[1.0, -4.0], [1.4, -3.0], [0.8, -2.0]])
+def test_what_lies_ahead_and_behind_is_decided_apart(scores: list[float]) -> None:
+    """Views of 360 degrees come as eyes do; a chair behind says nothing of a person ahead."""
+    both = np.stack([blob(10), blob(14)])
+    pictures = np.stack([np.full((SIZE, SIZE, 3), shade, np.float32) for shade in (0.5, 0.3)])
+    gate, looks = PresenceGate(one_number()), ScriptedLooks(scores)
+    for _ in range(4):
+        gated = gate.apply(both, pictures, looks, no_features, claimant="general")
+        assert [float(eye.max()) for eye in gated] == [1, 0]
+
+
 def test_two_eyes_that_found_nobody_together_are_looked_at_again_soon() -> None:
     both, picture = np.stack([blob(10), blob(14)]), np.full((2, SIZE, SIZE, 3), 0.5, np.float32)
     gate, looks = PresenceGate(one_number()), ScriptedLooks([0.1, -3.0, 4.0])

@@ -289,3 +289,12 @@ def test_a_lid_that_is_seen_closes_as_it_is(mesh, shaded, skin):
     seen, _ = with_lids(made_face(mesh), skin, 0.75)
     closed, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
     assert not strengths[7:].any() and (closed == seen).all()
+
+
+def test_a_lid_with_the_rim_of_glasses_on_it_closes_as_it_is(mesh, shaded, skin):
+    face, seen = made_face(mesh), skin.copy()
+    for eye in EYES:
+        rim = np.rint(face.landmarks[list(eye.upper_lid), :2]).astype(np.int32)
+        cv2.polylines(seen, [rim], False, (20, 20, 20), 4)
+    closed, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
+    assert not strengths[7:].any() and (closed == seen).all()

@@ -394,8 +394,11 @@ class Creases:
         if patch is None or min(patch.width, patch.height) < 4:
             return None
         below = median_at(self._rgb, landmarks[list(eye.lower_lid)], 0.1 * scale)
-        upper = median_at(self._rgb, landmarks[list(eye.upper_lid)], 0.1 * scale)
-        share = float(upper.mean()) / max(float(below.mean()), 1.0)
+        # A brow hides all of a lid: shadow on its edge alone, or the rim of glasses, is not one.
+        above = (
+            median_at(self._rgb, landmarks[list(row)], 0.1 * scale) for row in (eye.upper_lid, eye.crease)
+        )
+        share = max(float(row.mean()) for row in above) / max(float(below.mean()), 1.0)
         hidden = 1 - float(np.interp(share, _HIDDEN_LID[::-1], (0, 1)))
         if hidden == 0:
             return None

@@ -79,12 +79,15 @@ CONTINUOUS_OVERLAP = 0.5
 """Overlap of two thumbnails of the matte above which it moved, and did not jump."""
 
 _THUMBNAIL = (32, 32)
+MOST_APART = 0.05
+"""Mean difference of color, by row, of what two mattes hold, up to which it is one thing: of three videos, two eyes of
+one person were 0.001 apart, and different people 0.23 and more."""
 
 PRESENCE_RULES: Final = (
     "eyes that show one thing decide together",
     (LOST_SCORE, SETTLED_SCORE, UNSETTLED_LOST_SCORE, DOUBT_FLOOR, MIN_AREA, CONTINUOUS_OVERLAP),
     (CONFIRMED_INTERVALS, DOUBTFUL_INTERVALS, UNSETTLED_INTERVALS, MIN_INTERVAL),
-    (PATIENCE_FRAMES, FADE_FRAMES, _THUMBNAIL),
+    (PATIENCE_FRAMES, FADE_FRAMES, _THUMBNAIL, MOST_APART),
 )
 """What decides who is there, beside the classifier: mattes that other rules made are not used again."""
 
@@ -124,8 +127,9 @@ class PresenceGate:
     """One stream's gate.
 
     Both eyes of a stereo picture see the same people, so that nobody is cut out for one eye alone: where only one eye's
-    claim is confirmed and the other's is in the same place, the other eye's look counts as a further one at the
-    same person, and their mean decides for both. Where it is elsewhere, it needs only ``LOST_SCORE``.
+    claim is confirmed and the other's is of the same thing, the other eye's look counts as a further one at the same
+    person, and their mean decides for both. Otherwise, as of what lies ahead and behind in 360 degrees, the other claim
+    needs only ``LOST_SCORE``.
 
     Args:
         classifier: Judges second looks; the shipped one when None.
@@ -176,14 +180,14 @@ class PresenceGate:
         for index, eye in enumerate(self._eyes):
             self._judge(eye, alpha[index], pictures[index], look_again, ask_opinion, claimant)
         if any(eye.present for eye in self._eyes) and not all(eye.present for eye in self._eyes):
-            self._decide_together(alpha)
+            self._decide_together(alpha, pictures)
         openness = [eye.fade() for eye in self._eyes]
         return alpha * np.array(openness, np.float32)[:, None, None]
 
-    def _decide_together(self, alpha: FloatArray) -> None:
+    def _decide_together(self, alpha: FloatArray, pictures: FloatArray) -> None:
         """Settle what the eyes disagree about."""
         seeing = [eye for eye in self._eyes if eye.frames_without_matte == 0]
-        if len(seeing) == len(self._eyes) and _are_in_one_place(alpha):
+        if len(seeing) == len(self._eyes) and _are_of_one_thing(alpha, pictures):
             least = LOST_SCORE if any(eye.settled for eye in seeing) else UNSETTLED_LOST_SCORE
             is_there = float(np.mean([eye.score for eye in seeing])) > least
             for eye in seeing:
@@ -264,10 +268,33 @@ def _thumbnail(alpha: FloatArray) -> FloatArray:
     return np.asarray(cv2.resize(alpha, _THUMBNAIL, interpolation=cv2.INTER_AREA), np.float32)
 
 
-def _are_in_one_place(alpha: FloatArray) -> bool:
-    """True when the eyes' mattes, float32 [E, h, w], are of one thing, moved by no more than its disparity."""
-    first, *others = map(_thumbnail, alpha)
-    return all(overlap(first, other) >= CONTINUOUS_OVERLAP for other in others)
+def _are_of_one_thing(alpha: FloatArray, pictures: FloatArray) -> bool:
+    """True when the eyes' mattes are in one place, and hold the same colors in every row: disparity is along rows.
+
+    Args:
+        alpha: float32 [E, h, w], 0..1.
+        pictures: float32 [E, h, w, 3], RGB 0..1.
+    """
+    first, *others = (
+        (_thumbnail(matte), *_rows_of(matte, picture)) for matte, picture in zip(alpha, pictures, strict=True)
+    )
+    for thumbnail, amount, color in others:
+        weights = np.minimum(amount, first[1])
+        apart = np.abs(color - first[2]).mean(axis=1)
+        if overlap(first[0], thumbnail) < CONTINUOUS_OVERLAP:
+            return False
+        if not weights.any() or np.average(apart, weights=weights) > MOST_APART:
+            return False
+    return True
+
+
+def _rows_of(matte: FloatArray, picture: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """How much of each row of a thumbnail a matte, float32 [h, w], holds, [32], and its mean color there, [32, 3]."""
+    held = np.dstack([picture * matte[..., None], matte]).mean(axis=1)[:, None]
+    rows = np.asarray(cv2.resize(held, (1, _THUMBNAIL[1]), interpolation=cv2.INTER_AREA), np.float32)[:, 0]
+    amount, color = rows[:, 3], rows[:, :3]
+    color /= np.maximum(amount[:, None], np.float32(1e-6))
+    return amount, color
 
 
 Claimant = Literal["general", "landscape"]

@@ -266,8 +266,8 @@ class KeptPeople:
         things: Follows what kept people hold; None where that is not asked for. Batches have pictures, then.
         shown: How the network's pictures are prepared; None where colours say nothing of whose a sample is.
         views: Makes pictures of frames whose mattes were known; None where batches have them.
-        seen: Counts in how many frames something of who is kept is seen, by a network that gives alpha as it is; one
-            that gives coefficients is RVM, which found them.
+        seen: Counts in how many frames something of who is kept is seen, where mattes are plain. Coefficients are not
+            counted: RVM gives them, which found who is there, and a cache keeps them, and sizes that are averaged.
     """
 
     def __init__(
@@ -307,11 +307,13 @@ class KeptPeople:
         return kept
 
     def _count(self, batch: Batch, estimates: Sequence[MatteEstimate], shots: Sequence[int | None]) -> None:
-        if self._counted is None or any(estimate.alpha is None for estimate in estimates):
+        if self._counted is None:
             return
-        for layer in self._layers:
-            if isinstance(layer, PeopleLayer):
-                for frame, estimate, shot in zip(batch.frames, estimates, shots, strict=True):
+        for frame, estimate, shot in zip(batch.frames, estimates, shots, strict=True):
+            if estimate.alpha is None:
+                continue
+            for layer in self._layers:
+                if isinstance(layer, PeopleLayer):
                     layer.count_at(frame, to_numpy(estimate.alpha), self._counted, shot)
 
     def _shares_of_people(
