@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -269,6 +270,24 @@ def test_eyes_that_show_one_thing_decide_together(scores: list[float], shown: fl
         gated = gate.apply(both, picture, looks, no_features, claimant="general")
         assert [float(eye.max()) for eye in gated] == [shown, shown]
     assert looks.count == 2
+
+
+@pytest.mark.parametrize("scores", [(1.4, -3.0), (0.8, -2.0), (1.0, -2.4), (0.03, -1.53), (1.0, -4.0)])
+def test_steady_looks_of_two_eyes_give_a_steady_verdict(scores: tuple[float, float]) -> None:
+    both, gate = np.stack([blob(10), blob(14)]), PresenceGate(one_number())
+    pictures, shown = np.full((2, SIZE, SIZE, 3), 0.5, np.float32), []
+    pictures[0, :, ::2] += 0.1  # by its stripes the left eye's look is told
+    pictures[0, :, 1::2] -= 0.1
+
+    def look(picture: FloatArray) -> Look:
+        return look_scoring(scores[int(picture.std() < 0.02)])
+
+    for _ in range(200):
+        gated = gate.apply(both, pictures, look, no_features, claimant="general")
+        shown.append(tuple(gated.max(axis=(1, 2)) > 0.5))
+    assert all(left == right for left, right in shown)
+    assert sum(one != other for one, other in pairwise(shown)) <= 1
+    assert gate.look_count < 60
 
 
 @pytest.mark.parametrize("scores", [[1.0, -4.0], [1.4, -3.0], [0.8, -2.0]])

@@ -64,6 +64,14 @@ def test_a_blink_bends_neither_dark_glasses_nor_what_is_reflected_in_them(mesh, 
     assert changes(mesh, face, rgb)[covered].max() <= 3
 
 
+@pytest.mark.parametrize("hair", [(45, 35, 30), (25, 22, 20), (70, 50, 40)])
+def test_a_dark_fringe_hides_no_dark_glasses(mesh, face, hair):
+    rgb, covered = in_dark_glasses(face)
+    brows = round(float(face.landmarks[[105, 334], 1].min()))
+    rgb[:brows] = hair
+    assert changes(mesh, face, rgb)[covered].max() <= 3
+
+
 @pytest.mark.parametrize("shade", [1.0, 0.6])
 def test_eyes_that_are_seen_blink_in_the_shade_of_brows_too(mesh, face, shade):
     rgb = with_eyes(face, 220)

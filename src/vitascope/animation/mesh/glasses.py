@@ -16,14 +16,16 @@ from vitascope.animation.mesh.rig import PortraitRig
 _SKIN_POINTS = (205, 425, 4, 151)
 """Cheeks, nose and forehead, where no glasses are."""
 _FOREHEAD_POINTS = (9, 151, 108, 337)
+_NOSE_POINTS = (197, 195)
 _DARK = 0.5
-"""Glass is dark whose light is below that share of the skin's, and of the forehead's, which a hat's shadow reaches too.
+"""Glass is dark whose light is below that share of the skin's, and of the lighter of forehead and nose: a hat's shadow
+reaches both, a fringe the forehead alone.
 Of 28 portraits the lighter lid of the lighter eye has 0.37 behind sunglasses; of the others, with brows' shadows and
 profiles among them, 0.70 at least."""
 _BELOW_CM = 1.0
 """Glass reaches so far below the lower lids; the shadow of a brow, painted onto 27 portraits, by 0.1 at the median."""
 _MOSTLY = 0.6
-"""Below that share of the lower lids."""
+"""The share of places below the lower lids from which on it is glass."""
 _REACH_CM = 2.0
 """Frames reach so far beyond lids and brows at most: farther out it is hair that is dark."""
 _GLINT_CM = 0.4
@@ -60,9 +62,9 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
     if patch is None:
         return None
     light = patch.of(rgb).mean(axis=-1)
-    skin, forehead = (
-        float(median_at(rgb, landmarks[list(row)], 0.4 * scale).mean())
-        for row in (_SKIN_POINTS, _FOREHEAD_POINTS)
+    skin, forehead, nose = (
+        float(median_at(rgb, landmarks[list(row)], reach_cm * scale).mean())
+        for row, reach_cm in ((_SKIN_POINTS, 0.4), (_FOREHEAD_POINTS, 0.4), (_NOSE_POINTS, 0.2))
     )
     darkest_skin = _DARK * skin
     places = np.rint(landmarks - (patch.left, patch.top)).astype(int)
@@ -75,7 +77,7 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
             return None
         # One of the lids is light, whatever shade the other lies in.
         lit = [float(np.median(light[places[row, 1], places[row, 0]])) for row in rows]
-        if max(*lit, float(np.median(light[opening]))) >= _DARK * min(skin, forehead):
+        if max(*lit, float(np.median(light[opening]))) >= _DARK * min(skin, max(forehead, nose)):
             return None
         openings |= opening
     glint = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (max(round(_GLINT_CM * scale), 1) | 1,) * 2)
@@ -100,7 +102,7 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
 
 
 def _share_below(glass: npt.NDArray[np.uint8], rig: PortraitRig, patch: Patch) -> float:
-    """The share of places below both lower lids that are glass, 0..1: uint8 [height, width] of a patch, 0 or 1."""
+    """How many of the places below both lower lids are ``glass``, uint8 [height, width], 0 or 1: a share, 0..1."""
     points = [point for eye in EYES for point in eye.lower_lid]
     below = rig.pose.place(rig.reading.vertices[points] - np.array((0, _BELOW_CM, 0), np.float32))[:, :2]
     x, y = np.rint(below - (patch.left, patch.top)).astype(int).T

@@ -52,8 +52,8 @@ _HEIGHTS_CM = {"upper": (1.2, 1.03, 1.14, 0.98, 0.89, 0.82), "lower": (0.84, 0.8
 _NECK_CM = {"upper": 1.38, "lower": 1.15}
 """So far from the biting edge light begins to fail."""
 _CLOSED_CM = {"upper": (0.04, 0.1), "lower": (0.05, 0.12)}
-"""Between two crowns so far from the biting edge nothing dark is seen any more, on so much wholly: behind upper ones
-are lower ones, and a grin is no row of dark nicks."""
+"""Between two crowns, how far from the biting edge the dark begins to fade, and over how much: behind upper ones are
+lower ones, and a grin is no row of dark nicks."""
 _BETWEEN, _GUM = np.array([[0.85, 0.77, 0.73], [0.80, 0.55, 0.54]], np.float32)
 """Colours between the crowns and above them, in shares of the teeth's own: real ones are told by their outline and
 gloss more than by a dark line, and a grid of lines looks like a denture."""
@@ -104,8 +104,8 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     beside = _BETWEEN + (_GUM - _BETWEEN) * gum[..., None]
     beside *= np.clip(1 - 0.09 * across**2, 0.2, 1)[..., None]
     light = enamel * cover_crowns[..., None] + beside * (1 - cover_crowns[..., None])
-    begins, wholly = _CLOSED_CM[row]
-    closed = np.clip((from_edge - begins) / wholly, 0, 1) * np.clip((2.65 - across) / 0.3, 0, 1)
+    begin, fading = _CLOSED_CM[row]
+    closed = np.clip((from_edge - begin) / fading, 0, 1) * np.clip((2.65 - across) / 0.3, 0, 1)
     # Cheeks leave the last ones in the dark, which is the cavity's: blacker ones would be a hole in it.
     cover = np.maximum(cover_crowns, closed) * (1 - np.clip((across - 2.3) / 0.6, 0, 1))
     if row == "lower":

@@ -127,7 +127,7 @@ class PresenceGate:
     """One stream's gate.
 
     Both eyes of a stereo picture see the same people, so that nobody is cut out for one eye alone: where only one eye's
-    claim is confirmed and the other's is of the same thing, the other eye's look counts as a further one at the same
+    claim is confirmed, and the other's is of the same thing and below ``LOST_SCORE``, both looks count as looks at one
     person, and their mean decides for both. Otherwise, as of what lies ahead and behind in 360 degrees, the other claim
     needs only ``LOST_SCORE``.
 
@@ -188,12 +188,16 @@ class PresenceGate:
         """Settle what the eyes disagree about."""
         seeing = [eye for eye in self._eyes if eye.frames_without_matte == 0]
         if len(seeing) == len(self._eyes) and _are_of_one_thing(alpha, pictures):
-            least = LOST_SCORE if any(eye.settled for eye in seeing) else UNSETTLED_LOST_SCORE
-            is_there = float(np.mean([eye.score for eye in seeing])) > least
+            # Who was shown stays down to a lower score than who comes, as for one eye: steady looks, steady verdict.
+            least = 0.0
+            if any(eye.settled for eye in seeing):
+                least = LOST_SCORE
+            elif any(eye.openness > 0 for eye in seeing):
+                least = UNSETTLED_LOST_SCORE
+            scores = [eye.score for eye in seeing]
+            is_there = min(scores) > LOST_SCORE or float(np.maximum(scores, DOUBT_FLOOR).mean()) > least
             for eye in seeing:
                 eye.present, eye.settled = is_there, is_there and eye.settled
-                if not is_there:
-                    eye.interval = min(eye.interval, DOUBTFUL_INTERVALS[0])
             return
         for eye in seeing:
             eye.present |= eye.score > LOST_SCORE

@@ -90,7 +90,7 @@ def notes_on_kept(
     if not rarely:
         return ()
     people = ", ".join(f"of person {one} in {seen[one]} of {known[one]} frames" for one in rarely)
-    help_ = "--profile balanced" if profile == "fast" else f"--model {scanned_by}"
+    help_ = "--profile balanced" if (network, profile) == ("selfie", "fast") else f"--model {scanned_by}"
     return (
         f"{network} sees something {people} that show them, as {scanned_by} found for vitascope people; what it "
         f"misses is background" + ("" if network == scanned_by else f": {help_} sees them"),

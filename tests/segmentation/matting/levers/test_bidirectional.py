@@ -455,7 +455,7 @@ def test_a_long_shot_is_seen_in_stretches():
     ("lens", "sizes", "agreed"),
     [
         (None, {USUAL, BACK, LARGE}, ["smoothed", LARGE, LARGE, LARGE]),
-        (Equirectangular(), {USUAL}, [USUAL] * 6),
+        (Equirectangular(), None, [USUAL] * 6),
     ],
 )
 def test_two_eyes_are_seen_in_all_sizes_and_agree_last_unless_they_are_shown_as_fisheye_pictures(
@@ -480,8 +480,34 @@ def test_two_eyes_are_seen_in_all_sizes_and_agree_last_unless_they_are_shown_as_
     frames = [frame_of([(0, 8, 40, 24), (1, 8, 40, 24)], index=index, eyes=2) for index in range(3)]
     alphas, _ = mattes(frames, network, layout=StereoLayout.SIDE_BY_SIDE, eyes=2, lens=lens)
     assert alphas.min() > 0.98
-    assert len({shape[3:] for shape in network.calls}) == len(sizes)
+    shown = {shape[3:] for shape in network.calls}
+    assert shown == sizes if sizes else len(shown) == 1  # fisheye pictures are square
     assert calls == agreed
+
+
+def test_what_two_eyes_are_half_sure_of_they_agree_about():
+    class Divided(Opinion):
+        def infer(self, images, state):
+            estimates = super().infer(images, state)
+            for one in estimates:
+                one.offset[1] -= 0.3
+            return estimates
+
+    rows = [(0, 8, 40, 24), (1, 8, 40, 24)]
+    frames = [frame_of(rows, index=index, eyes=2) for index in range(3)]
+    apart = {}
+    for agreement in (False, True):
+        alphas, _ = mattes(
+            frames,
+            Divided(ahead=0.8, back=0.8, edges=0.8),
+            layout=StereoLayout.SIDE_BY_SIDE,
+            eyes=2,
+            stereo_agreement=agreement,
+        )
+        left, right = np.split(alphas, 2, axis=2)
+        apart[agreement] = np.abs(left - right)[:, 20:-20, 20:-20].mean()
+    assert apart[False] > 0.25
+    assert apart[True] < 0.02
 
 
 @pytest.mark.parametrize(
