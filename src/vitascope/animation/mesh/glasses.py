@@ -19,9 +19,8 @@ _FOREHEAD_POINTS = (9, 151, 108, 337)
 _NOSE_POINTS = (197, 195)
 _DARK = 0.5
 """Glass is dark whose light is below that share of the skin's, and of the lighter of forehead and nose: a hat's shadow
-reaches both, a fringe the forehead alone.
-Of 28 portraits the lighter lid of the lighter eye has 0.37 behind sunglasses; of the others, with brows' shadows and
-profiles among them, 0.70 at least."""
+reaches both, a fringe covers the forehead alone. Of 28 portraits the lighter lid of the lighter eye has 0.37 behind
+sunglasses; of the others, with brows' shadows and profiles among them, 0.70 at least."""
 _BELOW_CM = 1.0
 """Glass reaches so far below the lower lids; the shadow of a brow, painted onto 27 portraits, by 0.1 at the median."""
 _MOSTLY = 0.6

@@ -81,6 +81,7 @@ _FINENESS = 2
 """The power of an answer's fineness that is its share of hair."""
 
 BIDIRECTIONAL_RULES: Final = (
+    "eyes that are seen as they are agree last",
     (BACKWARD_SCALE, NEAR_SIDE, EDGE_SCALE, _CELLS),
     (_TRUST, _LEAST_WEIGHT, _FAVOUR, _YOUNG, _DECISION, _DOUBT),
     (_AGREES, _FINER, _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY, _WITNESS, _WITNESS_TRUST, _MET_TRUST),
