@@ -54,7 +54,9 @@ class FisheyeViews:
     size: tuple[int, int]
     """(height, width) of each fisheye picture."""
     bend: float = 0.0
-    """As ``Fisheye`` has it; bent pictures repeat a rim of their circle at their borders, too."""
+    """As ``Fisheye`` has it."""
+    radius: float = 0.5
+    """The circle's, as a share of a picture's side; bent pictures repeat its rim at their borders, too."""
 
     @staticmethod
     def suit(lens: Lens | None, network: MattingNetwork) -> TypeGuard[Equirectangular | Fisheye]:
@@ -95,7 +97,15 @@ class FisheyeViews:
     @property
     def bent(self) -> Self:
         """The same with pictures in which people at the rim keep their shape; of the same size, from the same eye."""
-        return replace(self, bend=_BEND)
+        return replace(self, bend=_BEND, radius=0.5 - _REPEATED_SAMPLES / min(self.size))
+
+    def resized(self, size: tuple[int, int]) -> Self:
+        """The same with pictures of another size (height, width), and the eye's own as fine as they are."""
+        height, width = (
+            max(round(own * new / old), 1)
+            for own, new, old in zip(self.eye.size, size, self.size, strict=True)
+        )
+        return replace(self, eye=replace(self.eye, size=(height, width)), size=size)
 
     def samples(self, steps: int, eyes: int) -> int:
         """Samples of the fisheye pictures that some frames are shown as."""
@@ -177,8 +187,7 @@ def _fov_degrees(lens: Equirectangular | Fisheye) -> float:
 
 def _picture_lens(views: FisheyeViews) -> Fisheye:
     """What each fisheye picture is: its circle, with the repeated rim around it."""
-    radius = 0.5 - (_REPEATED_SAMPLES / min(views.size) if views.bend else 0)
-    return Fisheye(_fov_degrees(views.lens), radius=(radius, radius), bend=views.bend)
+    return Fisheye(_fov_degrees(views.lens), radius=(views.radius, views.radius), bend=views.bend)
 
 
 def _cameras(lens: Equirectangular | Fisheye) -> list[npt.NDArray[np.float64]]:
@@ -186,7 +195,7 @@ def _cameras(lens: Equirectangular | Fisheye) -> list[npt.NDArray[np.float64]]:
     return [turned(yaw_degrees=180.0 * number) for number in range(_count(lens))]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
     """For each fisheye picture the eye's samples to read."""
     lens, shown = views.lens, _picture_lens(views)
@@ -225,7 +234,7 @@ def _read_at(places: Sequence[npt.NDArray[np.float64]], size: tuple[int, int]) -
     )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _maps_back(views: FisheyeViews, size: tuple[int, int], device: int | None) -> _Maps:
     """For each fisheye picture the samples to read at an eye's places, and how much they count there: None is 1."""
     lens = views.lens

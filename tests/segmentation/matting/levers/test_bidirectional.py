@@ -16,7 +16,6 @@ from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, 
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
-from vitascope.vr.projection import Equirectangular
 
 USUAL, BACK, NEAR, LARGE = (96, 144), (64, 96), (48, 72), (120, 180)
 
@@ -52,7 +51,6 @@ def mattes(
     layout=StereoLayout.MONO,
     eyes=1,
     cuts=0.0,
-    lens=None,
     **inference,
 ):
     matting = StreamMatting(
@@ -64,7 +62,6 @@ def mattes(
             warm_up_frames=0,
             inference=InferenceSettings(**{"bidirectional": True, **inference}),
         ),
-        lens=lens,
         waits=waits,
     )
     matted = []
@@ -451,16 +448,7 @@ def test_a_long_shot_is_seen_in_stretches():
     assert sum(shape[0] for shape in network.calls) == 2 * count + FOLLOWING_FRAMES + 3
 
 
-@pytest.mark.parametrize(
-    ("lens", "sizes", "agreed"),
-    [
-        (None, {USUAL, BACK, LARGE}, ["smoothed", LARGE, LARGE, LARGE]),
-        (Equirectangular(), None, [USUAL] * 6),
-    ],
-)
-def test_two_eyes_are_seen_in_all_sizes_and_agree_last_unless_they_are_shown_as_fisheye_pictures(
-    monkeypatch, lens, sizes, agreed
-):
+def test_two_eyes_are_seen_in_all_sizes_and_agree_last(monkeypatch):
     calls = []
     agree, smooth = StereoAgreement.agree, motion_smoothing.MotionSmoothing.smooth
 
@@ -478,11 +466,10 @@ def test_two_eyes_are_seen_in_all_sizes_and_agree_last_unless_they_are_shown_as_
     monkeypatch.setattr(motion_smoothing.MotionSmoothing, "smooth", smoothing)
     network = Opinion(ahead=1.0, back=1.0, edges=1.0)
     frames = [frame_of([(0, 8, 40, 24), (1, 8, 40, 24)], index=index, eyes=2) for index in range(3)]
-    alphas, _ = mattes(frames, network, layout=StereoLayout.SIDE_BY_SIDE, eyes=2, lens=lens)
+    alphas, _ = mattes(frames, network, layout=StereoLayout.SIDE_BY_SIDE, eyes=2)
     assert alphas.min() > 0.98
-    shown = {shape[3:] for shape in network.calls}
-    assert shown == sizes if sizes else len(shown) == 1  # fisheye pictures are square
-    assert calls == agreed
+    assert {shape[3:] for shape in network.calls} == {USUAL, BACK, LARGE}
+    assert calls == ["smoothed", LARGE, LARGE, LARGE]
 
 
 def test_what_two_eyes_are_half_sure_of_they_agree_about():
@@ -540,16 +527,8 @@ def test_an_error_leaves_no_search_for_motion_behind(monkeypatch):
     assert cancelled == [8]
 
 
-@pytest.mark.parametrize(
-    ("lens", "agreement", "smoothed"),
-    [
-        (None, False, True),
-        (None, True, True),
-        (Equirectangular(), False, True),
-        (Equirectangular(), True, False),
-    ],
-)
-def test_each_eye_is_smoothed_unless_fisheye_pictures_are_to_agree(monkeypatch, lens, agreement, smoothed):
+@pytest.mark.parametrize("agreement", [False, True])
+def test_each_eye_is_smoothed(monkeypatch, agreement):
     calls = []
     monkeypatch.setattr(motion_smoothing, "mean_along_motion", lambda alpha, *_: calls.append(1) or alpha)
     frames = [frame_of([(0, 12, 40, 24)], index=index, eyes=2) for index in range(3)]
@@ -558,7 +537,6 @@ def test_each_eye_is_smoothed_unless_fisheye_pictures_are_to_agree(monkeypatch, 
         TrailNetwork(size=USUAL),
         layout=StereoLayout.SIDE_BY_SIDE,
         eyes=2,
-        lens=lens,
         stereo_agreement=agreement,
     )
-    assert bool(calls) == smoothed
+    assert calls

@@ -81,7 +81,7 @@ _FINENESS = 2
 """The power of an answer's fineness that is its share of hair."""
 
 BIDIRECTIONAL_RULES: Final = (
-    "eyes that are seen as they are agree last",
+    "eyes agree last, and their fisheye pictures are seen in all sizes",
     (BACKWARD_SCALE, NEAR_SIDE, EDGE_SCALE, _CELLS),
     (_TRUST, _LEAST_WEIGHT, _FAVOUR, _YOUNG, _DECISION, _DOUBT),
     (_AGREES, _FINER, _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY, _WITNESS, _WITNESS_TRUST, _MET_TRUST),
@@ -104,51 +104,41 @@ class Bidirectional:
     there remembers of it, except of places where the two directions differ: there it judges for itself. The larger
     look has finer edges, finds who is small, and loses who fills the picture: its edges count where it agrees, its
     word where the two others differ, and by itself where it is very sure of somebody for several frames, or fairly sure
-    of one whom another look sees there a moment before or after. It is left out where the eye has no more samples, and
-    of fisheye views, which are shown in one size. It is mirrored, too; those are never. Beside it the way there counts
-    more where it is sure of somebody for several frames, unless they are thin: both others miss somebody near who
-    leaves.
+    of one whom another look sees there a moment before or after. It is left out where the eye has no more samples. It
+    is mirrored, too. Beside it the way there counts more where it is sure of somebody for several frames, unless they
+    are thin: both others miss somebody near who leaves.
 
     The hair of one person who is near is seen best in still smaller pictures, least in the larger ones, and an answer
     that misses it is sure that nobody is there. So around them, where the larger look misses what another one sees, the
     two others count by how much their alpha follows the picture's detail. A window in which somebody comes near, or
     goes, is seen back in both sizes, and passes from the one to the other.
 
-    Then people are looked for whom larger ones hide, see ``MissedPeople``, where pictures of any size may be shown;
-    mattes are smoothed over time, see ``MotionSmoothing``; and eyes that are to agree do so. Those of fisheye views
-    agree in each look, and are not smoothed then.
+    Then people are looked for whom larger ones hide, see ``MissedPeople``; mattes are smoothed over time, see
+    ``MotionSmoothing``; and eyes that are to agree do so.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
-            ``SpatialState``.
+            ``SpatialState``. Eyes are shown as they are, whatever ``fisheye`` says: see ``FisheyeLooks``.
     """
 
     def __init__(self, stream: StreamNetwork) -> None:
-        self._stream, self._backward, self._wanted = stream, stream.wanted, stream.wanted
-        self._backward_near = stream.wanted
-        self._mirrors = self._has_edges = stream.fisheye is None
-        if self._has_edges:
-            self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
-            near = min(BACKWARD_SCALE, NEAR_SIDE / max(stream.wanted.size))
-            self._backward_near = _resized(stream.wanted, near, stream.eye_size)
-            self._wanted = _resized(stream.wanted, EDGE_SCALE, stream.eye_size)
-            self._has_edges = self._wanted.size != stream.wanted.size  # as where the eye has no more samples
-        self._missed = MissedPeople(stream, self._wanted) if self._mirrors else None
-        # Eyes agree last: smoothed after that, they were further apart again. Fisheye pictures are compared as such,
-        # so their eyes agree in each look.
-        self._agreement = self._in_looks = None
-        if stream.fisheye is not None:
-            self._in_looks = stream.agreement
-        elif stream.agreement is not None:
-            self._agreement = replace(stream.agreement, wanted=self._wanted)
-        self._smoothing = MotionSmoothing(stream.views, self._wanted) if self._in_looks is None else None
+        self._stream = stream
+        self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
+        near = min(BACKWARD_SCALE, NEAR_SIDE / max(stream.wanted.size))
+        self._backward_near = _resized(stream.wanted, near, stream.eye_size)
+        self._wanted = _resized(stream.wanted, EDGE_SCALE, stream.eye_size)
+        self._has_edges = self._wanted.size != stream.wanted.size  # as where the eye has no more samples
+        self._missed = MissedPeople(stream, self._wanted)
+        self._smoothing = MotionSmoothing(stream.views, self._wanted)
+        # Eyes agree last: smoothed after that, they were further apart again.
+        self._agreement = None if stream.agreement is None else replace(stream.agreement, wanted=self._wanted)
         shrink = max(max(stream.wanted.size) / _CELLS, 1.0)
         self._cells = (
             max(round(stream.wanted.size[0] / shrink), 1),
             max(round(stream.wanted.size[1] / shrink), 1),
         )
         self._most = max(_FRAMES_OF_A_CALL, stream.look_ahead_frames)
-        self._forward = stream.shots(fisheye=stream.fisheye, agreement=self._in_looks, is_main=True)
+        self._forward = stream.shots(is_main=True)
         self._age = 0
         """Frames that the way there has seen of the shot."""
         self._was_near = False
@@ -162,8 +152,7 @@ class Bidirectional:
             end = next_part(batch.starts_shot, first, len(batch) - first)
             if batch.starts_shot[first]:
                 self._age = 0
-                if self._smoothing is not None:
-                    self._smoothing.begin_shot()
+                self._smoothing.begin_shot()
             part = batch.take(range(first, end))
             estimates += self._agreed(part.frames, self._of_shot(part, is_last=end == len(batch)))
             self._age += end - first
@@ -177,11 +166,10 @@ class Bidirectional:
             part = batch.take(range(at, min(at + self._most, len(batch))))
             parts.append(self._known(self._forward.estimate(part), part.images, self._stream.wanted))
         ahead = _Known.joined(parts)
-        if self._smoothing is None:
-            return self._complete(batch, ahead, is_last=is_last)
         motion = self._smoothing.watch(batch.frames, to_numpy(ahead.mean.max(axis=(0, 1, 2))))
         try:
-            return self._smoothing.smooth(batch.frames, self._complete(batch, ahead, is_last=is_last), motion)
+            complete = self._missed.complete(batch, self._seen_all_ways(batch, ahead, is_last=is_last))
+            return self._smoothing.smooth(batch.frames, complete, motion)
         except BaseException:
             motion.cancel()  # Python's end would wait for it
             raise
@@ -196,25 +184,17 @@ class Bidirectional:
             agreed += map(self._agreement.agree, estimates[at : at + len(images)], images)
         return agreed
 
-    def _complete(self, batch: Batch, ahead: _Known, *, is_last: bool) -> list[MatteEstimate]:
-        """Mattes of a window that was seen forwards, with everybody in them."""
-        estimates = self._seen_all_ways(batch, ahead, is_last=is_last)
-        return estimates if self._missed is None else self._missed.complete(batch, estimates)
-
     def _seen_all_ways(self, batch: Batch, ahead: _Known, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of a window that was seen forwards, with what the other looks say of it."""
         stream = self._stream
-        is_near = self._mirrors and CloseUps.would_be_seen(to_numpy(ahead.mean[-1, :, 0]), from_share=_NEAR)
+        is_near = CloseUps.would_be_seen(to_numpy(ahead.mean[-1, :, 0]), from_share=_NEAR)
         was_near = self._was_near if self._age and len(batch) > 1 else is_near
         self._was_near = is_near
         beyond = batch.following if is_last else ()
         back = {}
         for near in {was_near, is_near}:
-            alone = stream.shots(
-                fisheye=self._forward.fisheye,
-                agreement=self._forward.agreement,
-                looks_ahead=len(beyond) < FOLLOWING_FRAMES,  # as many are a beginning by themselves
-            )
+            # As many are a beginning by themselves.
+            alone = stream.shots(looks_ahead=len(beyond) < FOLLOWING_FRAMES)
             shown = self._backward_near if near else self._backward
             back[near] = self._seen_back([*batch.frames, *beyond], alone, shown, count=len(batch))
         edges: list[_Known] = []
@@ -273,12 +253,11 @@ class Bidirectional:
         for end in range(len(frames), 0, -self._most):
             shown = frames[max(end - self._most, 0) : end][::-1]
             images = self._stream.views.make(shown, wanted)
-            if self._mirrors:
-                images = _mirrored(images, axis=-1 if wanted.layout == "NCHW" else -2)
+            images = _mirrored(images, axis=-1 if wanted.layout == "NCHW" else -2)
             answers = shots.estimate(Batch(shown, images, [False] * len(shown)))
             beyond = max(end - count, 0)
             if beyond < len(shown):
-                known = self._known(answers[beyond:], images[beyond:], wanted, mirrored=self._mirrors)
+                known = self._known(answers[beyond:], images[beyond:], wanted, mirrored=True)
                 parts.insert(0, known.of(slice(None, None, -1)))
         return _Known.joined(parts)
 

@@ -9,6 +9,7 @@ from vitascope.segmentation.matting.batch import Estimator
 from vitascope.segmentation.matting.levers.bidirectional import Bidirectional
 from vitascope.segmentation.matting.levers.cropped import Cropped
 from vitascope.segmentation.matting.levers.early_exit import EarlyExit
+from vitascope.segmentation.matting.levers.fisheye_looks import FisheyeLooks
 from vitascope.segmentation.matting.levers.multi_scale import MultiScale, scaled
 from vitascope.segmentation.matting.levers.static import SkipStatic
 from vitascope.segmentation.matting.levers.zoomed import Zoomed
@@ -39,7 +40,7 @@ def build_chain(options: InferenceSettings, stream: StreamNetwork) -> Estimator:
     elif options.region == "zoom":
         inner = Zoomed(stream, options, multiple=multiple)
     elif options.bidirectional:
-        inner = Bidirectional(stream)
+        inner = Bidirectional(stream) if stream.fisheye is None else FisheyeLooks(stream)
     else:
         inner = stream.shots(
             fisheye=stream.fisheye,
