@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lever_network import LongTrail, TrailNetwork
+from lever_network import TrailNetwork
 from pictures import solid_frame
 from vitascope.config.compute import InferenceSettings
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
@@ -206,6 +206,6 @@ def test_a_gpu_gives_what_the_cpu_does(places):
     for move in (np.asarray, cupy.asarray):
         frames, people = film_of([places] * 5, pixel_format="nv12")
         moved = [frame.with_planes(tuple(map(move, frame.planes))) for frame in frames]
-        alphas.append(mattes(moved, LongTrail(size=SHOWN)))
+        alphas.append(mattes(moved, TrailNetwork(size=SHOWN)))
     assert np.abs(alphas[1] - alphas[0]).mean() < 0.004
     assert np.abs(alphas[0] - people).mean() < 0.02
