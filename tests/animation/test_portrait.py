@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 
 from clips import write_large_png
+from profiled_pictures import P3_COLORANTS, icc_profile, with_profile
 from vitascope.animation.live import run
 from vitascope.animation.portrait import load_portrait, read_picture, with_even_sides
 from vitascope.config import load_settings
 from vitascope.errors import InputError
+from vitascope.frames import ColorSpec
+from vitascope.gpu.kernels.appearance import look_alike
 
 MAX = 3840
 
@@ -84,6 +87,19 @@ def test_cmyk_is_converted(tmp_path, astronaut):
     rgb, _ = read_picture(tmp_path / "a.jpg", max_side=MAX)
     assert rgb.shape == astronaut.shape
     assert np.abs(rgb.astype(int) - astronaut).mean() < 12
+
+
+def test_colours_of_a_phone_are_srgb(tmp_path, astronaut):
+    """Display P3 seen as sRGB looks dull: here by more than three levels."""
+    path = tmp_path / "phone.png"
+    path.write_bytes(with_profile(".png", astronaut, icc_profile(P3_COLORANTS)))
+    rgb, _ = read_picture(path, max_side=MAX)
+    planes = np.moveaxis(astronaut, -1, 0).astype(np.float32) / 255
+    expected = (
+        look_alike(ColorSpec(primaries=12, transfer=13), ColorSpec(primaries=1, transfer=13))(planes) * 255
+    )
+    assert np.abs(rgb - np.moveaxis(expected, 0, -1)).max() <= 0.51
+    assert np.abs(rgb.astype(int) - astronaut).mean() > 3
 
 
 def test_huge_pictures_are_shrunk(tmp_path, astronaut, face_model):

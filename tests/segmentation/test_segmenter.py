@@ -221,6 +221,20 @@ def test_alpha_that_webm_keeps_beside_the_picture_is_said(tmp_path):
     assert not any("alpha" in note for note in plain)
 
 
+def test_a_background_looks_in_hdr_as_elsewhere(tmp_path):
+    """White paper is diffuse white, 58 % of PQ, and not its peak of 10,000 cd/m²."""
+    hdr = write_clip(
+        tmp_path / "pq.mkv", codec="ffv1", pixel_format="yuv420p10le", frame_count=2, color_tags=(9, 16, 9, 1)
+    )
+    assert cv2.imwrite(str(tmp_path / "paper.png"), np.full((64, 64, 3), 255, np.uint8))
+    with Segmenter(profile="fast", settings={"output.background": str(tmp_path / "paper.png")}) as segmenter:
+        report = segmenter.write(hdr, [("replace", tmp_path / "o.mkv")])
+    assert not any("brighter" in note for note in report.notes)
+    with open_video(tmp_path / "o.mkv") as reader:
+        luma = next(iter(reader)).planes[0]
+    np.testing.assert_allclose(np.median(luma), 64 + 876 * 0.5807, atol=3)
+
+
 def test_what_is_not_converted_or_left_out_is_said(tmp_path):
     hdr = write_clip(
         tmp_path / "pq.mkv", codec="ffv1", pixel_format="yuv420p10le", frame_count=2, color_tags=(9, 16, 9, 1)

@@ -87,7 +87,13 @@ def test_words_that_make_no_sense_are_told():
         ("wedding_LRF_Full_SBS", "wedding"),
         ("Trip [VR180]", "Trip"),
         ("clip (180_LR)", "clip"),
-        ("wedding_LR_180_cut", "wedding_LR_180_cut"),  # not an ending
+        ("wedding_LR_180_cut", "wedding_cut"),
+        ("party_TB_180_vr", "party_vr"),
+        ("clip (TB 180) v2", "clip v2"),
+        ("Trip [VR180] (2)", "Trip (2)"),
+        ("LR_180-day 1", "day 1"),
+        ("Mono_Lake_LR_180", "Lake"),
+        ("day 1 [part LR 180 2]", "day 1 [part 2]"),
         ("project_alpha", "project_alpha"),
         ("project_alpha_LR_180", "project_alpha"),
         ("wedding_TB_360", "wedding"),
@@ -110,3 +116,40 @@ def test_endings(stem, left):
 def test_any_name_can_be_read(stem):
     read_name(stem)
     assert bool(without_vr_words(stem)) == bool(stem)
+
+
+@pytest.mark.parametrize(
+    "ending", ["_FISHEYE190_alpha", "_LR_180_SBS", "_TB_360", "_LRF_Full_SBS", "_MONO_180"]
+)
+@given(
+    words=st.lists(
+        st.sampled_from(
+            [
+                "TB",
+                "BT",
+                "LR",
+                "SBS",
+                "mono",
+                "2D",
+                "180",
+                "360",
+                "VR180",
+                "MKX200",
+                "fisheye",
+                "flat",
+                "day",
+                "1",
+            ]
+        ),
+        min_size=1,
+    )
+)
+def test_no_word_that_is_left_speaks_against_a_new_ending(ending, words):
+    named, wanted = (read_name(stem + ending) for stem in (without_vr_words("_".join(words)), "x"))
+    assert (named.layout, named.projection, named.fov_degrees, named.right_eye_first, named.doubts) == (
+        wanted.layout,
+        wanted.projection,
+        wanted.fov_degrees,
+        wanted.right_eye_first,
+        (),
+    )

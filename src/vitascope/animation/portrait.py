@@ -17,6 +17,9 @@ from vitascope.animation.mesh.response import Curve
 from vitascope.animation.mesh.rig import MIN_FACE_PIXELS
 from vitascope.animation.tracking import FaceModel, FaceTracker
 from vitascope.errors import InputError, ModelUnavailableError, UsageError
+from vitascope.gpu.kernels.appearance import look_alike
+from vitascope.media.metadata.icc import picture_primaries
+from vitascope.media.planes import RGB_COLOR
 from vitascope.media.reading.images import picture_size
 
 PortraitFace = Literal["largest"] | int
@@ -37,6 +40,8 @@ _HEIC = frozenset(
 _MAX_FILE_BYTES = 1 << 30
 _ROWS_BLENDED = 256
 """At a time: one portrait of 200 million pixels in floating point takes 3 GB."""
+_PROFILE_BYTES = 1 << 20
+"""Beginning of a file in which its ICC profile lies."""
 _SMALL_PIXELS = 96
 """Sides below which a face, even one that fills the picture, is too small or nearly so."""
 _TRANSPARENT = 255.0
@@ -122,7 +127,7 @@ def _resized(face: TrackedFace, size: tuple[int, int]) -> TrackedFace:
 
 
 def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
-    """Read a picture file as upright opaque RGB: EXIF rotation applied, alpha on white, CMYK and grey converted.
+    """Read a picture file as upright opaque sRGB: EXIF rotation applied, alpha on white; CMYK, grey and P3 converted.
 
     Returns:
         uint8 [H, W, 3], and notes for the user.
@@ -168,7 +173,20 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
             _show_on_white(bgr, raw[..., 3:], peak)
             notes.append("transparent parts of the portrait are shown on white")
     bgr, more = _shrunk(bgr, max_side)
-    return np.ascontiguousarray(bgr[..., ::-1]), notes + more
+    rgb: RgbPicture = np.ascontiguousarray(bgr[..., ::-1]).astype(np.uint8, copy=False)
+    _show_as_srgb(rgb, picture_primaries(data[:_PROFILE_BYTES].tobytes()))
+    return rgb, notes + more
+
+
+def _show_as_srgb(rgb: RgbPicture, primaries: int) -> None:
+    """Turn colours of a wider gamut (H.273 ColourPrimaries) into sRGB's, in place: phones photograph in P3."""
+    convert = look_alike(replace(RGB_COLOR, primaries=primaries), RGB_COLOR)
+    if convert is None:
+        return
+    for first in range(0, len(rgb), _ROWS_BLENDED):
+        rows = rgb[first : first + _ROWS_BLENDED]
+        planes = convert(np.moveaxis(rows, -1, 0).astype(np.float32) / 255)
+        rows[...] = np.moveaxis(np.rint(planes * 255), 0, -1).astype(np.uint8)
 
 
 def require_rgb(picture: npt.NDArray[Any], *, what: str) -> RgbPicture:

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from vitascope.config import LoadedSettings, OutputKind, Settings
 from vitascope.device import Device
 from vitascope.frames import DOLBY_VISION_5, VideoInfo
+from vitascope.gpu.kernels.appearance import HDR_TRANSFERS
 from vitascope.media.planes import has_alpha
 from vitascope.media.reading.reader import VideoReader
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork, side_multiple
 from vitascope.segmentation.capacity import can_stay_on_gpu, notes_on_parallelism
 
-_HDR_TRANSFERS = frozenset({16, 18})  # H.273: PQ (SMPTE ST 2084) and HLG (ARIB STD-B67)
-
 _NEW_IN_A_PICTURE: dict[OutputKind, str] = {
     "key": "the key colour",
-    "replace": "the background",
     "overlay": "the tint",
 }
 
@@ -143,7 +141,7 @@ def notes_on(
         is_live: It is a camera, or played like one.
     """
     notes = []
-    if info.color.transfer in _HDR_TRANSFERS:
+    if info.color.transfer in HDR_TRANSFERS:
         notes += [
             f"the video is HDR; {new} is not converted to it, and looks brighter than in other videos"
             for kind, new in _NEW_IN_A_PICTURE.items()

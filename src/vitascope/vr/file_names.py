@@ -39,6 +39,7 @@ _WORDS_BEHIND_OTHERS = frozenset(
     {_ALPHA, "passthrough", "full", "half", "mono", "2d", *_AMBIGUOUS_TOP_BOTTOM}
 )
 _SEPARATORS = r"[_\-. ()\[\]]+"
+_WORD = r"[^_\-. ()\[\]]+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +102,39 @@ def read_name(stem: str) -> VrName:
 
 
 def without_vr_words(stem: str) -> str:
-    """A name without the ending that says what a video is to players: ``wedding_8K_LR_180`` is ``wedding_8K``.
+    """A name without the words that say what a video is to players: ``wedding_8K_LR_180`` is ``wedding_8K``.
+
+    Its ending goes as a whole. Before it, as in ``wedding_TB_180_cut``, those words go that name a layout or a
+    projection: players would believe them beside those of another ending.
 
     Args:
         stem: The name without folder and suffix; ``vr`` comes back where it is nothing but such words.
     """
-    places = list(re.finditer(r"[^_\-. ()\[\]]+", stem))
+    left = _without_ending(stem)
+    places = list(re.finditer(_WORD, left))
+    kept = places
+    while word := _naming_word([place[0] for place in kept]):
+        kept = [place for place in kept if place[0] != word]
+    if len(kept) == len(places):
+        return left
+    plain, end, is_joined = "", 0, True
+    for place in places:
+        if place in kept:
+            gap = left[end : place.start()]
+            plain += (gap if is_joined else (gap.lstrip(")]") or "_") if plain else "") + place[0]
+        end, is_joined = place.end(), place in kept
+    return plain + (left[end:] if is_joined else "") or "vr"
+
+
+def _naming_word(words: list[str]) -> str:
+    """A word that would name a layout or a projection beside words of VR, not the French ``ou``; empty without one."""
+    telling = [word for word in words if word not in _AMBIGUOUS_TOP_BOTTOM or word == "tb"]
+    name = read_name(" ".join([*telling, "VR"]))
+    return name.projection_word if name.layout is None else name.layout_word
+
+
+def _without_ending(stem: str) -> str:
+    places = list(re.finditer(_WORD, stem))
     begin = len(places)
     while begin and (_is_vr_word(places[begin - 1][0]) or _is_behind_others(places[begin - 1][0])):
         begin -= 1

@@ -224,7 +224,7 @@ def test_side_data_that_pyav_cannot_name_is_no_error(tmp_path: Path) -> None:
     path = write_clip(tmp_path / "a.tiff", codec="tiff", pixel_format="rgb24", frame_count=1)
     with av.open(str(path)) as container:
         frame = next(container.decode(video=0))
-        assert read_side_data(frame).hdr is None
+        assert read_side_data(frame, codec="tiff").hdr is None
 
 
 @pytest.mark.parametrize(

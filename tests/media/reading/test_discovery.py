@@ -156,6 +156,12 @@ def test_photographs_are_taken_one_by_one(tmp_path: Path) -> None:
     assert listed(tmp_path) == ["anna.jpg", "ben.jpg", "DSC_2.jpg"]
 
 
+def test_photographs_of_phones_are_found(tmp_path: Path) -> None:
+    for name in ("a.AVIF", "b.HEIC", "c.heif"):
+        (tmp_path / name).write_bytes(name.encode())
+    assert listed(tmp_path) == ["a.AVIF", "b.HEIC", "c.heif"]
+
+
 def test_numbered_pictures_of_several_sizes_are_photographs(tmp_path: Path) -> None:
     pictures(tmp_path, "IMG_0001.jpg", "IMG_0002.jpg")
     pictures(tmp_path, "IMG_0003.jpg", size=(12, 8))

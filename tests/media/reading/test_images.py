@@ -115,6 +115,19 @@ def test_one_image_is_a_video_of_one_frame(tmp_path: Path, suffix: str) -> None:
         assert reader.info == info
 
 
+def test_avif_is_a_picture(tmp_path: Path) -> None:
+    with open_video(write_clip(tmp_path / "a.avif", codec="libsvtav1", frame_count=1)) as reader:
+        assert len(list(reader)) == 1
+        assert reader.info.container == "images"
+
+
+def test_avif_that_moves_is_refused(tmp_path: Path) -> None:
+    """Its first picture alone was read, and the rest left out in silence."""
+    path = write_clip(tmp_path / "a.avif", codec="libsvtav1", frame_count=3)
+    with pytest.raises(InputError, match=r"a\.avif: an animated AVIF, which cannot be read; convert it"):
+        open_video(path)
+
+
 def test_transparency_is_left_out(tmp_path: Path) -> None:
     rgba = np.dstack([noise(8, 8), np.full((8, 8), 7, np.uint8)])
     cv2.imwrite(str(tmp_path / "a.png"), rgba[..., [2, 1, 0, 3]])

@@ -449,6 +449,37 @@ def test_uncompressed_sound_becomes_aac_in_mp4_where_old_players_do_not_know_it(
     assert len(heard) / sound.codec_context.sample_rate == pytest.approx(1.0, abs=0.1)
 
 
+def with_vorbis(path: Path) -> Path:
+    """A video of one frame with a tone, by FFmpeg's own encoder: PyAV has no libvorbis."""
+    with av.open(str(path), "w") as container:
+        picture = container.add_stream("libx264", rate=24)
+        picture.width, picture.height, picture.pix_fmt = 96, 64, "yuv420p"
+        sound = container.add_stream(
+            "vorbis", rate=48_000, layout="stereo", options={"strict": "experimental"}
+        )
+        frame = av.VideoFrame.from_ndarray(np.zeros((96, 96), np.uint8), format="yuv420p")
+        tone = np.sin(2 * np.pi * 440 * np.arange(24_000) / 48_000).astype(np.float32) / 2
+        samples = av.AudioFrame.from_ndarray(np.stack([tone, tone]), format="fltp", layout="stereo")
+        samples.sample_rate = 48_000
+        container.mux([*picture.encode(frame), *picture.encode(None)])
+        container.mux([*sound.encode(samples), *sound.encode(None)])
+    return path
+
+
+@pytest.mark.parametrize(("target", "codec"), [("out.mp4", "aac"), ("out.mkv", None), ("out.webm", None)])
+def test_vorbis_becomes_aac_in_mp4_which_players_know_without_it(
+    tmp_path: Path, target: str, codec: str | None
+) -> None:
+    clip = with_vorbis(tmp_path / "in.mkv")
+    (entry,) = rewrite(clip, tmp_path / target).report.streams
+    assert (entry.action, entry.target_codec) == ("re-encoded" if codec else "copied", codec or "vorbis")
+    if codec:
+        assert entry.in_words().endswith("hardly a player plays Vorbis in MP4; MKV and WebM keep it")
+        with av.open(str(tmp_path / target)) as container:
+            heard = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
+        assert np.abs(heard).max() > 0.05
+
+
 def with_pcm(path: Path, *, layout: str, rate: int) -> Path:
     """A video of one frame whose uncompressed sound is loud in every channel."""
     with av.open(str(path), "w") as container:

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 
 from vitascope.frames import ColorSpec, Frame, Plane, Rotation, YuvFormat
+from vitascope.gpu.kernels.appearance import look_alike
 from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, wait_until_ready
 from vitascope.gpu.kernels.preprocess import preprocess
@@ -32,7 +33,8 @@ def fit_frame(
 ) -> Frame:
     """Fill each region with the middle of a picture, scaled to cover it, and upright as the result is shown.
 
-    Where matrix and range are the same and nothing turns, the planes are resized as they are; else by way of RGB.
+    Where the colours are of one kind and nothing turns, the planes are resized as they are; else by way of RGB, and
+    HDR, SDR and wide gamuts are made to look alike.
     For a ``like`` on the GPU a 4:2:0 picture is uploaded as it is and fitted there; any other is fitted on the CPU
     first. The work and the result are ordered on the current CuPy stream.
 
@@ -89,7 +91,7 @@ def _fit_on_cpu(
         like.color.matrix,
         like.color.full_range,
     )
-    if has_same_codes and turns == (0, 0):
+    if has_same_codes and turns == (0, 0) and look_alike(picture.color, like.color) is None:
         return _fit_codes(picture, like, placed)
     return _by_way_of_rgb(
         np, picture, like, placed, turns, lambda rgb: planes_from_rgb(rgb, fmt=like.format, color=like.color)
@@ -140,22 +142,27 @@ def _by_way_of_rgb(
         )
         whole = replace(like, planes=planes)
         for region, crop in placed:
-            made = planes_of(arrays.ascontiguousarray(_upright_crop(picture, region, crop, turns)))
+            made = planes_of(arrays.ascontiguousarray(_upright_crop(picture, like, region, crop, turns)))
             for target, source in zip(cut(whole, region).planes, made, strict=True):
                 target[...] = source
         return planes
     rgb = arrays.zeros((3, like.height, like.width), arrays.float32)
     for region, crop in placed:
-        rgb[:, region.rows, region.columns] = _upright_crop(picture, region, crop, turns)
+        rgb[:, region.rows, region.columns] = _upright_crop(picture, like, region, crop, turns)
     return planes_of(rgb)
 
 
-def _upright_crop(picture: Frame, region: Region, crop: Region, turns: tuple[Rotation, Rotation]) -> Any:
-    """RGB [3, h, w] of a region as it is coded."""
+def _upright_crop(
+    picture: Frame, like: Frame, region: Region, crop: Region, turns: tuple[Rotation, Rotation]
+) -> Any:
+    """RGB [3, h, w], in ``like``'s colour, of a region as it is coded."""
     picture_rotation, rotation = turns
     upright = preprocess(
         picture, regions=[crop], size=_turned(region.size, rotation), rotation_degrees=picture_rotation
     )[0]
+    convert = look_alike(picture.color, like.color)
+    if convert is not None:
+        upright = convert(upright)
     # np.rot90 turns counter-clockwise for positive k, and turns CuPy arrays too.
     return np.rot90(upright, k=rotation // 90, axes=(-2, -1))
 

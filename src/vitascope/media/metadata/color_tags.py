@@ -28,6 +28,7 @@ from av.sidedata.sidedata import Type as SideDataType
 from vitascope.errors import InputError
 from vitascope.frames import DOLBY_VISION_5, ChromaLocation, ColorSpec, Matrix, Projection, StereoLayout
 from vitascope.media.libav import open_input, wrap_input_error
+from vitascope.media.metadata.icc import picture_primaries
 from vitascope.media.metadata.mp4_boxes import Box, described_track, rewrite_moov
 from vitascope.media.planes import RGB_COLOR, layout_of, pixel_format_name
 
@@ -294,6 +295,8 @@ _UNSUPPORTED_MATRICES = {
     16: "YCgCo-Re",
     17: "YCgCo-Ro",
 }
+_PICTURE_CODECS = frozenset({"mjpeg", "png", "webp", "av1", "libdav1d"})
+_PNG_CODECS = frozenset({"png", "apng"})
 _CENTERED_CODECS = frozenset({"mjpeg", "mpeg1video", "theora", "webp", "jpeg2000", "libopenjpeg", "cinepak"})
 _RANGE_TAGGING_CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "mpeg2video", "mpeg4"})
 
@@ -341,21 +344,26 @@ def color_spec(
     An untagged matrix follows the primaries when those are tagged, else the picture size
     (``ColorSpec.assumed_matrix``). An untagged range is limited, except for grey pictures of codecs that have no
     range flag (PNG, TIFF, FFV1), which are full, and for FFmpeg's ``yuvj`` formats, which say full by name. RGB
-    becomes BT.709 full range with its own primaries and transfer, sRGB's when it has no tags.
+    becomes BT.709 full range with its own primaries and transfer, sRGB's when it has no tags. Where only the ICC
+    profile of a picture file names its primaries, these count, with sRGB's transfer.
 
     Args:
         frame: A decoded frame in its native format, of the CPU or the GPU.
-        path: Named in errors.
+        path: The file; named in errors.
         codec: FFmpeg's decoder name.
         chroma_location: From the bitstream; the codec's default when None.
 
     Raises:
         InputError: The matrix is one that our kernels do not know (YCgCo, ICtCp, BT.2020 constant luminance).
     """
-    primaries = int(frame.color_primaries)
+    primaries, transfer = int(frame.color_primaries), int(frame.color_trc)
+    if primaries == _UNSPECIFIED and codec in _PICTURE_CODECS and path.is_file():
+        with path.open("rb") as file:
+            primaries = picture_primaries(file.read(1 << 20))
+        if primaries != _UNSPECIFIED and transfer == _UNSPECIFIED:
+            transfer = RGB_COLOR.transfer
     name = pixel_format_name(frame)
     if layout_of(name).way == "rgb":
-        transfer = int(frame.color_trc)
         return replace(
             RGB_COLOR,
             primaries=RGB_COLOR.primaries if primaries == _UNSPECIFIED else primaries,
@@ -380,7 +388,7 @@ def color_spec(
         full_range=full_range,
         chroma_location=chroma_location or default_chroma_location(codec),
         primaries=primaries,
-        transfer=int(frame.color_trc),
+        transfer=transfer,
         # 0 is "identity" in H.273, which a YUV picture cannot be, and 3 is reserved: both mean unknown.
         matrix_code=code if code in _MATRICES or code in (12, 13) else _UNSPECIFIED,
         range_tagged=tagged,
@@ -396,16 +404,23 @@ def default_chroma_location(codec: str) -> ChromaLocation:
     return "center" if codec in _CENTERED_CODECS else "left"
 
 
-def read_side_data(frame: av.VideoFrame) -> SideData:
+def read_side_data(frame: av.VideoFrame, *, codec: str) -> SideData:
     """Read HDR, stereo and spherical side data of a decoded frame.
 
     FFmpeg copies what the container and the bitstream say of the whole stream onto every frame, which is the only
     place where PyAV shows it.
 
+    Args:
+        frame: A decoded frame.
+        codec: FFmpeg's decoder name.
+
     Returns:
         What was found; empty when PyAV cannot list the frame's side data, which happens when one of the items (EXIF,
-        MV-HEVC view ids) is newer than PyAV's enumeration.
+        MV-HEVC view ids) is newer than PyAV's enumeration, and for PNG.
     """
+    if codec in _PNG_CODECS:
+        # The name of a PNG's ICC profile is metadata of its side data, which PyAV 18.1 frees though the frame owns it.
+        return SideData()
     try:
         # Not frame.side_data, which the frame keeps: frame and list would hold each other until a search for cycles.
         # Iterating gives the items, not the keys, although the container is declared a Mapping.
@@ -528,7 +543,8 @@ def read_hdr(path: Path) -> HdrMetadata | None:
     """
     with wrap_input_error(path, "read its HDR metadata"), open_input(path) as container:
         frame = next(container.decode(video=0), None)
-        return read_side_data(frame).hdr if frame is not None else None
+        codec = container.streams.video[0].codec_context.name
+        return read_side_data(frame, codec=codec).hdr if frame is not None else None
 
 
 def hdr_encoder_parameters(metadata: HdrMetadata, encoder: str) -> dict[str, str]:

@@ -117,7 +117,7 @@ def _serve(stream: VideoStream, orders: SimpleQueue[_Order], answers: SimpleQueu
 _MAY_HANG = frozenset({"hevc"})
 _OF_MANY_SLICES = frozenset({"prores", "dnxhd"})
 """Their slices keep all cores busy; frame threads would lose pictures behind a damaged one at the end."""
-_STILL_BRANDS = frozenset({"avif", "heic", "heif", "heim", "heis", "heix", "mif1", "mif2", "miaf"})
+STILL_BRANDS = frozenset({"avif", "heic", "heif", "heim", "heis", "heix", "mif1", "mif2", "miaf"})
 _NOT_A_VIDEO = Disposition.attached_pic | Disposition.timed_thumbnails
 
 
@@ -139,8 +139,8 @@ def open_container(path: Path, *, hwaccel: HWAccel | None = None) -> InputContai
         hwaccel: Where to decode; None for the CPU.
 
     Raises:
-        InputError: It does not exist, is empty, is not finished, is not media, or a picture in tiles; the message says
-            which.
+        InputError: It does not exist, is empty, is not finished, is not media, an animated AVIF, or a picture in tiles;
+            the message says which.
     """
     silence_libav()
     if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe waits, deaf to Ctrl-C
@@ -150,6 +150,11 @@ def open_container(path: Path, *, hwaccel: HWAccel | None = None) -> InputContai
     except (av.FFmpegError, OSError) as error:
         reason = explain_unreadable(path) or describe_av_error(error)
         raise InputError(f"{path}: cannot open it: {reason}") from error
+    if container.metadata.get("major_brand") == "avis":  # FFmpeg's first stream is its cover, of one picture
+        container.close()
+        raise InputError(
+            f"{path}: an animated AVIF, which cannot be read; convert it to GIF, APNG or video first"
+        )
     if _is_in_tiles(container):
         container.close()
         raise InputError(
@@ -161,7 +166,7 @@ def open_container(path: Path, *, hwaccel: HWAccel | None = None) -> InputContai
 
 def _is_in_tiles(container: InputContainer) -> bool:
     """True of a picture (ISO/IEC 23008-12, 6.6.2.3.2) of which each stream of FFmpeg's is a part, or a thumbnail."""
-    return container.metadata.get("major_brand") in _STILL_BRANDS and any(
+    return container.metadata.get("major_brand") in STILL_BRANDS and any(
         stream.disposition & Disposition.dependent for stream in container.streams.video
     )
 

@@ -14,14 +14,14 @@ import av
 
 from vitascope.errors import InputError
 from vitascope.media.libav import silence_libav, wrap_input_error
-from vitascope.media.reading.container import open_container
+from vitascope.media.reading.container import STILL_BRANDS, open_container
 from vitascope.media.reading.damage import DamageCounter
 from vitascope.media.reading.source import SourceFacts
 
 IMAGE_SUFFIXES = frozenset(
     {
-        ".bmp", ".dpx", ".exr", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif",
-        ".tiff", ".webp",
+        ".avif", ".bmp", ".dpx", ".exr", ".heic", ".heif", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm",
+        ".ppm", ".tga", ".tif", ".tiff", ".webp",
     }
 )  # fmt: skip
 """Suffixes, in lower case, that make a file part of an image sequence."""
@@ -162,7 +162,8 @@ def is_still_image(path: Path) -> bool:
     if path.suffix.lower() not in IMAGE_SUFFIXES:
         return False
     with open_container(path) as container:
-        return container.format.name == "image2" or container.format.name.endswith("_pipe")
+        is_picture = container.format.name == "image2" or container.format.name.endswith("_pipe")
+        return is_picture or container.metadata.get("major_brand") in STILL_BRANDS
 
 
 def is_image(path: Path) -> bool:

@@ -213,7 +213,7 @@ class VideoReader(Closing):
         """Describes the whole file; trimming does not change it."""
         self.hidden_count: int = source.facts.hidden_count
         """Frames of the file that its edit list leaves out."""
-        self.hdr: HdrMetadata | None = read_side_data(picture).hdr
+        self.hdr: HdrMetadata | None = read_side_data(picture, codec=source.facts.codec).hdr
         """Mastering display and content light level of the first picture; None when it carries neither."""
         clock = PresentationClock(self.info.time_base, self.info.average_frame_rate)
         self.origin_pts: int = clock.stamp(picture.pts, picture.duration)
@@ -432,7 +432,7 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
     Raises:
         InputError: The colour matrix is not supported.
     """
-    side_data = read_side_data(frame)
+    side_data = read_side_data(frame, codec=facts.codec)
     # FFmpeg hands Matroska's elements and most boxes out as side data; of MP4 we read what it does not know, too.
     boxes = (read_spherical(facts.path) if "mp4" in facts.container else None) or SphericalMetadata()
     color = color_spec(frame, path=facts.path, codec=facts.codec, chroma_location=facts.chroma_location)

@@ -154,6 +154,8 @@ _AUDIO_DEFAULT = "aac"
 _SUBTITLE_FALLBACK = {"mp4": "mov_text", "mov": "mov_text", "webm": "webvtt", "matroska": "srt"}
 _BITRATE_OF_CHANNEL = 96_000
 _PCM_IN_MP4 = "players older than its standard (2020) may not play PCM in MP4"
+_VORBIS = frozenset({"vorbis", "libvorbis"})
+_VORBIS_IN_MP4 = "hardly a player plays Vorbis in MP4"
 _LAYOUTS = dict(enumerate(("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1"), start=1))
 """What a number of channels means where the source does not say, as PCM in Matroska and AVI; FFmpeg's own choice."""
 _ENCODED_LAYOUTS = frozenset({"mono", "stereo", "5.1", "7.1"})
@@ -407,8 +409,8 @@ class StreamCopier:
         is_wanted = (
             self._sound_codecs is None or not isinstance(stream, AudioStream) or name in self._sound_codecs
         )
-        if isinstance(stream, AudioStream) and self._is_better_as_aac(stream):
-            return self._reencoding_route(stream, entry, reason=f"{_PCM_IN_MP4}; MOV keeps it")
+        if isinstance(stream, AudioStream) and (reason := self._why_aac_is_better(stream)):
+            return self._reencoding_route(stream, entry, reason=reason)
         if is_wanted and self._takes(partial(_add_copy, stream)):
             target = _add_copy(stream, self._container)
             carry_stream_tags(stream, target)
@@ -423,16 +425,21 @@ class StreamCopier:
         what = f"{self._muxer} cannot hold" if is_wanted else "those who play it do not decode"
         return self._reencoding_route(stream, entry, reason=f"{what} {name}")
 
-    def _is_better_as_aac(self, stream: AudioStream) -> bool:
-        """True for uncompressed sound on its way into MP4 of which AAC keeps each channel.
+    def _why_aac_is_better(self, stream: AudioStream) -> str:
+        """Why sound that MP4 takes, and players do not, goes into it as AAC; empty if it is kept as it is.
 
-        Channels without names are those of a recorder. AAC would take the fourth of six for low frequencies alone.
+        AAC must keep each channel. Those without names are a recorder's, and it would take the fourth of six for low
+        frequencies alone.
         """
-        if self._muxer != "mp4" or not stream.codec_context.name.startswith("pcm_"):
-            return False
+        name = stream.codec_context.name
+        reason = f"{_PCM_IN_MP4}; MOV keeps it" if name.startswith("pcm_") else ""
+        reason = f"{_VORBIS_IN_MP4}; MKV and WebM keep it" if name in _VORBIS else reason
+        if self._muxer != "mp4" or not reason:
+            return ""
         layout = stream.codec_context.layout
         keeps_all = layout.nb_channels <= 2 or layout.name in (*_ENCODED_LAYOUTS, "5.1(side)")
-        return keeps_all and self._takes(partial(_add_sound, stream, codec=_AUDIO_DEFAULT))
+        is_kept = keeps_all and self._takes(partial(_add_sound, stream, codec=_AUDIO_DEFAULT))
+        return reason if is_kept else ""
 
     def _reencoding_route(
         self, stream: AudioStream | SubtitleStream, entry: CarriedStream, *, reason: str
