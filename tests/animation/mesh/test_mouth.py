@@ -380,3 +380,35 @@ def test_in_a_grin_no_dark_lies_below_own_teeth_that_end_higher_beside_the_front
         luma = drawn[round(upper[1]) + 3 : round(lower[1]) - 4, across] @ LUMA
         assert len(luma) > 8
         assert luma.min() > 0.4 * (np.array(TEETH) @ LUMA)
+
+
+def test_a_grin_bares_teeth_where_the_portrait_speaks_with_a_dark_mouth(mesh):
+    rgb, face = laughing(mesh, teeth=(60, 30, 28))
+    basis = ExpressionBasis(mesh)
+    smile = sum(
+        basis.field(f"{name}{at}") for name in ("mouthSmile", "mouthStretch") for at in ("Left", "Right")
+    )
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        portrait = animator._portrait
+        assert portrait.mouth.own is not None
+        assert not portrait.mouth._has_teeth
+        bent, rest = (
+            bend(portrait.rig, mesh, FaceMotion(vertices=moved), displacement=moved, gains=Gains())
+            for moved in (np.asarray(smile, np.float32), np.zeros((468, 3), np.float32))
+        )
+        drawn, still = animator.draw(bent).astype(float), animator.draw(rest).astype(float)
+    upper, lower = bent.places[[13, 14]]
+    between = np.s_[round(upper[1]) + 3 : round(lower[1]) - 3, round(upper[0]) - 12 : round(upper[0]) + 13]
+    assert drawn[between].size > 0
+    assert np.median(drawn[between] @ LUMA) > 0.6 * (np.array(SKIN) @ LUMA)
+    upper, lower = rest.places[[13, 14]]  # and a face at rest shows what the portrait does
+    assert still[round((upper[1] + lower[1]) / 2), round(upper[0])] @ LUMA < 0.4 * (np.array(SKIN) @ LUMA)
+
+
+def test_upper_teeth_hang_from_the_upper_lip_of_a_portrait_whose_mouth_is_open(mesh):
+    rgb, face = laughing(mesh, teeth=(60, 30, 28))
+    mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+    assert not mouth._has_teeth
+    seen_cm = mouth._rest_up - float(mouth._upper_edge[1])
+    assert 0 < seen_cm < 0.45 * mouth._rest_gap_cm

@@ -156,6 +156,8 @@ _APPEARS_CM = (0.03, 0.14)
 """The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
 _UPPER_EDGE_CM, _OVERBITE_CM = 0.17, 0.2
 """Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
+_UPPER_LIP_PARTS = 0.2
+"""The upper lip's share of a gap between lips: so far below it they met."""
 _GRINS = (1.1, 1.2)
 """Widths of a mouth, beside its own at rest, from which on, and at which wholly, lips that part bare the teeth."""
 _BARES_LOWER = (1.12, 1.24)
@@ -303,7 +305,11 @@ class Mouth:
         self._own_edge: FloatArray | None = None
         self._inward_cm = np.zeros((len(_OUTLINE), 2), np.float32)
         self._rest_up = float(rest[13, 1])
-        self._upper_edge = self._middle - np.array([0, _UPPER_EDGE_CM * self._scale, 0], np.float32)
+        self._upper_edge = self._middle.copy()
+        # Lips part by the lower one more than by the upper one, which covers the necks of the teeth.
+        self._upper_edge[1] = (
+            self._rest_up - _UPPER_LIP_PARTS * self._rest_gap_cm - _UPPER_EDGE_CM * self._scale
+        )
         if self._rest_gap_cm > _OPEN_CM:
             self.own = self._own_inside(rgb, rig, low=float(rest[14, 1]))
             smile = sum(rig.face.blendshape(f"mouthSmile{side}") for side in ("Left", "Right")) / 2
@@ -507,14 +513,14 @@ class Mouth:
         patch = patch_around(outline, margin=2 + 2 * self.feather, size=self._size)
         if patch is None or patch.width < 2 or patch.height < 2:
             return None
-        own_share = self._own_share(gap)
+        width = float(np.linalg.norm(bent.vertices[INNER_UPPER_LIP[0]] - bent.vertices[INNER_UPPER_LIP[-1]]))
+        # Who speaks parts the teeth with the lips, and hides the lower ones; a grin bares both rows.
+        grin = _smooth(width / self._width_cm, *_GRINS)
+        own_share = self._own_share(gap, grin)
         # An open mouth whose lips move together shows teeth wherever they go, not what is above or below them.
         up = float(bent.vertices[13, 1])
         sunk = 0.0 if self.own is None else max(self._rest_up - up - _LIP_SLIDES_CM, 0.0)
         drop, low = bent.jaw_drop_cm, float(bent.vertices[14, 1])
-        width = float(np.linalg.norm(bent.vertices[INNER_UPPER_LIP[0]] - bent.vertices[INNER_UPPER_LIP[-1]]))
-        # Who speaks parts the teeth with the lips, and hides the lower ones; a grin bares both rows.
-        grin = _smooth(width / self._width_cm, *_GRINS)
         bared = grin * max(gap - self._rest_gap_cm - _BARED * drop, 0.0)
         touching = _TOUCHING_CM[0] + (_TOUCHING_CM[1] - _TOUCHING_CM[0]) * grin
         parted = _PARTS_BY * max(drop - touching - _CHIN_FOLLOWS * bared, 0.0)
@@ -563,11 +569,14 @@ class Mouth:
             places += self._inward_cm @ self._right_and_up(bent.pose) * np.float32(at_rest)
         return np.asarray(places, np.float32)
 
-    def _own_share(self, gap: float) -> float:
-        """Share of the portrait's own inside that is shown: all at rest; teeth always, a dark gap less as it widens."""
+    def _own_share(self, gap: float, grin: float) -> float:
+        """Share of the portrait's own inside that is shown: all at rest; teeth always, a dark gap less as it widens.
+
+        A grin (0..1), too, bares teeth, where the portrait says something with a dark mouth.
+        """
         if self.own is None:
             return 0.0
-        return 1.0 if self._has_teeth else 1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)
+        return 1.0 if self._has_teeth else (1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)) * (1 - grin)
 
     def _own_matrix(self, pose: Pose, sunk: float) -> FloatArray:
         assert self.own is not None
