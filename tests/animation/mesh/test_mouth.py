@@ -358,6 +358,46 @@ def test_a_lower_tooth_that_a_portrait_shows_does_not_hang_below_its_upper_ones(
     assert luma[: teeth[-1]].min() > 0.6
 
 
+@pytest.mark.parametrize("across", [-14, 0, 14])
+def test_a_lower_tooth_that_touches_upper_ones_is_no_spike_of_these(mesh, across):
+    rgb, face = laughing(mesh)
+    x, y = np.rint(face.landmarks[14, :2]).astype(int)
+    dark = np.s_[y - RIM_PX - 8 : y - RIM_PX + 1, x - 40 : x + 41]
+    rgb[dark][(rgb[dark] == TEETH).all(axis=-1)] = (60, 30, 28)
+    rgb[y - RIM_PX - 9 : y - RIM_PX + 1, x + across - 2 : x + across + 3] = TEETH
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        assert animator._portrait.mouth._has_teeth
+        bent = animator.bent(shouting())
+        drawn = animator.draw(bent) @ LUMA / (np.array(TEETH) @ LUMA)
+    top, bottom = bent.places[[13, 14], 1]
+    ends = []
+    for column in range(x + across - 10, x + across + 11):
+        bright = np.flatnonzero(drawn[round(top) + 3 : round((top + bottom) / 2), column] > 0.6)
+        ends.append(bright[-1])
+    assert np.ptp(ends) <= 4  # it hung 9 pixels below
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_made_teeth_do_not_hang_below_the_last_own_one_beside_them(mesh, side):
+    rgb, face = laughing(mesh)
+    x, y = np.rint(face.landmarks[14, :2]).astype(int)
+    # The lip covers the last own ones, and the dark of the corner is beside them.
+    for out, rise in ((range(18, 30), 7), (range(30, 60), 40)):
+        for column in (x + side * away for away in out):
+            rows = np.s_[y - RIM_PX - rise : y - RIM_PX + 1]
+            rgb[rows, column][(rgb[rows, column] == TEETH).all(axis=-1)] = (60, 30, 28)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        mouth = animator._portrait.mouth
+    assert mouth._has_teeth and mouth._own_edge is not None
+    cm = PIXELS_A_CM / (18 * mouth._scale)  # rows of the texture to a pixel
+    own, beside = (
+        mouth._own_edge[round(HALF_WIDTH_CM * PIXELS_A_CM + side * away * cm)] / cm for away in (24, 36)
+    )
+    assert beside < own + 1.5  # it was 4
+
+
 @pytest.mark.parametrize("side", [-1, 1])
 def test_in_a_grin_no_dark_lies_below_own_teeth_that_end_higher_beside_the_front_ones(mesh, side):
     rgb, face = laughing(mesh)

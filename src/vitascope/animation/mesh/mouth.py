@@ -202,12 +202,15 @@ _OWN_ENAMEL = 0.6
 """A portrait's own teeth end where colours are so far from that of the lower lip, as a share of the way to theirs."""
 _NOTCH_CM = 0.25
 """Notches of their edge that are narrower are filled: a few pixels of a portrait would be holes between teeth."""
+_HANGS_CM, _LAST_TEETH_CM = 0.4, 0.5
+"""What hangs below their edge and is narrower than the first, and than any tooth, does not belong to it; so far from
+the last of them their height is that of the row beside them."""
 _THINNEST_CM = 0.2
 """Where less than that height of them is seen, they are taken for a gleam on a lip, or in a corner."""
 _OWN_ENDS_PX, _BEHIND_OWN_CM, _GOES_ON_CM = 1.4, 0.1, 0.15
 """They fade out in so many pixels, so that CPU and GPU sample the same edge; made ones end so far above it, and so far
 beside the portrait's own where their row lies."""
-_FRONT_TEETH_CM, _BITES_CM = 0.7, 0.1
+_FRONT_TEETH_CM, _BITES_CM = 0.7, 0.18
 """So near to the middle own teeth end lowest; and lower ones that touch them end so far above that edge."""
 _RIM_LEAVES_CM = 0.3
 """What the portrait shows below its own teeth is left until the lips part by so much more than they do in it."""
@@ -435,25 +438,38 @@ class Mouth:
         columns = np.flatnonzero(longest > _THINNEST_CM * PIXELS_A_CM)
         if not len(columns):
             return np.full(inside.shape, -1.0, np.float32)
-        notch = np.ones((1, 2 * round(_NOTCH_CM / 2 * PIXELS_A_CM) + 1), np.uint8)
-
-        def edge(rows: npt.NDArray[Any], how: int) -> FloatArray:
-            whole = np.interp(np.arange(size[0]), columns, rows[columns]).astype(np.float32)[None]
-            whole = cv2.morphologyEx(whole, how, notch, borderType=cv2.BORDER_REPLICATE)
-            soft = _NOTCH_CM / 3 * PIXELS_A_CM
-            return np.asarray(
-                cv2.GaussianBlur(whole, (0, 0), soft, borderType=cv2.BORDER_REPLICATE)[0], np.float32
-            )
-
-        top, bottom = edge(lowest - longest, cv2.MORPH_OPEN), edge(lowest, cv2.MORPH_CLOSE)
-        # Behind its own teeth made ones are not to be seen below these; beside them the row goes on as it lies.
         all_columns = np.arange(size[0], dtype=np.float32)
         beside_cm = (
             np.maximum(np.maximum(columns[0] - all_columns, all_columns - columns[-1]), 0) / PIXELS_A_CM
         )
         across_cm = np.abs(all_columns / PIXELS_A_CM - HALF_WIDTH_CM)
         arch = (_EDGE_CM - _lift_cm("upper", across_cm)) * PIXELS_A_CM
-        arch += np.median((bottom - arch)[columns])
+
+        def formed(rows: FloatArray, how: int, width_cm: float) -> FloatArray:
+            part = np.ones((1, 2 * round(width_cm / 2 * PIXELS_A_CM) + 1), np.uint8)
+            return np.asarray(cv2.morphologyEx(rows, how, part, borderType=cv2.BORDER_REPLICATE), np.float32)
+
+        def smooth(rows: FloatArray) -> FloatArray:
+            soft = _NOTCH_CM / 3 * PIXELS_A_CM
+            return np.asarray(
+                cv2.GaussianBlur(rows, (0, 0), soft, borderType=cv2.BORDER_REPLICATE)[0], np.float32
+            )
+
+        def across(rows: npt.NDArray[Any]) -> FloatArray:
+            return np.asarray(np.interp(all_columns, columns, rows[columns])[None], np.float32)
+
+        top = smooth(formed(across(lowest - longest), cv2.MORPH_OPEN, _NOTCH_CM))
+        # Beside them the row goes on as it lies, at the height of the last ones: no tooth hangs below its neighbours.
+        edge = across(lowest)
+        off = (edge[0] - arch)[columns]
+        last = [np.abs(columns - end) < _LAST_TEETH_CM * PIXELS_A_CM for end in (columns[0], columns[-1])]
+        right, left = (min(float(np.median(off[near])), float(np.median(off))) for near in last)
+        arch += np.where(all_columns < columns.mean(), right, left).astype(np.float32)
+        edge = np.where(beside_cm > 0, arch, edge)
+        # A lower tooth that touches an upper one is not its end, either.
+        edge = formed(edge, cv2.MORPH_OPEN, _HANGS_CM)
+        bottom = smooth(formed(edge, cv2.MORPH_CLOSE, _NOTCH_CM))
+        # Behind its own teeth made ones are not to be seen below these.
         behind = bottom - _BEHIND_OWN_CM * PIXELS_A_CM
         self._own_edge = behind + (arch - behind) * np.minimum(beside_cm / _GOES_ON_CM, 1)
         back = cv2.invertAffineTransform(onto)
