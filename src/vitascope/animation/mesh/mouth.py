@@ -156,8 +156,9 @@ _APPEARS_CM = (0.03, 0.14)
 """The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
 _UPPER_EDGE_CM, _OVERBITE_CM = 0.17, 0.2
 """Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
-_UPPER_LIP_PARTS = 0.2
-"""The upper lip's share of a gap between lips: so far below it they met."""
+_SPEAKS_CM, _UPPER_LIP_PARTS = (0.6, 1.2), 0.2
+"""Gaps of a portrait's lips from which on, and at which wholly, it is a mouth that speaks, and no parted lips; and the
+upper lip's share of such a gap: so far below it they met."""
 _GRINS = (1.1, 1.2)
 """Widths of a mouth, beside its own at rest, from which on, and at which wholly, lips that part bare the teeth."""
 _BARES_LOWER = (1.12, 1.24)
@@ -309,10 +310,10 @@ class Mouth:
         self._inward_cm = np.zeros((len(_OUTLINE), 2), np.float32)
         self._rest_up = float(rest[13, 1])
         self._upper_edge = self._middle.copy()
-        # Lips part by the lower one more than by the upper one, which covers the necks of the teeth.
-        self._upper_edge[1] = (
-            self._rest_up - _UPPER_LIP_PARTS * self._rest_gap_cm - _UPPER_EDGE_CM * self._scale
-        )
+        # A mouth opens by its lower lip more than by the upper one, which covers the necks of the teeth.
+        self._speaks = _smooth(self._rest_gap_cm, *_SPEAKS_CM)
+        parts = 0.5 + (_UPPER_LIP_PARTS - 0.5) * self._speaks
+        self._upper_edge[1] = self._rest_up - parts * self._rest_gap_cm - _UPPER_EDGE_CM * self._scale
         if self._rest_gap_cm > _OPEN_CM:
             self.own = self._own_inside(rgb, rig, low=float(rest[14, 1]))
             smile = sum(rig.face.blendshape(f"mouthSmile{side}") for side in ("Left", "Right")) / 2
@@ -592,7 +593,9 @@ class Mouth:
         """
         if self.own is None:
             return 0.0
-        return 1.0 if self._has_teeth else (1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)) * (1 - grin)
+        if self._has_teeth:
+            return 1.0
+        return (1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)) * (1 - grin * self._speaks)
 
     def _own_matrix(self, pose: Pose, sunk: float) -> FloatArray:
         assert self.own is not None
