@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import zlib
@@ -150,6 +151,31 @@ def test_a_smaller_face_beside_is_looked_for_in_finer_views(tmp_path, astronaut,
     assert load_portrait(path, model=lambda: face_model, face=1).face.box[0] > 1000
     monkeypatch.setattr(portrait, "_OTHERS_VIEW", np.inf)
     assert load_portrait(path, model=lambda: face_model).notes == ()
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_points_that_were_laid_wrongly_are_looked_for_again(
+    tmp_path, astronaut, face_model, settles, monkeypatch
+):
+    from vitascope.animation import portrait
+
+    away = itertools.count(30, 15)
+
+    class Astray(portrait.FaceTracker):
+        def find(self, rgb):
+            wrong = rgb.shape[0] > 300 or not settles
+            shift = np.float32((0, next(away) if wrong else 0, 0))
+            return [replace(face, landmarks=face.landmarks + shift) for face in super().find(rgb)]
+
+    path = save(tmp_path / "a.png", astronaut)
+    true = load_portrait(path, model=lambda: face_model).face
+    monkeypatch.setattr(portrait, "FaceTracker", Astray)
+    if settles:
+        found = load_portrait(path, model=lambda: face_model).face
+        assert np.abs(found.landmarks - true.landmarks)[:, :2].max() < 0.05 * true.size_pixels
+    else:
+        with pytest.raises(InputError, match="no face in the portrait that the detector is sure of"):
+            load_portrait(path, model=lambda: face_model)
 
 
 def test_a_picture_of_too_many_pixels_says_so(tmp_path, astronaut, face_model, monkeypatch):

@@ -31,6 +31,9 @@ _WEAKEST = 0.05
 """Confidence with which the detector's best guess is asked for, to be shown and not used."""
 _OTHERS_VIEW = 2.5
 """Beside a face that was found, others are looked for in squares of at least so many of its sizes."""
+_LOOKED_AT_AGAIN, _SAME_PLACE, _LOOKS_AGAIN = 2.0, 0.05, 4
+"""A face is looked for again in a square of so many of its sizes, up to so many times, until its points stay within the
+second, in its sizes: those of 18 portraits went 0.001 to 0.014, two that lay wrongly 0.11 and 0.31."""
 _MAX_PIXELS = 1 << 28
 """More than the 200 million of the largest cameras in phones; FFmpeg cannot tell the size of larger ones."""
 _HEIC = frozenset(
@@ -266,7 +269,34 @@ def _find(rgb: RgbPicture, model: Path, *, confidence: float) -> list[TrackedFac
             # The larger view of a face seen in both is right: a finer one may cut it off.
             found = _distinct([*found, *sorted(faces, key=lambda face: -face.size_pixels)])
             found.sort(key=lambda face: -face.size_pixels)
-    return found
+        if confidence > _WEAKEST:
+            settled = (_settled(tracker, rgb, face) for face in found)
+            found = _distinct([face for face in settled if face is not None])
+    return sorted(found, key=lambda face: -face.size_pixels)
+
+
+def _settled(tracker: FaceTracker, rgb: RgbPicture, face: TrackedFace) -> TrackedFace | None:
+    """A face as it is found where it was found; None of what is none.
+
+    In a picture of several people MediaPipe laid a mouth on a throat, and in a profile a face around an ear.
+    """
+    for _ in range(_LOOKS_AGAIN):
+        left, top, right, bottom = face.box
+        side = round(_LOOKED_AT_AGAIN * max(right - left, bottom - top))
+        middle = (left + right - side) / 2, (top + bottom - side) / 2
+        again = _find_in(tracker, rgb, left=round(middle[0]), top=round(middle[1]), side=side)
+        if not again:
+            return None
+
+        def away(one: TrackedFace, before: TrackedFace = face) -> float:
+            apart = one.landmarks[:, :2] - before.landmarks[:, :2]
+            return float(np.linalg.norm(apart, axis=1).mean()) / before.size_pixels
+
+        nearest = min(again, key=away)
+        if away(nearest) < _SAME_PLACE:
+            return face
+        face = nearest
+    return None
 
 
 def _cuts(width: int, height: int) -> list[list[tuple[int, int, int]]]:

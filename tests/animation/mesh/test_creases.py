@@ -189,6 +189,20 @@ def test_an_upper_lip_leaves_the_shade_of_a_smile_as_lips_meet(mesh, smiling):
     assert np.mean(UPPER) + 10 < lip.mean() < np.mean(LOWER)
 
 
+def test_a_lower_lip_that_is_far_lighter_than_the_upper_one_keeps_its_colour_as_they_meet(mesh, smiling):
+    """It was one flat brown shine, beside the colour of both."""
+    seen, face = smiling[0].copy(), smiling[1]
+    pink = np.array((239, 170, 175), np.uint8)
+    seen[(seen == LOWER).all(axis=-1)] = pink
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(seen, face=face)
+        motion = FaceMotion(vertices=np.zeros((468, 3), np.float32))
+        drawn, places = animator.animate(motion), animator.bent(motion).places
+    x, y = np.rint(places[[14, 17]].mean(axis=0)).astype(int)
+    lip = drawn[y - 1 : y + 2, x - 8 : x + 9].reshape(-1, 3).astype(int)
+    assert np.abs(lip - pink).max() < 12  # it was 38
+
+
 def test_an_upper_lip_that_is_dark_without_a_smile_stays_so(mesh, smiling):
     """By nature, or painted."""
     seen, face = smiling

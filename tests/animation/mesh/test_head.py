@@ -98,6 +98,21 @@ def test_what_was_hidden_goes_on_as_what_is_beside_it():
     assert 3 < (hidden - cv2.blur(hidden, (5, 5))).std() < 8
 
 
+def test_what_was_hidden_behind_ragged_hair_is_no_fan_of_streaks():
+    rng = np.random.default_rng(5)
+    noise = cv2.GaussianBlur(rng.standard_normal((240, 240, 1)).astype(np.float32), (0, 0), 3)
+    seen = np.clip(128 + 60 * noise[..., None] / noise.std(), 0, 255).astype(np.uint8).repeat(3, axis=-1)
+    y, x = np.mgrid[:240, :240] - 119.5
+    turn = np.arctan2(y, x)
+    away = np.hypot(x, y) - 70
+    strands = 2 * rng.standard_normal(180)[((turn + np.pi) / (2 * np.pi) * 179).astype(int)]
+    made = head._continued(seen, away > strands, 12.0).astype(float)[..., 0]
+    rough = np.hypot(np.diff(made, axis=0)[:, :-1], np.diff(made, axis=1)[:-1])
+    away = away[:-1, :-1]
+    hidden, beside = (rough[(away > low) & (away < low + 14)].mean() for low in (-22, 12))
+    assert hidden < 1.4 * beside  # it was 1.6
+
+
 @pytest.mark.parametrize("opaque", [np.s_[40:260], np.s_[0:300], np.s_[0:200], np.s_[0:0], np.s_[290:300]])
 def test_what_is_behind_is_seen_beside_a_person_wherever_they_stand(opaque):
     random = np.random.default_rng(0)

@@ -6,9 +6,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from faces import SIZE, made_face
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vitascope.animation.expression import ExpressionBasis
+from vitascope.animation.face import FaceMotion, rotation_from_degrees
+from vitascope.animation.mesh.deform import Gains, bend
 from vitascope.animation.mesh.layers import Patch
 from vitascope.animation.mesh.maps import (
     MapGrid,
@@ -16,9 +20,12 @@ from vitascope.animation.mesh.maps import (
     draw_folds,
     draw_maps,
     draw_triangles,
+    feature_grid,
     find_folds,
     pixel_grid,
+    plan_maps,
 )
+from vitascope.animation.mesh.rig import build_rig
 
 
 def grid_of_triangles(rng, *, count, size):
@@ -205,3 +212,26 @@ def test_what_no_triangle_covers_is_read_in_the_coarser_map(monkeypatch):
     assert made == pytest.approx(
         np.where(covered, place + np.array([40, 0], np.float32), place * 1.5), abs=1e-3
     )
+
+
+def test_the_nose_of_a_bowed_head_covers_the_lip_in_the_mouths_map_too(mesh):
+    basis = ExpressionBasis(mesh)
+    smile = sum(
+        1.2 * basis.field(f"mouthSmile{at}") + basis.field(f"mouthUpperUp{at}") for at in ("Left", "Right")
+    )
+    smile = np.asarray(smile, np.float32)
+    rig = build_rig(mesh, made_face(mesh, scale=18.0, pitch=-16), size=SIZE[::-1])
+    motion = FaceMotion(rotation=rotation_from_degrees(0, -22, 0), vertices=smile)
+    bent = bend(rig, mesh, motion, displacement=smile, gains=Gains())
+    mouth = plan_maps(rig, mesh).features[2]
+    patch = mouth.patch(bent)
+    assert bent.places[4, 1] > patch.top + 1  # the tip of the nose is before the lip
+    order = np.argsort(-bent.depths[rig.skin_triangles].sum(axis=1), kind="stable")
+    triangles = rig.skin_triangles[order]
+    grid, maps = feature_grid(mouth, patch), []
+    for part in (triangles, triangles[mouth.of_skin[order]]):
+        maps.append(np.full((grid.height, grid.width, 2), np.nan, np.float32))
+        draw_triangles(bent.sources, bent.places, part, grid=grid, into=maps[-1])
+    drawn = np.isfinite(maps[1]).all(axis=-1)
+    assert drawn.any()
+    assert np.abs(maps[0] - maps[1])[drawn].max() < 0.01

@@ -358,6 +358,46 @@ def test_a_lower_tooth_that_a_portrait_shows_does_not_hang_below_its_upper_ones(
     assert luma[: teeth[-1]].min() > 0.6
 
 
+@pytest.mark.parametrize("across", [-14, 0, 14])
+def test_a_lower_tooth_that_touches_upper_ones_is_no_spike_of_these(mesh, across):
+    rgb, face = laughing(mesh)
+    x, y = np.rint(face.landmarks[14, :2]).astype(int)
+    dark = np.s_[y - RIM_PX - 8 : y - RIM_PX + 1, x - 40 : x + 41]
+    rgb[dark][(rgb[dark] == TEETH).all(axis=-1)] = (60, 30, 28)
+    rgb[y - RIM_PX - 9 : y - RIM_PX + 1, x + across - 2 : x + across + 3] = TEETH
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        assert animator._portrait.mouth._has_teeth
+        bent = animator.bent(shouting())
+        drawn = animator.draw(bent) @ LUMA / (np.array(TEETH) @ LUMA)
+    top, bottom = bent.places[[13, 14], 1]
+    ends = []
+    for column in range(x + across - 10, x + across + 11):
+        bright = np.flatnonzero(drawn[round(top) + 3 : round((top + bottom) / 2), column] > 0.6)
+        ends.append(bright[-1])
+    assert np.ptp(ends) <= 4  # it hung 9 pixels below
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_made_teeth_do_not_hang_below_the_last_own_one_beside_them(mesh, side):
+    rgb, face = laughing(mesh)
+    x, y = np.rint(face.landmarks[14, :2]).astype(int)
+    # The lip covers the last own ones, and the dark of the corner is beside them.
+    for out, rise in ((range(18, 30), 7), (range(30, 60), 40)):
+        for column in (x + side * away for away in out):
+            rows = np.s_[y - RIM_PX - rise : y - RIM_PX + 1]
+            rgb[rows, column][(rgb[rows, column] == TEETH).all(axis=-1)] = (60, 30, 28)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        mouth = animator._portrait.mouth
+    assert mouth._has_teeth and mouth._own_edge is not None
+    cm = PIXELS_A_CM / (18 * mouth._scale)  # rows of the texture to a pixel
+    own, beside = (
+        mouth._own_edge[round(HALF_WIDTH_CM * PIXELS_A_CM + side * away * cm)] / cm for away in (24, 36)
+    )
+    assert beside < own + 1.5  # it was 4
+
+
 @pytest.mark.parametrize("side", [-1, 1])
 def test_in_a_grin_no_dark_lies_below_own_teeth_that_end_higher_beside_the_front_ones(mesh, side):
     rgb, face = laughing(mesh)
@@ -380,3 +420,35 @@ def test_in_a_grin_no_dark_lies_below_own_teeth_that_end_higher_beside_the_front
         luma = drawn[round(upper[1]) + 3 : round(lower[1]) - 4, across] @ LUMA
         assert len(luma) > 8
         assert luma.min() > 0.4 * (np.array(TEETH) @ LUMA)
+
+
+def test_a_grin_bares_teeth_where_the_portrait_speaks_with_a_dark_mouth(mesh):
+    rgb, face = laughing(mesh, teeth=(60, 30, 28))
+    basis = ExpressionBasis(mesh)
+    smile = sum(
+        basis.field(f"{name}{at}") for name in ("mouthSmile", "mouthStretch") for at in ("Left", "Right")
+    )
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        portrait = animator._portrait
+        assert portrait.mouth.own is not None
+        assert not portrait.mouth._has_teeth
+        bent, rest = (
+            bend(portrait.rig, mesh, FaceMotion(vertices=moved), displacement=moved, gains=Gains())
+            for moved in (np.asarray(smile, np.float32), np.zeros((468, 3), np.float32))
+        )
+        drawn, still = animator.draw(bent).astype(float), animator.draw(rest).astype(float)
+    upper, lower = bent.places[[13, 14]]
+    between = np.s_[round(upper[1]) + 3 : round(lower[1]) - 3, round(upper[0]) - 12 : round(upper[0]) + 13]
+    assert drawn[between].size > 0
+    assert np.median(drawn[between] @ LUMA) > 0.6 * (np.array(SKIN) @ LUMA)
+    upper, lower = rest.places[[13, 14]]  # and a face at rest shows what the portrait does
+    assert still[round((upper[1] + lower[1]) / 2), round(upper[0])] @ LUMA < 0.4 * (np.array(SKIN) @ LUMA)
+
+
+def test_upper_teeth_hang_from_the_upper_lip_of_a_portrait_whose_mouth_is_open(mesh):
+    rgb, face = laughing(mesh, teeth=(60, 30, 28))
+    mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+    assert not mouth._has_teeth
+    seen_cm = mouth._rest_up - float(mouth._upper_edge[1])
+    assert 0 < seen_cm < 0.45 * mouth._rest_gap_cm

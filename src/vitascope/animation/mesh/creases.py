@@ -96,6 +96,9 @@ _DRAWN_TOGETHER = (0.04, 0.25)
 """Shares by which a mouth becomes narrower, from which on, and at which wholly, lips look drawn together."""
 _SHINES, _SHINE_LEFT = (1.05, 1.35), 1.08
 """Light beside that of the lips from which on, and at which wholly, it is what shines on them; and what is left."""
+_SHINES_WHOLLY, _LEAST_COLOURED = (0.45, 0.65), 0.05
+"""Colour of a lower lip beside that of both up to which it is a shine, and from which on its own: 0.69 to 1.05 in 18
+portraits; and colour below which there is none to tell it by."""
 _HIDDEN_LID = (0.7, 0.5)
 """Light of an upper lid beside that of the skin below the eye from which on, and at which wholly, a brow hides it."""
 _LID_LIGHT, _LID_SHADE, _LID_REACH_CM, _LID_SOFT_CM = 1.0, 0.8, 0.4, 0.12
@@ -299,12 +302,13 @@ class Creases:
         lit = self._evenly_lit(np.where(filled[..., None], made, seen), landmarks, patch, scale, smile=smile)
         whole = smooth_outline(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])])
         of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
-        lit = _duller(lit, lip_colour, of_lips[..., None], scale)
+        lip_colours = self._lip_colours(landmarks, patch, scale, smile=smile)
+        lit = _duller(lit, lip_colours, of_lips[..., None], scale)
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _evenly_lit(
         self,
-        colours: npt.NDArray[np.uint8],
+        colours: npt.NDArray[np.uint8] | FloatArray,
         landmarks: FloatArray,
         patch: Patch,
         scale: float,
@@ -312,20 +316,35 @@ class Creases:
         smile: float,
     ) -> FloatArray:
         """Lips of which the upper one is not in the shade that a smile (0..1) puts it in: float32 [h, w, 3]."""
-        upper, lower = (
-            median_at(self._rgb, (landmarks[outer[3:8]] + landmarks[inner[3:8]]) / 2, 0.1 * scale)
-            for outer, inner in (
-                (np.array(OUTER_UPPER_LIP), np.array(INNER_UPPER_LIP)),
-                (np.array(OUTER_LOWER_LIP), np.array(INNER_LOWER_LIP)),
-            )
-        )
-        between = smooth_outline(landmarks[list(OUTER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
-        of_upper = opening_mask(between, patch, feather=max(0.1 * scale, 0.5))[..., None]
+        upper, lower = self._each_lip(landmarks, scale)
+        of_upper = _of_upper(landmarks, patch, scale)
         # By the same for each pixel: times as much, lips in the shade would be of a glaring colour.
         lack = _UPPER_LIGHT * lower - upper
         darker = max(float(lack.mean() / max(upper.mean(), 1.0)), 0.0)
         share = min(darker / _CLEARLY_DARKER, _MOST_BRIGHTER / max(darker, 1e-3), 1.0)
         return np.asarray(colours + lack * np.float32(smile * share) * of_upper, np.float32)
+
+    def _lip_colours(self, landmarks: FloatArray, patch: Patch, scale: float, *, smile: float) -> FloatArray:
+        """The colour of the upper lip where that is, in the light of ``_evenly_lit``, elsewhere of the lower one.
+
+        The lower one is the lighter by up to half: beside the colour of both it would be one large shine.
+        """
+        upper, lower = self._each_lip(landmarks, scale)
+        both = self._lip_colour(landmarks, scale)
+        coloured = [float(np.ptp(one) / max(float(one.max()), 1.0)) for one in (lower, both)]
+        own = np.interp(coloured[0] / max(coloured[1], _LEAST_COLOURED), _SHINES_WHOLLY, (0, 1))
+        lower = both + (lower - both) * np.float32(own)
+        colours = lower + (upper - lower) * _of_upper(landmarks, patch, scale)
+        return self._evenly_lit(colours, landmarks, patch, scale, smile=smile)
+
+    def _each_lip(self, landmarks: FloatArray, scale: float) -> tuple[FloatArray, FloatArray]:
+        """The colours of the upper and of the lower lip in the middle of the mouth: float32 [3] each."""
+        middles = (
+            np.asarray((landmarks[list(outer[3:8])] + landmarks[list(inner[3:8])]) / 2, np.float32)
+            for outer, inner in ((OUTER_UPPER_LIP, INNER_UPPER_LIP), (OUTER_LOWER_LIP, INNER_LOWER_LIP))
+        )
+        upper, lower = (median_at(self._rgb, middle, 0.1 * scale) for middle in middles)
+        return upper, lower
 
     def _touching(self, rig: PortraitRig, lips: _Fold | None) -> _Fold | None:
         """Lips with the line in which they meet, half of it on either rim of the opening."""
@@ -370,7 +389,9 @@ class Creases:
             teeth = opening_mask(between, patch, feather=max(_LIP_EDGE_CM * scale, 0.5))
             of_lips = of_lips * (1 - np.float32(shown_apart(self._rest)) * teeth)
         of_lips = (of_lips * (1 - at_ends[..., 0]))[..., None]
-        lit = _duller(lit, lip_colour, of_lips, scale)
+        lit_by = 0.0 if met is None else _own_smile(rig)
+        lip_colours = self._lip_colours(landmarks, patch, scale, smile=lit_by)
+        lit = _duller(lit, lip_colours, of_lips, scale)
         tone = cv2.GaussianBlur(lit, (0, 0), max(_COARSE_CM * scale, 0.5))
         shine = np.maximum(lit.mean(axis=-1) - tone.mean(axis=-1), 0) * _DULLER
         # Not darker (lips in the shade, or of a grey picture), and no other colour than that of these lips.
@@ -381,7 +402,7 @@ class Creases:
         if met is not None:
             # A smile pales the ends of lips, which would leave a lump in their middle.
             pale = (1 - redness) * (_ENDS_ALIKE * _own_smile(rig))
-            lit += (lip_colour - tone) * (pale[..., None] * of_lips)
+            lit += (lip_colours - tone) * (pale[..., None] * of_lips)
         lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
@@ -492,6 +513,12 @@ def _from_rim(landmarks: FloatArray, patch: Patch, scale: float) -> FloatArray:
     return np.asarray(away / finer, np.float32)
 
 
+def _of_upper(landmarks: FloatArray, patch: Patch, scale: float) -> FloatArray:
+    """Where the upper lip is, down to the lower one: float32 [h, w, 1], 0..1."""
+    between = smooth_outline(landmarks[list(OUTER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
+    return opening_mask(between, patch, feather=max(0.1 * scale, 0.5))[..., None]
+
+
 def _own_smile(rig: PortraitRig) -> float:
     """How surely a portrait smiles itself: 0..1."""
     weight = (rig.face.blendshape("mouthSmileLeft") + rig.face.blendshape("mouthSmileRight")) / 2
@@ -509,13 +536,13 @@ def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray, scale: flo
 
     Args:
         colours: float32 [h, w, 3].
-        lips: float32 [3]: their colour.
+        lips: float32 [h, w, 3]: their colour.
         where: float32 [h, w, 1], 0..1.
         scale: Pixels a centimetre.
     """
-    level = float(lips.mean())
+    level = lips.mean(axis=-1, keepdims=True)
     low, high = (share * level for share in _SHINES)
-    share = np.clip((colours.mean(axis=-1, keepdims=True) - low) / max(high - low, 1.0), 0, 1)
+    share = np.clip((colours.mean(axis=-1, keepdims=True) - low) / np.maximum(high - low, 1.0), 0, 1)
     coloured, own = (np.ptp(one, axis=-1) / np.maximum(one.max(axis=-1), 1) for one in (colours, lips))
     share *= np.clip(1 - (coloured - own) / _REDDER_THAN_LIPS, 0, 1)[..., None]
     # A colour alone would be a flat spot between lips of skin or paint.

@@ -222,17 +222,17 @@ def _continued(seen: RgbPicture, known: npt.NDArray[np.bool_], smooth: float) ->
         return seen.copy()
     colours = seen.astype(np.float32)
     soft = _spread(colours, known.astype(np.float32), smooth)
-    # The nearest known place, and what lies as far beyond it.
-    _, labels = cv2.distanceTransformWithLabels(
-        (~known).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_5, labelType=cv2.DIST_LABEL_PIXEL
-    )
-    rows, columns = np.nonzero(known)
-    row_of, column_of = (np.zeros(int(labels.max()) + 1, np.int32) for _ in range(2))
-    row_of[labels[rows, columns]], column_of[labels[rows, columns]] = rows, columns
+    # What lies as far beyond the edge as a place lies within it; but for places near it, the edge as it runs on the
+    # whole, since a mirror of its every strand of hair would be a fan of streaks.
+    away = cv2.distanceTransform((~known).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_5)
+    even = cv2.GaussianBlur(away, (0, 0), max(smooth, 0.5))
+    slope = np.stack((cv2.Sobel(even, cv2.CV_32F, 0, 1), cv2.Sobel(even, cv2.CV_32F, 1, 0)), axis=-1)
     height, width = known.shape
     y, x = np.nonzero(~known)
-    beside = labels[y, x]
-    mirror_y, mirror_x = 2 * row_of[beside] - y, 2 * column_of[beside] - x
+    inward = slope[y, x] / np.maximum(np.linalg.norm(slope[y, x], axis=-1, keepdims=True), 1e-6)
+    depth = away + (even - away) * np.clip(away / max(smooth, 1.0), 0, 1)
+    mirror = np.rint(np.stack((y, x), -1) - 2 * depth[y, x, None] * inward).astype(np.intp)
+    mirror_y, mirror_x = mirror.T
     there = (mirror_y >= 0) & (mirror_y < height) & (mirror_x >= 0) & (mirror_x < width)
     mirror_y, mirror_x = mirror_y.clip(0, height - 1), mirror_x.clip(0, width - 1)
     there &= known[mirror_y, mirror_x]

@@ -381,8 +381,9 @@ _NEAR_TRIANGLES = 2 * SPOKES * 4
 """Triangles of the innermost rings, drawn as finely as the face: a chin that drops presses them together."""
 _ROWS_A_FEATURE = 28
 """Rows of the finer map of an eye or a mouth at rest, whose lids and lips are finer than that."""
-_NEAR_FEATURE_CM = 2.2
-"""Triangles so near to an eye's or mouth's points are drawn into its finer map."""
+_NEAR_EYE_CM, _NEAR_MOUTH_CM = 2.2, 3.4
+"""Triangles so near to an eye's, or the mouth's, points are drawn into its finer map: the tip of the nose, which hides
+the lip of a head that is bowed, is 3.35 from the mouth's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -461,12 +462,12 @@ def _coarser(grid: MapGrid) -> MapGrid:
 
 
 def _features(rig: PortraitRig, mesh: CanonicalMesh) -> tuple[Feature, ...]:
-    outlines = [list(eye.upper_lid + eye.lower_lid + eye.outline) for eye in EYES]
-    outlines.append(list(OUTER_UPPER_LIP + OUTER_LOWER_LIP + INNER_UPPER_LIP + INNER_LOWER_LIP))
+    mouth = list(OUTER_UPPER_LIP + OUTER_LOWER_LIP + INNER_UPPER_LIP + INNER_LOWER_LIP)
+    outlines = [(list(eye.upper_lid + eye.lower_lid + eye.outline), _NEAR_EYE_CM) for eye in EYES]
     made = []
-    for outline in outlines:
+    for outline, near_cm in (*outlines, (mouth, _NEAR_MOUTH_CM)):
         distance = np.linalg.norm(mesh.vertices[:, None] - mesh.vertices[outline][None], axis=-1)
-        near = distance.min(axis=1) < _NEAR_FEATURE_CM
+        near = distance.min(axis=1) < near_cm
         extent = np.ptp(rig.sources[outline], axis=0)
         step = max(1, round(float(extent.min()) / _ROWS_A_FEATURE))
         of_skin = near[rig.skin_triangles].all(axis=1)

@@ -156,6 +156,9 @@ _APPEARS_CM = (0.03, 0.14)
 """The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
 _UPPER_EDGE_CM, _OVERBITE_CM = 0.17, 0.2
 """Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
+_SPEAKS_CM, _UPPER_LIP_PARTS = (0.6, 1.2), 0.2
+"""Gaps of a portrait's lips from which on, and at which wholly, it is a mouth that speaks, and no parted lips; and the
+upper lip's share of such a gap: so far below it they met."""
 _GRINS = (1.1, 1.2)
 """Widths of a mouth, beside its own at rest, from which on, and at which wholly, lips that part bare the teeth."""
 _BARES_LOWER = (1.12, 1.24)
@@ -200,12 +203,15 @@ _OWN_ENAMEL = 0.6
 """A portrait's own teeth end where colours are so far from that of the lower lip, as a share of the way to theirs."""
 _NOTCH_CM = 0.25
 """Notches of their edge that are narrower are filled: a few pixels of a portrait would be holes between teeth."""
+_HANGS_CM, _LAST_TEETH_CM = 0.4, 0.5
+"""What hangs below their edge and is narrower than the first, and than any tooth, does not belong to it; so far from
+the last of them their height is that of the row beside them."""
 _THINNEST_CM = 0.2
 """Where less than that height of them is seen, they are taken for a gleam on a lip, or in a corner."""
 _OWN_ENDS_PX, _BEHIND_OWN_CM, _GOES_ON_CM = 1.4, 0.1, 0.15
 """They fade out in so many pixels, so that CPU and GPU sample the same edge; made ones end so far above it, and so far
 beside the portrait's own where their row lies."""
-_FRONT_TEETH_CM, _BITES_CM = 0.7, 0.1
+_FRONT_TEETH_CM, _BITES_CM = 0.7, 0.18
 """So near to the middle own teeth end lowest; and lower ones that touch them end so far above that edge."""
 _RIM_LEAVES_CM = 0.3
 """What the portrait shows below its own teeth is left until the lips part by so much more than they do in it."""
@@ -303,7 +309,11 @@ class Mouth:
         self._own_edge: FloatArray | None = None
         self._inward_cm = np.zeros((len(_OUTLINE), 2), np.float32)
         self._rest_up = float(rest[13, 1])
-        self._upper_edge = self._middle - np.array([0, _UPPER_EDGE_CM * self._scale, 0], np.float32)
+        self._upper_edge = self._middle.copy()
+        # A mouth opens by its lower lip more than by the upper one, which covers the necks of the teeth.
+        self._speaks = _smooth(self._rest_gap_cm, *_SPEAKS_CM)
+        parts = 0.5 + (_UPPER_LIP_PARTS - 0.5) * self._speaks
+        self._upper_edge[1] = self._rest_up - parts * self._rest_gap_cm - _UPPER_EDGE_CM * self._scale
         if self._rest_gap_cm > _OPEN_CM:
             self.own = self._own_inside(rgb, rig, low=float(rest[14, 1]))
             smile = sum(rig.face.blendshape(f"mouthSmile{side}") for side in ("Left", "Right")) / 2
@@ -429,25 +439,38 @@ class Mouth:
         columns = np.flatnonzero(longest > _THINNEST_CM * PIXELS_A_CM)
         if not len(columns):
             return np.full(inside.shape, -1.0, np.float32)
-        notch = np.ones((1, 2 * round(_NOTCH_CM / 2 * PIXELS_A_CM) + 1), np.uint8)
-
-        def edge(rows: npt.NDArray[Any], how: int) -> FloatArray:
-            whole = np.interp(np.arange(size[0]), columns, rows[columns]).astype(np.float32)[None]
-            whole = cv2.morphologyEx(whole, how, notch, borderType=cv2.BORDER_REPLICATE)
-            soft = _NOTCH_CM / 3 * PIXELS_A_CM
-            return np.asarray(
-                cv2.GaussianBlur(whole, (0, 0), soft, borderType=cv2.BORDER_REPLICATE)[0], np.float32
-            )
-
-        top, bottom = edge(lowest - longest, cv2.MORPH_OPEN), edge(lowest, cv2.MORPH_CLOSE)
-        # Behind its own teeth made ones are not to be seen below these; beside them the row goes on as it lies.
         all_columns = np.arange(size[0], dtype=np.float32)
         beside_cm = (
             np.maximum(np.maximum(columns[0] - all_columns, all_columns - columns[-1]), 0) / PIXELS_A_CM
         )
         across_cm = np.abs(all_columns / PIXELS_A_CM - HALF_WIDTH_CM)
         arch = (_EDGE_CM - _lift_cm("upper", across_cm)) * PIXELS_A_CM
-        arch += np.median((bottom - arch)[columns])
+
+        def formed(rows: FloatArray, how: int, width_cm: float) -> FloatArray:
+            part = np.ones((1, 2 * round(width_cm / 2 * PIXELS_A_CM) + 1), np.uint8)
+            return np.asarray(cv2.morphologyEx(rows, how, part, borderType=cv2.BORDER_REPLICATE), np.float32)
+
+        def smooth(rows: FloatArray) -> FloatArray:
+            soft = _NOTCH_CM / 3 * PIXELS_A_CM
+            return np.asarray(
+                cv2.GaussianBlur(rows, (0, 0), soft, borderType=cv2.BORDER_REPLICATE)[0], np.float32
+            )
+
+        def across(rows: npt.NDArray[Any]) -> FloatArray:
+            return np.asarray(np.interp(all_columns, columns, rows[columns])[None], np.float32)
+
+        top = smooth(formed(across(lowest - longest), cv2.MORPH_OPEN, _NOTCH_CM))
+        # Beside them the row goes on as it lies, at the height of the last ones: no tooth hangs below its neighbours.
+        edge = across(lowest)
+        off = (edge[0] - arch)[columns]
+        last = [np.abs(columns - end) < _LAST_TEETH_CM * PIXELS_A_CM for end in (columns[0], columns[-1])]
+        right, left = (min(float(np.median(off[near])), float(np.median(off))) for near in last)
+        arch += np.where(all_columns < columns.mean(), right, left).astype(np.float32)
+        edge = np.where(beside_cm > 0, arch, edge)
+        # A lower tooth that touches an upper one is not its end, either.
+        edge = formed(edge, cv2.MORPH_OPEN, _HANGS_CM)
+        bottom = smooth(formed(edge, cv2.MORPH_CLOSE, _NOTCH_CM))
+        # Behind its own teeth made ones are not to be seen below these.
         behind = bottom - _BEHIND_OWN_CM * PIXELS_A_CM
         self._own_edge = behind + (arch - behind) * np.minimum(beside_cm / _GOES_ON_CM, 1)
         back = cv2.invertAffineTransform(onto)
@@ -507,14 +530,14 @@ class Mouth:
         patch = patch_around(outline, margin=2 + 2 * self.feather, size=self._size)
         if patch is None or patch.width < 2 or patch.height < 2:
             return None
-        own_share = self._own_share(gap)
+        width = float(np.linalg.norm(bent.vertices[INNER_UPPER_LIP[0]] - bent.vertices[INNER_UPPER_LIP[-1]]))
+        # Who speaks parts the teeth with the lips, and hides the lower ones; a grin bares both rows.
+        grin = _smooth(width / self._width_cm, *_GRINS)
+        own_share = self._own_share(gap, grin)
         # An open mouth whose lips move together shows teeth wherever they go, not what is above or below them.
         up = float(bent.vertices[13, 1])
         sunk = 0.0 if self.own is None else max(self._rest_up - up - _LIP_SLIDES_CM, 0.0)
         drop, low = bent.jaw_drop_cm, float(bent.vertices[14, 1])
-        width = float(np.linalg.norm(bent.vertices[INNER_UPPER_LIP[0]] - bent.vertices[INNER_UPPER_LIP[-1]]))
-        # Who speaks parts the teeth with the lips, and hides the lower ones; a grin bares both rows.
-        grin = _smooth(width / self._width_cm, *_GRINS)
         bared = grin * max(gap - self._rest_gap_cm - _BARED * drop, 0.0)
         touching = _TOUCHING_CM[0] + (_TOUCHING_CM[1] - _TOUCHING_CM[0]) * grin
         parted = _PARTS_BY * max(drop - touching - _CHIN_FOLLOWS * bared, 0.0)
@@ -563,11 +586,16 @@ class Mouth:
             places += self._inward_cm @ self._right_and_up(bent.pose) * np.float32(at_rest)
         return np.asarray(places, np.float32)
 
-    def _own_share(self, gap: float) -> float:
-        """Share of the portrait's own inside that is shown: all at rest; teeth always, a dark gap less as it widens."""
+    def _own_share(self, gap: float, grin: float) -> float:
+        """Share of the portrait's own inside that is shown: all at rest; teeth always, a dark gap less as it widens.
+
+        A grin (0..1), too, bares teeth, where the portrait says something with a dark mouth.
+        """
         if self.own is None:
             return 0.0
-        return 1.0 if self._has_teeth else 1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)
+        if self._has_teeth:
+            return 1.0
+        return (1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)) * (1 - grin * self._speaks)
 
     def _own_matrix(self, pose: Pose, sunk: float) -> FloatArray:
         assert self.own is not None
