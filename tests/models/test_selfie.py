@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import cv2
@@ -161,6 +162,14 @@ def test_an_empty_scene_stays_empty_over_time(gated: SelfieNetwork, shade: float
     assert max(estimate.alpha.max() for estimate in gated.infer(clip, gated.new_state())) == 0
 
 
+@cache
+def astronaut(network: SelfieNetwork) -> tuple[Picture, FloatArray]:
+    """The astronaut's upper body, and its matte by an ungated network, which is asked once."""
+    picture = data.astronaut()
+    mask = cv2.resize(matte(picture, network), (512, 512))
+    return picture[:400, 60:360], mask[:400, 60:360]
+
+
 def astronaut_on(
     scene: Picture, network: SelfieNetwork, *, height: float, x: float
 ) -> tuple[Picture, FloatArray]:
@@ -169,8 +178,7 @@ def astronaut_on(
     Returns:
         The picture, and the person's mask in it.
     """
-    portrait = data.astronaut()[:400, 60:360]
-    mask = cv2.resize(matte(data.astronaut(), network), (512, 512))[:400, 60:360]
+    portrait, mask = astronaut(network)
     tall = round(scene.shape[0] * height)
     wide = round(tall * portrait.shape[1] / portrait.shape[0])
     person = cv2.resize(portrait, (wide, tall), interpolation=cv2.INTER_AREA)

@@ -153,22 +153,21 @@ def test_what_is_taken_back_is_there_and_other_names_make_no_difference(cut, tmp
     assert sorted(path.name for path in tmp_path.glob("*.stretches")) == []
 
 
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
+def test_stretches_that_other_rules_of_matting_made_are_made_anew(cut, monkeypatch):
+    assert cut("{}\n")[0] == 5
+    assert cut("{}\n")[0] == 0
+    for module, name in (
         (near_people, "NEAR_RULES"),
         (presence, "PRESENCE_RULES"),
         (cached_film, "CLOSE_UP_RULES"),
         (cached_film, "RIM_RULES"),
         (cached_film, "SETTLING_SIDE"),
         (cached_film, "LOOK_AHEAD_SIDE"),
-    ],
-)
-def test_stretches_that_other_rules_of_matting_made_are_made_anew(cut, monkeypatch, module, name):
-    assert cut("{}\n")[0] == 5
-    assert cut("{}\n")[0] == 0
-    monkeypatch.setattr(module, name, 7)
-    assert cut("{}\n")[0] == 5
+    ):
+        with monkeypatch.context() as others:
+            others.setattr(module, name, 7)
+            assert cut("{}\n")[0] == 5, name
+    assert cut("{}\n")[0] == 0  # what the rules of today made is still there
 
 
 def test_smoothing_carries_a_correction_into_what_follows(cut):
