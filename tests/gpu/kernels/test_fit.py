@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import permutations
+
 import cv2
 import numpy as np
 import pytest
@@ -124,6 +127,33 @@ def test_on_the_gpu_it_is_the_same_picture(source, target, turns, eyes):
     tolerance = tolerance_of(like.format)
     for made, plane in zip(frame_on_cpu(fitted).planes, expected.planes, strict=True):
         assert np.abs(made.astype(int) - plane.astype(int)).max() <= tolerance
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("source", "target"),
+    permutations(
+        [
+            ColorSpec(chroma_location="center"),
+            ColorSpec("bt2020", chroma_location="center", primaries=9, transfer=16),
+            ColorSpec("bt2020", chroma_location="center", primaries=9, transfer=18),
+        ],
+        2,
+    ),
+)
+def test_on_the_gpu_hdr_and_sdr_look_alike_too(source, target):
+    import cupy
+    from cuda_twins import frame_on_cpu, frame_on_gpu
+
+    picture = soft_frame(PIXEL_FORMATS["yuv420p10le"], (90, 160), color=source)
+    like = replace(random_frame(PIXEL_FORMATS["p010le"], (100, 200)), color=target)
+    expected = fit_frame(picture, like=like, regions=[whole(like)])
+    fitted = fit_frame(picture, like=frame_on_gpu(like), regions=[whole(like)])
+    cupy.cuda.Device().synchronize()
+    as_they_are = fit_frame(replace(picture, color=target), like=like, regions=[whole(like)])
+    assert np.abs(as_they_are.planes[0].astype(int) - expected.planes[0].astype(int)).max() > 20 << 6
+    for made, plane in zip(frame_on_cpu(fitted).planes, expected.planes, strict=True):
+        assert np.abs(made.astype(int) - plane.astype(int)).mean() < tolerance_of(like.format)
 
 
 @pytest.mark.cuda
