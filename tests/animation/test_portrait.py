@@ -20,7 +20,7 @@ from vitascope.animation.portrait import load_portrait, read_picture, with_even_
 from vitascope.config import load_settings
 from vitascope.errors import InputError
 from vitascope.frames import ColorSpec
-from vitascope.gpu.kernels.appearance import look_alike
+from vitascope.gpu.kernels.look_alike import look_alike
 
 MAX = 3840
 

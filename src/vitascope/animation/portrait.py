@@ -17,7 +17,7 @@ from vitascope.animation.mesh.response import Curve
 from vitascope.animation.mesh.rig import MIN_FACE_PIXELS
 from vitascope.animation.tracking import FaceModel, FaceTracker
 from vitascope.errors import InputError, ModelUnavailableError, UsageError
-from vitascope.gpu.kernels.appearance import look_alike
+from vitascope.gpu.kernels.look_alike import look_alike
 from vitascope.media.metadata.icc import picture_primaries
 from vitascope.media.planes import RGB_COLOR
 from vitascope.media.reading.images import picture_size

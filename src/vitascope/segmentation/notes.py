@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vitascope.config import LoadedSettings, OutputKind, Settings
 from vitascope.device import Device
 from vitascope.frames import DOLBY_VISION_5, VideoInfo
-from vitascope.gpu.kernels.appearance import HDR_TRANSFERS
+from vitascope.gpu.kernels.look_alike import HDR_TRANSFERS
 from vitascope.media.planes import has_alpha
 from vitascope.media.reading.reader import VideoReader
 from vitascope.models.host_network import HostNetwork

@@ -132,13 +132,15 @@ def test_on_the_gpu_it_is_the_same_picture(source, target, turns, eyes):
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     ("source", "target"),
-    permutations(
-        [
-            ColorSpec(chroma_location="center"),
-            ColorSpec("bt2020", chroma_location="center", primaries=9, transfer=16),
-            ColorSpec("bt2020", chroma_location="center", primaries=9, transfer=18),
-        ],
-        2,
+    list(
+        permutations(
+            [
+                ColorSpec(chroma_location="center"),
+                ColorSpec("bt2020", chroma_location="center", primaries=9, transfer=16),
+                ColorSpec("bt2020", chroma_location="center", primaries=9, transfer=18),
+            ],
+            2,
+        )
     ),
 )
 def test_on_the_gpu_hdr_and_sdr_look_alike_too(source, target):

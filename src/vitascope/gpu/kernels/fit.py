@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 
 from vitascope.frames import ColorSpec, Frame, Plane, Rotation, YuvFormat
-from vitascope.gpu.kernels.appearance import look_alike
 from vitascope.gpu.kernels.color import yuv_from_rgb
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, wait_until_ready
+from vitascope.gpu.kernels.look_alike import look_alike
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region, chroma_region, cut, is_whole_blocks
 from vitascope.gpu.kernels.resample import resample_window

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vitascope.frames import ColorSpec
-from vitascope.gpu.kernels.appearance import look_alike
+from vitascope.gpu.kernels.look_alike import look_alike
 
 SDR = ColorSpec("bt709", primaries=1, transfer=1)
 P3 = ColorSpec("bt709", primaries=12, transfer=13)
