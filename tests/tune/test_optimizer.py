@@ -165,7 +165,9 @@ def test_a_search_ends_when_its_time_is_over(scripted, clip, monkeypatch):
     said = []
     tuned = tuner_of(clip, most_seconds=200.0, on_plan=said.append).tune()
     assert tuned.search.ended == "the time was over"
-    assert 1 <= len(tuned.search.trials) < 5
+    # Beside six runs of ten seconds at the end there is time to ask 14 times. Six are asked before the trials at least,
+    # more where a first run shows that runs should be longer, and each trial asks once, or more where it is new.
+    assert 1 <= len(tuned.search.trials) <= 14 - 6
     (line,) = said
     assert line.startswith("up to 14 runs of about ")
     assert "in about 3 minutes at most" in line
