@@ -50,6 +50,11 @@ def test_a_picture_has_the_primaries_of_its_profile(tmp_path, suffix):
     assert "primaries=12, transfer=13" in found
 
 
+def test_fill_bytes_before_a_marker_do_not_hide_a_profile():
+    content = with_profile(".jpg", BLUE, icc_profile(P3_COLORANTS), before=b"\xff\xff")
+    assert picture_primaries(content) == 12
+
+
 def test_exif_beside_it_does_not_hide_a_profile(tmp_path):
     path = tmp_path / "phone.jpg"
     path.write_bytes(with_profile(".jpg", BLUE, icc_profile(P3_COLORANTS), before=EXIF))
