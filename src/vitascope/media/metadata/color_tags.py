@@ -28,7 +28,6 @@ from av.sidedata.sidedata import Type as SideDataType
 from vitascope.errors import InputError
 from vitascope.frames import DOLBY_VISION_5, ChromaLocation, ColorSpec, Matrix, Projection, StereoLayout
 from vitascope.media.libav import open_input, wrap_input_error
-from vitascope.media.metadata.icc import picture_primaries
 from vitascope.media.metadata.mp4_boxes import Box, described_track, rewrite_moov
 from vitascope.media.planes import RGB_COLOR, layout_of, pixel_format_name
 
@@ -295,7 +294,6 @@ _UNSUPPORTED_MATRICES = {
     16: "YCgCo-Re",
     17: "YCgCo-Ro",
 }
-_PICTURE_CODECS = frozenset({"mjpeg", "png", "webp", "av1", "libdav1d"})
 _PNG_CODECS = frozenset({"png", "apng"})
 _CENTERED_CODECS = frozenset({"mjpeg", "mpeg1video", "theora", "webp", "jpeg2000", "libopenjpeg", "cinepak"})
 _RANGE_TAGGING_CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d", "mpeg2video", "mpeg4"})
@@ -344,12 +342,11 @@ def color_spec(
     An untagged matrix follows the primaries when those are tagged, else the picture size
     (``ColorSpec.assumed_matrix``). An untagged range is limited, except for grey pictures of codecs that have no
     range flag (PNG, TIFF, FFV1), which are full, and for FFmpeg's ``yuvj`` formats, which say full by name. RGB
-    becomes BT.709 full range with its own primaries and transfer, sRGB's when it has no tags. Where only the ICC
-    profile of a picture file names its primaries, these count, with sRGB's transfer.
+    becomes BT.709 full range with its own primaries and transfer, sRGB's when it has no tags.
 
     Args:
         frame: A decoded frame in its native format, of the CPU or the GPU.
-        path: The file; named in errors.
+        path: Named in errors.
         codec: FFmpeg's decoder name.
         chroma_location: From the bitstream; the codec's default when None.
 
@@ -357,11 +354,6 @@ def color_spec(
         InputError: The matrix is one that our kernels do not know (YCgCo, ICtCp, BT.2020 constant luminance).
     """
     primaries, transfer = int(frame.color_primaries), int(frame.color_trc)
-    if primaries == _UNSPECIFIED and codec in _PICTURE_CODECS and path.is_file():
-        with path.open("rb") as file:
-            primaries = picture_primaries(file.read(1 << 20))
-        if primaries != _UNSPECIFIED and transfer == _UNSPECIFIED:
-            transfer = RGB_COLOR.transfer
     name = pixel_format_name(frame)
     if layout_of(name).way == "rgb":
         return replace(

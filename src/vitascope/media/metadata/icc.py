@@ -62,6 +62,9 @@ def _in_jpeg(content: bytes) -> bytes:
     """A JPEG's profile, which may lie in several segments (ICC.1:2022, B.4); they come in order."""
     profile, at = b"", 2
     while content[at + 1] not in (0xDA, 0xD9):
+        if content[at + 1] == 0xFF:  # a fill byte
+            at += 1
+            continue
         size = _word(content, at + 2, ">H")
         if content[at + 1] == 0xE2 and content[at + 4 : at + 16] == b"ICC_PROFILE\0":
             profile += content[at + 18 : at + 2 + size]

@@ -14,6 +14,8 @@ import av
 
 from vitascope.errors import InputError
 from vitascope.media.libav import silence_libav, wrap_input_error
+from vitascope.media.metadata.icc import picture_primaries
+from vitascope.media.planes import RGB_COLOR
 from vitascope.media.reading.container import STILL_BRANDS, open_container
 from vitascope.media.reading.damage import DamageCounter
 from vitascope.media.reading.source import SourceFacts
@@ -236,7 +238,20 @@ def _decode_image(file: Path) -> av.VideoFrame:
         frame = next(container.decode(video=0), None) if container.streams.video else None
     if frame is None:
         raise InputError(f"{file}: it holds no picture")
+    if frame.color_primaries == _UNSPECIFIED:
+        frame.color_primaries = _primaries_of_profile(file)
+        if frame.color_primaries != _UNSPECIFIED and frame.color_trc == _UNSPECIFIED:
+            frame.color_trc = RGB_COLOR.transfer
     return frame
+
+
+_UNSPECIFIED = 2  # H.273
+
+
+def _primaries_of_profile(file: Path) -> int:
+    """H.273 ColourPrimaries as ``picture_primaries`` gives them."""
+    with wrap_input_error(file, "read it"), file.open("rb") as opened:
+        return picture_primaries(opened.read(_HEAD_BYTES))
 
 
 _MOST_PIXELS, _MARGIN = (1 << 28) - 1, 128

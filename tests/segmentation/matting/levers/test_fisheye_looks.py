@@ -93,6 +93,16 @@ def test_pictures_are_shown_in_all_sizes_smoothed_and_agree_last(monkeypatch, le
     assert calls == ["smoothed", "agreed", "agreed", "agreed"]
 
 
+@pytest.mark.parametrize(("height", "side"), [(84, 93), (86, 96)])
+def test_eyes_without_more_samples_are_seen_in_one_size(height, side):
+    """The eye's own small picture, 83.7 x 167.4 samples, is rounded to fewer columns than the eye has."""
+    frames = [solid_frame(PIXEL_FORMATS["yuv420p"], (height, 4 * height), (0.1, 0.1, 0.1))] * 3
+    frames = [replace(frame, index=index) for index, frame in enumerate(frames)]
+    network = TrailNetwork(size=(side, side))
+    mattes(frames, network, WHOLE)
+    assert {shape[3:] for shape in network.calls} == {(side, side)}
+
+
 @pytest.mark.parametrize(
     ("lens", "places"),
     [

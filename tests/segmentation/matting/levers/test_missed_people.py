@@ -88,7 +88,7 @@ def test_both_eyes_are_looked_at():
 def test_nothing_more_is_shown_where_nobody_is_large():
     network = Proud()
     mattes(film(SMALL), network)
-    assert {shape[4] for shape in network.calls} == {WIDTH, round(WIDTH * 2 / 3)}
+    assert {shape[4] for shape in network.calls} == {WIDTH}
 
 
 def test_a_window_is_shown_once_more_only_where_somebody_is_missed():

@@ -98,7 +98,8 @@ class FisheyeLooks:
         """Show these pictures from now on, to a lever that knows nothing of before."""
         stream = self._stream
         scale = max(own / shown for own, shown in zip(stream.eye_size, fisheye.eye.size, strict=True))
-        height, width = (max(round(side * scale), side) for side in fisheye.size)
+        # Rounded up, they would be seen once more in pictures a sample larger, which show nothing new.
+        height, width = (max(int(side * scale), side) for side in fisheye.size)
         self._fisheye = fisheye
         self._shown = replace(
             stream,
