@@ -166,18 +166,23 @@ class Bidirectional:
 
     def _of_shot(self, batch: Batch, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
+        ahead = self._seen_ahead(batch)
+        motion = self._smoothing.watch(batch.frames, to_numpy(ahead.mean.max(axis=(0, 1, 2))))
+        try:
+            seen = self._seen_all_ways(batch, ahead, is_last=is_last)
+            del ahead  # a window's planes take hundreds of MB
+            return self._smoothing.smooth(batch.frames, self._missed.complete(batch, seen), motion)
+        except BaseException:
+            motion.cancel()  # Python's end would wait for it
+            raise
+
+    def _seen_ahead(self, batch: Batch) -> _Known:
+        """Answers about frames of one shot, shown in their order."""
         parts: list[_Known] = []
         for at in range(0, len(batch), self._most):
             part = batch.take(range(at, min(at + self._most, len(batch))))
             parts.append(self._known(self._forward.estimate(part), part.images, self._stream.wanted))
-        ahead = _Known.joined(parts)
-        motion = self._smoothing.watch(batch.frames, to_numpy(ahead.mean.max(axis=(0, 1, 2))))
-        try:
-            complete = self._missed.complete(batch, self._seen_all_ways(batch, ahead, is_last=is_last))
-            return self._smoothing.smooth(batch.frames, complete, motion)
-        except BaseException:
-            motion.cancel()  # Python's end would wait for it
-            raise
+        return _Known.joined(parts)
 
     def _agreed(self, frames: Sequence[Frame], estimates: list[MatteEstimate]) -> list[MatteEstimate]:
         """Mattes of a window whose eyes agree, if they are to."""

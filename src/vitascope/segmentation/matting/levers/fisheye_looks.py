@@ -138,7 +138,9 @@ class FisheyeLooks:
         if self._rim is not None:
             self._choose(are_at_rim=self._are_at_rim(estimates[-1], shown.images[-1]))
         with memory_errors():
-            return [back.take_back(estimate) for estimate in estimates]
+            for at, estimate in enumerate(estimates):
+                estimates[at] = back.take_back(estimate)  # one by one: a window of both takes hundreds of MB
+        return estimates
 
     def _shown_of(self, batch: Batch) -> Batch:
         """The same frames with the fisheye pictures of their eyes."""
