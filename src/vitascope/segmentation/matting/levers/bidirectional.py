@@ -309,9 +309,11 @@ class _Known(NamedTuple):
         return _Known(*(planes[frames] for planes in self))
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
-        """What it says of the frames of all parts, in memory of its own."""
-        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+    def joined(cls, parts: list[Self]) -> Self:
+        """What it says of the frames of all parts, in memory of its own; the parts are given up, plane by plane."""
+        planes_of_parts = [list(planes) for planes in zip(*parts, strict=True)]
+        parts.clear()
+        return cls(*(np.concatenate(planes_of_parts.pop(0)) for _ in cls._fields))
 
 
 def _together(
