@@ -1,4 +1,4 @@
-"""Eyes that are shown as fisheye pictures, seen in both directions: these are to the lever what frames show."""
+"""Lets ``Bidirectional`` work on the fisheye pictures of eyes as if they were the frames' own pictures."""
 
 from __future__ import annotations
 
