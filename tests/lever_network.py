@@ -12,6 +12,8 @@ from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.interchange import to_cupy, to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput, each_part
+from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing
+from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 FMT = PIXEL_FORMATS["yuv420p"]
 EYE = (128, 192)
@@ -115,6 +117,24 @@ class LongTrail(TrailNetwork):
             if before is not None:
                 state.seen = np.maximum(state.seen, 0.8 * np.asarray(before, np.float32))
         return answers
+
+
+def last_steps(monkeypatch):
+    """Keeps, in order, that a window was smoothed, and the shapes of pictures whose two eyes agreed."""
+    steps, agree, smooth = [], StereoAgreement.agree, MotionSmoothing.smooth
+
+    def agreeing(agreement, estimate, images):
+        assert images.shape[2:] == agreement.wanted.size == estimate.size
+        steps.append(images.shape)
+        return agree(agreement, estimate, images)
+
+    def smoothing(*given):
+        steps.append("smoothed")
+        return smooth(*given)
+
+    monkeypatch.setattr(StereoAgreement, "agree", agreeing)
+    monkeypatch.setattr(MotionSmoothing, "smooth", smoothing)
+    return steps
 
 
 def frame_of(spots, *, index=0, eyes=1, size=EYE, noise=0.0, seed=0):

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lever_network import EYE, LongTrail, TrailNetwork, frame_of
+from lever_network import EYE, LongTrail, TrailNetwork, frame_of, last_steps
 from vitascope.config.compute import InferenceSettings
 from vitascope.frames import StereoLayout
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.levers import bidirectional, missed_people, motion_smoothing
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, EDGE_SCALE
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
-from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
 USUAL, BACK, NEAR, LARGE = (96, 144), (64, 96), (48, 72), (120, 180)
@@ -449,27 +448,13 @@ def test_a_long_shot_is_seen_in_stretches():
 
 
 def test_two_eyes_are_seen_in_all_sizes_and_agree_last(monkeypatch):
-    calls = []
-    agree, smooth = StereoAgreement.agree, motion_smoothing.MotionSmoothing.smooth
-
-    def agreeing(agreement, estimate, images):
-        assert len(images) == 2
-        assert images.shape[2:] == agreement.wanted.size == estimate.size
-        calls.append(estimate.size)
-        return agree(agreement, estimate, images)
-
-    def smoothing(*given):
-        calls.append("smoothed")
-        return smooth(*given)
-
-    monkeypatch.setattr(StereoAgreement, "agree", agreeing)
-    monkeypatch.setattr(motion_smoothing.MotionSmoothing, "smooth", smoothing)
+    steps = last_steps(monkeypatch)
     network = Opinion(ahead=1.0, back=1.0, edges=1.0)
     frames = [frame_of([(0, 8, 40, 24), (1, 8, 40, 24)], index=index, eyes=2) for index in range(3)]
     alphas, _ = mattes(frames, network, layout=StereoLayout.SIDE_BY_SIDE, eyes=2)
     assert alphas.min() > 0.98
     assert {shape[3:] for shape in network.calls} == {USUAL, BACK, LARGE}
-    assert calls == ["smoothed", LARGE, LARGE, LARGE]
+    assert steps == ["smoothed", *[(2, 3, *LARGE)] * 3]
 
 
 def test_what_two_eyes_are_half_sure_of_they_agree_about():

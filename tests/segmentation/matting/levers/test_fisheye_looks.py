@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lever_network import TrailNetwork
+from lever_network import TrailNetwork, last_steps
 from pictures import solid_frame
 from vitascope.config.compute import InferenceSettings
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
@@ -15,11 +15,9 @@ from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import NetworkInput
 from vitascope.segmentation.matting.fisheye import FisheyeViews
-from vitascope.segmentation.matting.levers import motion_smoothing
 from vitascope.segmentation.matting.levers.fisheye_looks import FisheyePictures
 from vitascope.segmentation.matting.shot_windows import WINDOW_FRAMES
 from vitascope.segmentation.matting.shots import Views
-from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.vr.projection import Equirectangular
 
@@ -52,13 +50,13 @@ def film_of(places_of_frames, lens=HALF, *, pixel_format="yuv420p"):
     return frames, np.stack(people)
 
 
-def mattes(frames, network, lens=HALF, *, cuts=0.0, **inference):
+def mattes(frames, network, lens=HALF, **inference):
     matting = StreamMatting(
         network,
         size=frames[0].planes[0].shape,
         layout=StereoLayout.SIDE_BY_SIDE,
         options=MattingOptions(
-            scene_cut_threshold=cuts,
+            scene_cut_threshold=0.0,
             warm_up_frames=0,
             inference=InferenceSettings(**{"bidirectional": True, **inference}),
         ),
@@ -71,26 +69,12 @@ def mattes(frames, network, lens=HALF, *, cuts=0.0, **inference):
 
 @pytest.mark.parametrize(("lens", "count"), [(HALF, 1), (WHOLE, 2)])
 def test_pictures_are_shown_in_all_sizes_smoothed_and_agree_last(monkeypatch, lens, count):
-    calls = []
-    agree, smooth = StereoAgreement.agree, motion_smoothing.MotionSmoothing.smooth
-
-    def agreeing(agreement, estimate, images):
-        assert images.shape == (2 * count, 3, *LARGE)
-        assert estimate.size == agreement.wanted.size == LARGE
-        calls.append("agreed")
-        return agree(agreement, estimate, images)
-
-    def smoothing(*given):
-        calls.append("smoothed")
-        return smooth(*given)
-
-    monkeypatch.setattr(StereoAgreement, "agree", agreeing)
-    monkeypatch.setattr(motion_smoothing.MotionSmoothing, "smooth", smoothing)
+    steps = last_steps(monkeypatch)
     network = TrailNetwork(size=SHOWN)
     mattes(film_of([[(5, -10)]] * 3, lens)[0], network, lens)
     assert {shape[3:] for shape in network.calls} == {SHOWN, BACK, LARGE}
     assert {shape[1] for shape in network.calls} == {2 * count}
-    assert calls == ["smoothed", "agreed", "agreed", "agreed"]
+    assert steps == ["smoothed", *[(2 * count, 3, *LARGE)] * 3]
 
 
 @pytest.mark.parametrize(("height", "side"), [(84, 93), (86, 96)])

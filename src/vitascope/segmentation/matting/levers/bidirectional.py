@@ -22,8 +22,8 @@ from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, n
 
 BACKWARD_SCALE: Final = 2 / 3
 """Size of the pictures on the way back: who is there is told best where more of a body lies in what a feature sees. In
-clips of 640x360, which have no samples for edges, it made alpha's error 2 to 20 percent larger in seven of eight
-classes of ``benchmarks/matte_quality`` (seed 301)."""
+clips of 640x360, which have no samples for edges, it made alpha's error 2 to 8 percent larger in seven of eight
+classes of ``benchmarks/matte_quality`` (seeds 111 to 114), and no smaller in the other."""
 NEAR_SIDE: Final = 384
 """Their longest side, in samples, where one person is near: more of their hair is seen in them. Chosen against 512, on
 close-ups of the seeds 111 to 126."""

@@ -41,7 +41,7 @@ class FisheyePictures(Views):
         return self._views.eyes * self._fisheye.count
 
     def windows(self, parts: Sequence[Region], grid: tuple[int, int]) -> list[Region]:
-        """Parts of the fisheye pictures, one each, in samples of a grid (height, width): as ``make`` takes them."""
+        """Parts of the fisheye pictures, one each, in samples of a grid (height, width): in ``_STEPS`` to a side."""
         down, across = (_STEPS / side for side in grid)
         return [
             Region(
