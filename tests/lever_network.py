@@ -123,10 +123,11 @@ def last_steps(monkeypatch):
     """Keeps, in order, that a window was smoothed, and the shapes of pictures whose two eyes agreed."""
     steps, agree, smooth = [], StereoAgreement.agree, MotionSmoothing.smooth
 
-    def agreeing(agreement, estimate, images):
-        assert images.shape[2:] == agreement.wanted.size == estimate.size
-        steps.append(images.shape)
-        return agree(agreement, estimate, images)
+    def agreeing(agreement, estimates, images):
+        for estimate, seen in zip(estimates, images, strict=True):
+            assert seen.shape[2:] == agreement.wanted.size == estimate.size
+            steps.append(seen.shape)
+        return agree(agreement, estimates, images)
 
     def smoothing(*given):
         steps.append("smoothed")

@@ -100,23 +100,42 @@ class MatteEstimate:
             )
 
     @property
+    def planes(self) -> list[FloatArray]:
+        """What is filled: alpha, or gain and offset."""
+        return [part for part in (self.alpha, self.gain, self.offset) if part is not None]
+
+    @property
     def nbytes(self) -> int:
         """Bytes held, for the queues."""
-        return sum(int(part.nbytes) for part in (self.alpha, self.gain, self.offset) if part is not None)
+        return sum(int(part.nbytes) for part in self.planes)
 
     @property
     def eye_count(self) -> int:
         """Pictures of this time step."""
-        planes = self.alpha if self.alpha is not None else self.gain
-        assert planes is not None  # __post_init__ let one of them through
-        return int(planes.shape[0])
+        return int(self.planes[0].shape[0])
 
     @property
     def size(self) -> tuple[int, int]:
         """(height, width) of the low-resolution planes."""
-        planes = self.alpha if self.alpha is not None else self.gain
-        assert planes is not None  # __post_init__ let one of them through
-        return int(planes.shape[-2]), int(planes.shape[-1])
+        height, width = self.planes[0].shape[-2:]
+        return int(height), int(width)
+
+    @classmethod
+    def joined(cls, estimates: Sequence[MatteEstimate]) -> MatteEstimate:
+        """Estimates of one form and size, on one device, as one: all their eyes one after the other."""
+        if len(estimates) == 1:
+            return estimates[0]
+        return cls._of_planes(
+            [np.concatenate(parts) for parts in zip(*(each.planes for each in estimates), strict=True)]
+        )
+
+    def of_eyes(self, which: slice) -> MatteEstimate:
+        """What it says of some of its eyes."""
+        return self._of_planes([each[which] for each in self.planes])
+
+    @classmethod
+    def _of_planes(cls, planes: Sequence[FloatArray]) -> MatteEstimate:
+        return cls(alpha=planes[0]) if len(planes) == 1 else cls(gain=planes[0], offset=planes[1])
 
 
 class NetworkState(Protocol):

@@ -173,3 +173,38 @@ def test_planes_may_be_finer_than_disparities():
     shown = np.ones((2, *SIZE), np.float32)
     blended = blend_eyes(planes, plain_pictures(), disparity, flat_curves(), shown, tolerance=1)
     assert np.abs(blended - planes).max() < 1e-5  # they agreed
+
+
+def two_frames(size=SIZE):
+    """Pictures of both eyes of two frames, in which people stand at other distances."""
+    left = person(size)
+    return np.stack([left, shifted(left, 4), left, shifted(left, 7)])
+
+
+@pytest.mark.parametrize("is_mutual", [False, True])
+def test_frames_together_are_matched_as_each_by_itself(is_mutual):
+    pictures, start = (
+        two_frames(),
+        np.linspace(-1, 1, 4, dtype=np.float32)[:, None, None] + np.zeros(SIZE, np.float32),
+    )
+    together = match_eyes(pictures, flat_curves(), STEPS, radius=3, start=start, is_mutual=is_mutual)
+    for frame in np.s_[:2], np.s_[2:]:
+        alone = match_eyes(
+            pictures[frame], flat_curves(), STEPS, radius=3, start=start[frame], is_mutual=is_mutual
+        )
+        for own, all_frames in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(all_frames[frame], own)
+    assert np.abs(together[0][0] - together[0][2]).max() > 1
+
+
+def test_frames_together_are_blended_as_each_by_itself():
+    random = np.random.default_rng(4)
+    planes, pictures = random.random((4, 2, *SIZE), np.float32), two_frames()
+    disparity = random.random((4, *SIZE), np.float32) + np.float32([4, 4, 7, 7])[:, None, None]
+    shown = random.random((4, *SIZE), np.float32)
+    together = blend_eyes(planes, pictures, disparity, flat_curves(), shown, tolerance=1)
+    for frame in np.s_[:2], np.s_[2:]:
+        parts = (each[frame] for each in (planes, pictures, disparity))
+        alone = blend_eyes(*parts, flat_curves(), shown[frame], tolerance=1)
+        np.testing.assert_array_equal(together[frame], alone)
+    assert np.abs(together - planes).max() > 0.1

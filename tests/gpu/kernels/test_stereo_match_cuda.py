@@ -5,7 +5,17 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-from test_stereo_match import FAR_STEPS, SIZE, STEPS, flat_curves, noisy_step, person, shifted, two_alike
+from test_stereo_match import (
+    FAR_STEPS,
+    SIZE,
+    STEPS,
+    flat_curves,
+    noisy_step,
+    person,
+    shifted,
+    two_alike,
+    two_frames,
+)
 
 from cuda_sources import architectures, assert_compiles, needs_nvcc
 from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
@@ -102,6 +112,26 @@ def test_mattes_that_differ_are_blended_as_the_reference_does():
     # Reading at 1/32 of a sample moves colors, and these how much is believed.
     np.testing.assert_allclose(blended.get(), expected, atol=0.03)
     assert np.abs(blended.get() - expected).mean() < 1e-3
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("radius", [3, 6])
+@pytest.mark.parametrize("size", SIZES)
+def test_frames_together_follow_the_reference(size, radius):
+    import cupy
+
+    pictures = two_frames(size)
+    expected, misfit = match_eyes(pictures, bent(size), STEPS, radius=radius, is_mutual=True)
+    found, misfit_there = match_eyes(
+        cupy.asarray(pictures), cupy.asarray(bent(size)), STEPS, radius=radius, is_mutual=True
+    )
+    assert np.abs(misfit_there.get() - misfit).max() < 5e-3
+    person_there = pictures[:, 3] > 0.9
+    assert np.quantile(np.abs(found.get() - expected)[person_there], 0.99) < 0.1
+    planes, shown = pictures[:, 3:].copy(), np.ones((4, *size), np.float32)
+    given = planes, pictures, expected, bent(size), shown
+    blended = blend_eyes(*map(cupy.asarray, given), tolerance=1).get()
+    assert np.quantile(np.abs(blended - blend_eyes(*given, tolerance=1)), 0.999) < 0.03
 
 
 @needs_nvcc

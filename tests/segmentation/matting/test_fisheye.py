@@ -110,9 +110,9 @@ def test_what_is_taken_back_lies_where_it_was(lens, form, eyes, bent):
     np.testing.assert_array_equal(again, shown)
     channels = shown[0].transpose(0, 3, 1, 2) if nhwc else shown[0]
     seen = channels * std[:, None, None] + mean[:, None, None]
-    alpha = views.take_back(MatteEstimate(alpha=seen[:, 0])).alpha
+    alpha = views.take_back([MatteEstimate(alpha=seen[:, 0])])[0].alpha
     assert np.abs(alpha - rgb[0, :, 0]).max() < 0.03
-    green = views.take_back(MatteEstimate(gain=seen[:, 1:2], offset=1 - seen[:, 1:2]))
+    green = views.take_back([MatteEstimate(gain=seen[:, 1:2], offset=1 - seen[:, 1:2])])[0]
     assert np.abs(green.gain[:, 0] - rgb[0, :, 1]).max() < 0.03
     assert np.abs(green.offset[:, 0] - (1 - rgb[0, :, 1])).max() < 0.03
 
@@ -120,12 +120,12 @@ def test_what_is_taken_back_lies_where_it_was(lens, form, eyes, bent):
 def test_the_seam_of_a_whole_sphere_does_not_show():
     views = FisheyeViews.of_network(WHOLE, Square(), (1024, 2048))
     ones = np.ones((views.count, *views.size), np.float32)
-    assert views.take_back(MatteEstimate(alpha=ones)).alpha == pytest.approx(1.0)
+    assert views.take_back([MatteEstimate(alpha=ones)])[0].alpha == pytest.approx(1.0)
     y, x = np.meshgrid(*((np.arange(n) + 0.5) / n for n in views.eye.size), indexing="ij")
     around = (
         np.float32(np.sin(x * 2 * np.pi) * np.cos((y - 0.5) * np.pi))[None, None, None].repeat(3, 2) / 2 + 0.5
     )
-    back = views.take_back(MatteEstimate(alpha=views.show(around)[0, :, 0])).alpha[0]
+    back = views.take_back([MatteEstimate(alpha=views.show(around)[0, :, 0])])[0].alpha[0]
     assert np.abs(back - around[0, 0, 0]).max() < 0.03
 
 
@@ -175,7 +175,7 @@ def test_a_network_without_memory_sees_no_black_surround(lens):
     middle = np.linspace(-1, 1, 97)[:-1] + 1 / 96
     assert np.abs(shown[0, 48, 3:-3] - (middle[3:-3] / 2 + 1)).max() < 0.012  # a sample is 0.01 wide
     # What is taken back lies where it was, and nobody is outside the circle.
-    back = views.take_back(MatteEstimate(alpha=shown[None, 0])).alpha[0]
+    back = views.take_back([MatteEstimate(alpha=shown[None, 0])])[0].alpha[0]
     assert (back[~inside] == 0).all()
     well_inside = np.hypot(across, down) < 0.9
     assert np.abs(back - eye[0])[well_inside].max() < 0.012

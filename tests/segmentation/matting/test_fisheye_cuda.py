@@ -32,7 +32,10 @@ def test_the_gpu_shows_and_takes_back_what_the_cpu_does(lens, dtype, bend):
     assert got.dtype == expected.dtype
     np.testing.assert_allclose(got.get().astype(np.float32), expected.astype(np.float32), atol=2e-2)
     coefficients = waves((2 * views.count, 4, 96, 96), "float32")
-    estimate = MatteEstimate(gain=coefficients, offset=coefficients)
-    wanted = views.take_back(estimate)
-    found = views.take_back(MatteEstimate(gain=cupy.asarray(coefficients), offset=cupy.asarray(coefficients)))
-    np.testing.assert_allclose(found.gain.get(), wanted.gain, atol=2e-2)
+    shares = np.linspace(0.2, 1, 6, dtype=np.float32)
+    wanted = views.take_back([MatteEstimate(gain=one * coefficients, offset=coefficients) for one in shares])
+    there = cupy.asarray(coefficients)
+    found = views.take_back([MatteEstimate(gain=float(one) * there, offset=there) for one in shares])
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.gain.get(), other.gain, atol=2e-2)
+        np.testing.assert_allclose(one.offset.get(), other.offset, atol=2e-2)

@@ -1,7 +1,8 @@
 // Matching and blending two eyes' mattes; the contract and the reference are in stereo_match.py.
 //
-// A thread is a sample of an eye: of one step (cost_of_steps), of all steps (best_step), or of the result. Pictures are
-// those of a small network, so that all of it stays in the second-level cache.
+// A thread is a sample of an eye: of one step (cost_of_steps), of all steps (best_step), or of the result. The left and
+// the right eye of each frame lie beside one another. Pictures are those of a small network, so that all of it stays in
+// the second-level cache.
 
 #ifndef MOST_COLOR
 #define MOST_COLOR 0.15f
@@ -22,32 +23,32 @@
 constexpr float LEAST_RISE = 1e-9f;
 
 struct Match {
-    const float* pictures;      // [2, 4, height, width]
+    const float* pictures;      // [eyes, 4, height, width]
     const float* curves;        // [2, 6, height, width]
-    const float* start;         // [2, height, width], or null
-    const float* others_least;  // [2, height, width]: what the best step costs each eye, or null
-    float* costs;               // [2, count, height, width]
-    float* found;               // [2, height, width]
-    float* misfit;              // [2, height, width]
+    const float* start;         // [eyes, height, width], or null
+    const float* others_least;  // [eyes, height, width]: what the best step costs each eye, or null
+    float* costs;               // [eyes, count, height, width]
+    float* found;               // [eyes, height, width]
+    float* misfit;              // [eyes, height, width]
     int height, width, count, radius;
     float first, step;
 };
 
 struct Smooth {
-    const float* disparity;  // [2, height, width]
+    const float* disparity;  // [eyes, height, width]
     float* smoothed;
     int height, width, radius;
     float of_place, of_value;  // factors of squared distances in the exponent
 };
 
 struct Blend {
-    const float* planes;     // [2, channels, full_height, full_width]
+    const float* planes;     // [eyes, channels, full_height, full_width]
     float* blended;
-    const float* pictures;   // [2, 4, height, width]
-    const float* disparity;  // [2, height, width]
+    const float* pictures;   // [eyes, 4, height, width]
+    const float* disparity;  // [eyes, height, width]
     const float* curves;     // [2, 6, height, width]
-    const float* shown;      // [2, height, width]
-    float* moves;            // [2, 3, height, width]: across and down in samples of the planes, and the other eye's share
+    const float* shown;      // [eyes, height, width]
+    float* moves;            // [eyes, 3, height, width]: across and down in samples of the planes, and the other eye's share
     int height, width, full_height, full_width, channels;
     float tolerance;
 };
@@ -133,11 +134,11 @@ extern "C" __global__ void __launch_bounds__(256) cost_of_steps(const __grid_con
     const int eye = blockIdx.z / job.count, step = blockIdx.z % job.count;
     const int area = job.height * job.width, at = y * job.width + x;
     const float disparity = (job.start ? job.start[eye * area + at] : 0.f) + job.first + step * job.step;
-    const float* curves = job.curves + static_cast<long long>(eye) * 6 * area;
+    const float* curves = job.curves + static_cast<long long>(eye & 1) * 6 * area;
     const Corners corners = corners_of(x + displacement(curves, at, area, disparity),
                                        y + displacement(curves + 3 * area, at, area, disparity), job.height, job.width);
     const float* own = job.pictures + static_cast<long long>(eye) * 4 * area;
-    const float* other = job.pictures + static_cast<long long>(1 - eye) * 4 * area;
+    const float* other = job.pictures + static_cast<long long>(eye ^ 1) * 4 * area;
     float color = 0;
 #pragma unroll
     for (int channel = 0; channel < 3; ++channel)
@@ -147,35 +148,49 @@ extern "C" __global__ void __launch_bounds__(256) cost_of_steps(const __grid_con
         fminf(color / 3, MOST_COLOR) * fmaxf(alpha, other_alpha) + ALPHA_WEIGHT * fabsf(alpha - other_alpha);
 }
 
-// grid: (width / 32, height / 8, eyes); block: (32, 8)
+// grid: (width / 32, height / 8, eyes); block: (32, 8); shared memory: the tile and its rows' sums
 extern "C" __global__ void __launch_bounds__(256) best_step(const __grid_constant__ Match job) {
-    const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y, eye = blockIdx.z;
-    if (x >= job.width || y >= job.height) return;
+    extern __shared__ float tile[];
+    const int left = blockIdx.x * 32, top = blockIdx.y * 8, eye = blockIdx.z, thread = threadIdx.y * 32 + threadIdx.x;
+    const int x = left + threadIdx.x, y = top + threadIdx.y;
+    const bool is_inside = x < job.width && y < job.height;
     const int area = job.height * job.width, at = y * job.width + x;
     const float* costs = job.costs + static_cast<long long>(eye) * job.count * area;
-    const float* curves = job.curves + static_cast<long long>(eye) * 6 * area;
-    const float share = 1.f / ((2 * job.radius + 1) * (2 * job.radius + 1));
+    const float* curves = job.curves + static_cast<long long>(eye & 1) * 6 * area;
+    const int side = 2 * job.radius + 1, across = 32 + 2 * job.radius, down = 8 + 2 * job.radius;
+    float* rows = tile + across * down;
+    const float share = 1.f / (side * side);
     int best = 0;
     float least = 3e38f, previous = 0, before = 0, after = 0;
     for (int step = 0; step < job.count; ++step) {
         const float* plane = costs + static_cast<long long>(step) * area;
-        float sum = 0;
-        for (int row = y - job.radius; row <= y + job.radius; ++row) {
-            const float* line = plane + inside(row, job.height) * job.width;
-            for (int column = x - job.radius; column <= x + job.radius; ++column) sum += line[inside(column, job.width)];
+        for (int i = thread; i < across * down; i += 256)
+            tile[i] = plane[inside(top - job.radius + i / across, job.height) * job.width +
+                            inside(left - job.radius + i % across, job.width)];
+        __syncthreads();
+        for (int i = thread; i < 32 * down; i += 256) {
+            const float* line = tile + i / 32 * across + i % 32;
+            float part = 0;
+            for (int column = 0; column < side; ++column) part += line[column];
+            rows[i] = part;
         }
+        __syncthreads();
+        if (!is_inside) continue;
+        float sum = 0;
+        for (int row = 0; row < side; ++row) sum += rows[(threadIdx.y + row) * 32 + threadIdx.x];
         sum *= share;
         if (job.others_least) {
             const float disparity = (job.start ? job.start[eye * area + at] : 0.f) + job.first + step * job.step;
             const Corners corners =
                 corners_of(x + displacement(curves, at, area, disparity),
                            y + displacement(curves + 3 * area, at, area, disparity), job.height, job.width);
-            sum += sum - read(job.others_least + (1 - eye) * area, corners);
+            sum += sum - read(job.others_least + (eye ^ 1) * area, corners);
         }
         if (step == best + 1) after = sum;
         if (sum < least) least = sum, best = step, before = previous;
         previous = sum;
     }
+    if (!is_inside) return;
     float index = best;
     if (best > 0 && best < job.count - 1) {
         const float rise = fmaxf(before, after) - least;
@@ -220,13 +235,13 @@ extern "C" __global__ void __launch_bounds__(256) moves_between_eyes(const __gri
     if (x >= job.width || y >= job.height) return;
     const int area = job.height * job.width, at = y * job.width + x;
     const float disparity = job.disparity[eye * area + at];
-    const float* curves = job.curves + static_cast<long long>(eye) * 6 * area;
+    const float* curves = job.curves + static_cast<long long>(eye & 1) * 6 * area;
     const float across = displacement(curves, at, area, disparity);
     const float down = displacement(curves + 3 * area, at, area, disparity);
     const Corners corners = corners_of(x + across, y + down, job.height, job.width);
-    const float back = read(job.disparity + (1 - eye) * area, corners);
+    const float back = read(job.disparity + (eye ^ 1) * area, corners);
     const float* own = job.pictures + static_cast<long long>(eye) * 4 * area + at;
-    const float* other = job.pictures + static_cast<long long>(1 - eye) * 4 * area;
+    const float* other = job.pictures + static_cast<long long>(eye ^ 1) * 4 * area;
     float color = 0;
 #pragma unroll
     for (int channel = 0; channel < 3; ++channel)
@@ -251,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(256) blend_eyes(const __grid_consta
     const float share = read(moves + 2 * area, here);
     const Square there = square_of(x + read(moves, here), y + read(moves + area, here), job.full_height, job.full_width);
     const long long own = static_cast<long long>(eye) * job.channels * full_area;
-    const long long other = static_cast<long long>(1 - eye) * job.channels * full_area;
+    const long long other = static_cast<long long>(eye ^ 1) * job.channels * full_area;
     for (int channel = 0; channel < job.channels; ++channel) {
         const long long plane = static_cast<long long>(channel) * full_area;
         const float value = job.planes[own + plane + y * job.full_width + x];

@@ -49,24 +49,24 @@ def match_eyes(
     start: FloatArray | None = None,
     is_mutual: bool = False,
 ) -> tuple[FloatArray, FloatArray]:
-    """Find the disparity of people at each sample of both eyes, among some.
+    """Find the disparity of people at each sample of both eyes, among some; of N frames, each its left and right eye.
 
     Runs where the pictures are; the results on the CPU and on a GPU differ by rounding, and where two disparities fit
     equally well.
 
     Args:
-        pictures: float32 [2, 4, h, w], C-contiguous: R, G, B and alpha of each eye, 0..1.
+        pictures: float32 [2 N, 4, h, w], C-contiguous: R, G, B and alpha of each eye, 0..1.
         curves: float32 [2, 6, h, w]: for each sample of an eye the factors of the disparity, its square and its cube in
             how far the other eye shows it to the right, then downwards, in samples.
         steps: The disparities to try, at least 3, evenly apart; relative to ``start``.
         radius: Half the window; borders repeat.
-        start: float32 [2, h, w]; 0 when omitted.
+        start: float32 [2 N, h, w]; 0 when omitted.
         is_mutual: Add to how badly a disparity fits how much worse it is than what fits the place that it leads to
             best: of things that look alike, as the shoes of two people do, each gets its own.
 
     Returns:
-        float32 [2, h, w] in the unit of ``curves``, and float32 [2, h, w]: how badly the best of them fits, 0 to 0.25;
-        with ``is_mutual`` -0.25 to 0.5, less than 0 where it suits the place that it leads to better than any other.
+        float32 [2 N, h, w] in the unit of ``curves``, and as many of how badly the best of them fits, 0 to 0.25; with
+        ``is_mutual`` -0.25 to 0.5, less than 0 where it suits the place that it leads to better than any other.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
@@ -81,43 +81,45 @@ def match_eyes(
 
     def places(eye: int, step: float) -> tuple[FloatArray, FloatArray]:
         disparity: Any = np.float32(step) if start is None else start[eye] + np.float32(step)
-        across, down = _displacement(curves[eye], disparity)
+        across, down = _displacement(curves[eye % 2], disparity)
         across += columns
         down += rows
         return across, down
 
     side = (2 * radius + 1, 2 * radius + 1)
-    eyes = [cv2.merge(list(picture)) for picture in pictures]
-    found, misfit = np.empty((2, *shape), np.float32), np.empty((2, *shape), np.float32)
+    found, misfit = (np.empty((len(pictures), *shape), np.float32) for _ in range(2))
     # Those of one eye are done with before the other's are made, unless each looks at the other's.
     costs = np.empty((2 if is_mutual else 1, len(steps), *shape), np.float32)
-    other, apart = np.empty_like(eyes[0]), np.empty_like(eyes[0])
+    other, apart = (np.empty((*shape, 4), np.float32) for _ in range(2))
     color, alpha = np.empty(shape, np.float32), np.empty(shape, np.float32)
-    for eye, own in enumerate(eyes):
-        own_alpha, own_costs = pictures[eye, 3], costs[eye % len(costs)]
-        for step, cost in zip(steps, own_costs, strict=True):
-            cv2.remap(
-                eyes[1 - eye],
-                *places(eye, step),
-                cv2.INTER_LINEAR,
-                dst=other,
-                borderMode=cv2.BORDER_REPLICATE,
-            )
-            cv2.absdiff(own, other, dst=apart)
-            cv2.transform(apart, _MEAN_COLOR, dst=color)
-            np.minimum(color, np.float32(_MOST_COLOR), out=color)
-            np.maximum(own_alpha, cv2.extractChannel(other, 3, dst=alpha), out=alpha)
-            color *= alpha
-            cv2.scaleAdd(cv2.extractChannel(apart, 3, dst=alpha), _ALPHA_WEIGHT, color, dst=color)
-            cv2.blur(color, side, dst=cost, borderType=cv2.BORDER_REPLICATE)
-        if not is_mutual:
-            found[eye], misfit[eye] = _best_steps(own_costs, steps)
-    if is_mutual:
-        least = costs.min(axis=1)
-        for eye, own_costs in enumerate(costs):
+    for left in range(0, len(pictures), 2):
+        both = left, left + 1
+        eyes = [cv2.merge(list(pictures[eye])) for eye in both]
+        for eye, own, opposite in zip(both, eyes, reversed(eyes), strict=True):
+            own_alpha, own_costs = pictures[eye, 3], costs[eye % len(costs)]
             for step, cost in zip(steps, own_costs, strict=True):
-                cost += cost - _between(least[1 - eye], *places(eye, step))
-            found[eye], misfit[eye] = _best_steps(own_costs, steps)
+                cv2.remap(
+                    opposite,
+                    *places(eye, step),
+                    cv2.INTER_LINEAR,
+                    dst=other,
+                    borderMode=cv2.BORDER_REPLICATE,
+                )
+                cv2.absdiff(own, other, dst=apart)
+                cv2.transform(apart, _MEAN_COLOR, dst=color)
+                np.minimum(color, np.float32(_MOST_COLOR), out=color)
+                np.maximum(own_alpha, cv2.extractChannel(other, 3, dst=alpha), out=alpha)
+                color *= alpha
+                cv2.scaleAdd(cv2.extractChannel(apart, 3, dst=alpha), _ALPHA_WEIGHT, color, dst=color)
+                cv2.blur(color, side, dst=cost, borderType=cv2.BORDER_REPLICATE)
+            if not is_mutual:
+                found[eye], misfit[eye] = _best_steps(own_costs, steps)
+        if is_mutual:
+            least = costs.min(axis=1)
+            for eye, own_costs, others in zip(both, costs, least[::-1], strict=True):
+                for step, cost in zip(steps, own_costs, strict=True):
+                    cost += cost - _between(others, *places(eye, step))
+                found[eye], misfit[eye] = _best_steps(own_costs, steps)
     return (found if start is None else found + start), misfit
 
 
@@ -143,11 +145,11 @@ def smooth_disparity(disparity: FloatArray, *, sigma: float) -> FloatArray:
     """Take the noise out of disparities, but not the steps between things (bilateral filter; Tomasi, Manduchi, 1998).
 
     Args:
-        disparity: float32 [2, h, w], C-contiguous.
+        disparity: float32 [N, h, w], C-contiguous.
         sigma: How far neighbours of one thing are apart: what differs by twice as much hardly counts.
 
     Returns:
-        float32 [2, h, w]; the GPU's differs by what OpenCV's table of weights rounds.
+        float32 [N, h, w]; the GPU's differs by what OpenCV's table of weights rounds.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
@@ -173,16 +175,16 @@ def blend_eyes(
     Both show a place where the disparities of the two eyes are the same, and the person there has the same color.
 
     Args:
-        planes: float32 [2, C, H, W], C-contiguous: of each eye.
-        pictures: float32 [2, 4, h, w], as ``match_eyes`` takes them.
-        disparity: float32 [2, h, w], as ``match_eyes`` gives it.
+        planes: float32 [2 N, C, H, W], C-contiguous: of each eye.
+        pictures: float32 [2 N, 4, h, w], as ``match_eyes`` takes them.
+        disparity: float32 [2 N, h, w], as ``match_eyes`` gives it.
         curves: Those that it was found with.
-        shown: float32 [2, h, w], 0..1: how much a place may count.
+        shown: float32 [2 N, h, w], 0..1: how much a place may count.
         tolerance: Most that the other eye's disparity may differ, where this eye's leads to: more is another thing, or
             hidden.
 
     Returns:
-        float32 [2, C, H, W]; the GPU's differs by OpenCV's reading at 1/32 of a sample.
+        float32 [2 N, C, H, W]; the GPU's differs by OpenCV's reading at 1/32 of a sample.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
@@ -198,9 +200,9 @@ def blend_eyes(
     # Color, alpha and disparity are read together.
     eyes = [cv2.merge([*picture, one]) for picture, one in zip(pictures, disparity, strict=True)]
     blended = planes.copy()
-    for eye in range(2):
-        across, down = _displacement(curves[eye], disparity[eye])
-        apart = _between(eyes[1 - eye], across + columns, down + rows)
+    for eye in range(len(planes)):
+        across, down = _displacement(curves[eye % 2], disparity[eye])
+        apart = _between(eyes[eye ^ 1], across + columns, down + rows)
         share = shown[eye] * (np.abs(apart[..., 4] - disparity[eye]) <= tolerance) / np.float32(2)
         person = np.maximum(pictures[eye, 3], apart[..., 3])
         apart -= eyes[eye]
@@ -212,7 +214,7 @@ def blend_eyes(
             cv2.resize(plane, (full_width, full_height), interpolation=cv2.INTER_LINEAR) for plane in moves
         )
         places = _Places.at(move_x + full_columns, move_y + full_rows)
-        for plane, target, other in zip(planes[eye], blended[eye], planes[1 - eye], strict=True):
+        for plane, target, other in zip(planes[eye], blended[eye], planes[eye ^ 1], strict=True):
             change = places.read(other)
             change -= plane
             change *= weight
@@ -317,11 +319,11 @@ def _match_on_gpu(
 ) -> Any:
     import cupy
 
-    height, width = pictures.shape[2:]
+    eyes, _, height, width = pictures.shape
     pictures, curves = cupy.ascontiguousarray(pictures), cupy.ascontiguousarray(curves)
     start = None if start is None else cupy.ascontiguousarray(start)
-    costs = cupy.empty((2, len(steps), height, width), "float32")
-    found, misfit = (cupy.empty((2, height, width), "float32") for _ in range(2))
+    costs = cupy.empty((eyes, len(steps), height, width), "float32")
+    found, misfit = (cupy.empty((eyes, height, width), "float32") for _ in range(2))
     job = np.zeros(1, _MATCH)
     job[0] = (
         pictures.data.ptr,
@@ -342,14 +344,16 @@ def _match_on_gpu(
     defines = {"MOST_COLOR": f"{_MOST_COLOR}f", "ALPHA_WEIGHT": f"{_ALPHA_WEIGHT}f"}
     with nvtx_range("match eyes"):
         cuda_kernel("stereo_match.cu", "cost_of_steps", **defines)(
-            (*grid, 2 * len(steps)), _BLOCK, (by_value(job),)
+            (*grid, eyes * len(steps)), _BLOCK, (by_value(job),)
         )
         choose = cuda_kernel("stereo_match.cu", "best_step", **defines)
-        choose((*grid, 2), _BLOCK, (by_value(job),))
+        down = _BLOCK[1] + 2 * radius
+        tile_bytes = 4 * (down * (_BLOCK[0] + 2 * radius) + down * _BLOCK[0])
+        choose((*grid, eyes), _BLOCK, (by_value(job),), shared_mem=tile_bytes)
         if is_mutual:
             least, misfit = misfit, cupy.empty_like(misfit)
             job["others_least"], job["misfit"] = least.data.ptr, misfit.data.ptr
-            choose((*grid, 2), _BLOCK, (by_value(job),))
+            choose((*grid, eyes), _BLOCK, (by_value(job),), shared_mem=tile_bytes)
     return found, misfit
 
 
@@ -357,12 +361,12 @@ def _smooth_on_gpu(disparity: Any, sigma: float) -> Any:
     import cupy
 
     disparity = cupy.ascontiguousarray(disparity)
-    height, width = disparity.shape[1:]
+    eyes, height, width = disparity.shape
     smoothed = cupy.empty(disparity.shape, "float32")
     job = np.zeros(1, _SMOOTH)
     of_place, of_value = (-0.5 / each**2 for each in (_SMOOTH_SIGMA, sigma))
     job[0] = disparity.data.ptr, smoothed.data.ptr, height, width, _SMOOTH_RADIUS, of_place, of_value
-    grid = math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1]), 2
+    grid = math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1]), eyes
     with nvtx_range("smooth disparity"):
         cuda_kernel("stereo_match.cu", "smooth_disparity")(grid, _BLOCK, (by_value(job),))
     return smoothed
@@ -376,9 +380,9 @@ def _blend_on_gpu(
     planes, pictures, disparity, curves, shown = map(
         cupy.ascontiguousarray, (planes, pictures, disparity, curves, shown)
     )
-    height, width = disparity.shape[1:]
+    eyes, height, width = disparity.shape
     channels, full_height, full_width = planes.shape[1:]
-    moves = cupy.empty((2, 3, height, width), "float32")
+    moves = cupy.empty((eyes, 3, height, width), "float32")
     blended = cupy.empty(planes.shape, "float32")
     job = np.zeros(1, _BLEND)
     job[0] = (
@@ -398,10 +402,10 @@ def _blend_on_gpu(
     }
     with nvtx_range("blend eyes"):
         cuda_kernel("stereo_match.cu", "moves_between_eyes", **defines)(
-            (math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1]), 2), _BLOCK, (by_value(job),)
+            (math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1]), eyes), _BLOCK, (by_value(job),)
         )
         cuda_kernel("stereo_match.cu", "blend_eyes")(
-            (math.ceil(full_width / _BLOCK[0]), math.ceil(full_height / _BLOCK[1]), 2),
+            (math.ceil(full_width / _BLOCK[0]), math.ceil(full_height / _BLOCK[1]), eyes),
             _BLOCK,
             (by_value(job),),
         )

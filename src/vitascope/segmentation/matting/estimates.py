@@ -142,10 +142,7 @@ def bounded(estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInpu
         Alpha's gain and offset, and the grey that they are of: float32 [N * E, 1, h, w], on their device.
     """
     kept = [as_coefficients(one, seen, wanted) for one, seen in zip(estimates, images, strict=True)]
-    together = MatteEstimate(
-        gain=np.concatenate([one.gain for one in kept]),
-        offset=np.concatenate([one.offset for one in kept]),
-    )
+    together = MatteEstimate.joined(kept)
     assert together.gain is not None  # as was just given
     assert together.offset is not None
     gain, offset = together.gain.astype("float32"), together.offset.astype("float32")

@@ -39,6 +39,8 @@ fewer samples along each side in it: already with 0.35, alpha's error in four st
 _REPEATED_SAMPLES: Final = 4
 """Around the circle of bent pictures: people do not end where the picture does. 8, in pictures of 784 samples instead
 of 768, gave no more."""
+_FRAMES_TOGETHER: Final = 4
+"""Frames whose answers a GPU maps back in one launch."""
 BENT_PICTURES: Final = (_BEND, _REPEATED_SAMPLES)
 """What bent pictures depend on."""
 
@@ -143,16 +145,30 @@ class FisheyeViews:
                 picture[...] = remap(image, *maps)
         return shown
 
-    def take_back(self, estimate: MatteEstimate) -> MatteEstimate:
-        """The network's answer about the fisheye pictures as one about the eyes, at the size of their own pictures.
+    def take_back(self, estimates: Sequence[MatteEstimate]) -> list[MatteEstimate]:
+        """The network's answers about the fisheye pictures as some about the eyes, of the size of their own pictures.
 
         Coefficients of a guided filter are mapped as alpha is: they say how alpha follows the picture at a place, and
         the place moves. Those of a network's foreground, which nothing asks for, are left behind.
+
+        Args:
+            estimates: Of one form and size, of one frame each.
         """
+        together = _FRAMES_TOGETHER if estimates and is_on_gpu(estimates[0].planes[0]) else 1
+        back: list[MatteEstimate] = []
+        for at in range(0, len(estimates), together):
+            part = estimates[at : at + together]
+            joined = self._taken_back(MatteEstimate.joined(part))
+            eyes = joined.eye_count // len(part)
+            back += [joined.of_eyes(slice(eye, eye + eyes)) for eye in range(0, joined.eye_count, eyes)]
+        return back
+
+    def _taken_back(self, estimate: MatteEstimate) -> MatteEstimate:
         if estimate.gain is None or estimate.offset is None:
             return MatteEstimate(alpha=self._planes_back(estimate.alpha))
-        gain, offset = (self._planes_back(planes[:, -1:]) for planes in (estimate.gain, estimate.offset))
-        return MatteEstimate(gain=gain, offset=offset)
+        both = self._planes_back(np.concatenate([estimate.gain[:, -1:], estimate.offset[:, -1:]]))
+        eyes = len(both) // 2
+        return MatteEstimate(gain=both[:eyes], offset=both[eyes:])
 
     def _planes_back(self, planes: Any) -> Any:
         """[E * count, ..., h, w] as float32 [E, ..., h', w']."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Protocol
 
 from vitascope.errors import DeviceMemoryError
@@ -225,15 +226,32 @@ class Answer:
         """Bytes held beside the estimate, for the queues."""
         return 0 if self.pictures is None else int(self.pictures.nbytes)
 
+    @property
+    def usual(self) -> MatteEstimate:
+        """The estimate, at the usual size."""
+        estimate = self.estimate
+        if self.usual_size is None or estimate.gain is None or estimate.offset is None:
+            return estimate
+        gain, offset = (enlarged(planes, self.usual_size) for planes in (estimate.gain, estimate.offset))
+        return MatteEstimate(gain=gain, offset=offset)
+
     def finish(self) -> MatteEstimate:
         """The frame's matte, at the places of the eyes."""
-        estimate = self.estimate
-        if self.usual_size is not None and estimate.gain is not None and estimate.offset is not None:
-            gain, offset = (enlarged(planes, self.usual_size) for planes in (estimate.gain, estimate.offset))
-            estimate = MatteEstimate(gain=gain, offset=offset)
-        if self.agreement is not None:
-            estimate = self.agreement.agree(estimate, self.pictures)
-        return estimate if self.fisheye is None else self.fisheye.take_back(estimate)
+        return finished([self])[0]
+
+
+def finished(answers: Sequence[Answer]) -> list[MatteEstimate]:
+    """The frames' mattes, at the places of the eyes; on a GPU several are made in a launch."""
+    mattes: list[MatteEstimate] = []
+    for (fisheye, agreement), group in groupby(answers, lambda answer: (answer.fisheye, answer.agreement)):
+        alike = list(group)
+        estimates = [answer.usual for answer in alike]
+        if agreement is not None:
+            estimates = agreement.agree(estimates, [answer.pictures for answer in alike])
+        if fisheye is not None:
+            estimates = fisheye.take_back(estimates)
+        mattes += estimates
+    return mattes
 
 
 class ShotInference:
@@ -355,7 +373,7 @@ class ShotInference:
             # By itself: a call that is made again must not find a state that has moved on.
             with memory_errors():
                 return self._sizer_for(images).in_ranges(
-                    len(answers), lambda first, end: [answer.finish() for answer in answers[first:end]]
+                    len(answers), lambda first, end: finished(answers[first:end])
                 )
 
     def _answers(

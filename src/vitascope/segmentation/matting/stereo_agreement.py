@@ -9,7 +9,7 @@ answer: there the disparities of the two eyes contradict each other, or their co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import EllipsisType
@@ -52,6 +52,8 @@ _NOBODY = 1 / 512
 """Alpha up to which nobody is there."""
 _TOLERANCE = 1.0
 """Half samples of the coarse pictures by which disparities that belong together may differ."""
+_FRAMES_TOGETHER = 4
+"""Frames whose eyes a GPU brings together at once: a launch by itself takes longer than what it launches."""
 _NO_DEPTH = 0.1
 """The same, of the mean disparity along outlines up to which both eyes show one picture: then none is believed."""
 
@@ -81,33 +83,55 @@ class StereoAgreement:
         """
         return cls(lens if isinstance(lens, Equirectangular | Fisheye) else None, wanted, right_eye_first)
 
-    def agree(self, estimate: MatteEstimate, images: Any) -> MatteEstimate:
-        """What both eyes say together, in the form of ``estimate``.
+    def agree(self, estimates: Sequence[MatteEstimate], images: Sequence[Any]) -> list[MatteEstimate]:
+        """What both eyes say together of some frames, in the form of ``estimates``.
 
-        Of its planes alpha's alone, or all of them where nobody has an outline.
+        Of their planes alpha's alone, or all of them where nobody has an outline.
 
         Args:
-            estimate: Estimate of one frame: the pictures of the first eye, then as many of the second.
-            images: [2 * count, ...] what the network saw of it.
+            estimates: Of one size and form, of one frame each: the pictures of the first eye, then as many of the
+                second.
+            images: [2 * count, ...] what the network saw of each.
         """
-        arrays = array_module(on_gpu=is_on_gpu(images))
-        rgb = plain_rgb(images, self.wanted)
-        grey = None
-        if estimate.alpha is not None:
-            matte = arrays.asarray(estimate.alpha)
+        if is_on_gpu(images[0]):
+            return [
+                agreed
+                for at in range(0, len(estimates), _FRAMES_TOGETHER)
+                for agreed in self._agree_on_gpu(
+                    estimates[at : at + _FRAMES_TOGETHER], images[at : at + _FRAMES_TOGETHER]
+                )
+            ]
+        return [self._agree_on_cpu(*each) for each in zip(estimates, images, strict=True)]
+
+    def _agree_on_gpu(
+        self, estimates: Sequence[MatteEstimate], images: Sequence[Any]
+    ) -> Iterator[MatteEstimate]:
+        """``agree`` on whole pictures: the GPU would have to wait for the host to know where people are."""
+        arrays = array_module(on_gpu=True)
+        joined, pictures = MatteEstimate.joined(estimates), np.concatenate(list(images))
+        rgb, grey = plain_rgb(pictures, self.wanted), None
+        if joined.alpha is not None:
+            matte = arrays.asarray(joined.alpha)  # of a network that answers in the host's memory
         else:
-            assert estimate.gain is not None  # MatteEstimate holds either form
-            assert estimate.offset is not None
-            out = None if is_on_gpu(rgb) else scratch_array("grey", (len(rgb), *rgb.shape[2:]))
-            grey = arrays.asarray(small_grey(estimate, images, self.wanted, out=out))
+            grey = small_grey(joined, pictures, self.wanted)
+            matte = _last(joined.gain) * grey + _last(joined.offset)
+        agreed = self._agree_everywhere(joined, rgb, matte, grey, frames=len(estimates))
+        eyes = estimates[0].eye_count
+        for at in range(0, len(pictures), eyes):
+            yield agreed.of_eyes(slice(at, at + eyes))
+
+    def _agree_on_cpu(self, estimate: MatteEstimate, images: Any) -> MatteEstimate:
+        """``agree`` on the part of one frame's pictures that holds everybody."""
+        rgb, grey = plain_rgb(images, self.wanted), None
+        if estimate.alpha is not None:
+            matte = np.asarray(estimate.alpha)
+        else:
+            out = scratch_array("grey", (len(rgb), *rgb.shape[2:]))
+            grey = small_grey(estimate, images, self.wanted, out=out)
             # Alpha as it is before it is clipped: the mean of two clipped mattes would be no line through grey.
-            gain, offset = _last(estimate.gain), _last(estimate.offset)
-            matte = (
-                gain * grey if out is None else np.multiply(gain, grey, scratch_array("matte", gain.shape))
-            )
-            matte += offset
-        if is_on_gpu(matte):
-            return self._agree_everywhere(estimate, rgb, matte, grey)
+            gain = _last(estimate.gain)
+            matte = np.multiply(gain, grey, scratch_array("matte", gain.shape))
+            matte += _last(estimate.offset)
         clipped = np.clip(matte, 0, 1, out=scratch_array("clipped matte", matte.shape))
         small = resized(clipped[:, None], self._size(estimate, _FINE))
         if not _has_outline(small[:, 0]):
@@ -120,14 +144,17 @@ class StereoAgreement:
             return self._agree_everywhere(estimate, rgb, matte, grey)
         return self._agree_near_people(estimate, rgb, matte, grey, small[:, 0])
 
-    def _agree_everywhere(self, estimate: MatteEstimate, rgb: Any, matte: Any, grey: Any) -> MatteEstimate:
-        """``agree`` on whole pictures: a GPU would have to wait for the host to know where people are.
+    def _agree_everywhere(
+        self, estimate: MatteEstimate, rgb: Any, matte: Any, grey: Any, *, frames: int = 1
+    ) -> MatteEstimate:
+        """``agree`` on whole pictures.
 
         Args:
-            estimate: As ``agree`` takes it.
-            rgb: [2 * count, 3, h, w] what the network saw.
-            matte: [2 * count, h, w] alpha of both eyes before it is clipped, at the estimate's size.
+            estimate: Of N frames, one after the other.
+            rgb: [2 * N * count, 3, h, w] what the network saw.
+            matte: [2 * N * count, h, w] alpha of both eyes before it is clipped, at the estimate's size.
             grey: Likewise, of ``rgb``; None with a plain matte.
+            frames: N.
         """
         arrays = array_module(on_gpu=is_on_gpu(matte))
         planes = matte[:, None]
@@ -136,7 +163,7 @@ class StereoAgreement:
         pictures = arrays.concatenate([resized(rgb, estimate.size), matte.clip(0, 1)[:, None]], axis=1)
         blended = arrays.empty(planes.shape, "float32")
         geometries = self._geometries(estimate, device=_device_of(matte))
-        for both in _pairs(estimate):
+        for both in _pairs(estimate, frames):
             blended[both] = self._blended(planes[both], _alike_bright(pictures[both]), geometries)
         if grey is None:
             return MatteEstimate(alpha=blended[:, 0])
@@ -185,11 +212,11 @@ class StereoAgreement:
         return [_geometry(self, size, device) for size in (coarse, fine, full)]
 
     def _blended(self, planes: Any, pictures: Any, geometries: Sequence[_Geometry]) -> Any:
-        """Planes of two eyes, or of the same part of both.
+        """Planes of the two eyes of some frames, or of the same part of all.
 
         Args:
-            planes: float32 [2, C, h, w].
-            pictures: float32 [2, 4, h, w]: RGB and alpha.
+            planes: float32 [2 * N, C, h, w].
+            pictures: float32 [2 * N, 4, h, w]: RGB and alpha.
             geometries: Of that part, as ``_geometries`` gives them.
         """
         arrays = array_module(on_gpu=is_on_gpu(pictures))
@@ -223,12 +250,14 @@ class StereoAgreement:
             start=resized(found[:, None], pictures.shape[2:])[:, 0],
         )
         found = smooth_disparity(resized(found[:, None], fine_size)[:, 0], sigma=_SMOOTH_SHARE * step)
-        outline = 1 - abs(2 * smaller[:, 3] - 1)
-        total = outline.sum() + 1e-6
-        found *= (abs(found) * outline).sum() / total > _NO_DEPTH * step
-        mean = (misfit.clip(0, _CLIPPED_MISFIT) * outline).sum() / total
+        outline = _by_frame(1 - abs(2 * smaller[:, 3] - 1))
+        found, misfit = _by_frame(found), _by_frame(misfit)
+        total = _sums(outline) + 1e-6
+        found *= _sums(abs(found) * outline) / total > _NO_DEPTH * step
+        mean = _sums(misfit.clip(0, _CLIPPED_MISFIT) * outline) / total
         # Eyes in the wrong order or of two scenes fit badly all along people; then nothing is blended.
         shown = (fine.shown * _falling(mean, _TRUSTED_MEAN, _MOST_MEAN)).astype("float32")
+        found, shown = (each.reshape(-1, *fine_size) for each in (found, shown))
         return blend_eyes(
             arrays.ascontiguousarray(planes), smaller, found, fine.curves, shown, tolerance=_TOLERANCE * step
         )
@@ -304,22 +333,32 @@ def _last(planes: Any) -> Any:
     return planes[:, -1].astype("float32", copy=False)
 
 
-def _pairs(estimate: MatteEstimate) -> list[slice]:
-    """Where the two pictures that show one part of both eyes lie."""
-    count = estimate.eye_count // 2
+def _pairs(estimate: MatteEstimate, frames: int = 1) -> list[slice]:
+    """Where the pictures lie that show one part of both eyes, one frame's after the other's."""
+    count = estimate.eye_count // (2 * frames)
     return [slice(number, None, count) for number in range(count)]
 
 
+def _by_frame(planes: Any) -> Any:
+    """Planes [2 * N, h, w] of both eyes of each frame, as [N, 2, h, w]."""
+    return planes.reshape(-1, 2, *planes.shape[1:])
+
+
+def _sums(planes: Any) -> Any:
+    """The sum of each frame's, [N, 1, 1, 1]."""
+    return planes.sum(axis=(1, 2, 3), keepdims=True)
+
+
 def _alike_bright(pictures: Any) -> Any:
-    """RGB and alpha [2, 4, h, w] with people as bright and as blue as those of both: cameras differ in exposure."""
-    alpha = pictures[:, 3:]
+    """RGB and alpha [2 * N, 4, h, w] with people as bright and as blue as those of both eyes: cameras differ."""
+    colors = pictures.reshape(-1, 2, 4, math.prod(pictures.shape[2:]))
     if is_on_gpu(pictures):
-        sums = (pictures[:, :3] * alpha).sum(axis=(2, 3))
+        sums = colors[:, :, :3] @ colors[:, :, 3, :, None]
     else:
-        sums = np.stack([np.tensordot(picture[:3], picture[3], axes=2) for picture in pictures])
-    means = sums / (alpha.sum(axis=(2, 3)) + 1e-6)
+        sums = np.stack([[eye[:3] @ eye[3, :, None] for eye in frame] for frame in colors])
+    means = sums / (colors[:, :, 3:].sum(axis=3, keepdims=True) + 1e-6)
     pictures = pictures.copy()
-    pictures[:, :3] += (means.mean(axis=0) - means)[:, :, None, None]
+    pictures[:, :3] += (means.mean(axis=1, keepdims=True) - means).reshape(-1, 3, 1, 1)
     return pictures
 
 

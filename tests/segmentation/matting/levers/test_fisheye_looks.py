@@ -148,9 +148,9 @@ def test_pictures_change_with_the_next_window_and_the_next_shot(monkeypatch):
     )
     windows, back = [], FisheyeViews.take_back
 
-    def taking(views, estimate):
-        windows.append(views.bend > 0)
-        return back(views, estimate)
+    def taking(views, estimates):
+        windows.extend([views.bend > 0] * len(estimates))
+        return back(views, estimates)
 
     monkeypatch.setattr(FisheyeViews, "take_back", taking)
     alphas = mattes(frames, TrailNetwork(size=SHOWN), stereo_agreement=False)

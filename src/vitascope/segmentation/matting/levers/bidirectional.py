@@ -166,10 +166,13 @@ class Bidirectional:
 
     def _of_shot(self, batch: Batch, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
-        ahead = self._seen_ahead(batch)
+        ahead, beyond, back = self._seen_ahead(batch), batch.following if is_last else (), {}
+        if self._age and len(batch) > 1:
+            # Before anybody looks at what was seen ahead: a GPU has something to do while the host waits for that.
+            back[self._was_near] = self._seen_far_back(batch, beyond, near=self._was_near)
         motion = self._smoothing.watch(batch.frames, to_numpy(ahead.mean.max(axis=(0, 1, 2))))
         try:
-            seen = self._seen_all_ways(batch, ahead, is_last=is_last)
+            seen = self._seen_all_ways(batch, ahead, beyond, back)
             del ahead  # a window's planes take hundreds of MB
             return self._smoothing.smooth(batch.frames, self._missed.complete(batch, seen), motion)
         except BaseException:
@@ -191,22 +194,27 @@ class Bidirectional:
         agreed: list[MatteEstimate] = []
         for at in range(0, len(frames), _FRAMES_OF_A_CALL):
             images = self._stream.views.make(frames[at : at + _FRAMES_OF_A_CALL], self._wanted)
-            agreed += map(self._agreement.agree, estimates[at : at + len(images)], images)
+            agreed += self._agreement.agree(estimates[at : at + len(images)], list(images))
         return agreed
 
-    def _seen_all_ways(self, batch: Batch, ahead: _Known, *, is_last: bool) -> list[MatteEstimate]:
-        """Mattes of a window that was seen forwards, with what the other looks say of it."""
+    def _seen_all_ways(
+        self, batch: Batch, ahead: _Known, beyond: Sequence[Frame], back: dict[bool, _Known]
+    ) -> list[MatteEstimate]:
+        """Mattes of a window, with what all looks say of it.
+
+        Args:
+            batch: The window.
+            ahead: What the look at it ahead says.
+            beyond: The frames that follow, as far as they are looked at.
+            back: What the look back says, in pictures for somebody near (True) or for others, as far as it is known;
+                given up.
+        """
         stream = self._stream
         is_near = CloseUps.would_be_seen(to_numpy(ahead.mean[-1, :, 0]), from_share=_NEAR)
-        was_near = self._was_near if self._age and len(batch) > 1 else is_near
+        was_near = self._was_near if back else is_near
         self._was_near = is_near
-        beyond = batch.following if is_last else ()
-        back = {}
-        for near in {was_near, is_near}:
-            # As many are a beginning by themselves.
-            alone = stream.shots(looks_ahead=len(beyond) < FOLLOWING_FRAMES)
-            shown = self._backward_near if near else self._backward
-            back[near] = self._seen_back([*batch.frames, *beyond], alone, shown, count=len(batch))
+        if is_near not in back:
+            back[is_near] = self._seen_far_back(batch, beyond, near=is_near)
         edges: list[_Known] = []
         if self._has_edges:
             memory = self._forward.state
@@ -217,7 +225,7 @@ class Bidirectional:
             memory.mirror()
             larger = stream.shots(state=memory)
             edges.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
-        made = {near: self._as_one([ahead, back[near], *edges], has_hair=near) for near in back}
+        made = {near: self._as_one([ahead, back.pop(near), *edges], has_hair=near) for near in tuple(back)}
         if was_near == is_near:
             return made[is_near]
         return [
@@ -242,6 +250,13 @@ class Bidirectional:
                 has_hair=has_hair,
             )
         ]
+
+    def _seen_far_back(self, batch: Batch, beyond: Sequence[Frame], *, near: bool) -> _Known:
+        """Answers about a window, seen back from the frames that follow; smaller where somebody is near."""
+        # As many are a beginning by themselves.
+        alone = self._stream.shots(looks_ahead=len(beyond) < FOLLOWING_FRAMES)
+        shown = self._backward_near if near else self._backward
+        return self._seen_back([*batch.frames, *beyond], alone, shown, count=len(batch))
 
     def _seen_back(
         self,

@@ -20,6 +20,8 @@ from vitascope.segmentation.matting.rim_people import RimPeople
 from vitascope.segmentation.matting.shots import StreamNetwork, Views, next_part
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
+_FRAMES_OF_A_CALL: Final = 4
+"""Mattes are mapped back in such parts: a window of both sides of that takes hundreds of MB."""
 _STEPS: Final = 1 << 20
 """In which parts of pictures are told, along each side: they are found again exactly, in pictures of any size."""
 
@@ -93,6 +95,8 @@ class FisheyeLooks:
         self._begin(fisheye, stream.agreement)
         self._is_first = True
         """Until a frame is seen: it begins a shot, as no other comes before."""
+        self._last_seen: Any = None
+        """Alpha of the last window's last frame, as it was shown; None where nobody asks."""
 
     def _begin(self, fisheye: FisheyeViews, agreement: StereoAgreement | None) -> None:
         """Show these pictures from now on, to a lever that knows nothing of before."""
@@ -131,15 +135,19 @@ class FisheyeLooks:
             self._choose(are_at_rim=False)
             first = self._shown_of(batch.take(range(min(self._stream.look_ahead_frames or 1, len(batch)))))
             estimates = self._shown.shots().estimate(first)
-            self._choose(are_at_rim=self._are_at_rim(estimates[0], first.images[0]))
+            self._choose(are_at_rim=self._are_at_rim(self._small_alpha(estimates[0], first.images[0])))
+        elif self._last_seen is not None:
+            # Not before: a GPU is still at work on it when its window ends.
+            self._choose(are_at_rim=self._are_at_rim(self._last_seen))
         shown = self._shown_of(batch)
         estimates = self._lever.estimate(shown)
         back = self._fisheye.resized((int(estimates[0].size[0]), int(estimates[0].size[1])))
         if self._rim is not None:
-            self._choose(are_at_rim=self._are_at_rim(estimates[-1], shown.images[-1]))
+            self._last_seen = self._small_alpha(estimates[-1], shown.images[-1])
         with memory_errors():
-            for at, estimate in enumerate(estimates):
-                estimates[at] = back.take_back(estimate)  # one by one: a window of both takes hundreds of MB
+            for at in range(0, len(estimates), _FRAMES_OF_A_CALL):
+                part = slice(at, at + _FRAMES_OF_A_CALL)
+                estimates[part] = back.take_back(estimates[part])
         return estimates
 
     def _shown_of(self, batch: Batch) -> Batch:
@@ -147,11 +155,17 @@ class FisheyeLooks:
         with memory_errors():
             return replace(batch, images=self._fisheye.show(batch.images))
 
-    def _are_at_rim(self, estimate: MatteEstimate, pictures: Any) -> bool:
-        """Whether a frame's people stand there, as its matte shows them."""
+    def _small_alpha(self, estimate: MatteEstimate, pictures: Any) -> Any:
+        """A frame's alpha as its pictures show it, on their device."""
         assert self._rim is not None  # whoever asks knows
         with memory_errors():
-            return self._rim.would_be_seen(to_numpy(small_alpha(estimate, pictures, self._rim.shown)))
+            return small_alpha(estimate, pictures, self._rim.shown)
+
+    def _are_at_rim(self, alpha: Any) -> bool:
+        """Whether a frame's people stand there."""
+        assert self._rim is not None  # whoever asks knows
+        with memory_errors():
+            return self._rim.would_be_seen(to_numpy(alpha))
 
     def _choose(self, *, are_at_rim: bool) -> None:
         """Show bent pictures, or the usual ones, from now on."""

@@ -157,10 +157,7 @@ class MotionSmoothing:
         """RGB [T, E, 3, h, w] and alpha [T, E, h, w] of some frames, float32, 0..1, on their device."""
         images = self._views.make(frames, self._wanted)
         alpha = small_alpha(
-            MatteEstimate(
-                gain=np.concatenate([one.gain for one in estimates]),
-                offset=np.concatenate([one.offset for one in estimates]),
-            ),
+            MatteEstimate.joined(estimates),
             images.reshape(-1, *images.shape[2:]),
             self._wanted,
         )
