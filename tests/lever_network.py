@@ -47,7 +47,7 @@ class TrailState:
         return state
 
     def take(self, state, share):
-        share = np.stack([cv2.resize(eye, self.seen.shape[:0:-1]) for eye in share])
+        share = np.stack([cv2.resize(eye, self.seen.shape[:0:-1]) for eye in to_numpy(share)])
         other = 0 if state is None else to_numpy(state.seen)
         self.seen = to_numpy(self.seen) * (1 - share) + other * share
 

@@ -6,6 +6,7 @@ by that protocol and comes out as a NumPy array from the host and as a CuPy arra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -80,6 +81,32 @@ def to_numpy(array: Any) -> npt.NDArray[Any]:
         shared: npt.NDArray[Any] = array.detach().numpy()
         return shared
     return np.from_dlpack(array)
+
+
+def on_its_way(array: Any) -> Callable[[], npt.NDArray[Any]]:
+    """Begin to bring a NumPy or CuPy array to the host.
+
+    Returns:
+        Gives it: the same array; of one on a GPU a copy in page-locked memory, which is lent as long as it is held.
+        The host waits for it, but not for what was launched meanwhile.
+
+    Raises:
+        MemoryLimitError: Too much page-locked memory is lent, and none came back in time.
+    """
+    if not lies_on_gpu(array):
+        return lambda: array
+    import cupy
+
+    # Imported here: page-locked memory is of no use without a GPU.
+    from vitascope.gpu.memory.pinned_pool import Download, shared_pool
+
+    with array.device:
+        coming = Download(
+            [cupy.ascontiguousarray(array)],
+            stream=cupy.cuda.get_current_stream(),
+            pool=shared_pool(array.device.id),
+        )
+    return lambda: coming.wait()[0]
 
 
 def to_cupy(array: Any) -> Any:

@@ -9,7 +9,7 @@ from test_processor import ByDlpackAlone
 
 from fake_cupy import FakeArray
 from vitascope.errors import DeviceError
-from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_kind, to_numpy
+from vitascope.gpu.interchange import kind_of, lies_on_gpu, on_its_way, to_kind, to_numpy
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -84,3 +84,32 @@ def test_read_only_memory_becomes_a_tensor_without_a_warning():
     frozen = ARRAY.copy()
     frozen.flags.writeable = False
     assert torch.equal(to_kind(frozen, "torch", on_gpu=False), torch.from_numpy(ARRAY))
+
+
+def test_an_array_of_the_host_is_there_at_once():
+    assert on_its_way(ARRAY)() is ARRAY
+
+
+@pytest.mark.cuda
+def test_an_array_comes_as_it_was_when_it_was_asked_for():
+    import cupy
+
+    array = cupy.asarray(np.tile(ARRAY, (500, 1)))
+    coming = on_its_way(array[:, ::2])
+    array += 1
+    later = on_its_way(array)
+    np.testing.assert_array_equal(coming()[:3], ARRAY[:, ::2])
+    np.testing.assert_array_equal(later()[:3], ARRAY + 1)
+
+
+@pytest.mark.cuda
+def test_what_is_launched_meanwhile_is_not_waited_for():
+    import cupy
+
+    array, busy = cupy.asarray(ARRAY), cupy.cuda.Event(disable_timing=True)
+    coming, load = on_its_way(array), cupy.ones((4096, 4096), "float32")
+    for _ in range(60):
+        load = load @ load
+    busy.record()
+    np.testing.assert_array_equal(coming(), ARRAY)
+    assert not busy.done

@@ -396,7 +396,7 @@ class RvmTorchState:
         if self.tensors is None or others is None:
             raise ValueError("an empty state has no features")
         with self.on_stream():
-            places = torch.from_numpy(share).to(self._device)[..., None]
+            places = torch.as_tensor(share, device=self._device)[..., None]
             self.tensors = tuple(
                 own + _scaled(places, (own.shape[1], own.shape[2])) * (other - own)
                 for own, other in zip(self.tensors, others, strict=True)

@@ -509,7 +509,7 @@ def test_an_error_leaves_no_search_for_motion_behind(monkeypatch):
     monkeypatch.setattr(motion_smoothing.Motion, "cancel", lambda motion: cancelled.append(len(motion.moves)))
     with pytest.raises(ValueError, match="the network is gone"):
         mattes(walk(5), TrailNetwork())
-    assert cancelled == [8]
+    assert cancelled == [4]
 
 
 @pytest.mark.parametrize("agreement", [False, True])

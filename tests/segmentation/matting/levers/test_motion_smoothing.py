@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from threading import Event
 
+import cv2
 import numpy as np
 import pytest
 
@@ -47,7 +48,7 @@ EVERYWHERE = np.ones((3, 5), np.float32)
 
 
 def smoothed(lever, frames, estimates, people=EVERYWHERE):
-    found = lever.smooth(frames, estimates, lever.watch(frames, people))
+    found = lever.smooth(frames, estimates, lever.watch(lever.show(frames), people))
     return np.array([one.offset.mean() for one in found])
 
 
@@ -88,7 +89,7 @@ def test_only_places_with_people_are_smoothed():
     people = np.zeros((8, 10), np.float32)
     people[3:5, 5] = 0.5
     lever = smoothing()
-    motion = lever.watch(frames, people)
+    motion = lever.watch(lever.show(frames), people)
     assert motion.box == (slice(12, 36), slice(32, 56))  # a cell more on each side, of 6 x 8 samples
     made = lever.smooth(frames, estimates, motion)
     change = np.array([one.offset - before.offset for one, before in zip(made, estimates, strict=True)])
@@ -101,7 +102,7 @@ def test_where_nobody_is_nothing_is_done():
     frames, estimates = flickering(4)
     lever = smoothing()
     smoothed(lever, frames[:2], estimates[:2])
-    motion = lever.watch(frames[2:], 0 * EVERYWHERE)
+    motion = lever.watch(lever.show(frames[2:]), 0 * EVERYWHERE)
     assert not motion.moves
     assert lever.smooth(frames[2:], estimates[2:], motion) == estimates[2:]
     assert smoothed(lever, frames[:1], estimates[:1]) == pytest.approx([0.7], abs=1e-6)  # begins anew
@@ -110,14 +111,15 @@ def test_where_nobody_is_nothing_is_done():
 def test_motion_that_nobody_waits_for_is_not_looked_for(monkeypatch):
     begun, may_end = [], Event()
 
-    def move(picture, other):
+    def moves(picture, following):
         begun.append(picture)
         may_end.wait(20)
-        return np.zeros((*picture.shape, 2), np.float32)
+        return np.zeros((2, *picture.shape, 2), np.float32)
 
-    monkeypatch.setattr(motion_smoothing, "_move", move)
+    monkeypatch.setattr(motion_smoothing, "_moves", moves)
     frames, _ = flickering(24)
-    motion = smoothing().watch(frames, EVERYWHERE)
+    lever = smoothing()
+    motion = lever.watch(lever.show(frames), EVERYWHERE)
     motion.cancel()
     may_end.set()
     assert len(begun) <= available_cores()
@@ -128,8 +130,8 @@ def test_motion_is_found_in_pictures_of_a_bounded_size(monkeypatch):
     monkeypatch.setattr(motion_smoothing, "_MOTION_SIDE", 40)
     frames, estimates = flickering(6)
     lever = smoothing()
-    motion = lever.watch(frames, EVERYWHERE)
-    assert [move.result().shape for move in motion.moves] == [(12, 20, 2)] * 10
+    motion = lever.watch(lever.show(frames), EVERYWHERE)
+    assert [move.result().shape for move in motion.moves] == [(2, 12, 20, 2)] * 5
     made = np.array([one.offset.mean() for one in lever.smooth(frames, estimates, motion)])
     assert np.abs(np.diff(made[2:-2])).max() < 0.03
 
@@ -137,4 +139,13 @@ def test_motion_is_found_in_pictures_of_a_bounded_size(monkeypatch):
 @pytest.mark.parametrize("size", [(1, 1), (3, 50), (17, 16)])
 def test_motion_of_small_pictures(size):
     pictures = np.random.default_rng(3).integers(0, 255, (2, *size), np.uint8)
-    assert motion_smoothing._move(*pictures).shape == (-(-size[0] // 2), -(-size[1] // 2), 2)
+    assert motion_smoothing._moves(*pictures).shape == (2, -(-size[0] // 2), -(-size[1] // 2), 2)
+
+
+def test_motion_is_found_there_and_back():
+    noise = np.random.default_rng(4).integers(0, 255, (96, 128), np.uint8)
+    picture = cv2.GaussianBlur(noise, (0, 0), 3)
+    there, back = motion_smoothing._moves(picture, np.roll(picture, 4, axis=1))
+    inside = np.s_[8:-8, 8:-8]
+    assert there[inside].mean(axis=(0, 1)) == pytest.approx([2, 0], abs=0.2)  # of pictures of half the size
+    assert back[inside].mean(axis=(0, 1)) == pytest.approx([-2, 0], abs=0.2)

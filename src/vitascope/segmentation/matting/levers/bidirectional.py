@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from vitascope.frames import Frame
-from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.interchange import on_its_way
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch, resized
@@ -167,12 +167,15 @@ class Bidirectional:
     def _of_shot(self, batch: Batch, *, is_last: bool) -> list[MatteEstimate]:
         """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
         ahead, beyond, back = self._seen_ahead(batch), batch.following if is_last else (), {}
+        told, shown = on_its_way(ahead.mean), self._smoothing.show(batch.frames)
         if self._age and len(batch) > 1:
             # Before anybody looks at what was seen ahead: a GPU has something to do while the host waits for that.
             back[self._was_near] = self._seen_far_back(batch, beyond, near=self._was_near)
-        motion = self._smoothing.watch(batch.frames, to_numpy(ahead.mean.max(axis=(0, 1, 2))))
+        people = told()
+        motion = self._smoothing.watch(shown, people.max(axis=(0, 1, 2)))
         try:
-            seen = self._seen_all_ways(batch, ahead, beyond, back)
+            is_near = CloseUps.would_be_seen(people[-1, :, 0], from_share=_NEAR)
+            seen = self._seen_all_ways(batch, ahead, beyond, back, is_near=is_near)
             del ahead  # a window's planes take hundreds of MB
             return self._smoothing.smooth(batch.frames, self._missed.complete(batch, seen), motion)
         except BaseException:
@@ -198,7 +201,13 @@ class Bidirectional:
         return agreed
 
     def _seen_all_ways(
-        self, batch: Batch, ahead: _Known, beyond: Sequence[Frame], back: dict[bool, _Known]
+        self,
+        batch: Batch,
+        ahead: _Known,
+        beyond: Sequence[Frame],
+        back: dict[bool, _Known],
+        *,
+        is_near: bool,
     ) -> list[MatteEstimate]:
         """Mattes of a window, with what all looks say of it.
 
@@ -208,9 +217,9 @@ class Bidirectional:
             beyond: The frames that follow, as far as they are looked at.
             back: What the look back says, in pictures for somebody near (True) or for others, as far as it is known;
                 given up.
+            is_near: Whether somebody is near in the last frame.
         """
         stream = self._stream
-        is_near = CloseUps.would_be_seen(to_numpy(ahead.mean[-1, :, 0]), from_share=_NEAR)
         was_near = self._was_near if back else is_near
         self._was_near = is_near
         if is_near not in back:
@@ -449,9 +458,9 @@ def _doubt(one: Any, other: Any) -> Any:
         other: Likewise, the second.
 
     Returns:
-        float32 [E, rows, columns], 0..1, in the host's memory.
+        float32 [E, rows, columns], 0..1, on their device.
     """
-    return to_numpy(_greatest_around((_DOUBT * abs(one - other)).clip(0.0, 1.0))[:, 0])
+    return _greatest_around((_DOUBT * abs(one - other)).clip(0.0, 1.0))[:, 0]
 
 
 def _greatest_around(cells: Any) -> Any:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from vitascope.frames import Frame
-from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.interchange import on_its_way
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.memory.shortage import memory_errors
-from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
@@ -95,8 +95,8 @@ class FisheyeLooks:
         self._begin(fisheye, stream.agreement)
         self._is_first = True
         """Until a frame is seen: it begins a shot, as no other comes before."""
-        self._last_seen: Any = None
-        """Alpha of the last window's last frame, as it was shown; None where nobody asks."""
+        self._last_seen: Callable[[], FloatArray] | None = None
+        """Gives alpha of the last window's last frame, as it was shown; None where nobody asks."""
 
     def _begin(self, fisheye: FisheyeViews, agreement: StereoAgreement | None) -> None:
         """Show these pictures from now on, to a lever that knows nothing of before."""
@@ -135,15 +135,15 @@ class FisheyeLooks:
             self._choose(are_at_rim=False)
             first = self._shown_of(batch.take(range(min(self._stream.look_ahead_frames or 1, len(batch)))))
             estimates = self._shown.shots().estimate(first)
-            self._choose(are_at_rim=self._are_at_rim(self._small_alpha(estimates[0], first.images[0])))
+            self._choose(are_at_rim=self._are_at_rim(self._seen(estimates[0], first.images[0])))
         elif self._last_seen is not None:
-            # Not before: a GPU is still at work on it when its window ends.
+            # Not before: a GPU is still at work when a window ends.
             self._choose(are_at_rim=self._are_at_rim(self._last_seen))
         shown = self._shown_of(batch)
         estimates = self._lever.estimate(shown)
         back = self._fisheye.resized((int(estimates[0].size[0]), int(estimates[0].size[1])))
         if self._rim is not None:
-            self._last_seen = self._small_alpha(estimates[-1], shown.images[-1])
+            self._last_seen = self._seen(estimates[-1], shown.images[-1])
         with memory_errors():
             for at in range(0, len(estimates), _FRAMES_OF_A_CALL):
                 part = slice(at, at + _FRAMES_OF_A_CALL)
@@ -155,17 +155,17 @@ class FisheyeLooks:
         with memory_errors():
             return replace(batch, images=self._fisheye.show(batch.images))
 
-    def _small_alpha(self, estimate: MatteEstimate, pictures: Any) -> Any:
-        """A frame's alpha as its pictures show it, on their device."""
+    def _seen(self, estimate: MatteEstimate, pictures: Any) -> Callable[[], FloatArray]:
+        """Gives a frame's alpha as its pictures show it, once it is asked for."""
         assert self._rim is not None  # whoever asks knows
         with memory_errors():
-            return small_alpha(estimate, pictures, self._rim.shown)
+            return on_its_way(small_alpha(estimate, pictures, self._rim.shown))
 
-    def _are_at_rim(self, alpha: Any) -> bool:
+    def _are_at_rim(self, seen: Callable[[], FloatArray]) -> bool:
         """Whether a frame's people stand there."""
         assert self._rim is not None  # whoever asks knows
         with memory_errors():
-            return self._rim.would_be_seen(to_numpy(alpha))
+            return self._rim.would_be_seen(seen())
 
     def _choose(self, *, are_at_rim: bool) -> None:
         """Show bent pictures, or the usual ones, from now on."""

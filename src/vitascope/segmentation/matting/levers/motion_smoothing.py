@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vitascope.device import available_cores
 from vitascope.frames import Frame
-from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.interchange import on_its_way
 from vitascope.gpu.kernels.along_motion import MEAN_RULES, REACH_FRAMES, mean_along_motion
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput
@@ -44,7 +44,7 @@ class Motion(NamedTuple):
     """Rows and columns of the mattes in which people are."""
     moves: Sequence[Future[npt.NDArray[np.float32]]]
     """As ``mean_along_motion`` takes it, for each frame but the last, those kept of the window before included, and
-    each eye: to the next frame; then, as many, back."""
+    each eye: to the next frame, and from that back, float32 [2, h', w', 2]."""
 
     def cancel(self) -> None:
         """What was not begun is not wanted any more."""
@@ -78,11 +78,18 @@ class MotionSmoothing:
         """Nothing of before counts."""
         self._greys, self._last = [], None
 
-    def watch(self, frames: Sequence[Frame], people: npt.NDArray[np.float32]) -> Motion:
+    def show(self, frames: Sequence[Frame]) -> Callable[[], npt.NDArray[np.uint8]]:
+        """Begin to make the pictures that motion is found in: what ``watch`` takes for the next window."""
+        pictures = plain_rgb(self._views.make(frames, self._small), self._small)
+        return on_its_way(
+            (pictures.mean(axis=-3, dtype="float32") * 255).round().clip(0, 255).astype("uint8")
+        )
+
+    def watch(self, shown: Callable[[], npt.NDArray[np.uint8]], people: npt.NDArray[np.float32]) -> Motion:
         """Begin to find the motion in the next window.
 
         Args:
-            frames: The window's.
+            shown: As ``show`` gives it.
             people: By cell, how much of it people are, float32 [rows, columns], 0..1, in all of these frames.
 
         Returns:
@@ -99,17 +106,11 @@ class MotionSmoothing:
             )
             for wanted in (self._wanted, self._small)
         )
-        pictures = plain_rgb(self._views.make(frames, self._small), self._small)
-        greys = (pictures.mean(axis=-3, dtype="float32") * 255).round().clip(0, 255).astype("uint8")
-        seen = [*self._greys, *to_numpy(greys)]
-        self._greys = seen[-REACH_FRAMES:]
+        seen = [*self._greys, *shown()]
+        self._greys = [grey.copy() for grey in seen[-REACH_FRAMES:]]  # theirs is memory of the whole window
         pairs = list(pairwise([grey[:, *small] for grey in seen]))
         threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-motion")
-        moves = [
-            threads.submit(_move, *eye)
-            for one, other in (*pairs, *((later, earlier) for earlier, later in pairs))
-            for eye in zip(one, other, strict=True)
-        ]
+        moves = [threads.submit(_moves, *eye) for one, other in pairs for eye in zip(one, other, strict=True)]
         threads.shutdown(wait=False)  # they end with the last
         return Motion((box[0], box[1]), moves)
 
@@ -128,8 +129,8 @@ class MotionSmoothing:
         known, count = self._last, 0 if self._last is None else len(self._last[1])
         found = np.array([move.result() for move in motion.moves], np.float32)
         if not len(found):
-            found = np.zeros((0, 1, 1, 2), np.float32)
-        ahead, back = found.reshape(2, -1, self._views.eyes, *found.shape[1:])
+            found = np.zeros((0, 2, 1, 1, 2), np.float32)
+        ahead, back = np.moveaxis(found, 1, 0).reshape(2, -1, self._views.eyes, *found.shape[2:])
         smoothed: list[MatteEstimate] = []
         for at in range(0, len(frames), _FRAMES_OF_A_CALL):
             end = min(at + _FRAMES_OF_A_CALL, len(frames))
@@ -165,16 +166,20 @@ class MotionSmoothing:
         return rgb, alpha.reshape(len(frames), -1, *alpha.shape[1:])
 
 
-def _move(picture: Grey, other: Grey) -> npt.NDArray[np.float32]:
-    """Where each sample of a picture lies in another one, as ``mean_along_motion`` takes it, float32 [h', w', 2]."""
+def _moves(picture: Grey, following: Grey) -> npt.NDArray[np.float32]:
+    """Where each sample of a picture lies in the one that follows, and of that in this one: float32 [2, h', w', 2]."""
     flow: Any = cv2.DISOpticalFlow.create(cv2.DISOpticalFlow_PRESET_FAST)
     flow.setFinestScale(1)
     flow.setVariationalRefinementIterations(0)  # twice the time, and no better mattes
     height, width = picture.shape
     below, beside = max(_LEAST_SIDE - height, 0), max(_LEAST_SIDE - width, 0)
-    large = [cv2.copyMakeBorder(one, 0, below, 0, beside, cv2.BORDER_REPLICATE) for one in (picture, other)]
-    found = flow.calc(*large, None)[:height, :width]
-    # It was found at half the size, and enlarged: a quarter of it goes to the GPU.
-    half: Any = cv2.resize(found, (-(-width // 2), -(-height // 2)), interpolation=cv2.INTER_AREA)
-    half *= np.divide(half.shape[1::-1], (width, height), dtype=np.float32)
-    return np.asarray(half, np.float32)
+    one, other = (
+        cv2.copyMakeBorder(each, 0, below, 0, beside, cv2.BORDER_REPLICATE) for each in (picture, following)
+    )
+    # They were found at half the size, and enlarged: a quarter of each goes to the GPU.
+    half = np.empty((2, -(-height // 2), -(-width // 2), 2), np.float32)
+    for move, (first, second) in zip(half, ((one, other), (other, one)), strict=True):
+        found = flow.calc(first, second, None)[:height, :width]
+        cv2.resize(found, move.shape[1::-1], dst=move, interpolation=cv2.INTER_AREA)
+        move *= np.divide(move.shape[1::-1], (width, height), dtype=np.float32)
+    return half
