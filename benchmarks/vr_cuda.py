@@ -1,4 +1,4 @@
-"""How fast a VR180 video is matted on a GPU by each profile, from its file to alpha on the device.
+"""How fast a VR180 video is matted on a GPU by some profiles, from its file to alpha on the device.
 
 The film: a half-equirectangular LR video of 4096x2048 in H.264, four people at 1.2 to 2.7 m before scenery on the walls
 of a room (``crowd`` of ``vr_stereo.py``), to and fro without a cut. Each profile streams it once to warm up, then
@@ -83,7 +83,7 @@ def main() -> None:
     )
     parser.add_argument("clip", type=Path, help="of one person, who is cut out of it")
     parser.add_argument("--frames", type=int, default=960)
-    parser.add_argument("--profiles", default="balanced,fast,quality")
+    parser.add_argument("--profiles", default="balanced,quality")
     parser.add_argument("--rows", type=Path, default=RESULTS)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []

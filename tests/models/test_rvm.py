@@ -9,6 +9,7 @@ from fake_cupy import FakeArray
 from fake_gpu_engine import FakeGpuEngine
 from vitascope.errors import EngineError, ModelError
 from vitascope.gpu.engines import OnnxRuntimeEngine, ShapeRange
+from vitascope.models.rvm import rvm
 from vitascope.models.rvm.rvm import (
     GAIN,
     SMALL_RGB,
@@ -73,6 +74,24 @@ def test_a_batch_of_frames_gives_what_single_frames_give(network, eyes):
     for single, together in zip(singles, batched, strict=True):
         np.testing.assert_allclose(together.gain, single.gain, atol=1e-4)
         np.testing.assert_allclose(together.offset, single.offset, atol=1e-4)
+
+
+def test_large_eyes_are_seen_one_after_the_other(network, monkeypatch):
+    pictures, calls = moving_pictures(3, 2), []
+    together, apart = network.new_state(), network.new_state()
+    expected = network.infer(pictures, together)
+    run = network._decoder.run
+    monkeypatch.setattr(
+        network._decoder, "run", lambda given: calls.append(len(given[SMALL_RGB])) or run(given)
+    )
+    monkeypatch.setattr(rvm, "_SAMPLES_AT_ONCE", pictures[0].size // 3 - 1)
+    found = network.infer(pictures[:2], apart) + network.infer(pictures[2:], apart)
+    assert calls == [1] * 6
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.gain, other.gain, atol=1e-5)
+        np.testing.assert_allclose(one.offset, other.offset, atol=1e-5)
+    for level, wanted in zip(apart.tensors, together.tensors, strict=True):
+        np.testing.assert_allclose(level, wanted, atol=1e-5)
 
 
 def test_eyes_and_streams_do_not_leak_into_each_other(network):

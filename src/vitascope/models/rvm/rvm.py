@@ -317,14 +317,31 @@ class RvmNetwork:
         """
         if not isinstance(state, RvmState) or images.ndim != 5 or images.shape[2] != 3:
             raise ModelError(f"rvm: takes float32 [T, E, 3, h, w] and its own state, got {images.shape}")
-        steps, eyes = images.shape[:2]
-        estimates = []
+        eyes = images.shape[1]
         tensors = state.tensors if state.tensors is not None else self._blank(eyes, images.shape[3:])
         if self._open_near is not None and state.follows_people:
             return self._infer_near(images, state, tensors)
-        # The encoder's memory grows with its call, and large pictures gain no speed by it on a CPU.
-        samples = eyes * images.shape[3] * images.shape[4]
-        at_once = steps if self._on_gpu else max(_SAMPLES_AT_ONCE // samples, 1)
+        # Memory grows with a call, and large pictures gain no speed by it on a CPU.
+        is_large = not self._on_gpu and eyes * images.shape[3] * images.shape[4] > _SAMPLES_AT_ONCE
+        parts = [slice(eye, eye + 1) for eye in range(eyes)] if is_large else [slice(None)]
+        answers = [self._infer_eyes(images[:, part], [tensor[part] for tensor in tensors]) for part in parts]
+        # Only now: a call that failed leaves the stream where it was.
+        if len(parts) > 1:
+            tensors = [np.concatenate(level) for level in zip(*(after for _, after in answers), strict=True)]
+        else:
+            tensors = answers[0][1]
+        state.tensors, state.people = tensors, None
+        return [MatteEstimate.joined(frame) for frame in zip(*(found for found, _ in answers), strict=True)]
+
+    def _infer_eyes(
+        self, images: FloatArray, tensors: Sequence[FloatArray]
+    ) -> tuple[list[MatteEstimate], list[FloatArray]]:
+        """``infer`` from these features on; the mattes, and the features that follow."""
+        steps, eyes = images.shape[:2]
+        estimates = []
+        at_once = steps
+        if not self._on_gpu:
+            at_once = max(_SAMPLES_AT_ONCE // (eyes * images.shape[3] * images.shape[4]), 1)
         for first in range(0, steps, at_once):
             pictures = images[first : first + at_once].reshape(-1, *images.shape[2:])
             features = self._encoder.run({SMALL_RGB: pictures}, self._feature_names)
@@ -338,9 +355,7 @@ class RvmNetwork:
                 tensors = [result[name] for name in STATES_OUT]
                 estimates.append(MatteEstimate(gain=result[GAIN], offset=result[OFFSET]))
             del features, inputs, result  # before the next call's are made
-        # Only now: a call that failed leaves the stream where it was.
-        state.tensors, state.people = tensors, None
-        return estimates
+        return estimates, list(tensors)
 
     def _infer_near(
         self, images: FloatArray, state: RvmState, tensors: list[FloatArray]
