@@ -86,7 +86,7 @@ class PipelineProfile:
         if self.profiler is None:
             return ()
         from vitascope.gpu.profiling.bottleneck import BottleneckDetector
-        from vitascope.gpu.profiling.document import write_chrome_trace, write_document
+        from vitascope.gpu.profiling.document import chrome_trace, write_document
 
         self._stack.close()
         verdict = BottleneckDetector().analyze(
@@ -97,7 +97,7 @@ class PipelineProfile:
         document = self.profiler.to_dict(utilisation=self._sampler.samples())
         profile, trace = paths_beside(self._target)
         write_document({**document, "verdict": verdict.to_dict()}, profile)
-        write_chrome_trace(document, trace)
+        write_document(chrome_trace(document), trace)
         return (
             f"profile: {profile}, and {trace} for ui.perfetto.dev",
             f"profile: {verdict.main.kind.replace('_', '-')}: {verdict.main.title}",
