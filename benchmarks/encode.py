@@ -95,12 +95,9 @@ def written(
         format=FORMAT,
         source_format=FORMAT.name,
         color=COLOR,
-        codec="rawvideo",
-        container="images",
         time_base=TICK,
         average_frame_rate=1 / TICK,
         frame_count_estimate=count,
-        duration_seconds=None,
     )
     encoding = choose_encoding(path, source_format=FORMAT, size=size, **wishes)
     order = forth_and_back(len(source), count)

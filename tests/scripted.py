@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
+from vitascope.segmentation import film_run
+from vitascope.segmentation.matting.networks import ChosenNetwork
 
 
 class ScriptedState:
@@ -49,3 +52,8 @@ class BrightnessNetwork:
 
     def close(self) -> None:
         pass
+
+
+def segment_with(monkeypatch: pytest.MonkeyPatch, network: MattingNetwork, *, name: str = "scripted") -> None:
+    """Segmenters get this network instead of the one they ask for."""
+    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, name, None))

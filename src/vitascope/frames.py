@@ -7,7 +7,7 @@ they went in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from importlib import import_module
@@ -243,16 +243,17 @@ class VideoInfo:
     source_format: str
     """FFmpeg's name of the layout in the file; differs from ``format.name`` when the reader converts."""
     color: ColorSpec
-    codec: str
-    """FFmpeg's decoder name, for example ``h264``."""
-    container: str
+    _: KW_ONLY
+    codec: str = "rawvideo"
+    """FFmpeg's decoder name, for example ``h264``; this one of pictures that come from no file."""
+    container: str = "images"
     """FFmpeg's demuxer name, for example ``mov,mp4,m4a,3gp,3g2,mj2``; ``images`` for image sequences."""
     time_base: Fraction
     average_frame_rate: Fraction
     """Frames a second; an average when the frame rate varies."""
-    frame_count_estimate: int | None
+    frame_count_estimate: int | None = None
     """Frames that the header promises, or duration times rate; None when neither is known."""
-    duration_seconds: float | None
+    duration_seconds: float | None = None
     rotation_degrees: Rotation = 0
     """From the display matrix."""
     sample_aspect_ratio: Fraction = Fraction(1)

@@ -13,14 +13,12 @@ import pytest
 from clips import write_clip
 from left_threads import left_threads
 from nsight_tools import COUNTERS, NCU, NSYS, install
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from vitascope.bench import limited_run
 from vitascope.bench.limited_run import LimitedRun, run_for
 from vitascope.bench.profiling import profile_video
 from vitascope.device import Device
 from vitascope.errors import DeviceError, InputError, MissingDependencyError, UsageError, VitascopeError
-from vitascope.segmentation import film_run
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from waiting import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the tools of these tests are scripts")
@@ -45,7 +43,7 @@ def limits():
 @pytest.fixture
 def scripted(monkeypatch):
     network = SlowNetwork()
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
+    segment_with(monkeypatch, network)
     return network
 
 
@@ -121,9 +119,7 @@ def test_operators_of_a_network_in_pytorch(monkeypatch, clip, tmp_path):
             torch.rand(64, 64) @ torch.rand(64, 64)
             return super().infer(images, state)
 
-    monkeypatch.setattr(
-        film_run, "open_network", lambda *_, **__: ChosenNetwork(TorchNetwork(), "scripted", None)
-    )
+    segment_with(monkeypatch, TorchNetwork())
     result = profile_video(run_of(clip), tool="pytorch", folder=tmp_path)
     assert "aten::mm" in result.table
     assert "the costliest operator is aten::" in result.findings[1]

@@ -43,8 +43,6 @@ def test_every_question_gets_an_answer_and_a_figure(tmp_path, capsys):
 def test_a_tuned_file_that_is_in_use_is_told_from_one_that_is_not(tmp_path, capsys):
     film = write_clip(tmp_path / "in.mp4", frame_count=10)
     words = ("bench", "checklist", film, "--profile", "fast", "--json")
-    run(*words)
-    capsys.readouterr()
     cell = checklist.bench_pipeline(checklist.ChecklistOptions(profile="fast").run_of(film)).cells[0]
     line = {
         "date": "2026-11-20",
@@ -66,8 +64,9 @@ def test_a_tuned_file_that_is_in_use_is_told_from_one_that_is_not(tmp_path, caps
         (item,) = [item for item in items if item["question"].startswith("the best settings")]
         return item
 
-    assert tuned()["answer"] == "no"
-    assert tuned()["figure"] == "optimize on 2026-11-20: 1.50x; not in use: processing.max_queue_size=9"
+    unused = tuned()
+    assert unused["answer"] == "no"
+    assert unused["figure"] == "optimize on 2026-11-20: 1.50x; not in use: processing.max_queue_size=9"
     assert tuned("--set", "processing.max_queue_size=9")["answer"] == "yes"
 
 

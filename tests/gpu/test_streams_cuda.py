@@ -13,13 +13,11 @@ import pytest
 
 from clips import write_clip
 from photographs import astronaut
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from vitascope.config import load_settings
 from vitascope.device import select_device
 from vitascope.errors import DeviceMemoryError, VitascopeError
 from vitascope.gpu.streams import JobStreams
-from vitascope.segmentation import film_run
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
 pytestmark = [pytest.mark.cuda, pytest.mark.whole_gpu]
@@ -135,7 +133,7 @@ def scripted(monkeypatch):
     from vitascope.models.host_network import HostNetwork
 
     network = HostNetwork(BrightnessNetwork(recurrent=True))
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
+    segment_with(monkeypatch, network)
 
 
 def alphas(clip, **settings):

@@ -56,8 +56,6 @@ def rewrite(
             container=pictures_from or container.format.name,
             time_base=time_base,
             average_frame_rate=rate,
-            frame_count_estimate=None,
-            duration_seconds=None,
             metadata=dict(container.metadata) if tags is None else tags,
         )
         encoding = choose_encoding(target, source_format=info.format, speed="fast")

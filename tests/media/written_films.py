@@ -39,8 +39,6 @@ def make_info(
         container="mov,mp4,m4a,3gp,3g2,mj2",
         time_base=time_base,
         average_frame_rate=rate,
-        frame_count_estimate=None,
-        duration_seconds=None,
     )
     return replace(info, **changes)
 

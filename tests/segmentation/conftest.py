@@ -9,9 +9,7 @@ from segmented_films import astronaut
 
 from clips import write_clip
 from kept_networks import networks_stay_open
-from scripted import BrightnessNetwork
-from vitascope.segmentation import film_run
-from vitascope.segmentation.matting.networks import ChosenNetwork
+from scripted import BrightnessNetwork, segment_with
 
 __all__ = ["networks_stay_open"]
 
@@ -36,5 +34,5 @@ def clip(tmp_path_factory):
 def scripted(monkeypatch):
     """Segmenters get this network instead of the one they ask for."""
     network = BrightnessNetwork(recurrent=True)
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
+    segment_with(monkeypatch, network)
     return network

@@ -11,12 +11,10 @@ from skimage import data
 
 import photographs
 from clips import write_clip
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from vitascope.config import load_settings
 from vitascope.media.sinks.sink import LivePicture, NullSink
 from vitascope.models.network import MatteEstimate
-from vitascope.segmentation import film_run
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.people.identities import Presence
 from vitascope.segmentation.people.table import PeopleWriter, table_path
 from vitascope.segmentation.segmenter import Segmenter
@@ -65,7 +63,7 @@ def segmenter(monkeypatch, device, **settings):
         from vitascope.models.host_network import HostNetwork
 
         network = HostNetwork(network)
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
+    segment_with(monkeypatch, network)
     flags = {"gpu.device": device, **{key.replace("__", "."): value for key, value in settings.items()}}
     return Segmenter(loaded=load_settings(profile="fast", flags=flags))
 

@@ -12,10 +12,9 @@ import vitascope
 from clips import copied, write_clip
 from left_over import left_by
 from lever_network import TrailNetwork
+from scripted import segment_with
 from vitascope.errors import CorruptInputError, PipelineError
-from vitascope.segmentation import film_run
 from vitascope.segmentation.batch import segment_all
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -25,9 +24,7 @@ KINDS = ("mask", "key", "cutout", "blur", "overlay", "replace")
 @pytest.fixture
 def trail(monkeypatch):
     """A recurrent network of any size, for the levers."""
-    monkeypatch.setattr(
-        film_run, "open_network", lambda *_, **__: ChosenNetwork(TrailNetwork(), "trail", None)
-    )
+    segment_with(monkeypatch, TrailNetwork(), name="trail")
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ import pytest
 
 from clips import write_clip
 from photographs import astronaut
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from vitascope.config import load_settings
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.segmentation import capacity, film_run
 from vitascope.segmentation.capacity import Parallelism, notes_on_parallelism, parallelism_of
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
 from vitascope.segmentation.segmenter import Segmenter
@@ -43,7 +42,7 @@ def clip(tmp_path_factory):
 @pytest.fixture
 def scripted(monkeypatch):
     network = BrightnessNetwork()
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
+    segment_with(monkeypatch, network)
     return network
 
 

@@ -7,12 +7,10 @@ import pytest
 from segmented_films import astronaut, luma
 
 from clips import copied, write_clip
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from vitascope.errors import CorruptInputError, OutputError, PipelineError, UsageError
 from vitascope.media.writing.writer import VideoWriter
-from vitascope.segmentation import film_run
 from vitascope.segmentation.batch import segment_all
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -43,9 +41,7 @@ class Exploding(BrightnessNetwork):
 
 
 def test_a_failing_stage_leaves_nothing_behind(clip, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        film_run, "open_network", lambda *_, **__: ChosenNetwork(Exploding(), "scripted", None)
-    )
+    segment_with(monkeypatch, Exploding())
     settings = {"model.batch_size": 1}
     with Segmenter(settings=settings) as segmenter, pytest.raises(PipelineError, match="infer") as caught:
         segmenter.write(clip, [("key", tmp_path / "o.mp4")])

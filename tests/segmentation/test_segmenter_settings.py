@@ -11,10 +11,9 @@ import vitascope
 from clips import write_clip
 from lever_network import TrailNetwork
 from photographs import astronaut
+from scripted import segment_with
 from vitascope.config import load_settings
-from vitascope.segmentation import film_run
 from vitascope.segmentation.capacity import queue_limits
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
 
@@ -45,7 +44,7 @@ def test_warm_up_frames_act(clip, scripted, value, extra):
 @pytest.mark.parametrize(("mode", "waits"), [("auto", True), ("latency", False)])
 def test_look_ahead_frames_act_unless_latency_counts(clip, monkeypatch, value, extra, mode, waits):
     network = TrailNetwork()
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "trail", None))
+    segment_with(monkeypatch, network, name="trail")
     settings = {"model.look_ahead_frames": value, "model.warm_up_frames": 0, "performance.mode": mode}
     with Segmenter(settings=settings) as segmenter:
         assert len(list(segmenter.stream(clip))) == 12

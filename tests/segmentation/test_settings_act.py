@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import photographs
 from clips import write_clip
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.errors import CorruptInputError, DeviceError, UsageError
@@ -22,7 +22,6 @@ from vitascope.gpu import streams as streams_module
 from vitascope.gpu.profiling.document import load_profile
 from vitascope.segmentation import film_run, writing
 from vitascope.segmentation.capacity import frames_per_call
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
 
@@ -45,7 +44,7 @@ def clip(tmp_path_factory):
 @pytest.fixture
 def scripted(monkeypatch):
     network = BrightnessNetwork()
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "scripted", None))
+    segment_with(monkeypatch, network)
     return network
 
 

@@ -38,8 +38,6 @@ def video(name="film.mp4", size=(5760, 2880), **facts):
         container="mp4",
         time_base=Fraction(1, 25),
         average_frame_rate=Fraction(25),
-        frame_count_estimate=None,
-        duration_seconds=None,
         **facts,
     )
 

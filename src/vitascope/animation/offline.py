@@ -424,12 +424,9 @@ def _open_writer(out: Path, rgb: RgbPicture, source: Driver, settings: Settings)
         format=_YUV420P,
         source_format="yuv420p",
         color=RGB_VIDEO_COLOR,
-        codec="rawvideo",
-        container="images",
         time_base=source.time_base,
         average_frame_rate=source.frame_rate,
         frame_count_estimate=source.frame_count,
-        duration_seconds=None,
     )
     return VideoWriter(
         out,

@@ -47,10 +47,7 @@ class LimitedRun(SettingsSource):
 
     def arguments(self) -> list[str]:
         """The same as the program takes it."""
-        words = [str(self.video), "--seconds", f"{self.seconds:g}"]
-        words += [] if self.profile is None else ["--profile", self.profile]
-        words += [word for file in self.files for word in ("--config", str(file))]
-        return words + [word for assignment in self.assignments for word in ("--set", assignment)]
+        return [str(self.video), "--seconds", f"{self.seconds:g}", *self.options()]
 
 
 def run_for(
@@ -157,7 +154,7 @@ def _main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("video", type=Path)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--profile")
-    parser.add_argument("--config", type=Path, action="append", default=[])
+    parser.add_argument("-c", "--config", type=Path, action="append", default=[])
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--keep-in", type=Path)
     given = parser.parse_args(words)

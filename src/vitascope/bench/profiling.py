@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from vitascope.bench.limited_run import LimitedRun, run_for
 from vitascope.errors import DeviceError, InputError, MissingDependencyError, UsageError, VitascopeError
 from vitascope.gpu.profiling.bottleneck import Finding
 from vitascope.gpu.profiling.charts import require_matplotlib
+from vitascope.gpu.profiling.cuda import CUDAProfiler, union_of
 from vitascope.gpu.profiling.document import load_profile
 from vitascope.gpu.profiling.tables import milliseconds, text_table
 from vitascope.media.reading.reader import probe
@@ -132,13 +133,13 @@ def _read_nsys(rows: sqlite3.Connection) -> tuple[tuple[str, ...], str]:
         _stretches(rows, table) for table in ("KERNEL", "MEMCPY") if f"CUPTI_ACTIVITY_KIND_{table}" in tables
     ]
     stretches = sorted(stretch for part in work for stretch in part)
-    busy, longest = _busy(stretches)
+    busy, gaps = union_of(stretches)
     span = max(end for _, end in stretches) - stretches[0][0]
     total = sum(row[2] for row in kernels)
     name, count, nanoseconds = kernels[0]
     findings = [
         f"the GPU lay idle {1 - busy / span:.0%} of the time between its first and last work; "
-        f"the longest gap was {longest / 1e6:.2f} ms",
+        f"the longest gap was {max(gaps, default=0) / 1e6:.2f} ms",
         f"the costliest kernel is {name}: {nanoseconds / total:.0%} of all kernels' time, {count} launches",
         _host_waits(rows, tables),
     ]
@@ -152,17 +153,6 @@ def _read_nsys(rows: sqlite3.Connection) -> tuple[tuple[str, ...], str]:
 
 def _stretches(rows: sqlite3.Connection, kind: str) -> list[tuple[int, int]]:
     return list(rows.execute(f"select start, end from CUPTI_ACTIVITY_KIND_{kind}"))
-
-
-def _busy(stretches: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Time that sorted stretches cover, and the longest gap between them."""
-    covered, longest, reached = 0, 0, None
-    for start, end in stretches:
-        if reached is not None:
-            longest = max(longest, start - reached)
-        covered += max(end - max(start, reached or start), 0)
-        reached = end if reached is None else max(reached, end)
-    return covered, longest
 
 
 def _host_waits(rows: sqlite3.Connection, tables: set[str]) -> str:
@@ -326,8 +316,6 @@ def _stages(run: LimitedRun, folder: Path) -> Profiled:
 
 def _pytorch(run: LimitedRun, folder: Path) -> Profiled:
     os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)  # it asks nobody else, and only when PyTorch is loaded
-    from vitascope.gpu.profiling.cuda import CUDAProfiler
-
     profiler = CUDAProfiler()
     report = run_for(run, around=lambda: profiler, keep_in=folder)
     profiler.export_chrome_trace(folder / "pytorch.trace.json")

@@ -37,10 +37,10 @@ from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
 from vitascope.frames import VideoInfo
 from vitascope.gpu.profiling.bottleneck import BottleneckDetector, Finding
+from vitascope.gpu.profiling.pipeline_profile import seconds_by_stage
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
 from vitascope.media.reading.reader import probe
 from vitascope.observe.report_values import frames_in_words
-from vitascope.segmentation.report import GpuReport
 from vitascope.segmentation.run_profile import PARTS_OF_STAGES
 
 FEWEST_FRAMES = 8
@@ -236,15 +236,8 @@ def _memory_rows(runs: Sequence[MeasuredRun], load: Utilisation) -> list[Row]:
 
 
 def _verdict(run: MeasuredRun, load: Utilisation) -> Finding:
-    return BottleneckDetector().analyze(run.pipeline, utilisation=load, gpu_seconds=_by_stage(run.gpu)).main
-
-
-def _by_stage(gpu: GpuReport | None) -> dict[str, float]:
-    seconds: dict[str, float] = {}
-    for name, spent in ({} if gpu is None else gpu.span_seconds).items():
-        stage = PARTS_OF_STAGES.get(name, name)
-        seconds[stage] = seconds.get(stage, 0.0) + spent
-    return seconds
+    seconds = {} if run.gpu is None else seconds_by_stage(run.gpu.span_seconds, PARTS_OF_STAGES)
+    return BottleneckDetector().analyze(run.pipeline, utilisation=load, gpu_seconds=seconds).main
 
 
 class SuiteVideos:

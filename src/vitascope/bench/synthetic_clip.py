@@ -55,8 +55,6 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
         format=_FORMAT,
         source_format=_FORMAT.name,
         color=RGB_VIDEO_COLOR,
-        codec="rawvideo",
-        container="images",
         time_base=1 / FRAME_RATE,
         average_frame_rate=FRAME_RATE,
         frame_count_estimate=frame_count,

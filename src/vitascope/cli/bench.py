@@ -485,13 +485,7 @@ def _tune(
 def _command(image: Path, driver: Path, duration: float, source: SettingsSource) -> str:
     """Write the command that searches anew, as it is typed."""
     words = ["--image", str(image), "--driver", str(driver), "--auto-tune", "--duration", f"{duration:g}"]
-    if source.profile is not None:
-        words += ["--profile", source.profile]
-    for file in source.files:
-        words += ["-c", str(file)]
-    for assignment in source.assignments:
-        words += ["--set", assignment]
-    return shlex.join(["vitascope", "bench", "animate", *words])
+    return shlex.join(["vitascope", "bench", "animate", *words, *source.options()])
 
 
 def _trial_line(search: "GridSearch", trial: "Trial") -> str:

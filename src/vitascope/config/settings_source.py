@@ -23,6 +23,12 @@ class SettingsSource:
     assignments: tuple[str, ...] = ()
     flags: Mapping[str, Any] = field(default_factory=dict)
 
+    def options(self) -> list[str]:
+        """All but the flags, as a command takes them."""
+        profile = () if self.profile is None else ("--profile", self.profile)
+        files = (word for file in self.files for word in ("-c", str(file)))
+        return [*profile, *files, *(word for one in self.assignments for word in ("--set", one))]
+
     def load(
         self, values: Mapping[str, Any] | None = None, *, chosen_by: str = "the tuner"
     ) -> LoadedSettings:

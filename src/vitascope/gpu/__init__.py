@@ -10,34 +10,38 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitascope.gpu.memory.device_pool import MemoryPool
-    from vitascope.gpu.memory.disk_cache import CacheManager
-    from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
-    from vitascope.gpu.memory.vram_monitor import VRAMMonitor
-    from vitascope.gpu.pipeline import (
-        Group,
-        Map,
-        Pipeline,
-        Sink,
-        Source,
-    )
-    from vitascope.gpu.profiling.bottleneck import BottleneckDetector
-    from vitascope.gpu.profiling.cuda import CUDAProfiler
-    from vitascope.gpu.profiling.memory import MemoryProfiler
-    from vitascope.gpu.profiling.profiler import Profiler
-    from vitascope.gpu.toolkit.async_pipeline import AsyncPipeline
-    from vitascope.gpu.toolkit.batching.batch_sizes import (
-        AdaptiveBatchSizer,
-        BatchSizeOptimizer,
-        find_optimal_batch_size,
-    )
-    from vitascope.gpu.toolkit.batching.batcher import DynamicBatcher, PriorityBatcher, StreamBatcher
-    from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest, InferenceResponse
-    from vitascope.gpu.toolkit.engines import InductorEngine, OnnxEngine, TensorRTEngine, open_engine
-    from vitascope.gpu.toolkit.feeding import PrefetchDataLoader, PreprocessingPipeline
-    from vitascope.gpu.toolkit.processor import CUDAKernelProcessor
-    from vitascope.gpu.toolkit.quantization.quantizer import ModelQuantizer
-    from vitascope.gpu.toolkit.temporal import TemporalOptimizer
+    from vitascope.gpu.memory.device_pool import MemoryPool as MemoryPool
+    from vitascope.gpu.memory.disk_cache import CacheManager as CacheManager
+    from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool as PinnedMemoryPool
+    from vitascope.gpu.memory.vram_monitor import VRAMMonitor as VRAMMonitor
+    from vitascope.gpu.pipeline import Group as Group
+    from vitascope.gpu.pipeline import Map as Map
+    from vitascope.gpu.pipeline import Pipeline as Pipeline
+    from vitascope.gpu.pipeline import Sink as Sink
+    from vitascope.gpu.pipeline import Source as Source
+    from vitascope.gpu.profiling.bottleneck import BottleneckDetector as BottleneckDetector
+    from vitascope.gpu.profiling.cuda import CUDAProfiler as CUDAProfiler
+    from vitascope.gpu.profiling.memory import MemoryProfiler as MemoryProfiler
+    from vitascope.gpu.profiling.profiler import Profiler as Profiler
+    from vitascope.gpu.toolkit.async_pipeline import AsyncPipeline as AsyncPipeline
+    from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer as AdaptiveBatchSizer
+    from vitascope.gpu.toolkit.batching.batch_sizes import BatchSizeOptimizer as BatchSizeOptimizer
+    from vitascope.gpu.toolkit.batching.batch_sizes import find_optimal_batch_size as find_optimal_batch_size
+    from vitascope.gpu.toolkit.batching.batcher import DynamicBatcher as DynamicBatcher
+    from vitascope.gpu.toolkit.batching.batcher import PriorityBatcher as PriorityBatcher
+    from vitascope.gpu.toolkit.batching.batcher import StreamBatcher as StreamBatcher
+    from vitascope.gpu.toolkit.batching.requests import BatchConfig as BatchConfig
+    from vitascope.gpu.toolkit.batching.requests import InferenceRequest as InferenceRequest
+    from vitascope.gpu.toolkit.batching.requests import InferenceResponse as InferenceResponse
+    from vitascope.gpu.toolkit.engines import InductorEngine as InductorEngine
+    from vitascope.gpu.toolkit.engines import OnnxEngine as OnnxEngine
+    from vitascope.gpu.toolkit.engines import TensorRTEngine as TensorRTEngine
+    from vitascope.gpu.toolkit.engines import open_engine as open_engine
+    from vitascope.gpu.toolkit.feeding import PrefetchDataLoader as PrefetchDataLoader
+    from vitascope.gpu.toolkit.feeding import PreprocessingPipeline as PreprocessingPipeline
+    from vitascope.gpu.toolkit.processor import CUDAKernelProcessor as CUDAKernelProcessor
+    from vitascope.gpu.toolkit.quantization.quantizer import ModelQuantizer as ModelQuantizer
+    from vitascope.gpu.toolkit.temporal import TemporalOptimizer as TemporalOptimizer
 
 _HOMES = {
     "AdaptiveBatchSizer": "toolkit.batching.batch_sizes",
@@ -74,40 +78,7 @@ _HOMES = {
     "open_engine": "toolkit.engines",
 }
 
-__all__ = [
-    "AdaptiveBatchSizer",
-    "AsyncPipeline",
-    "BatchConfig",
-    "BatchSizeOptimizer",
-    "BottleneckDetector",
-    "CUDAKernelProcessor",
-    "CUDAProfiler",
-    "CacheManager",
-    "DynamicBatcher",
-    "Group",
-    "InductorEngine",
-    "InferenceRequest",
-    "InferenceResponse",
-    "Map",
-    "MemoryPool",
-    "MemoryProfiler",
-    "ModelQuantizer",
-    "OnnxEngine",
-    "PinnedMemoryPool",
-    "Pipeline",
-    "PrefetchDataLoader",
-    "PreprocessingPipeline",
-    "PriorityBatcher",
-    "Profiler",
-    "Sink",
-    "Source",
-    "StreamBatcher",
-    "TemporalOptimizer",
-    "TensorRTEngine",
-    "VRAMMonitor",
-    "find_optimal_batch_size",
-    "open_engine",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -119,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Public names, for completion in a shell."""
-    return sorted(__all__)
+    return __all__

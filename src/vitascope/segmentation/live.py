@@ -499,12 +499,9 @@ def _open_source(
         format=_FORMAT,
         source_format="rgb24",
         color=RGB_VIDEO_COLOR,
-        codec="rawvideo",
         container="camera",
         time_base=_TIME_BASE,
         average_frame_rate=Fraction(frame_rate),
-        frame_count_estimate=None,
-        duration_seconds=None,
     )
     return camera, info, frame.planes[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -88,23 +89,17 @@ def test_nothing_is_lent_after_closing() -> None:
 
 def test_threads_get_one_tensor_and_leases_of_their_own() -> None:
     pool = MemoryPool(device="cpu")
-    tensors, failures = [], []
 
-    def work(seed: int) -> None:
-        tensors.append(id(pool.get_tensor((3, 3))))
+    def work(seed: int) -> int:
+        tensor = id(pool.get_tensor((3, 3)))
         for _ in range(300):
             with pool.lease(50, "i4") as array:
                 array[:] = seed
-                if not (array == seed).all():
-                    failures.append(seed)
+                assert (array == seed).all()
+        return tensor
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert len(set(tensors)) == 1
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(work, range(4)))) == 1
 
 
 # --- on a GPU ------------------------------------------------------------------------------------------------------

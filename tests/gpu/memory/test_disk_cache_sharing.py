@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -72,23 +72,14 @@ def test_a_writer_that_is_killed_harms_nobody(tmp_path: Path) -> None:
 
 
 def test_threads_share_a_cache(tmp_path: Path) -> None:
-    failures: list[BaseException] = []
-
     def work(seed: int) -> None:
-        try:
-            for n in range(60):
-                key = (seed * 7 + n) % 25
-                cache.put(str(key), noise(key, 900))
-                found = cache.get(str((key * 3) % 25))
-                assert found is None or (found == noise((key * 3) % 25, 900)).all()
-        except BaseException as error:
-            failures.append(error)
+        for n in range(60):
+            key = (seed * 7 + n) % 25
+            cache.put(str(key), noise(key, 900))
+            found = cache.get(str((key * 3) % 25))
+            assert found is None or (found == noise((key * 3) % 25, 900)).all()
 
     with CacheManager(disk_cache_gb=15e-6, memory_cache_gb=5e-6, folder=tmp_path) as cache:
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not failures
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(work, range(4)))
         assert cache.stats().disk_bytes <= 15_000

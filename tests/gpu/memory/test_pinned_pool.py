@@ -6,6 +6,7 @@ import gc
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -242,35 +243,27 @@ def test_leases_never_share_memory_and_the_books_balance(steps, cap: int) -> Non
 
 def test_threads_share_a_pool_that_is_too_small_for_all() -> None:
     pool = pool_of(64 * 1024, timeout_s=60)
-    failures: list[BaseException] = []
 
     def work(seed: int) -> None:
         dice = random.Random(seed)
-        try:
-            for _ in range(300):
-                size = dice.choice([100, 5000, 9000, 20_000, 33_000])
-                if dice.random() < 0.5:
-                    with pool.lease(size) as array:
-                        array[:] = seed
-                        time.sleep(0)
-                        assert (array == seed).all()
-                else:
-                    array = pool.empty(size)
+        for _ in range(300):
+            size = dice.choice([100, 5000, 9000, 20_000, 33_000])
+            if dice.random() < 0.5:
+                with pool.lease(size) as array:
                     array[:] = seed
-                    view = array[::2]
-                    del array
                     time.sleep(0)
-                    assert (view == seed).all()
-                    del view
-        except BaseException as error:
-            failures.append(error)
+                    assert (array == seed).all()
+            else:
+                array = pool.empty(size)
+                array[:] = seed
+                view = array[::2]
+                del array
+                time.sleep(0)
+                assert (view == seed).all()
+                del view
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(work, range(6)))
     stats = pool.stats()
     assert stats.leases == 1800
     assert stats.waits > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -79,27 +79,18 @@ def test_a_torch_tensor_comes_down(pool) -> None:
 
 
 def test_round_trips_of_many_threads(pool) -> None:
-    failures: list[BaseException] = []
-
     def work(seed: int) -> None:
         import cupy
 
-        try:
-            with cupy.cuda.Device(0), cupy.cuda.Stream(non_blocking=True):
-                for n in range(100):
-                    picture = np.full((300, 400 + n), seed * 100 + n, np.int32)
-                    up = pool.upload(picture)
-                    down = pool.download(up + 1).wait()
-                    assert (down == picture + 1).all()
-        except BaseException as error:
-            failures.append(error)
+        with cupy.cuda.Device(0), cupy.cuda.Stream(non_blocking=True):
+            for n in range(100):
+                picture = np.full((300, 400 + n), seed * 100 + n, np.int32)
+                up = pool.upload(picture)
+                down = pool.download(up + 1).wait()
+                assert (down == picture + 1).all()
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
 
 
 @pytest.mark.whole_gpu

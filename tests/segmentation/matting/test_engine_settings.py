@@ -12,7 +12,7 @@ import pytest
 from clips import write_clip
 from fake_cupy import fake_cupy
 from fake_tensorrt import fake_tensorrt
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.errors import EngineError, UsageError
@@ -20,9 +20,7 @@ from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import Chosen, gpu_openers
 from vitascope.models.custom import custom
 from vitascope.models.rvm import fused_network
-from vitascope.segmentation import film_run
 from vitascope.segmentation.matting import gpu_networks
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 
 GPU = Device("cuda", "Fake GPU", 0)
@@ -216,7 +214,7 @@ def test_int8_is_refused_with_the_reason(candidates):
 
 def test_settings_of_tensorrt_are_named_where_it_did_not_run(tmp_path, monkeypatch):
     scripted = BrightnessNetwork()
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(scripted, "scripted", None))
+    segment_with(monkeypatch, scripted)
     clip = write_clip(
         tmp_path / "in.mp4",
         width=64,

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from clips import write_clip
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from two_people import two_people
 from vitascope.errors import ModelUnavailableError
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation import film_run
-from vitascope.segmentation.matting.networks import ChosenNetwork
 
 
 @pytest.fixture
@@ -26,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ModelStore, "pull", refuse)
     network = BrightnessNetwork()
     network.name = "selfie"  # what is kept is told apart by what the catalogue says of a network
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "selfie", None))
+    segment_with(monkeypatch, network, name="selfie")
     return tmp_path / "home"
 
 

@@ -13,14 +13,12 @@ import pytest
 
 from clips import write_clip
 from photographs import astronaut
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from two_people import COLORS, two_people
 from vitascope.cli.app import main
 from vitascope.config import load_settings
 from vitascope.errors import UsageError
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation import film_run
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.people.identities import Presence
 from vitascope.segmentation.people.scan import find_people
 from vitascope.segmentation.people.table import PeopleWriter, known_people, table_path
@@ -128,7 +126,7 @@ def test_a_network_that_hardly_sees_who_is_kept_is_told(clip, tmp_path, monkeypa
     hints = tmp_path / "in.hints.yaml"
     hints.write_text("people:\n  - {keep: 1}\n")
     network = Blind()
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, "selfie", None))
+    segment_with(monkeypatch, network, name="selfie")
     wanted = {"people.hints": hints, "processing.chunk_size": 12} if in_stretches else {"people.keep": 1}
     with Segmenter(profile="fast", settings=wanted) as segmenter:
         notes = segmenter.write(clip, [("mask", tmp_path / "out.mkv")]).notes

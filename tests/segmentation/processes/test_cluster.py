@@ -600,15 +600,30 @@ def test_nodes_of_other_versions_are_named_and_left_out(nodes, monkeypatch, chan
         makers.close()
 
 
-def test_who_cannot_open_its_network_is_left_out(clip, nodes, by_processes, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (ImportError("no such thing"), "it was lost: ImportError: no such thing"),
+        (
+            {"engine_name": "slow", "engine_reasons": ("fast gives other answers here",)},
+            "its engine is slow (fast gives other answers here), that of most another",
+        ),
+    ],
+    ids=["no network", "an engine that failed its check"],
+)
+def test_a_node_with_a_fault_is_named_and_left_out(
+    clip, nodes, by_processes, tmp_path, monkeypatch, fault, words
+):
     odd = cluster_module.nodes_of(ray)[0]
     odd_id = odd.node_id
 
     class Odd(cluster_module._Actor):
         def introduce(self):
-            if ray.get_runtime_context().get_node_id() == odd_id:
-                raise ImportError("no such thing")
-            return super().introduce()
+            if ray.get_runtime_context().get_node_id() != odd_id:
+                return super().introduce()
+            if isinstance(fault, Exception):
+                raise fault
+            return replace(super().introduce(), **fault)
 
     monkeypatch.setattr(cluster_module, "_Actor", Odd)
     with shared(nodes) as segmenter:
@@ -616,7 +631,7 @@ def test_who_cannot_open_its_network_is_left_out(clip, nodes, by_processes, tmp_
     assert packets(tmp_path / "o.mp4") == by_processes
     assert "2 of 2 processes" in report.device
     (note,) = (note for note in report.notes if "left out" in note)
-    assert note == f"{odd.label} was left out: it was lost: ImportError: no such thing"
+    assert note == f"{odd.label} was left out: {words}"
 
 
 def test_a_node_whose_cores_are_taken_is_waited_for_and_the_user_is_told(nodes, monkeypatch, caplog):
@@ -841,28 +856,6 @@ def test_nodes_whose_answers_would_differ_are_named(changes, words):
 def test_who_has_another_engine_than_most_is_left_out(engines, odd):
     facts = [replace(FACTS, engine_name=engine) for engine in engines]
     assert cluster_module._with_another_engine(facts) == odd
-
-
-def test_a_node_whose_engine_failed_its_check_is_named_and_left_out(
-    clip, nodes, by_processes, tmp_path, monkeypatch
-):
-    odd = cluster_module.nodes_of(ray)[0]
-    odd_id = odd.node_id
-
-    class Odd(cluster_module._Actor):
-        def introduce(self):
-            facts = super().introduce()
-            if ray.get_runtime_context().get_node_id() == odd_id:
-                facts = replace(facts, engine_name="slow", engine_reasons=("fast gives other answers here",))
-            return facts
-
-    monkeypatch.setattr(cluster_module, "_Actor", Odd)
-    with shared(nodes) as segmenter:
-        report = segmenter.write(clip, [("key", tmp_path / "o.mp4")])
-    assert packets(tmp_path / "o.mp4") == by_processes
-    (note,) = (note for note in report.notes if "left out" in note)
-    expected = "its engine is slow (fast gives other answers here), that of most another"
-    assert note == f"{odd.label} was left out: {expected}"
 
 
 def test_a_folder_is_a_queue_that_survives_a_lost_node(clip, nodes, two, by_processes, tmp_path, capsys):

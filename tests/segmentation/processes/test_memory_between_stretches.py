@@ -10,7 +10,7 @@ import pytest
 
 from clips import write_clip
 from fake_vram import FakeVram
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from vitascope import Segmenter
 from vitascope.device import Device
 from vitascope.errors import EngineError
@@ -19,7 +19,6 @@ from vitascope.gpu.streams import JobStreams
 from vitascope.media.reading.reader import open_video
 from vitascope.segmentation import film_run
 from vitascope.segmentation.film_run import _finishing, open_job
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.processes.maker import StretchMaker
 
 SETTINGS = {"gpu.device": "cpu", "processing.chunk_size": 12, "processing.overlap_frames": 4}
@@ -74,7 +73,7 @@ def gpu(tmp_path, monkeypatch):
         return open_job(stack, *args, streams=None, **wishes)
 
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))  # no stretch is kept from another test
-    monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(selfie(), "selfie", None))
+    segment_with(monkeypatch, selfie(), name="selfie")
     monkeypatch.setattr(streams, "bind", lambda _: None)
     monkeypatch.setattr(film_run, "open_job", open_job_here)
     monkeypatch.setattr(film_run, "open_streams", lambda *_: streams)

@@ -11,13 +11,11 @@ import pytest
 
 from clips import write_clip
 from pictures import solid_frame
-from scripted import BrightnessNetwork
+from scripted import BrightnessNetwork, segment_with
 from vitascope.cli import main
 from vitascope.config import VideoSettings, load_settings
 from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
-from vitascope.segmentation import film_run
-from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.segmentation.vr.verification import PackedReport, _Discs, verify
 from vitascope.vr.packing import disc_area, pack_discs
@@ -47,8 +45,7 @@ def runs(tmp_path_factory):
     )  # fmt: skip
     packed, mask = folder / "film_FISHEYE190_alpha.mp4", folder / "film_mask.mkv"
     with pytest.MonkeyPatch.context() as patch:
-        network = ChosenNetwork(BrightnessNetwork(), "scripted", None)
-        patch.setattr(film_run, "open_network", lambda *_, **__: network)
+        segment_with(patch, BrightnessNetwork())
         for kind, path, codec in (
             ("packed-alpha", packed, ["output.codec=h265", "output.crf=18", "output.player=heresphere"]),
             ("mask", mask, ["output.codec=ffv1"]),

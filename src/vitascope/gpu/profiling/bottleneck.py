@@ -34,9 +34,9 @@ _ROLES: dict[Role, tuple[str, ...]] = {
     "gpu": ("infer", "network", "matte", "composite", "model"),
 }
 _THROTTLED = 0.1
+"""Share of looks that find the GPU slowed by heat before the verdict mentions it."""
 _CORES_OF_A_BUSY_MACHINE = 0.5
 """Cores that other programs keep busy, from which on they take part in what is measured."""
-"""Share of looks that find the GPU slowed by heat before the verdict mentions it."""
 _SPIKE, _DRAG = 4.0, 1.15
 """A stage is unstable when its p99 is so many times its median, and its mean so many times."""
 
@@ -295,12 +295,7 @@ class BottleneckDetector:
         """Name the stage that sets the pace, and what would change it."""
         top = max(case.paces, key=lambda pace: (pace.saving, pace.load))
         found = find_bottleneck(
-            case.report.stages,
-            case.report.queues,
-            wall_seconds=case.report.wall_seconds,
-            cores_busy=case.report.cores_busy,
-            cores=self._cores,
-            gpu_seconds=case.gpu_seconds,
+            case.report.stages, case.report.queues, wall_seconds=case.report.wall_seconds, paces=case.paces
         )
         assert found is not None  # there are paces
         stage = case.stage(found.stage)

@@ -213,7 +213,7 @@ class CUDAProfiler:
         """Load of the GPU, and how often the host waited for it."""
         device = self._device_events()
         stretches = sorted((event.time_range.start / 1e6, event.time_range.end / 1e6) for event in device)
-        busy, gaps = _union(stretches)
+        busy, gaps = union_of(stretches)
         waits = [
             event
             for event in self._profile.events()
@@ -340,7 +340,7 @@ def _seconds(event: Any) -> float:
     return float(event.time_range.end - event.time_range.start) / 1e6
 
 
-def _union(stretches: Iterable[tuple[float, float]]) -> tuple[float, list[float]]:
+def union_of(stretches: Iterable[tuple[float, float]]) -> tuple[float, list[float]]:
     """Length of what sorted stretches cover, and the gaps between them."""
     covered, gaps, reached = 0.0, [], None
     for start, end in stretches:

@@ -211,21 +211,12 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 def write_document(document: dict[str, Any], path: Path) -> None:
-    """Write plain values as JSON, such as a profile for ``load_profile``.
+    """Write plain values as JSON: a profile for ``load_profile``, or its ``chrome_trace``.
 
     Raises:
         OutputError: The file cannot be written.
     """
     write_file(path, json.dumps(document, separators=(",", ":"), allow_nan=False).encode())
-
-
-def write_chrome_trace(document: dict[str, Any], path: Path) -> None:
-    """Write a profile for Chrome and Perfetto.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
-    write_file(path, json.dumps(chrome_trace(document), separators=(",", ":"), allow_nan=False).encode())
 
 
 _HEADS = (

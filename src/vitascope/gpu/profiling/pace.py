@@ -118,18 +118,11 @@ def find_bottleneck(
     *,
     wall_seconds: float,
     cores_busy: float = 0.0,
-    cores: int | None = None,
-    gpu_seconds: Mapping[str, float] | None = None,
+    paces: Sequence[StagePace] | None = None,
 ) -> Bottleneck | None:
-    """The stage that sets the pace; None when nothing has run. Arguments as for ``stage_paces``."""
-    paces = stage_paces(
-        stages,
-        queues,
-        wall_seconds=wall_seconds,
-        cores_busy=cores_busy,
-        cores=cores,
-        gpu_seconds=gpu_seconds,
-    )
+    """The stage that sets the pace; None when nothing has run. Arguments as for ``stage_paces``, or what it gave."""
+    if paces is None:
+        paces = stage_paces(stages, queues, wall_seconds=wall_seconds, cores_busy=cores_busy)
     if not paces:
         return None
     # What is dropped was made faster than it is taken: no stage before it sets the pace.

@@ -86,24 +86,31 @@ class PipelineProfile:
         if self.profiler is None:
             return ()
         from vitascope.gpu.profiling.bottleneck import BottleneckDetector
-        from vitascope.gpu.profiling.document import write_chrome_trace, write_document
+        from vitascope.gpu.profiling.document import chrome_trace, write_document
 
         self._stack.close()
-        gpu_seconds: dict[str, float] = {}
-        for name, seconds in self.profiler.gpu_seconds().items():
-            stage = self._parts_of_stages.get(name, name)
-            gpu_seconds[stage] = gpu_seconds.get(stage, 0.0) + seconds
         verdict = BottleneckDetector().analyze(
-            measured, utilisation=self._sampler.summary(), gpu_seconds=gpu_seconds
+            measured,
+            utilisation=self._sampler.summary(),
+            gpu_seconds=seconds_by_stage(self.profiler.gpu_seconds(), self._parts_of_stages),
         )
         document = self.profiler.to_dict(utilisation=self._sampler.samples())
         profile, trace = paths_beside(self._target)
         write_document({**document, "verdict": verdict.to_dict()}, profile)
-        write_chrome_trace(document, trace)
+        write_document(chrome_trace(document), trace)
         return (
             f"profile: {profile}, and {trace} for ui.perfetto.dev",
             f"profile: {verdict.main.kind.replace('_', '-')}: {verdict.main.title}",
         )
+
+
+def seconds_by_stage(seconds: Mapping[str, float], parts_of_stages: Mapping[str, str]) -> dict[str, float]:
+    """Add up what parts of stages took; a part that is not among ``parts_of_stages`` is a stage by itself."""
+    by_stage: dict[str, float] = {}
+    for name, spent in seconds.items():
+        stage = parts_of_stages.get(name, name)
+        by_stage[stage] = by_stage.get(stage, 0.0) + spent
+    return by_stage
 
 
 T = TypeVar("T")

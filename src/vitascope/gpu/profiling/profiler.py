@@ -635,9 +635,9 @@ class Profiler:
         Raises:
             OutputError: The file cannot be written.
         """
-        from vitascope.gpu.profiling.document import write_chrome_trace
+        from vitascope.gpu.profiling.document import chrome_trace, write_document
 
-        write_chrome_trace(self.to_dict(utilisation=utilisation), Path(path))
+        write_document(chrome_trace(self.to_dict(utilisation=utilisation)), Path(path))
 
     def export_png(self, path: str | PathLike[str]) -> None:
         """Draw sums and timeline as a PNG picture.

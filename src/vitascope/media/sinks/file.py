@@ -107,12 +107,8 @@ class FileSink:
             format=_YUV420P,
             source_format="yuv420p",
             color=RGB_VIDEO_COLOR,
-            codec="rawvideo",
-            container="images",
             time_base=_TIME_BASE,
             average_frame_rate=made.frame_rate,
-            frame_count_estimate=None,
-            duration_seconds=None,
         )
         self._writer = VideoWriter(self._path, info=info, encoding=encoding, spherical=None, hdr=None)
         self._count, self._last_ticks = 0, -1

@@ -97,12 +97,9 @@ def _written_and_read(pictures: list[Planar], encoding: Encoding, *, device_id: 
             format=fmt,
             source_format=fmt.name,
             color=_COLOR,
-            codec="rawvideo",
-            container="images",
             time_base=_TIME_BASE,
             average_frame_rate=1 / _TIME_BASE,
             frame_count_estimate=len(pictures),
-            duration_seconds=None,
         )
         with VideoWriter(path, info=info, encoding=encoding, spherical=None, hdr=None) as writer:
             for number, (luma, blue, red) in enumerate(pictures):

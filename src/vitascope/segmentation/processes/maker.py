@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +17,7 @@ from vitascope.gpu.memory.host_heap import give_back_free_memory
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink
+from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.media.reading.reader import VideoReader, read_headers
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket, SegmentEncoder
@@ -492,7 +493,7 @@ class _Stretch:
             self._file.write(Encoded(None, (), packets))
 
 
-def _watching(film: Interruptible, tell: Tell, interrupted: threading.Event) -> AbstractContextManager[None]:
+def _watching(film: Interruptible, tell: Tell, interrupted: threading.Event) -> AtIntervals:
     """Tell how far a whole video is, and end it when it is interrupted, while the block lasts."""
 
     def look() -> None:
@@ -504,19 +505,6 @@ def _watching(film: Interruptible, tell: Tell, interrupted: threading.Event) -> 
     return _telling(look)
 
 
-@contextmanager
-def _telling(tell: Callable[[], object]) -> Iterator[None]:
+def _telling(tell: Callable[[], object]) -> AtIntervals:
     """Tell something some times a second, while the block lasts."""
-    over = threading.Event()
-
-    def tell_until_it_is_over() -> None:
-        while not over.wait(_TELL_SECONDS):
-            tell()
-
-    thread = threading.Thread(target=tell_until_it_is_over, name="vitascope-telling", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return AtIntervals(tell, _TELL_SECONDS, name="vitascope-telling")
