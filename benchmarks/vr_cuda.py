@@ -8,7 +8,7 @@ is the decoder alone, in the same run; ``speed`` is beside the first profile.
 Prediction: ``balanced`` is bound by the decoder or by what launches its kernels, ``quality`` by both; it shows each
 frame four times, larger, and takes about twice the time.
 
-Usage: python benchmarks/vr_cuda.py CLIP.mp4 [--frames 960] [--rows ROWS.json]
+Usage: python benchmarks/vr_cuda.py CLIP.mp4 [--frames 960] [--film FILM.mp4] [--rows ROWS.json]
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _RENDERED = 12
 """Frames that are rendered, at half the size: the rest shows them again."""
 
 
-def make_film(folder: Path, clip: Path, frames: int) -> Path:
-    """The film, of so many frames."""
+def make_film(path: Path, clip: Path, frames: int) -> None:
+    """Write the film, of so many frames."""
     network = RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))
     people, scenery = cut_out(clip, network, 24, _RENDERED)
     network.close()
@@ -55,7 +55,6 @@ def make_film(folder: Path, clip: Path, frames: int) -> Path:
         cv2.resize(view.rgb, SIZE[::-1], interpolation=cv2.INTER_CUBIC)
         for view in views("crowd", people, room(scenery, 1024), camera, seed=SEED)
     ]
-    path = folder / "film_LR_180.mp4"
     with av.open(str(path), "w") as film:
         stream = film.add_stream("libx264", rate=30, options={"preset": "ultrafast", "crf": "20"})
         stream.width, stream.height, stream.pix_fmt = SIZE[1], SIZE[0], "yuv420p"
@@ -64,7 +63,6 @@ def make_film(folder: Path, clip: Path, frames: int) -> Path:
             frame.pts, frame.time_base = index, Fraction(1, 30)
             film.mux(stream.encode(frame))
         film.mux(stream.encode(None))
-    return path
 
 
 def decoding_seconds(film: Path) -> float:
@@ -84,11 +82,14 @@ def main() -> None:
     parser.add_argument("clip", type=Path, help="of one person, who is cut out of it")
     parser.add_argument("--frames", type=int, default=960)
     parser.add_argument("--profiles", default="balanced,quality")
+    parser.add_argument("--film", type=Path, help="where the film is kept, to be used again")
     parser.add_argument("--rows", type=Path, default=RESULTS)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
-        film = make_film(Path(name), options.clip, options.frames)
+        film = options.film or Path(name) / "film_LR_180.mp4"
+        if not film.exists():
+            make_film(film, options.clip, options.frames)
         usual_seconds = None
         decoding = min(decoding_seconds(film) for _ in range(2))
         for profile in options.profiles.split(","):

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import ModelError
+from vitascope.gpu.interchange import one_after_the_other
 from vitascope.gpu.kernels.region import Region
 
 FloatArray = npt.NDArray[np.float32]
@@ -126,7 +127,7 @@ class MatteEstimate:
         if len(estimates) == 1:
             return estimates[0]
         return cls._of_planes(
-            [np.concatenate(parts) for parts in zip(*(each.planes for each in estimates), strict=True)]
+            [one_after_the_other(parts) for parts in zip(*(each.planes for each in estimates), strict=True)]
         )
 
     def of_eyes(self, which: slice) -> MatteEstimate:

@@ -9,7 +9,7 @@ from test_processor import ByDlpackAlone
 
 from fake_cupy import FakeArray
 from vitascope.errors import DeviceError
-from vitascope.gpu.interchange import kind_of, lies_on_gpu, on_its_way, to_kind, to_numpy
+from vitascope.gpu.interchange import kind_of, lies_on_gpu, on_its_way, one_after_the_other, to_kind, to_numpy
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -113,3 +113,30 @@ def test_what_is_launched_meanwhile_is_not_waited_for():
     busy.record()
     np.testing.assert_array_equal(coming(), ARRAY)
     assert not busy.done
+
+
+def test_arrays_of_the_host_are_joined():
+    np.testing.assert_array_equal(one_after_the_other([ARRAY[:1], ARRAY[1:]]), ARRAY)
+
+
+@pytest.mark.cuda
+def test_parts_of_one_array_on_a_gpu_are_joined_without_a_copy():
+    import cupy
+
+    whole = cupy.asarray(np.random.default_rng(0).random((6, 4, 3, 5), np.float32))
+    parts = [whole[at : at + 2, -1:] for at in range(0, 6, 2)]
+    joined = one_after_the_other(parts)
+    np.testing.assert_array_equal(joined.get(), whole[:, -1:].get())
+    assert joined.data.ptr == parts[0].data.ptr
+    assert joined.strides == parts[0].strides
+    for others in (
+        [parts[0], parts[2]],
+        [parts[1], parts[0]],
+        [parts[0], parts[1].copy()],
+        [parts[0], whole[2:3, -1:]],
+        [parts[0], whole[2:4, :1]],
+        [parts[0], parts[0]],
+    ):
+        together = one_after_the_other(others)
+        np.testing.assert_array_equal(together.get(), np.concatenate([each.get() for each in others]))
+        assert together.data.mem is not whole.data.mem
