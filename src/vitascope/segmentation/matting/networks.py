@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from vitascope.config import Settings
 from vitascope.device import Device
@@ -24,6 +24,12 @@ from vitascope.segmentation.matting.opened_network import (
 
 FetchProgress = Callable[[str, int, int], None]
 """Called with (model name, bytes so far, bytes in all) while a model is fetched."""
+
+
+_SELFIE: Final = ("selfie", "selfie-landscape")
+_SLOWER_THERE: Final = (
+    "selfie computes on the CPU: with this GPU --profile balanced (rvm) is faster, and better"
+)
 
 
 class NetworkFacts(Protocol):
@@ -90,7 +96,8 @@ def open_network(
         return _chosen(_open_custom(settings, device), model.name)
     _refuse_kind(settings)
     if model.name != "auto":
-        return _chosen(_open_named(model.name, settings, store, device, progress), model.name)
+        note = _SLOWER_THERE if device.kind == "cuda" and model.name in _SELFIE else None
+        return _chosen(_open_named(model.name, settings, store, device, progress), model.name, note)
     try:
         return _chosen(_open_named("rvm", settings, store, device, progress), "auto")
     except ModelUnavailableError as error:
@@ -149,7 +156,7 @@ def _open_named(
     name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
 ) -> OpenedNetwork:
     # Networks are imported where they are opened: one run needs one of them, and onnx alone takes 0.1 s to import.
-    if name in ("selfie", "selfie-landscape"):
+    if name in _SELFIE:
         return _open_selfie(name, settings, store, device)
     _require_matting(name)
     # A file that is here is verified and never silently replaced: a damaged one is the user's to know about.
