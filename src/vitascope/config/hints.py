@@ -38,12 +38,13 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby, pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -562,16 +563,38 @@ def _field(place: Sequence[str | int]) -> str:
 def told(error: ValidationError) -> str:
     """The first thing that is wrong with hints: ``marks[2].click: is missing``."""
     first = error.errors()[0]
-    return f"{_field(first['loc'])}{_told(first)}"
+    return f"{_field(first['loc'])}{_told(first, of=HintChanges if error.title == 'HintChanges' else Hints)}"
 
 
-def _told(error: Any) -> str:
+def _told(error: Any, *, of: type[Section]) -> str:
     match error["type"]:
         case "extra_forbidden":
-            return "there is no such field"
+            near = get_close_matches(str(error["loc"][-1]), _fields_at(error["loc"][:-1], of), n=1)
+            return f"there is no such field{f'; did you mean {near[0]}?' if near else ''}"
+        case "tuple_type":  # what a list becomes
+            return f"expected a list, got {display(error['input'])[:60]}"
         case "missing":
             return "is missing"
         case kind if kind.startswith("hints_"):
             return str(error["msg"])
         case _:
-            return f"{error['msg'].removeprefix('Value error, ')}, got {display(error['input'])[:60]}"
+            said = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
+            return f"{said}, got {display(error['input'])[:60]}"
+
+
+def _fields_at(place: Sequence[str | int], of: type[Section]) -> list[str]:
+    """The fields of the section at a place such as ``marks[2]``, as a file spells them."""
+    section: type[Section] | None = of
+    for part in place:
+        if section is not None and isinstance(part, str):
+            wanted = [one for name, one in section.model_fields.items() if part in (name, one.alias)]
+            section = _section_in(wanted[0].annotation) if wanted else None
+    fields = section.model_fields if section is not None else {}
+    return [one.alias or name for name, one in fields.items() if not one.exclude]
+
+
+def _section_in(annotation: Any) -> type[Section] | None:
+    """The section of which a field holds one or several."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next((found for one in get_args(annotation) if (found := _section_in(one)) is not None), None)

@@ -28,6 +28,7 @@ from vitascope.frames import Frame
 from vitascope.gpu.interchange import ArrayKind, kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
 from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
+from vitascope.gpu.own_process import OwnProcess
 from vitascope.gpu.pipeline.pipeline import Pipeline, quick_turns
 from vitascope.gpu.pipeline.queues import (
     BoundedQueue,
@@ -769,6 +770,7 @@ class AsyncPipeline:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._state: Literal["new", "running", "stopped"] = "new"
+        self._process = OwnProcess("the AsyncPipeline")
         self._failure: BaseException | None = None
         self._reported = False
         self._latency = LatencyHistogram()
@@ -812,7 +814,9 @@ class AsyncPipeline:
             TimeoutError: There was no room in that time: a stage hangs, or results are not taken.
             PipelineError: A stage failed; the cause is named with its stage and frame.
             RuntimeError: It is not running.
+            UsageError: This process is a fork of the one that made it.
         """
+        self._process.require()
         with self._lock:
             if self._state != "running":
                 raise RuntimeError(
@@ -853,7 +857,9 @@ class AsyncPipeline:
         Raises:
             PipelineError: A stage failed, and all results before that were taken.
             RuntimeError: It was not started, and would wait without end.
+            UsageError: This process is a fork of the one that made it.
         """
+        self._process.require()
         if timeout_s is None and self._state == "new":
             raise RuntimeError("call start() first")
         taken = self._results.get(timeout_seconds=timeout_s)

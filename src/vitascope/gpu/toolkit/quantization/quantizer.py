@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 import numpy as np
 
 from vitascope.errors import DeviceError, UsageError
+from vitascope.gpu.number_checks import check_count
 from vitascope.gpu.toolkit.quantization import onnx_networks
 from vitascope.gpu.toolkit.quantization.calibration import CalibrationMethod, FloatArray, named_frames
 
@@ -138,8 +139,7 @@ def _counted(
 def _times_ms(
     runs: tuple[Run, Run], entries: Sequence[Mapping[str, FloatArray]], iterations: int
 ) -> tuple[float, float]:
-    if iterations < 1:
-        raise UsageError(f"{iterations} iterations: at least 1 is needed")
+    check_count("iterations", iterations)
     samples: tuple[list[float], list[float]] = ([], [])
     for turn in range(-1, iterations):
         entry = entries[turn % len(entries)]
