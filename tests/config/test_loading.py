@@ -312,6 +312,20 @@ def test_a_wrong_line_is_named(text: str, line: int, expected: str, tmp_path: Pa
         ("gpu.device_id=1.5", "--set: gpu.device_id is 1.5, expected a whole number from 0 to 255"),
         ("model.batch_size={a: [", "--set: model.batch_size is '{a: [', expected a whole number"),
         ("=4", "--set: unknown setting ''"),
+        (
+            "performance.mode=latensy",
+            "--set: performance.mode is 'latensy', expected auto, throughput or latency; did you mean latency?",
+        ),
+        (
+            "output.codec=H264",
+            "--set: output.codec is 'H264', expected auto, h264, h265, av1, prores, vp9, ffv1 or png; "
+            "did you mean h264?",
+        ),
+        (
+            "output.kinds=key,overly",
+            "--set: output.kinds is 'key,overly', expected one or more of mask, key, cutout, alpha, blur, replace, "
+            "overlay, packed-alpha; did you mean overlay?",
+        ),
     ],
 )
 def test_a_wrong_assignment_is_named(assignment: str, expected: str) -> None:
@@ -329,6 +343,7 @@ def test_a_wrong_flag_is_named() -> None:
 def test_unknown_profiles_list_the_profiles(tmp_path: Path) -> None:
     names = "the profiles are animator, balanced, fast, quality"
     assert message_of(profile="fastest").startswith(f"unknown profile 'fastest'; {names}")
+    assert message_of(profile="Qualty").endswith("; did you mean quality?")
     path = write(tmp_path, "# mine\nprofile: ../fast")
     assert message_of(files=[path]).startswith(f"{path}:2: unknown profile '../fast'; {names}")
     path = write(tmp_path, "profile: [fast]")

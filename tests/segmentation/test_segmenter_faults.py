@@ -35,6 +35,17 @@ def test_a_closed_segmenter_says_so(clip, tmp_path, scripted):
             use()
 
 
+def test_what_is_no_list_of_outputs_or_sinks_is_named(clip, tmp_path, scripted):
+    with Segmenter() as segmenter:
+        for outputs in ("o.mp4", [tmp_path / "o.mp4"]):
+            with pytest.raises(
+                UsageError, match=r"^outputs is .*, expected pairs such as \[\('key', 'out.mp4'\)\]"
+            ):
+                segmenter.write(clip, outputs)
+        with pytest.raises(UsageError, match=r"^sinks is 'null', expected a list such as \['null'\]"):
+            segmenter.live(clip, "null")
+
+
 class Exploding(BrightnessNetwork):
     def infer(self, images, state):
         if len(self.calls) == 5:

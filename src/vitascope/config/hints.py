@@ -38,7 +38,6 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby, pairwise
@@ -52,7 +51,7 @@ from pydantic_core import PydanticCustomError
 from vitascope.config.result import EdgeSettings, People
 from vitascope.config.values import Seconds, Section
 from vitascope.config.yaml_file import display, document_of, dump_yaml, read_content
-from vitascope.errors import ConfigError
+from vitascope.errors import ConfigError, did_you_mean
 
 _ITEM = re.compile(r"  - \{[^{}\"'#]+\}")
 _NAME = re.compile(r"([{ ])([a-z_]+): ")
@@ -569,8 +568,8 @@ def told(error: ValidationError) -> str:
 def _told(error: Any, *, of: type[Section]) -> str:
     match error["type"]:
         case "extra_forbidden":
-            near = get_close_matches(str(error["loc"][-1]), _fields_at(error["loc"][:-1], of), n=1)
-            return f"there is no such field{f'; did you mean {near[0]}?' if near else ''}"
+            *section, name = error["loc"]
+            return f"there is no such field{did_you_mean(name, _fields_at(section, of))}"
         case "tuple_type":  # what a list becomes
             return f"expected a list, got {display(error['input'])[:60]}"
         case "missing":

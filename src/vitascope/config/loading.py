@@ -29,7 +29,7 @@ from vitascope.config.settings import Settings, section_keys, setting_fields, va
 from vitascope.config.values import CONFLICT
 from vitascope.config.yaml_file import display, dump_yaml, parse_value, read_settings_file, unknown_setting
 from vitascope.device import select_device
-from vitascope.errors import ConfigError, UsageError
+from vitascope.errors import ConfigError, UsageError, did_you_mean
 
 DEFAULT_PROFILE = "balanced"
 
@@ -54,7 +54,7 @@ def profile_path(name: str, *, source: str = "") -> Path:
         before = f"{source}: " if source else ""
         raise ConfigError(
             f"{before}unknown profile {name!r}; the profiles are {', '.join(names)} "
-            f"(give a settings file of your own with -c)"
+            f"(give a settings file of your own with -c){did_you_mean(name, names)}"
         )
     return _folder() / f"{name}.yaml"
 
@@ -359,8 +359,11 @@ def _explain(problem: ErrorDetails, entries: Mapping[str, _Entry]) -> ConfigErro
     parts = [str(part) for part in problem["loc"]]
     keys = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
     key = next(key for key in keys if key in entries and key not in section_keys())
-    entry, expected = entries[key], setting_fields()[key].expected
-    return ConfigError(f"{entry.origin}: {key} is {_show(entry.value)}, expected {expected}")
+    entry, setting = entries[key], setting_fields()[key]
+    given = entry.value if isinstance(entry.value, list | tuple) else str(entry.value).split(",")
+    wrong = [word for word in given if isinstance(word, str) and word not in setting.words]
+    hint = did_you_mean(wrong[0], setting.words) if wrong else ""
+    return ConfigError(f"{entry.origin}: {key} is {_show(entry.value)}, expected {setting.expected}{hint}")
 
 
 _MOST_SHOWN = 60

@@ -144,6 +144,8 @@ class Segmenter(Closing):
         """
         began = perf_counter()
         self._refuse_closed()
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in outputs):
+            raise UsageError(f"outputs is {outputs!r}, expected pairs such as [('key', 'out.mp4')]")
         targets = tuple((kind, path_of(target)) for kind, target in outputs)
         planned = PlannedVideo(
             path_of(video),
@@ -290,6 +292,8 @@ class Segmenter(Closing):
         from vitascope.segmentation.live import IN_ONE_PROCESS, segment_live  # a video needs none of that
 
         self._refuse_closed()
+        if isinstance(sinks, str):
+            raise UsageError(f"sinks is {sinks!r}, expected a list such as [{sinks!r}]")
         if not isinstance(self._runner, FilmRunner):
             raise UsageError(IN_ONE_PROCESS)
         return segment_live(

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import cv2
 import numpy as np
 
-from vitascope.errors import ConfigError, DeviceError, EngineError, InputError
+from vitascope.errors import ConfigError, DeviceError, EngineError, InputError, did_you_mean
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import ArrayKind, kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
 from vitascope.gpu.kernels.cuda_module import import_cupy
@@ -659,8 +658,7 @@ class AsyncConfig:
         known = [item.name for item in fields(cls)]
         for key in config:
             if key not in known:
-                near = get_close_matches(str(key), known, 1)
-                hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+                hint = did_you_mean(key, known) or f"; known are {', '.join(known)}"
                 raise ConfigError(f"an AsyncPipeline has no setting {key!r}{hint}")
         return cls(**config)
 
