@@ -17,7 +17,8 @@ from vitascope.config import (
     Settings,
     load_settings,
 )
-from vitascope.errors import ConfigError
+from vitascope.config.loading import settings_of
+from vitascope.errors import ConfigError, UsageError
 
 
 def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
@@ -330,6 +331,27 @@ def test_a_wrong_line_is_named(text: str, line: int, expected: str, tmp_path: Pa
 )
 def test_a_wrong_assignment_is_named(assignment: str, expected: str) -> None:
     assert message_of(assignments=[assignment]).startswith(expected)
+
+
+def test_a_text_is_no_list_and_a_list_no_mapping() -> None:
+    assert message_of(assignments="model.batch_size=4") == (
+        "assignments is 'model.batch_size=4', expected a list such as ['model.batch_size=4']"
+    )
+    assert message_of(files="mine.yaml") == "files is 'mine.yaml', expected a list such as ['mine.yaml']"
+    assert message_of(flags=["model.batch_size=4"]) == (
+        "settings is a list, expected a mapping such as {'model.batch_size': 4}"
+    )
+
+
+def test_settings_that_were_loaded_stand_alone() -> None:
+    loaded = load_settings(profile="fast")
+    assert settings_of(profile=None, settings=None, loaded=loaded) is loaded
+    for more in (
+        {"profile": "fast", "settings": None},
+        {"profile": None, "settings": {"model.batch_size": 4}},
+    ):
+        with pytest.raises(UsageError, match=r"^loaded takes the place of profile and settings"):
+            settings_of(loaded=loaded, **more)
 
 
 def test_a_wrong_flag_is_named() -> None:

@@ -28,8 +28,8 @@ from vitascope.animation.motion import Mirror
 from vitascope.animation.portrait import Portrait, load_portrait, require_rgb
 from vitascope.animation.tracking import FaceModel, FaceTracker, fetch_face_model
 from vitascope.closing import Closing
-from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
-from vitascope.config.loading import checked_gpus
+from vitascope.config import LoadedSettings, Settings, vitascope_home
+from vitascope.config.loading import checked_gpus, settings_of
 from vitascope.device import Device, select_device
 from vitascope.errors import (
     DeviceError,
@@ -86,7 +86,7 @@ class Animator(Closing):
         store: ModelStore | None = None,
         fetch_progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        self.loaded = loaded or load_settings(profile=profile, flags=settings)
+        self.loaded = settings_of(profile=profile, settings=settings, loaded=loaded)
         self.settings = self.loaded.settings
         wanted = self.settings.animation
         models = store or ModelStore(vitascope_home())

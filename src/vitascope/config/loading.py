@@ -201,6 +201,14 @@ def load_settings(
         ConfigError: Unknown setting or profile, malformed or contradicting value, unreadable file. One line that
             names key, value, expectation and source.
     """
+    for name, texts in (("files", files), ("assignments", assignments)):
+        if isinstance(texts, str):
+            raise ConfigError(f"{name} is {texts!r}, expected a list such as [{texts!r}]")
+    given: object = flags
+    if not (given is None or isinstance(given, Mapping)):
+        raise ConfigError(
+            f"settings is a {type(given).__name__}, expected a mapping such as {{'model.batch_size': 4}}"
+        )
     over_profile: dict[str, _Entry] = {}
     named = None if profile is None else _Entry(profile, Origin(OriginKind.FLAG))
     for path in files:
@@ -221,6 +229,22 @@ def load_settings(
     settings = _validate(merged)
     origins = MappingProxyType({key: entry.origin for key, entry in merged.items()})
     return LoadedSettings(settings=settings, profile=name, _origins=origins)
+
+
+def settings_of(
+    *, profile: str | None, settings: Mapping[str, Any] | None, loaded: LoadedSettings | None
+) -> LoadedSettings:
+    """What a class of the package works with: settings that were loaded before, or a profile and values.
+
+    Raises:
+        UsageError: Both are given, and one would act on nothing.
+        ConfigError: As ``load_settings``.
+    """
+    if loaded is None:
+        return load_settings(profile=profile, flags=settings)
+    if profile is not None or settings:
+        raise UsageError("loaded takes the place of profile and settings; give profile to load_settings, too")
+    return loaded
 
 
 def _hinted_edges(named: _Entry | None) -> dict[str, _Entry]:

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.closing import Closing
-from vitascope.config import LoadedSettings, load_settings, vitascope_home
+from vitascope.config import LoadedSettings, vitascope_home
+from vitascope.config.loading import settings_of
 from vitascope.device import select_device
 from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, Plane
@@ -78,7 +79,7 @@ class StillSegmenter(Closing):
         store: ModelStore | None = None,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
-        self.loaded = loaded or load_settings(profile=profile, flags=settings)
+        self.loaded = settings_of(profile=profile, settings=settings, loaded=loaded)
         self.settings = self.loaded.settings
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
         if self.device.kind == "cpu" and self.settings.gpu.precision == "int8":
