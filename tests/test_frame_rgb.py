@@ -10,6 +10,7 @@ import vitascope
 from clips import write_clip
 from photographs import astronaut
 from pictures import solid_frame
+from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS
 
 
@@ -77,3 +78,10 @@ def test_pytorch_takes_alpha_through_dlpack(tmp_path):
     with vitascope.Segmenter(profile="fast", settings={"gpu.device": "cuda"}) as segmenter:
         for _, alpha in segmenter.stream(clip, device_arrays=True):
             assert torch.from_dlpack(alpha).shape == alpha.shape
+
+
+def test_another_dtype_is_refused():
+    frame = solid_frame(PIXEL_FORMATS["yuv420p"], (6, 10), (0.2, 0.5, 0.8))
+    assert frame.to_rgb(dtype=np.float32).dtype == np.float32
+    with pytest.raises(UsageError, match="dtype is 'int8', expected uint8, float16 or float32"):
+        frame.to_rgb(dtype="int8")

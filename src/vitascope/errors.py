@@ -32,7 +32,8 @@ enter (media, engines, store) and are kept as ``__cause__``; ``--debug`` shows t
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 __all__ = [
     "BatcherStoppedError",
@@ -56,6 +57,7 @@ __all__ = [
     "VitascopeError",
     "WorkerError",
     "add_to_line",
+    "did_you_mean",
     "let_go",
     "one_line",
 ]
@@ -183,6 +185,12 @@ def one_line(error: VitascopeError) -> str:
     if isinstance(error, PipelineError) and isinstance(error.exceptions[0], VitascopeError):
         return one_line(error.exceptions[0])
     return " ".join(str(error.message if isinstance(error, PipelineError) else error).split())
+
+
+def did_you_mean(word: object, words: Iterable[str]) -> str:
+    """``; did you mean NAME?``, the end of a message on a word that is none of some; empty if none is near."""
+    near = get_close_matches(str(word).lower(), words, n=1, cutoff=0.7)  # at 0.6 gpu is near cpu
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def add_to_line(error: BaseException, words: str) -> None:

@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
+from vitascope.errors import UsageError
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -206,7 +208,10 @@ class Frame:
 
         Raises:
             KernelCompileError: The CUDA source could not be built for this GPU.
+            UsageError: Another dtype.
         """
+        if getattr(dtype, "__name__", str(dtype)) not in ("uint8", "float16", "float32"):
+            raise UsageError(f"dtype is {dtype!r}, expected uint8, float16 or float32")
         # The conversion is a kernel, and kernels stand on frames: it is imported when it is used.
         kernel = import_module("vitascope.gpu.kernels.rgb")
         rgb: npt.NDArray[Any] = kernel.nv12_to_rgb(self, dtype=dtype)[0]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vitascope
+from forks import said_in_a_fork
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.errors import ConfigError, InputError, MissingDependencyError, UsageError
@@ -102,6 +103,21 @@ def test_what_is_no_picture_is_refused(opened, frame):
         opened(frame)
     with opened() as animator, pytest.raises(UsageError, match="the driver's frame is "):
         animator.render(frame)
+
+
+def test_what_is_no_array_is_no_frame(opened, astronaut):
+    with opened() as animator:
+        with pytest.raises(UsageError, match="the driver's frame is NoneType, expected a NumPy array, uint8"):
+            animator.render(None)  # as OpenCV gives at the end of a video
+        with pytest.raises(UsageError, match="pts_seconds is nan, expected a finite number of seconds"):
+            animator.render(astronaut, pts_seconds=float("nan"))
+
+
+def test_a_fork_is_told_to_open_its_own(opened, astronaut):
+    with opened() as animator:
+        animator.render(astronaut)
+        said = said_in_a_fork(lambda: animator.render(astronaut))
+    assert said.startswith("UsageError: the animator was opened before this process was forked")
 
 
 def test_a_portrait_without_a_face_is_refused(opened, tmp_path):

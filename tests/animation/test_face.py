@@ -16,6 +16,7 @@ from vitascope.animation.face import (
     rotation_from_vector,
     rotation_vector,
 )
+from vitascope.errors import UsageError
 
 angles = st.tuples(st.floats(-80, 80), st.floats(-80, 80), st.floats(-170, 170))
 
@@ -85,3 +86,12 @@ def test_a_face_of_the_wrong_shape_is_refused():
         TrackedFace(
             np.zeros((468, 3), np.float32), np.zeros(52, np.float32), np.eye(4, dtype=np.float32), (1, 1)
         )
+
+
+def test_what_is_no_weight_and_no_angle_is_refused():
+    with pytest.raises(UsageError, match="no expression weight is called 'jawopen'; did you mean jawOpen"):
+        FaceMotion.authored({"jawopen": 0.5})
+    with pytest.raises(UsageError, match="the weight jawOpen is nan, expected a number"):
+        FaceMotion.authored({"jawOpen": float("nan")})
+    with pytest.raises(UsageError, match="yaw_degrees is '8', expected a number"):
+        FaceMotion.authored(yaw_degrees="8")

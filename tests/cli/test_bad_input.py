@@ -446,6 +446,12 @@ def test_a_pipe_is_refused_where_a_file_is_wanted(fails, clip, tmp_path):
 def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):
     _, message = fails("segment", clip, "-o", tmp_path / "o.mp4", "--codec", "divx")
     assert message == "vitascope: --codec: 'divx' is none of auto, h264, h265, av1, prores, vp9, ffv1, png\n"
+    _, message = fails("segment", clip, tmp_path / "o.mp4", "--player", "herespher")
+    assert message.endswith("quest, visionpro; did you mean heresphere?\n")
+    _, message = fails("segment", clip, tmp_path / "o.mp4", "--type", "key,masks")
+    assert message.endswith("packed-alpha; did you mean mask?\n")
+    _, message = fails("segment", clip, tmp_path / "o.mp4", "-y", "-n")
+    assert message == "vitascope: -y replaces outputs that exist, -n refuses to; give one of them\n"
     _, message = fails("segment", clip)
     assert message == f"vitascope: say where to write: vitascope segment {clip} out.mp4\n"
     _, message = fails("models", "pull")

@@ -606,7 +606,8 @@ def test_the_last_word_says_where(run, clip, tmp_path):
         ),
         (
             ("o.mp4", "--type", "masks"),
-            "--type masks: expected one of mask, key, cutout, alpha, blur, replace, overlay, packed-alpha",
+            "--type masks: expected one of mask, key, cutout, alpha, blur, replace, overlay, packed-alpha; "
+            "did you mean mask?",
         ),
         (
             ("o.mp4", "--type", "o.mov"),

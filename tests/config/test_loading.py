@@ -17,7 +17,8 @@ from vitascope.config import (
     Settings,
     load_settings,
 )
-from vitascope.errors import ConfigError
+from vitascope.config.loading import settings_of
+from vitascope.errors import ConfigError, UsageError
 
 
 def write(folder: Path, text: str, name: str = "my.yaml") -> Path:
@@ -312,10 +313,45 @@ def test_a_wrong_line_is_named(text: str, line: int, expected: str, tmp_path: Pa
         ("gpu.device_id=1.5", "--set: gpu.device_id is 1.5, expected a whole number from 0 to 255"),
         ("model.batch_size={a: [", "--set: model.batch_size is '{a: [', expected a whole number"),
         ("=4", "--set: unknown setting ''"),
+        (
+            "performance.mode=latensy",
+            "--set: performance.mode is 'latensy', expected auto, throughput or latency; did you mean latency?",
+        ),
+        (
+            "output.codec=H264",
+            "--set: output.codec is 'H264', expected auto, h264, h265, av1, prores, vp9, ffv1 or png; "
+            "did you mean h264?",
+        ),
+        (
+            "output.kinds=key,overly",
+            "--set: output.kinds is 'key,overly', expected one or more of mask, key, cutout, alpha, blur, replace, "
+            "overlay, packed-alpha; did you mean overlay?",
+        ),
     ],
 )
 def test_a_wrong_assignment_is_named(assignment: str, expected: str) -> None:
     assert message_of(assignments=[assignment]).startswith(expected)
+
+
+def test_a_text_is_no_list_and_a_list_no_mapping() -> None:
+    assert message_of(assignments="model.batch_size=4") == (
+        "assignments is 'model.batch_size=4', expected a list such as ['model.batch_size=4']"
+    )
+    assert message_of(files="mine.yaml") == "files is 'mine.yaml', expected a list such as ['mine.yaml']"
+    assert message_of(flags=["model.batch_size=4"]) == (
+        "settings is a list, expected a mapping such as {'model.batch_size': 4}"
+    )
+
+
+def test_settings_that_were_loaded_stand_alone() -> None:
+    loaded = load_settings(profile="fast")
+    assert settings_of(profile=None, settings=None, loaded=loaded) is loaded
+    for more in (
+        {"profile": "fast", "settings": None},
+        {"profile": None, "settings": {"model.batch_size": 4}},
+    ):
+        with pytest.raises(UsageError, match=r"^loaded takes the place of profile and settings"):
+            settings_of(loaded=loaded, **more)
 
 
 def test_a_wrong_flag_is_named() -> None:
@@ -329,6 +365,7 @@ def test_a_wrong_flag_is_named() -> None:
 def test_unknown_profiles_list_the_profiles(tmp_path: Path) -> None:
     names = "the profiles are animator, balanced, fast, quality"
     assert message_of(profile="fastest").startswith(f"unknown profile 'fastest'; {names}")
+    assert message_of(profile="Qualty").endswith("; did you mean quality?")
     path = write(tmp_path, "# mine\nprofile: ../fast")
     assert message_of(files=[path]).startswith(f"{path}:2: unknown profile '../fast'; {names}")
     path = write(tmp_path, "profile: [fast]")

@@ -8,6 +8,7 @@ from segmented_films import astronaut, luma
 
 from clips import copied, write_clip
 from scripted import BrightnessNetwork, segment_with
+from vitascope.config import load_settings
 from vitascope.errors import CorruptInputError, OutputError, PipelineError, UsageError
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.segmentation.batch import segment_all
@@ -31,6 +32,22 @@ def test_a_closed_segmenter_says_so(clip, tmp_path, scripted):
     ):
         with pytest.raises(UsageError, match=r"^the Segmenter is closed; open another"):
             use()
+
+
+def test_a_profile_beside_loaded_settings_is_not_ignored():
+    with pytest.raises(UsageError, match=r"^loaded takes the place of profile and settings"):
+        Segmenter(profile="fast", loaded=load_settings())
+
+
+def test_what_is_no_list_of_outputs_or_sinks_is_named(clip, tmp_path, scripted):
+    with Segmenter() as segmenter:
+        for outputs in ("o.mp4", [tmp_path / "o.mp4"]):
+            with pytest.raises(
+                UsageError, match=r"^outputs is .*, expected pairs such as \[\('key', 'out.mp4'\)\]"
+            ):
+                segmenter.write(clip, outputs)
+        with pytest.raises(UsageError, match=r"^sinks is 'null', expected a list such as \['null'\]"):
+            segmenter.live(clip, "null")
 
 
 class Exploding(BrightnessNetwork):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from skimage import data
 
+from forks import said_in_a_fork
 from left_threads import left_threads
 from lever_network import TrailNetwork
 from scripted import BrightnessNetwork
@@ -231,3 +232,11 @@ def test_one_that_was_closed_says_so(opened):
     assert network.closed
     with pytest.raises(BatcherStoppedError):
         segmenter.mask(picture())
+
+
+def test_a_fork_is_told_to_open_its_own(opened):
+    segmenter = opened(Network())
+    segmenter.mask(picture())
+    said = said_in_a_fork(lambda: segmenter.mask(picture()))
+    assert said.startswith("UsageError: the StillSegmenter was opened before this process was forked")
+    assert segmenter.mask(picture()).any()

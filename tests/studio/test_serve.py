@@ -47,6 +47,38 @@ def test_without_the_token_there_is_nothing_and_there_is_no_page(program):
     assert program.get("/api/films", Host="evil.example").status == 421
 
 
+def test_errors_are_one_line_in_error(program):
+    film = program.film()["id"]
+    for method, path, status, said in (
+        ("GET", "/api/nope", 404, "there is no /api/nope; /api/openapi.json describes all"),
+        (
+            "GET",
+            f"/api/films/{film}/jobs",
+            405,
+            f"/api/films/{film}/jobs does not answer GET; /api/openapi.json",
+        ),
+        ("DELETE", "/api/films", 405, "/api/films does not answer DELETE"),
+    ):
+        answer = program.ask(method, path)
+        assert answer.status == status
+        assert answer.json["error"].startswith(said)
+    refused = program.ask("GET", "/api/films", token="wrong")
+    assert (refused.status, "programs send Authorization: Bearer" in refused.json["error"]) == (401, True)
+    for order, said in (
+        ({"task": "cut", "knd": "key"}, "knd: there is no such field; did you mean kind?"),
+        ({"task": "cat"}, "task: expected 'people', 'cut' or 'animate'"),
+    ):
+        answer = program.ask("POST", f"/api/films/{film}/jobs", order)
+        assert (answer.status, answer.json["error"]) == (422, said)
+
+
+def test_a_cut_says_nothing_of_what_was_not_ordered(program):
+    film = program.film()
+    job = program.order(film, task="cut", kind="mask")
+    program.job(job)
+    assert program.get(f"/api/jobs/{job}").json["said"] == []
+
+
 def test_a_browser_of_another_site_gets_no_leave_to_send_the_token(program):
     answer = program.ask(
         "OPTIONS",

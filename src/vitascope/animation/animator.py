@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import cycle
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from time import monotonic
@@ -27,8 +28,8 @@ from vitascope.animation.motion import Mirror
 from vitascope.animation.portrait import Portrait, load_portrait, require_rgb
 from vitascope.animation.tracking import FaceModel, FaceTracker, fetch_face_model
 from vitascope.closing import Closing
-from vitascope.config import LoadedSettings, Settings, load_settings, vitascope_home
-from vitascope.config.loading import checked_gpus
+from vitascope.config import LoadedSettings, Settings, vitascope_home
+from vitascope.config.loading import checked_gpus, settings_of
 from vitascope.device import Device, select_device
 from vitascope.errors import (
     DeviceError,
@@ -39,6 +40,7 @@ from vitascope.errors import (
     UsageError,
     one_line,
 )
+from vitascope.gpu.own_process import OwnProcess
 from vitascope.models.liveportrait.folder import default_folder, require_folder
 from vitascope.models.store.store import ModelStore
 
@@ -84,7 +86,7 @@ class Animator(Closing):
         store: ModelStore | None = None,
         fetch_progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        self.loaded = loaded or load_settings(profile=profile, flags=settings)
+        self.loaded = settings_of(profile=profile, settings=settings, loaded=loaded)
         self.settings = self.loaded.settings
         wanted = self.settings.animation
         models = store or ModelStore(vitascope_home())
@@ -107,6 +109,7 @@ class Animator(Closing):
             )
             self._stack = stack.pop_all()
         self._drawn_by: PortraitAnimator | None = opened.animator
+        self._process = OwnProcess("the animator")
         self.name = opened.animator.name
         """Name of the animator: ``mesh`` or ``liveportrait``."""
         self.device_label = opened.device_label
@@ -131,12 +134,13 @@ class Animator(Closing):
             uint8 [H, W, 3] of the portrait's size, R'G'B', a new array.
 
         Raises:
-            UsageError: The frame is no picture, the animator is closed, or LivePortrait was given a motion without
-                the driver's frame.
+            UsageError: The frame is no picture, its time no number, the animator is closed, LivePortrait was given a
+                motion without the driver's frame, or this process is a fork of the one that made it.
             EngineError: MediaPipe failed.
         """
         if self._drawn_by is None:
             raise UsageError("the animator is closed")
+        self._process.require()
         self.motion = driver if isinstance(driver, FaceMotion) else self._followed(driver, pts_seconds)
         return self._drawn_by.animate(self.motion if self._mirror is None else self._mirror(self.motion))
 
@@ -152,6 +156,8 @@ class Animator(Closing):
     def _followed(self, frame: npt.NDArray[Any], pts_seconds: float | None) -> FaceMotion:
         rgb = require_rgb(frame, what="the driver's frame")
         seconds = monotonic() if pts_seconds is None else pts_seconds
+        if not isfinite(seconds):
+            raise UsageError(f"pts_seconds is {pts_seconds}, expected a finite number of seconds")
         if self._tracker is None:
             self._tracker = self._stack.enter_context(open_tracker(self._model(), self.settings))
         face = self._tracker.track(rgb, pts_seconds=seconds)

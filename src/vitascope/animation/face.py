@@ -17,7 +17,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.errors import UsageError
+from vitascope.errors import UsageError, did_you_mean
+from vitascope.gpu.number_checks import check_number
 
 FloatArray = npt.NDArray[np.float32]
 RgbPicture = npt.NDArray[np.uint8]
@@ -167,12 +168,16 @@ class FaceMotion:
             pts_seconds: The motion's moment.
 
         Raises:
-            UsageError: No weight has that name.
+            UsageError: No weight has that name, or a weight or an angle is no finite number.
         """
+        for angle, degrees in (("yaw", yaw_degrees), ("pitch", pitch_degrees), ("roll", roll_degrees)):
+            check_number(f"{angle}_degrees", degrees)
         blendshapes = np.zeros(len(BLENDSHAPES), np.float32)
         for name, weight in (weights or {}).items():
             if name not in BLENDSHAPE_INDEX:
-                raise UsageError(f"no expression weight is called {name!r}; BLENDSHAPES has all names")
+                hint = did_you_mean(name, BLENDSHAPES) or "; BLENDSHAPES has all names"
+                raise UsageError(f"no expression weight is called {name!r}{hint}")
+            check_number(f"the weight {name}", weight)
             blendshapes[BLENDSHAPE_INDEX[name]] = weight
         rotation = rotation_from_degrees(yaw_degrees, pitch_degrees, roll_degrees)
         return cls(rotation=rotation, blendshapes=blendshapes, pts_seconds=pts_seconds)

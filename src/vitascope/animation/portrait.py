@@ -192,12 +192,15 @@ def _show_as_srgb(rgb: RgbPicture, primaries: int) -> None:
         rows[...] = np.moveaxis(np.rint(planes * 255), 0, -1).astype(np.uint8)
 
 
-def require_rgb(picture: npt.NDArray[Any], *, what: str) -> RgbPicture:
+def require_rgb(picture: object, *, what: str) -> RgbPicture:
     """Check that an array is a picture: uint8 [H, W, 3]; a C-contiguous view or copy of it.
 
     Raises:
-        UsageError: It is another array.
+        UsageError: It is another array, or none, such as what a camera gives that has no frame.
     """
+    if not isinstance(picture, np.ndarray):
+        found = type(picture).__name__
+        raise UsageError(f"{what} is {found}, expected a NumPy array, uint8 [height, width, 3], R'G'B'")
     if picture.dtype != np.uint8 or picture.shape[2:] != (3,) or not picture.size:
         found = f"{picture.dtype} {list(picture.shape)}"
         raise UsageError(f"{what} is {found}, expected uint8 [height, width, 3], R'G'B'")

@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -19,13 +18,14 @@ from cyclopts import (
     CoercionError,
     CycloptsError,
     MissingArgumentError,
+    RepeatArgumentError,
     UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
 )
 
 from vitascope import __version__
-from vitascope.errors import VitascopeError, one_line
+from vitascope.errors import VitascopeError, did_you_mean, one_line
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Screen, escaped
 
@@ -204,7 +204,15 @@ def in_words(error: CycloptsError) -> str:
     if isinstance(error, CoercionError) and error.token is not None:
         choices = _choices(error.target_type)
         if choices:
-            return f"{error.token.keyword}: {error.token.value!r} is none of {', '.join(choices)}"
+            word = error.token.value
+            return f"{error.token.keyword}: {word!r} is none of {', '.join(choices)}{did_you_mean(word, choices)}"
+    if isinstance(error, RepeatArgumentError) and error.token.keyword in (
+        "-y",
+        "-n",
+        "--overwrite",
+        "--no-overwrite",
+    ):
+        return "-y replaces outputs that exist, -n refuses to; give one of them"
     return str(error)
 
 
@@ -221,10 +229,8 @@ def _file_with_a_dash(word: str) -> str | None:
 def _unknown_command(word: str, commands: list[str]) -> str:
     if word.startswith("-"):
         return f"{word}: there is no such option here; commands are {', '.join(commands)}"
-    close = get_close_matches(word, commands, n=1)
-    if close:
-        return f"there is no command {word!r}; did you mean {close[0]}?"
-    return f"there is no command {word!r}; there are {', '.join(commands)}"
+    hint = did_you_mean(word, commands) or f"; there are {', '.join(commands)}"
+    return f"there is no command {word!r}{hint}"
 
 
 def _choices(kind: Any) -> list[str]:

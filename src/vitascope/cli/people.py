@@ -68,6 +68,7 @@ def people(
         from vitascope.segmentation.people.scan import find_people
         from vitascope.segmentation.people.sheet import lines_on, write_sheet
         from vitascope.segmentation.people.table import known_people
+        from vitascope.segmentation.plan import look_at
 
     screen = Screen()
     if out is not None:
@@ -76,6 +77,10 @@ def people(
         may_replace([out] if out.exists() else [], overwrite=overwrite, screen=screen)
         refuse_unwritable(out)
     table = None if again else known_people(video, loaded.settings.video)
+    if (
+        table is not None
+    ):  # perhaps of the whole video, so nobody has looked whether the wanted part has pictures
+        look_at(video, loaded.settings.video)
     if table is None:
         with JobProgress(screen, visible=not (quiet or json)) as progress:
 

@@ -29,7 +29,7 @@ from vitascope.cli.options import (
 )
 from vitascope.cli.printing import print_json, print_json_line
 from vitascope.config import Codec, FlagValue, OutputKind, PlayerName, SettingsSource
-from vitascope.errors import OutputError, UsageError, VitascopeError, one_line
+from vitascope.errors import OutputError, UsageError, VitascopeError, did_you_mean, one_line
 from vitascope.media.remote import path_of
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
@@ -375,8 +375,11 @@ def _kinds(given: Sequence[str] | None, former: Sequence[str] | None) -> list[st
     kinds = [kind for word in words for kind in word.split(",") if kind]
     for kind in kinds:
         if kind not in get_args(OutputKind):
-            hint = "; --out says where to write" if "." in kind or "/" in kind else ""
-            raise UsageError(f"{flag} {kind}: expected one of {', '.join(get_args(OutputKind))}{hint}")
+            known = get_args(OutputKind)
+            hint = did_you_mean(kind, known)
+            if "." in kind or "/" in kind:
+                hint = "; --out says where to write"
+            raise UsageError(f"{flag} {kind}: expected one of {', '.join(known)}{hint}")
     return kinds
 
 

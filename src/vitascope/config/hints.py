@@ -43,7 +43,7 @@ from hashlib import blake2b
 from itertools import groupby, pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -51,7 +51,7 @@ from pydantic_core import PydanticCustomError
 from vitascope.config.result import EdgeSettings, People
 from vitascope.config.values import Seconds, Section
 from vitascope.config.yaml_file import display, document_of, dump_yaml, read_content
-from vitascope.errors import ConfigError
+from vitascope.errors import ConfigError, did_you_mean
 
 _ITEM = re.compile(r"  - \{[^{}\"'#]+\}")
 _NAME = re.compile(r"([{ ])([a-z_]+): ")
@@ -562,16 +562,38 @@ def _field(place: Sequence[str | int]) -> str:
 def told(error: ValidationError) -> str:
     """The first thing that is wrong with hints: ``marks[2].click: is missing``."""
     first = error.errors()[0]
-    return f"{_field(first['loc'])}{_told(first)}"
+    return f"{_field(first['loc'])}{_told(first, of=HintChanges if error.title == 'HintChanges' else Hints)}"
 
 
-def _told(error: Any) -> str:
+def _told(error: Any, *, of: type[Section]) -> str:
     match error["type"]:
         case "extra_forbidden":
-            return "there is no such field"
+            *section, name = error["loc"]
+            return f"there is no such field{did_you_mean(name, _fields_at(section, of))}"
+        case "tuple_type":  # what a list becomes
+            return f"expected a list, got {display(error['input'])[:60]}"
         case "missing":
             return "is missing"
         case kind if kind.startswith("hints_"):
             return str(error["msg"])
         case _:
-            return f"{error['msg'].removeprefix('Value error, ')}, got {display(error['input'])[:60]}"
+            said = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
+            return f"{said}, got {display(error['input'])[:60]}"
+
+
+def _fields_at(place: Sequence[str | int], of: type[Section]) -> list[str]:
+    """The fields of the section at a place such as ``marks[2]``, as a file spells them."""
+    section: type[Section] | None = of
+    for part in place:
+        if section is not None and isinstance(part, str):
+            wanted = [one for name, one in section.model_fields.items() if part in (name, one.alias)]
+            section = _section_in(wanted[0].annotation) if wanted else None
+    fields = section.model_fields if section is not None else {}
+    return [one.alias or name for name, one in fields.items() if not one.exclude]
+
+
+def _section_in(annotation: Any) -> type[Section] | None:
+    """The section of which a field holds one or several."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next((found for one in get_args(annotation) if (found := _section_in(one)) is not None), None)

@@ -29,7 +29,7 @@ from vitascope.config.settings import Settings, section_keys, setting_fields, va
 from vitascope.config.values import CONFLICT
 from vitascope.config.yaml_file import display, dump_yaml, parse_value, read_settings_file, unknown_setting
 from vitascope.device import select_device
-from vitascope.errors import ConfigError, UsageError
+from vitascope.errors import ConfigError, UsageError, did_you_mean
 
 DEFAULT_PROFILE = "balanced"
 
@@ -54,7 +54,7 @@ def profile_path(name: str, *, source: str = "") -> Path:
         before = f"{source}: " if source else ""
         raise ConfigError(
             f"{before}unknown profile {name!r}; the profiles are {', '.join(names)} "
-            f"(give a settings file of your own with -c)"
+            f"(give a settings file of your own with -c){did_you_mean(name, names)}"
         )
     return _folder() / f"{name}.yaml"
 
@@ -201,6 +201,14 @@ def load_settings(
         ConfigError: Unknown setting or profile, malformed or contradicting value, unreadable file. One line that
             names key, value, expectation and source.
     """
+    for name, texts in (("files", files), ("assignments", assignments)):
+        if isinstance(texts, str):
+            raise ConfigError(f"{name} is {texts!r}, expected a list such as [{texts!r}]")
+    given: object = flags
+    if not (given is None or isinstance(given, Mapping)):
+        raise ConfigError(
+            f"settings is a {type(given).__name__}, expected a mapping such as {{'model.batch_size': 4}}"
+        )
     over_profile: dict[str, _Entry] = {}
     named = None if profile is None else _Entry(profile, Origin(OriginKind.FLAG))
     for path in files:
@@ -221,6 +229,22 @@ def load_settings(
     settings = _validate(merged)
     origins = MappingProxyType({key: entry.origin for key, entry in merged.items()})
     return LoadedSettings(settings=settings, profile=name, _origins=origins)
+
+
+def settings_of(
+    *, profile: str | None, settings: Mapping[str, Any] | None, loaded: LoadedSettings | None
+) -> LoadedSettings:
+    """What a class of the package works with: settings that were loaded before, or a profile and values.
+
+    Raises:
+        UsageError: Both are given, and one would act on nothing.
+        ConfigError: As ``load_settings``.
+    """
+    if loaded is None:
+        return load_settings(profile=profile, flags=settings)
+    if profile is not None or settings:
+        raise UsageError("loaded takes the place of profile and settings; give profile to load_settings, too")
+    return loaded
 
 
 def _hinted_edges(named: _Entry | None) -> dict[str, _Entry]:
@@ -359,8 +383,11 @@ def _explain(problem: ErrorDetails, entries: Mapping[str, _Entry]) -> ConfigErro
     parts = [str(part) for part in problem["loc"]]
     keys = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
     key = next(key for key in keys if key in entries and key not in section_keys())
-    entry, expected = entries[key], setting_fields()[key].expected
-    return ConfigError(f"{entry.origin}: {key} is {_show(entry.value)}, expected {expected}")
+    entry, setting = entries[key], setting_fields()[key]
+    given = entry.value if isinstance(entry.value, list | tuple) else str(entry.value).split(",")
+    wrong = [word for word in given if isinstance(word, str) and word not in setting.words]
+    hint = did_you_mean(wrong[0], setting.words) if wrong else ""
+    return ConfigError(f"{entry.origin}: {key} is {_show(entry.value)}, expected {setting.expected}{hint}")
 
 
 _MOST_SHOWN = 60

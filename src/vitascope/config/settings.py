@@ -6,6 +6,7 @@ import difflib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -76,6 +77,8 @@ class SettingField:
     """Meaning, with its unit."""
     expected: str
     """Description of its values, to follow "expected" in an error message."""
+    words: tuple[str, ...]
+    """The words among its values."""
     holds_path: bool
     """True when its value is the path of a file or folder."""
 
@@ -135,6 +138,7 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterator[SettingField]:
             default=info.get_default(call_default_factory=True, validated_data={}),
             description=info.description or "",
             expected=_expected(info),
+            words=tuple(_words(annotation)),
             holds_path=any(member is Path for member in _members(annotation)),
         )
 
@@ -148,6 +152,17 @@ def _members(annotation: Any) -> Iterator[Any]:
         yield from _members(get_args(annotation)[0])
     else:
         yield annotation
+
+
+def _words(annotation: Any) -> Iterator[str]:
+    """The words of a ``Literal`` or an enumeration, also inside a union or a list."""
+    if get_origin(annotation) is Literal:
+        yield from (word for word in get_args(annotation) if isinstance(word, str))
+    elif isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        yield from annotation
+    else:
+        for member in get_args(annotation):
+            yield from _words(member)
 
 
 def _expected(info: FieldInfo) -> str:

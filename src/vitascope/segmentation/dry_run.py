@@ -14,7 +14,7 @@ from vitascope.config.loading import refuse_missing_gpus
 from vitascope.device import select_device
 from vitascope.errors import VitascopeError, one_line
 from vitascope.frames import Projection, StereoLayout, VideoInfo
-from vitascope.media.reading.reader import open_video, probe
+from vitascope.media.reading.reader import probe
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import picture_folder, refuse_unwritable
 from vitascope.models.store.store import ModelStore
@@ -23,7 +23,7 @@ from vitascope.segmentation.finished import is_finished, other_settings
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for, picture_size
-from vitascope.segmentation.plan import PlannedVideo, no_picture_between, refuse_clashes, wanted_seconds
+from vitascope.segmentation.plan import PlannedVideo, look_at, refuse_clashes, wanted_seconds
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.vr.detection import VrDescription, refuse_packed_input
 from vitascope.vr.packing import refuse_unpackable
@@ -228,7 +228,7 @@ def _foresee(settings: Settings, store: ModelStore | None) -> str:
 
 
 def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: bool) -> Explanation:
-    info = _look_at(planned, settings)
+    info = look_at(planned.video, settings.video)
     sheets = [] if planned.preview is None else [planned.preview]
     for path in (*(path for _, path in planned.outputs), *planned.descriptions, *sheets):
         refuse_unwritable(path)
@@ -315,18 +315,3 @@ def _tried(explained: Explanation, loaded: LoadedSettings, store: ModelStore | N
         report = segmenter.write(explained.planned.video, outputs)
     written = sum(output.size_bytes for output in report.outputs)
     return _Trial(length, report.frame_count, report.pipeline.wall_seconds, written)
-
-
-def _look_at(planned: PlannedVideo, settings: Settings) -> VideoInfo:
-    """The video's description, once it is sure that there is a picture to begin with."""
-    wanted = settings.video
-    with open_video(
-        planned.video,
-        start_seconds=wanted.start_seconds or None,
-        end_seconds=wanted.end_seconds,
-        max_corrupt_frames=wanted.max_corrupt_frames,
-        threads=1,
-    ) as reader:
-        if next(iter(reader), None) is None:
-            raise no_picture_between(planned.video, wanted, reader.info)
-        return reader.info

@@ -18,7 +18,7 @@ from vitascope.errors import InputError, UsageError
 from vitascope.frames import Projection, StereoLayout, VideoInfo
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images
-from vitascope.media.reading.reader import probe
+from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.remote import path_of
 from vitascope.media.writing.output_target import PictureFolder, is_written, picture_folder
 from vitascope.segmentation.layout import vr_of
@@ -471,6 +471,24 @@ def no_picture_between(video: str | PathLike[str], wanted: VideoSettings, info: 
     end = "the end" if wanted.end_seconds is None else f"{wanted.end_seconds:g} s"
     length = "" if info.duration_seconds is None else f"; the video is {info.duration_seconds:.1f} s long"
     return InputError(f"{video}: no picture between {wanted.start_seconds:g} s and {end}{length}")
+
+
+def look_at(video: Path, wanted: VideoSettings) -> VideoInfo:
+    """The video's description, once it is sure that there is a picture to begin with.
+
+    Raises:
+        InputError: No picture lies between start and end, or the video cannot be read.
+    """
+    with open_video(
+        video,
+        start_seconds=wanted.start_seconds or None,
+        end_seconds=wanted.end_seconds,
+        max_corrupt_frames=wanted.max_corrupt_frames,
+        threads=1,
+    ) as reader:
+        if next(iter(reader), None) is None:
+            raise no_picture_between(video, wanted, reader.info)
+        return reader.info
 
 
 def wanted_seconds(duration_seconds: float, wanted: VideoSettings) -> float:

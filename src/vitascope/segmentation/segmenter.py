@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from vitascope.closing import Closing
-from vitascope.config import LoadedSettings, OutputKind, load_settings, vitascope_home
-from vitascope.config.loading import checked_gpus
+from vitascope.config import LoadedSettings, OutputKind, vitascope_home
+from vitascope.config.loading import checked_gpus, settings_of
 from vitascope.errors import UsageError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.remote import path_of
@@ -66,7 +66,7 @@ class Segmenter(Closing):
         store: ModelStore | None = None,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
-        self.loaded = checked_gpus(loaded or load_settings(profile=profile, flags=settings))
+        self.loaded = checked_gpus(settings_of(profile=profile, settings=settings, loaded=loaded))
         self.settings = self.loaded.settings
         self._steps: WeakSet[Generator[FrameAndAlpha, None, None]] = WeakSet()
         self._store, self._fetch_progress = store or ModelStore(vitascope_home()), fetch_progress
@@ -144,6 +144,8 @@ class Segmenter(Closing):
         """
         began = perf_counter()
         self._refuse_closed()
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in outputs):
+            raise UsageError(f"outputs is {outputs!r}, expected pairs such as [('key', 'out.mp4')]")
         targets = tuple((kind, path_of(target)) for kind, target in outputs)
         planned = PlannedVideo(
             path_of(video),
@@ -290,6 +292,8 @@ class Segmenter(Closing):
         from vitascope.segmentation.live import IN_ONE_PROCESS, segment_live  # a video needs none of that
 
         self._refuse_closed()
+        if isinstance(sinks, str):
+            raise UsageError(f"sinks is {sinks!r}, expected a list such as [{sinks!r}]")
         if not isinstance(self._runner, FilmRunner):
             raise UsageError(IN_ONE_PROCESS)
         return segment_live(

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.closing import Closing
-from vitascope.config import LoadedSettings, load_settings, vitascope_home
+from vitascope.config import LoadedSettings, vitascope_home
+from vitascope.config.loading import settings_of
 from vitascope.device import select_device
 from vitascope.errors import UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, Plane
@@ -25,6 +26,7 @@ from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.own_process import OwnProcess
 from vitascope.gpu.toolkit.batching.batcher import BatcherStats, DynamicBatcher
 from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest
 from vitascope.media.planes import RGB_COLOR, PlaneReader
@@ -77,7 +79,7 @@ class StillSegmenter(Closing):
         store: ModelStore | None = None,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
-        self.loaded = loaded or load_settings(profile=profile, flags=settings)
+        self.loaded = settings_of(profile=profile, settings=settings, loaded=loaded)
         self.settings = self.loaded.settings
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
         if self.device.kind == "cpu" and self.settings.gpu.precision == "int8":
@@ -99,6 +101,7 @@ class StillSegmenter(Closing):
             threshold=edges.threshold, grow_px=edges.grow_px, feather_px=edges.feather_px
         )
         self._numbers = itertools.count()
+        self._process = OwnProcess("the StillSegmenter")
         config = BatchConfig(
             min_batch_size=wanted.min_batch_size,
             max_batch_size=wanted.max_batch_size,
@@ -129,7 +132,9 @@ class StillSegmenter(Closing):
             ValueError: It is no such picture.
             BatcherStoppedError: ``close`` was called.
             EngineError: The network failed.
+            UsageError: This process is a fork of the one that made it.
         """
+        self._process.require()
         if not isinstance(picture, np.ndarray):
             raise TypeError(f"a picture is a NumPy array, uint8 [H, W, 3], not {type(picture).__name__}")
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:

@@ -40,7 +40,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitascope.config.hints import MAX_HINTS_BYTES
@@ -49,6 +49,7 @@ from vitascope.http_server import is_own_name
 
 COOKIE_SECONDS: Final = 7 * 24 * 3600
 _KEY_BYTES: Final = 32
+_PROGRAMS: Final = "programs send Authorization: Bearer and the token"
 
 
 class Entrance:
@@ -188,6 +189,9 @@ class Guard:
             await send(message)
 
         if refused is not None:
+            if scope["path"].startswith("/api/"):  # where errors are one line in ``error``
+                told = {"error": bytes(refused.body).decode().strip(), "code": "UsageError"}
+                refused = JSONResponse(told, status_code=refused.status_code)
             await refused(scope, receive, send_guarded)
             return
         await self._app(
@@ -215,7 +219,9 @@ class Guard:
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             return _refused(403, "This comes from another site.")
         if not self._entrance.knows(self._cookie_of(headers)):
-            return _refused(401, "Open the address that vitascope studio printed in the terminal.")
+            return _refused(
+                401, f"Open the address that vitascope studio printed in the terminal; {_PROGRAMS}."
+            )
         return _too_long(headers, scope)
 
     def _entered(self, scope: Scope, given: str) -> Response:

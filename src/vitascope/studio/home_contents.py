@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from vitascope.config import vitascope_home
-from vitascope.errors import OutputError, UsageError
+from vitascope.errors import OutputError, UsageError, did_you_mean
 from vitascope.file_lock import exclusive_lock
 from vitascope.media.libav import wrap_output_error
 from vitascope.segmentation.matting.cached_film import CacheContents, cache_contents, clear_cache
@@ -108,7 +108,9 @@ def clear_parts(names: Sequence[str]) -> list[tuple[Part, CacheContents]]:
     """
     by_name = {part.name: part for part in PARTS}
     if unknown := [name for name in names if name not in by_name]:
-        raise UsageError(f"{unknown[0]!r}: expected some of {', '.join(by_name)}")
+        raise UsageError(
+            f"{unknown[0]!r}: expected some of {', '.join(by_name)}{did_you_mean(unknown[0], by_name)}"
+        )
     parts = [by_name[name] for name in dict.fromkeys(names)]
     for part in parts:
         if part.refusal is not None:

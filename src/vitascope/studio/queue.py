@@ -310,11 +310,12 @@ class Queue:
         order = job.order
         values: dict[str, Any] = {
             "output.kinds": [order.kind],
-            "output.background": order.background,
             "video.start_seconds": order.begin_seconds,
             "video.end_seconds": order.end_seconds,
             "processing.enable_caching": True,
         }
+        if order.background is not None:
+            values["output.background"] = order.background
         if order.key_color is not None:
             values["output.key_color"] = order.key_color
         if order.kind == "packed-alpha":

@@ -17,8 +17,9 @@ from types import FrameType
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import uvicorn
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -30,7 +31,7 @@ from vitascope.config import SettingsSource
 from vitascope.config.hints import Mark
 from vitascope.config.result import PersonWord
 from vitascope.config.values import RgbColor
-from vitascope.errors import InputError, OutputError, UsageError, VitascopeError, one_line
+from vitascope.errors import InputError, OutputError, UsageError, VitascopeError, did_you_mean, one_line
 from vitascope.frames import Projection
 from vitascope.models.store.catalogue import is_loopback_host
 from vitascope.models.store.store import ModelStore
@@ -158,7 +159,9 @@ class Studio:
         routes.append(WebSocketRoute("/api/news", self._listen))
         if with_page:
             routes += [Route(path, self._page) for path in ("/", "/headset", "/page/{name}")]
-        inner = Starlette(routes=routes, lifespan=self._lifespan)
+        inner = Starlette(
+            routes=routes, lifespan=self._lifespan, exception_handlers={HTTPException: _nothing_there}
+        )
         entrance = Entrance(self._home / "cookie.key", port=port)
         return Guard(inner, token=token, entrance=entrance, names=names)
 
@@ -337,7 +340,7 @@ class Studio:
         try:
             pointed = Pointed.model_validate(given)
         except ValidationError as error:
-            raise UsageError(_first_fault(error)) from error
+            raise UsageError(_first_fault(error, Pointed)) from error
         vr = (await _waited(self.previews.facts(film))).vr
         look = Look(pointed.yaw, pointed.pitch, pointed.fov)
         places = await asyncio.to_thread(places_in_eye, pointed.points, vr, eye=pointed.eye, look=look)
@@ -484,7 +487,7 @@ class Studio:
         try:
             order = Order.model_validate({**given, **paths})
         except ValidationError as error:
-            raise UsageError(_first_fault(error)) from error
+            raise UsageError(_first_fault(error, Order)) from error
         if order.task == "cut" and order.kind == "replace" and order.background is None:
             raise UsageError("choose the picture that shall be behind people")
         if order.task == "animate" and order.portrait is None:
@@ -608,9 +611,25 @@ async def _send(socket: WebSocket, news: asyncio.Queue[str]) -> None:
             await socket.send_text(await news.get())
 
 
-def _first_fault(error: ValidationError) -> str:
+async def _nothing_there(request: Request, error: Exception) -> Response:
+    """The answer to an address that nothing answers, or not this method."""
+    assert isinstance(error, HTTPException)  # it is asked for no other
+    where = request.url.path
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        said = f"{where} does not answer {request.method}; /api/openapi.json describes all"
+    else:
+        said = f"there is no {where}; /api/openapi.json describes all"
+    told = {"error": said, "code": "UsageError"}
+    return JSONResponse(told, status_code=error.status_code, headers=error.headers)
+
+
+def _first_fault(error: ValidationError, of: type[BaseModel]) -> str:
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if first["type"] == "extra_forbidden":
+        said = f"there is no such field{did_you_mean(first['loc'][-1], of.model_fields)}"
+    else:
+        said = first["msg"].replace("Input should be", "expected", 1)
+    return f"{'.'.join(map(str, first['loc']))}: {said}"
 
 
 async def _waited(future: Future[T]) -> T:

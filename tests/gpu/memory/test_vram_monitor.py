@@ -228,7 +228,7 @@ def test_a_thread_looks_and_is_joined(monitor, memory) -> None:
 
 @pytest.mark.parametrize("bad", [{"interval_s": 0}, {"interval_s": float("nan")}, {"history_length": 0}])
 def test_what_makes_no_sense_is_refused(bad) -> None:
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match=r"^(interval_s|history_length) is .*, expected a"):
         VRAMMonitor(device="cpu", **bad)
 
 
@@ -237,6 +237,10 @@ def test_a_block_has_an_interval_and_a_leak_a_figure(monitor) -> None:
         monitor.measure(interval_s=0)
     with pytest.raises(ValueError, match="expected one of allocated, process"):
         monitor.leak(of="tensors")
+    with monitor.measure() as block:
+        pass
+    with pytest.raises(ValueError, match="of is 'vram', expected one of allocated, process"):
+        block.growth_bytes("vram")
 
 
 # --- limits --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watched_runs import BoomError, ClosingSource, batches, our_threads, watched
 
-from vitascope.errors import PipelineError
+from vitascope.errors import PipelineError, UsageError
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source, Stage, Together
@@ -329,12 +329,34 @@ def test_impossible_stages_are_refused():
         Map("", int)
     with pytest.raises(ValueError, match="needs a name other than 'consumer'"):
         Sink("consumer", int)
-    with pytest.raises(ValueError, match="at least 1 worker, not 0"):
+    with pytest.raises(ValueError, match=r"^workers of stage 'm' is 0, expected a whole number, at least 1"):
         Map("m", int, workers=0)
-    with pytest.raises(ValueError, match="at least 1 item, not 0"):
+    with pytest.raises(ValueError, match=r"^size is 0, expected a whole number, at least 1"):
         Batched(batches, size=0)
-    with pytest.raises(ValueError, match="at least 1 item, not 0"):
+    with pytest.raises(ValueError, match=r"^first_size is 0, expected a whole number, at least 1"):
         Batched(batches, size=4, first_size=0)
+
+
+async def awaited(item: object) -> object:
+    return item
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        (Source("a", []), "a pipeline takes a list of Source, Map, Group and Sink, not Source"),
+        ([Source("a", []), print], "a pipeline takes a list of .*, not builtin_function_or_method"),
+        ([Source("a", [], output=16), Sink("b", print)], "output of stage 'a' is 16, expected QueueLimits"),
+        (
+            [Source("a", []), Group("g", batches), Sink("b", print)],
+            "the grouper of stage 'g' is a function, .*Batched",
+        ),
+        ([Source("a", []), Map("m", awaited), Sink("b", print)], "the work of stage 'm' is a coroutine"),
+    ],
+)
+def test_what_is_given_in_place_of_stages_is_named(stages, said):
+    with pytest.raises(UsageError, match=said):
+        Pipeline(stages)
 
 
 def test_a_first_batch_of_another_size():

@@ -89,7 +89,7 @@ def test_whose_patience_ends_gets_what_is_there(pool):
 def test_a_queue_that_drops_cannot_let_its_consumer_sleep():
     with pytest.raises(ValueError, match="for each"):
         QueueLimits(wake_items=2, overflow="drop_oldest")
-    with pytest.raises(ValueError, match="at least 1 item, not 0"):
+    with pytest.raises(ValueError, match=r"^wake_items is 0, expected a whole number, at least 1"):
         QueueLimits(wake_items=0)
 
 

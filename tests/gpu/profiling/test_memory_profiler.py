@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from left_threads import left_threads
-from vitascope.errors import DeviceError, OutputError
+from vitascope.errors import DeviceError, OutputError, UsageError
 from vitascope.gpu import MemoryProfiler
 from vitascope.gpu.memory.vram_monitor import VRAMStats
 from vitascope.gpu.profiling import memory as memory_module
@@ -184,6 +184,15 @@ def test_a_thread_that_fails_is_heard(monkeypatch):
     with pytest.raises(OSError, match="lost"), MemoryProfiler(device="cpu", interval_seconds=0.005):
         eventually(lambda: our_threads() == [])
     assert our_threads() == []
+
+
+def test_a_second_block_needs_another_one():
+    memory = MemoryProfiler(device="cpu")
+    with memory:
+        memory.step()
+    with pytest.raises(UsageError, match="a MemoryProfiler looks at one block; make another one"), memory:
+        pass
+    assert memory.leaks() == []
 
 
 def test_bad_arguments():

@@ -273,15 +273,18 @@ def test_an_engine_that_holds_nothing_says_what_to_call(kept):
         engine.infer(pictures())
 
 
-def test_files_that_are_no_engines_are_refused(kept, tmp_path):
+def test_files_that_are_no_engines_are_refused(kept, tmp_path, capfd):
     cls, _ = kept
     engine = cls(device="cpu")
+    with pytest.raises(EngineError, match="it is a folder"):
+        engine.load_engine(tmp_path)
     with pytest.raises(EngineError, match="no such file"):
         engine.load_engine(tmp_path / "missing.engine")
     other = tmp_path / "notes.engine"
     other.write_text("not an engine")
     with pytest.raises(EngineError, match=r"notes\.engine"):
         engine.load_engine(other)
+    assert capfd.readouterr().err == ""  # torch would print a traceback
 
 
 def test_a_folder_that_cannot_be_written_is_named(kept, network, tmp_path):

@@ -91,6 +91,12 @@ def test_named_file_is_taken_whatever_its_name(tree: Path) -> None:
 
 def test_each_video_once_in_the_order_named(tree: Path) -> None:
     assert listed(tree / "clips/b.mp4", tree / "clips") == ["b.mp4", "a2.mkv", "a10.MKV"]
+    assert listed(tree / "clips/../clips/b.mp4", tree / "clips") == ["b.mp4", "a2.mkv", "a10.MKV"]
+
+
+def test_a_link_beside_a_video_is_an_input_of_its_own(tree: Path) -> None:
+    (tree / "clips" / "c.mp4").symlink_to(tree / "clips" / "b.mp4")
+    assert listed(tree / "clips") == ["a2.mkv", "a10.MKV", "b.mp4", "c.mp4"]
 
 
 def test_globs(tree: Path) -> None:

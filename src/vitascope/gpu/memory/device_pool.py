@@ -14,6 +14,7 @@ from vitascope.device import Device, select_device
 from vitascope.errors import DeviceMemoryError, MissingDependencyError
 from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, size_in_words
 from vitascope.gpu.memory.shortage import memory_errors
+from vitascope.gpu.number_checks import check_count, check_number
 
 Framework = Literal["auto", "numpy", "cupy", "torch"]
 
@@ -225,8 +226,7 @@ class MemoryPool(Closing):
         device_id: int = 0,
         framework: Framework = "auto",
     ) -> None:
-        if max_size_gb is not None and not 0 < max_size_gb < math.inf:
-            raise ValueError(f"max_size_gb is {max_size_gb}, expected a number above 0, or None")
+        check_number("max_size_gb", max_size_gb, above=0, optional=True)
         self.device = device if isinstance(device, Device) else select_device(device, index=device_id)
         self._arrays = _arrays_on(self.device, framework)
         self._takes_tensors = framework == "auto"
@@ -314,9 +314,10 @@ class MemoryPool(Closing):
         return self._store.stats()
 
     def _key(self, shape: int | Sequence[int], dtype: Any) -> tuple[tuple[int, ...], Any]:
-        sides = (shape,) if isinstance(shape, int) else tuple(int(side) for side in shape)
-        if any(side < 0 for side in sides):
-            raise ValueError(f"a buffer of shape {sides} cannot be lent")
+        sides = (shape,) if isinstance(shape, int) else tuple(shape)
+        for side in sides:
+            check_count(f"a buffer of shape {sides} cannot be lent: a side", side, least=0)
+        sides = tuple(map(int, sides))
         return sides, self._library_of(dtype).dtype_of(dtype)
 
     def _library_of(self, dtype: Any) -> _HostArrays:

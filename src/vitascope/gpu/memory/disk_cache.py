@@ -34,6 +34,7 @@ import numpy.typing as npt
 from vitascope.closing import Closing
 from vitascope.errors import OutputError
 from vitascope.file_lock import exclusive_lock
+from vitascope.gpu.number_checks import check_number
 
 _MAGIC = b"VSARRAY1"
 _DIGEST_BYTES = 16
@@ -429,8 +430,7 @@ class CacheManager(Closing):
         folder: Path | None = None,
     ) -> None:
         for name, size in (("disk_cache_gb", disk_cache_gb), ("memory_cache_gb", memory_cache_gb)):
-            if not 0 <= size < float("inf"):
-                raise ValueError(f"{name} is {size}, expected a number from 0")
+            check_number(name, size, least=0)
         self._memory = _MemoryTier(int(memory_cache_gb * 1e9))
         self._disk = ArrayFolder(_folder(folder), int(disk_cache_gb * 1e9)) if enable_disk_cache else None
         self._lock = threading.Lock()

@@ -27,6 +27,7 @@ from vitascope.errors import MemoryLimitError
 from vitascope.gpu.current_stream import on_cuda_stream
 from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, Pending, size_in_words
 from vitascope.gpu.memory.shortage import memory_errors
+from vitascope.gpu.number_checks import check_count, check_number
 
 # Up to here a copy is over before two streams have been put in order for it.
 _SMALL_BYTES = 2 << 20
@@ -386,10 +387,8 @@ class PinnedMemoryPool(Closing):
         device_id: int = 0,
         timeout_s: float | None = _TIMEOUT_SECONDS,
     ) -> None:
-        if not 0 < max_size_gb < math.inf:
-            raise ValueError(f"max_size_gb is {max_size_gb}, expected a number above 0")
-        if timeout_s is not None and not timeout_s >= 0:
-            raise ValueError(f"timeout_s is {timeout_s}, expected a number from 0, or None")
+        check_number("max_size_gb", max_size_gb, above=0)
+        check_number("timeout_s", timeout_s, least=0, optional=True)
         self.device = device if isinstance(device, Device) else select_device(device, index=device_id)
         self.timeout_s = timeout_s
         self._store = BufferStore(int(max_size_gb * 1e9), allocate=self._allocate, short=self._short)
@@ -541,8 +540,10 @@ class PinnedMemoryPool(Closing):
     ) -> tuple[Buffer, npt.NDArray[Any]]:
         kind = np.dtype(dtype)
         sides = (shape,) if isinstance(shape, int) else tuple(shape)
-        if kind.hasobject or any(side < 0 for side in sides):
-            raise ValueError(f"a buffer of shape {sides} and dtype {kind} cannot be lent")
+        for side in sides:
+            check_count(f"a buffer of shape {sides} cannot be lent: a side", side, least=0)
+        if kind.hasobject:
+            raise ValueError(f"a buffer of dtype {kind} cannot be lent")
         size = size_class(math.prod(sides) * kind.itemsize, self._store.cap_bytes)
         wait_s = self.timeout_s if timeout_s == "default" else timeout_s
         buffer = self._store.take(size, size, timeout_s=wait_s)

@@ -10,6 +10,7 @@ from typing import Any
 
 from vitascope.device import Device
 from vitascope.errors import DeviceMemoryError
+from vitascope.gpu.number_checks import check_number
 
 
 class memory_errors:  # noqa: N801 - used as a function; a class because a generator costs more than the copies inside
@@ -108,8 +109,7 @@ class VramBudget:
 
     def __init__(self, device: Device, *, max_usage: float = 1.0, reserve: float | None = None) -> None:
         for share in (max_usage, reserve):
-            if share is not None and not 0 < share <= 1:
-                raise ValueError(f"a share of memory is above 0 and up to 1, not {share}")
+            check_number("the share of memory", share, above=0, most=1, optional=True)
         import cupy
 
         self.max_usage = max_usage

@@ -18,6 +18,7 @@ from vitascope.device import Device, select_device
 from vitascope.errors import DeviceError, MissingDependencyError
 from vitascope.gpu.memory.growth import LeakSlope, leak_slope
 from vitascope.gpu.memory.host_memory import host_memory
+from vitascope.gpu.number_checks import check_count, check_number
 from vitascope.gpu.profiling.intervals import AtIntervals
 
 if TYPE_CHECKING:
@@ -260,8 +261,8 @@ class VRAMMonitor:
         interval_s: float = _INTERVAL_SECONDS,
         history_length: int = _HISTORY,
     ) -> None:
-        if not interval_s > 0 or history_length < 1:
-            raise ValueError(f"interval_s {interval_s} and history_length {history_length} must be above 0")
+        check_number("interval_s", interval_s, above=0)
+        check_count("history_length", history_length)
         self.device = device if isinstance(device, Device) else select_device(device, index=device_id)
         self.interval_s = interval_s
         self._figures: MemoryFigures = _figures_of(self.device)
@@ -353,8 +354,7 @@ class VRAMMonitor:
         Raises:
             ValueError: The share is out of range.
         """
-        if not 0 < share <= 1:
-            raise ValueError(f"a share of memory is above 0 and up to 1, not {share}")
+        check_number("the share of memory", share, above=0, most=1)
         threshold = Threshold(share, callback)
         with self._lock:
             self._thresholds = (*self._thresholds, threshold)
@@ -374,10 +374,10 @@ class VRAMMonitor:
                 while an allocator still has room.
 
         Raises:
-            ValueError: There is no such figure.
+            ValueError: There is no such figure, or no such time.
         """
-        if of not in get_args(Series):
-            raise ValueError(f"of is {of!r}, expected one of {', '.join(get_args(Series))}")
+        _require_series(of)
+        check_number("last_s", last_s, above=0, optional=True)
         looks = self.history()
         if last_s is not None and looks:
             since = looks[-1].taken_seconds - last_s
@@ -394,8 +394,7 @@ class VRAMMonitor:
         Raises:
             ValueError: The interval is not positive.
         """
-        if not interval_s > 0:
-            raise ValueError(f"interval_s is {interval_s}, expected a number above 0")
+        check_number("interval_s", interval_s, above=0)
         return MeasuredBlock(self._figures, interval_s=interval_s)
 
 
@@ -450,7 +449,12 @@ class MeasuredBlock:
         return self._most.get(of)
 
     def growth_bytes(self, of: Series = "allocated") -> int | None:
-        """Bytes in use after the block beyond those before; None if the figure is not told."""
+        """Bytes in use after the block beyond those before; None if the figure is not told.
+
+        Raises:
+            ValueError: There is no such figure.
+        """
+        _require_series(of)
         before, after = _size_of(self.before, of), _size_of(self.after, of)
         return None if before is None or after is None else after - before
 
@@ -462,6 +466,11 @@ class MeasuredBlock:
             size = _size_of(stats, series)
             if size is not None:
                 self._most[series] = max(self._most.get(series, size), size)
+
+
+def _require_series(of: str) -> None:
+    if of not in get_args(Series):
+        raise ValueError(f"of is {of!r}, expected one of {', '.join(get_args(Series))}")
 
 
 def _size_of(stats: VRAMStats, series: Series) -> int | None:

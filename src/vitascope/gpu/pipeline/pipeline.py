@@ -22,6 +22,7 @@ from typing import Any
 from vitascope.device import machine_cpu_seconds
 from vitascope.errors import PipelineError, VitascopeError
 from vitascope.gpu.memory.host_heap import give_back_free_memory
+from vitascope.gpu.number_checks import check_number
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS, BoundedQueue, Mark, Turnstile
 from vitascope.gpu.pipeline.report import LatencyHistogram, Meter, PipelineReport, summarise
 from vitascope.gpu.pipeline.stages import CONSUMER, Group, Map, Source, Stage, Together, check_stages
@@ -245,6 +246,7 @@ class Pipeline:
         """True when the source is to end early."""
         self.source_goes_on = threading.Event()
         """Not set while the first item has the pipeline to itself; see ``Source.first_alone_until``."""
+        check_number("stop_timeout_seconds", stop_timeout_seconds, least=0)
         self._stop_timeout_seconds = stop_timeout_seconds
         self._lock = threading.Lock()
         self._settled = threading.Event()  # given up, or all threads about to exit

@@ -15,6 +15,8 @@ from enum import Enum
 from time import perf_counter
 from typing import Any, Generic, Literal, TypeVar
 
+from vitascope.gpu.number_checks import check_count
+
 T = TypeVar("T")
 
 Overflow = Literal["wait", "drop_oldest"]
@@ -65,14 +67,11 @@ class QueueLimits:
 
     def __post_init__(self) -> None:
         """Check the limits."""
-        if self.wake_items < 1:
-            raise ValueError(f"a consumer is woken by at least 1 item, not {self.wake_items}")
+        check_count("wake_items", self.wake_items)
         if self.wake_items > 1 and self.overflow == "drop_oldest":
             raise ValueError("a queue that drops items must wake its consumer for each")
-        if self.items < 1 or (self.nbytes is not None and self.nbytes < 1):
-            raise ValueError(
-                f"a queue must hold at least 1 item and 1 byte, not {self.items} and {self.nbytes}"
-            )
+        check_count("items", self.items)
+        check_count("nbytes", self.nbytes, optional=True)
         if self.overflow not in ("wait", "drop_oldest"):
             raise ValueError(f"overflow is 'wait' or 'drop_oldest', not {self.overflow!r}")
 

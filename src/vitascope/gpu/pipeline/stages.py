@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
+from inspect import iscoroutinefunction
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from vitascope.errors import UsageError
+from vitascope.gpu.number_checks import check_count, check_number
 from vitascope.gpu.pipeline.queues import QueueLimits
 
 T = TypeVar("T")
@@ -45,8 +48,7 @@ class Stage:
         """Check name and workers."""
         if not self.name or self.name == CONSUMER:
             raise ValueError(f"a stage needs a name other than {CONSUMER!r}, not {self.name!r}")
-        if self.workers < 1:
-            raise ValueError(f"stage {self.name!r} needs at least 1 worker, not {self.workers}")
+        check_count(f"workers of stage {self.name!r}", self.workers)
 
     def _process(self, item: Any) -> Iterable[Any]:
         """The result of one item."""
@@ -167,7 +169,7 @@ class Batched(Generic[T, U]):
         timeout_seconds: How long the first item of a batch waits for others; None: until the batch is full.
 
     Raises:
-        ValueError: A size is below 1.
+        ValueError: A size is below 1, or the time below 0.
     """
 
     def __init__(
@@ -178,9 +180,10 @@ class Batched(Generic[T, U]):
         first_size: int | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
+        check_count("size", size)
+        check_count("first_size", first_size, optional=True)
+        check_number("timeout_seconds", timeout_seconds, least=0, optional=True)
         self._wanted = size if first_size is None else first_size
-        if min(size, self._wanted) < 1:
-            raise ValueError(f"a batch holds at least 1 item, not {min(size, self._wanted)}")
         self._work = work
         self._size = size
         self._timeout_seconds = timeout_seconds
@@ -234,9 +237,29 @@ def check_stages(stages: Sequence[Stage]) -> None:
     """Check that stages form a pipeline.
 
     Raises:
+        UsageError: Something else than stages, or a stage with something else than it takes.
         ValueError: No ``Source`` at the start, a stage that cannot stand where it does, a name used twice, or a first
             item that might never reach the stage that it is alone until.
     """
+    strange = [] if isinstance(stages, Stage) else [one for one in stages if not isinstance(one, Stage)]
+    if strange or isinstance(stages, Stage):
+        found = type(strange[0] if strange else stages).__name__
+        raise UsageError(f"a pipeline takes a list of Source, Map, Group and Sink, not {found}")
+    for stage in stages:
+        limits = getattr(stage, "output", _DEFAULT_LIMITS)
+        if not isinstance(limits, QueueLimits):
+            raise UsageError(
+                f"output of stage {stage.name!r} is {limits!r}, expected QueueLimits(items=…, nbytes=…)"
+            )
+        if isinstance(stage, Group) and not hasattr(stage.grouper, "accumulate"):
+            raise UsageError(
+                f"the grouper of stage {stage.name!r} is a {type(stage.grouper).__name__}, expected an object with "
+                "accumulate and flush, such as Batched(function, size=4)"
+            )
+        if isinstance(stage, Map) and iscoroutinefunction(stage.work):
+            raise UsageError(
+                f"the work of stage {stage.name!r} is a coroutine; stages run plain functions on threads"
+            )
     names = [stage.name for stage in stages]
     if not stages or not isinstance(stages[0], Source):
         raise ValueError(f"a pipeline begins with a Source: {names}")

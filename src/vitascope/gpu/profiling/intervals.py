@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
+from vitascope.gpu.number_checks import check_count, check_number
+
 
 def check_sampling(interval_seconds: float, *, least: float, keep_samples: int, device: str) -> None:
     """Check what samplers are asked for.
@@ -13,10 +15,8 @@ def check_sampling(interval_seconds: float, *, least: float, keep_samples: int, 
     Raises:
         ValueError: The interval is below the least or above an hour, fewer than two samples, or no such device.
     """
-    if not least <= interval_seconds <= 3600:
-        raise ValueError(f"interval_seconds lies between {least} and 3600, not {interval_seconds}")
-    if keep_samples < 2:
-        raise ValueError(f"keep_samples is at least 2, not {keep_samples}")
+    check_number("interval_seconds", interval_seconds, least=least, most=3600)
+    check_count("keep_samples", keep_samples, least=2)
     if device not in ("auto", "cuda", "cpu"):
         raise ValueError(f"device is 'auto', 'cuda' or 'cpu', not {device!r}")
 

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from vitascope.device import select_device
+from vitascope.errors import UsageError
 from vitascope.file_lock import write_file
 from vitascope.gpu.memory.growth import steady_growth
 from vitascope.gpu.profiling.charts import Chart, curve_chart
@@ -131,7 +132,13 @@ class MemoryProfiler:
         )
 
     def __enter__(self) -> MemoryProfiler:
-        """Start looking."""
+        """Start looking.
+
+        Raises:
+            UsageError: It has looked at a block before.
+        """
+        if self._samples:
+            raise UsageError("a MemoryProfiler looks at one block; make another one for the next")
         if self._trace_python:
             self._stop_tracing = not tracemalloc.is_tracing()
             tracemalloc.start()

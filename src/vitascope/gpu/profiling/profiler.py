@@ -22,6 +22,7 @@ from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TextIO, TypeVar, overload
 
 from vitascope.file_lock import write_file
+from vitascope.gpu.number_checks import check_count
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.gpu.profiling.gpu_clock import CudaEvents, GpuClock, GpuMark, GpuTime
 from vitascope.gpu.profiling.tables import milliseconds, text_table
@@ -498,8 +499,7 @@ class Profiler:
         keep_spans: int = 100_000,
         enabled: bool = True,
     ) -> None:
-        if keep_spans < 0:
-            raise ValueError(f"keep_spans is 0 or more, not {keep_spans}")
+        check_count("keep_spans", keep_spans, least=0)
         self.name = name
         self.enabled = enabled
         self._clock = GpuClock(device=device)

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import cv2
 import numpy as np
 
-from vitascope.errors import ConfigError, DeviceError, EngineError, InputError
+from vitascope.errors import ConfigError, DeviceError, EngineError, InputError, did_you_mean
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import ArrayKind, kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
 from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
+from vitascope.gpu.own_process import OwnProcess
 from vitascope.gpu.pipeline.pipeline import Pipeline, quick_turns
 from vitascope.gpu.pipeline.queues import (
     BoundedQueue,
@@ -658,8 +658,7 @@ class AsyncConfig:
         known = [item.name for item in fields(cls)]
         for key in config:
             if key not in known:
-                near = get_close_matches(str(key), known, 1)
-                hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+                hint = did_you_mean(key, known) or f"; known are {', '.join(known)}"
                 raise ConfigError(f"an AsyncPipeline has no setting {key!r}{hint}")
         return cls(**config)
 
@@ -769,6 +768,7 @@ class AsyncPipeline:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._state: Literal["new", "running", "stopped"] = "new"
+        self._process = OwnProcess("the AsyncPipeline")
         self._failure: BaseException | None = None
         self._reported = False
         self._latency = LatencyHistogram()
@@ -812,7 +812,9 @@ class AsyncPipeline:
             TimeoutError: There was no room in that time: a stage hangs, or results are not taken.
             PipelineError: A stage failed; the cause is named with its stage and frame.
             RuntimeError: It is not running.
+            UsageError: This process is a fork of the one that made it.
         """
+        self._process.require()
         with self._lock:
             if self._state != "running":
                 raise RuntimeError(
@@ -853,7 +855,9 @@ class AsyncPipeline:
         Raises:
             PipelineError: A stage failed, and all results before that were taken.
             RuntimeError: It was not started, and would wait without end.
+            UsageError: This process is a fork of the one that made it.
         """
+        self._process.require()
         if timeout_s is None and self._state == "new":
             raise RuntimeError("call start() first")
         taken = self._results.get(timeout_seconds=timeout_s)

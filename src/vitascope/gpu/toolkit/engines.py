@@ -21,6 +21,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from zipfile import is_zipfile
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +64,7 @@ from vitascope.gpu.engines.selection import Arrays, Candidate, Machine, Runner, 
 from vitascope.gpu.engines.trt_plan import TrtCache, TrtPlan, load_tensorrt
 from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
 from vitascope.gpu.kernels.cuda_module import import_cupy
+from vitascope.gpu.number_checks import check_count
 
 if TYPE_CHECKING:
     import torch
@@ -326,7 +328,8 @@ class ToolkitEngine(Closing):
         """
         source = Path(path)
         if not source.is_file():
-            raise EngineError(f"{source}: there is no such file; build_engine_from_pytorch writes it")
+            found = "it is a folder" if source.is_dir() else "there is no such file"
+            raise EngineError(f"{source}: {found}; build_engine_from_pytorch writes a file")
         self.close()
         self._engine, self._ranges = self._from_file(source)
 
@@ -416,8 +419,8 @@ class ToolkitEngine(Closing):
             UsageError: Not one iteration.
             EngineError: The file does not report it the sizes, or the network failed.
         """
-        if num_iterations < 1 or warmup < 0:
-            raise UsageError(f"{num_iterations} iterations after {warmup}: at least 1 and 0 are needed")
+        check_count("num_iterations", num_iterations)
+        check_count("warmup", warmup, least=0)
         engine = self._opened()
         random = np.random.default_rng(0)
         arrays: dict[str, Any] = {}
@@ -640,6 +643,8 @@ class InductorEngine(ToolkitEngine):
         from torch.export.passes import move_to_device_pass
 
         kept = {_NOTE: ""}
+        if not is_zipfile(path):  # of which torch prints warnings and tracebacks
+            raise EngineError(f"{path}: is no program that InductorEngine wrote")
         try:
             program = torch.export.load(path, extra_files=kept)
             note = json.loads(kept[_NOTE])

@@ -16,6 +16,7 @@ from vitascope.errors import DeviceError
 from vitascope.gpu.engines.gpu_arrays import on_stream
 from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy
 from vitascope.gpu.kernels.cuda_module import import_cupy
+from vitascope.gpu.number_checks import check_count
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Map, Source
@@ -60,9 +61,8 @@ class PreprocessingPipeline(Closing, Generic[Prepared]):
         device: Literal["auto", "cuda", "cpu"] = "auto",
         device_id: int = 0,
     ) -> None:
+        check_count("num_threads", num_threads, optional=True)
         self.num_threads = available_cores() if num_threads is None else num_threads
-        if self.num_threads < 1:
-            raise ValueError(f"num_threads is {num_threads}, expected at least 1")
         self._function = preprocess_frame
         self._target_size, self._mean, self._std = target_size, mean, std
         self._place: tuple[int, Literal["auto", "cuda", "cpu"]] = device_id, device
@@ -149,8 +149,7 @@ class PrefetchDataLoader(Generic[Batch]):
         prefetch_factor: int = 2,
         pin_memory: bool = True,
     ) -> None:
-        if prefetch_factor < 1:
-            raise ValueError(f"prefetch_factor is {prefetch_factor}, expected at least 1")
+        check_count("prefetch_factor", prefetch_factor)
         self.loader = loader
         self.device = _device(device)
         """The device that batches are brought to."""

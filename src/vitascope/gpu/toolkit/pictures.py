@@ -20,6 +20,7 @@ from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import whole_frame
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
 from vitascope.gpu.kernels.semi_planar import to_semi_planar, upload
+from vitascope.gpu.number_checks import check_number
 
 
 def full_scale(dtype: Any) -> float:
@@ -81,6 +82,8 @@ class Picture:
     """
 
     def __init__(self, given: Any, color: ColorSpec | None = None) -> None:
+        if not (color is None or isinstance(color, ColorSpec)):
+            raise TypeError(f"color is {color!r}, expected a vitascope.frames.ColorSpec, or None")
         self._given = given
         self._color = color
         self.count = 1
@@ -266,12 +269,14 @@ def check_affine(
         ValueError: A value is not finite, a deviation is 0, or there are too many or too few.
     """
     for name, values in (("mean", mean), ("std", std)):
-        if not all(map(math.isfinite, values)):
-            shown = values[0] if name == "scale" else tuple(values)
-            raise ValueError(f"{name} is {shown}, expected finite numbers")
+        try:
+            are_finite = all(map(math.isfinite, values))
+        except TypeError as error:  # one number for all channels, or a text
+            raise ValueError(f"{name} is {values!r}, expected a number for each channel") from error
+        if not are_finite:
+            raise ValueError(f"{name} is {tuple(values)}, expected finite numbers")
         if channels is not None and len(values) != channels:
             raise ValueError(f"{name} is {tuple(values)}, expected {channels} numbers, of R, G and B")
-    if not math.isfinite(scale):
-        raise ValueError(f"scale is {(scale,)}, expected finite numbers")
+    check_number("scale", scale)
     if 0 in std:
         raise ValueError(f"std is {tuple(std)}, expected none to be 0")

@@ -28,6 +28,8 @@ from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.kernels.mask_postprocess import MaskKind, postprocess_mask
 from vitascope.gpu.kernels.rgb import RgbDtype, nv12_to_rgb
 from vitascope.gpu.memory.pinned_pool import Download
+from vitascope.gpu.number_checks import check_count
+from vitascope.gpu.own_process import OwnProcess
 from vitascope.gpu.streams import memory_errors
 from vitascope.gpu.toolkit.pictures import (
     FLOAT_DTYPES,
@@ -172,6 +174,7 @@ class KernelRunner:
         """Events of the pool's streams, and what must live until they have passed."""
         self._threads: ThreadPoolExecutor | None = None
         self._futures: set[Future[Any]] = set()
+        self._process = OwnProcess("the processor")
 
     def place(self, array: Any) -> Any:
         """An array where the runner computes, NumPy or CuPy, the same memory where it lies there already.
@@ -241,6 +244,7 @@ class KernelRunner:
         return to_kind(result, kind, on_gpu=False) if out is None else out
 
     def _submit(self, job: Callable[[], Any]) -> Future[Any]:
+        self._process.require()
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self._stream_count, thread_name_prefix="vitascope-kernels")
@@ -356,7 +360,7 @@ class CUDAKernelProcessor(Closing):
 
     With ``async_exec=True`` a call returns a ``PendingResult`` at once: it runs behind the caller's current stream on
     the next of the pool's streams (on a CPU: on a thread of a pool as large), beside the caller's own work and other
-    such calls. Thread-safe.
+    such calls. Thread-safe. A fork computes on a CPU without ``async_exec`` alone.
 
     Args:
         device_id: Number of the GPU; ignored on a CPU.
@@ -375,8 +379,7 @@ class CUDAKernelProcessor(Closing):
         *,
         stream_count: int = 4,
     ) -> None:
-        if stream_count < 1:
-            raise ValueError(f"stream_count is {stream_count}, expected at least 1")
+        check_count("stream_count", stream_count)
         self.device = select_device(device, index=device_id)
         """The device that computes."""
         self._runner = KernelRunner(self.device, stream_count=stream_count)
@@ -564,6 +567,7 @@ class CUDAKernelProcessor(Closing):
             ValueError: Shapes, dtypes or numbers do not fit.
             DeviceError: The scores are on a GPU and the processor is not.
         """
+        kind_of(scores)  # refuses what is no array
         single = len(scores.shape) == 3
 
         def compute(target: Any) -> Any:

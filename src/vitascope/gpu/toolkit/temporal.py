@@ -20,6 +20,7 @@ from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import whole_frame
 from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.gpu.number_checks import check_count, check_number
 from vitascope.gpu.toolkit.pictures import full_scale
 
 Result = TypeVar("Result")
@@ -135,12 +136,10 @@ class StillnessGate:
     def __init__(
         self, skip_threshold: float = 0.01, *, most_reuses: int | None = 30, tiles: tuple[int, int] = (1, 1)
     ) -> None:
-        if not 0 <= skip_threshold <= 1:
-            raise ValueError(f"skip_threshold is {skip_threshold}, expected 0 to 1")
-        if most_reuses is not None and most_reuses < 1:
-            raise ValueError(f"most_reuses is {most_reuses}, expected at least 1, or None")
-        if min(tiles) < 1:
-            raise ValueError(f"tiles are {tiles}, expected at least one in each direction")
+        check_number("skip_threshold", skip_threshold, least=0, most=1)
+        check_count("most_reuses", most_reuses, optional=True)
+        for direction in tiles:
+            check_count("tiles in each direction", direction)
         self.skip_threshold = skip_threshold
         self.most_reuses = most_reuses
         self.tiles = tiles

@@ -67,7 +67,8 @@ def find_videos(
             where = "and below it" if recursive else "itself; --recursive looks further down"
             raise InputError(f"{name}: no videos found in the folder {where}")
         for video in videos:
-            found.setdefault(video.path.absolute(), video)
+            # By any way to its folder; a link beside a video has a name of its own, and so an output of its own.
+            found.setdefault(video.path.parent.resolve() / video.path.name, video)
     if not found:
         raise InputError("no input was named")
     return list(found.values())

@@ -16,7 +16,8 @@ async function reached(answering) {
 async function answered(response) {
   if (response.ok) return { headers: response.headers, json: () => reached(response.json()), blob: () => reached(response.blob()) };
   let told = { error: `the server answered ${response.status}` };
-  try { told = await response.json(); } catch { if (response.status === 401) told.error = "This page is of an earlier start. Open the address that the terminal shows now."; }
+  try { told = await response.json(); } catch { /* no answer of the studio's own */ }
+  if (response.status === 401) told.error = "This page is of an earlier start. Open the address that the terminal shows now.";
   throw new Refused(response.status, told.code, told.error);
 }
 

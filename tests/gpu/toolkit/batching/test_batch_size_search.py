@@ -140,7 +140,9 @@ def test_the_batch_size_of_a_network_by_the_shape_of_its_input(kind):
     model = Model() if kind == "module" else lambda batch: (seen.add(batch.shape[1:]), batch * 2)[1]
     assert 1 <= find_optimal_batch_size(model, (3, 8, 8), max_batch_size=4, device="cpu") <= 4
     assert seen == {(3, 8, 8)}
-    with pytest.raises(ValueError, match="shares"):
+    with pytest.raises(
+        ValueError, match=r"max_memory_percent is 1\.5, expected a number above 0 and up to 1"
+    ):
         find_optimal_batch_size(model, (3, 8, 8), 1.5, device="cpu")
 
 

@@ -109,3 +109,15 @@ def test_levels_that_contradict_themselves_are_refused():
         PriorityBatcher(BatchConfig(), print, levels=())
     with pytest.raises(ValueError, match="starvation_ms"):
         PriorityBatcher(BatchConfig(), print, starvation_ms=-1)
+
+
+def test_a_level_may_be_a_number_of_numpy():
+    with PriorityBatcher(BatchConfig(timeout_ms=0), lambda batch: batch, device="cpu") as batcher:
+        assert batcher.submit(InferenceRequest(np.zeros(3), 1, priority=np.int64(1))).batch_size == 1
+
+
+def test_what_is_no_level_and_no_config_is_named():
+    with pytest.raises(TypeError, match=r"^levels are PriorityLevels, not \['BatchConfig'\]"):
+        PriorityBatcher(BatchConfig(), lambda batch: batch, levels=[BatchConfig()], device="cpu")
+    with pytest.raises(TypeError, match=r"^config is a BatchConfig, not dict"):
+        PriorityBatcher({"max_batch_size": 4}, lambda batch: batch, device="cpu")

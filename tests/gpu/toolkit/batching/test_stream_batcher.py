@@ -54,7 +54,7 @@ def test_each_stream_may_have_a_network_of_its_own():
 
 
 def test_a_number_of_streams_that_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="0 streams"):
+    with pytest.raises(ValueError, match="num_streams is 0, expected a whole number, at least 1"):
         StreamBatcher(BatchConfig(), print, num_streams=0)
     with pytest.raises(ValueError, match="3 streams for 2 functions"):
         StreamBatcher(BatchConfig(), [print, print], num_streams=3)

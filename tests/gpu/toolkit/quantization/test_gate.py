@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vitascope.errors import UsageError
+from vitascope.errors import EngineError, UsageError
 from vitascope.gpu import ModelQuantizer
 from vitascope.gpu.toolkit.quantization.quantizer import Comparison, QuantizationLimits
 
@@ -75,9 +75,30 @@ def test_what_does_not_run_is_refused(thing):
         ModelQuantizer.compare(lambda frame: frame, thing, FRAMES)
 
 
-def test_no_iterations_are_refused():
-    with pytest.raises(UsageError, match="iterations"):
-        ModelQuantizer.compare(lambda frame: frame, lambda frame: frame, FRAMES, iterations=0)
+def test_no_iterations_are_refused_before_anything_runs():
+    def never(frame):
+        raise AssertionError("it ran")
+
+    with pytest.raises(UsageError, match=r"^iterations is 0, expected a whole number, at least 1"):
+        ModelQuantizer.compare(never, never, FRAMES, iterations=0)
+
+
+@pytest.mark.parametrize("frames", [None, [], [np.zeros((3, 4)), np.zeros((3, 5))], 3])
+def test_what_is_no_list_of_frames_is_refused(frames):
+    with pytest.raises(
+        UsageError, match="calibration data is an array with the frames along its first axis, or a"
+    ):
+        ModelQuantizer.compare(lambda frame: frame, lambda frame: frame, frames)
+
+
+def test_a_network_that_fails_is_named_with_what_it_got():
+    def picky(frame):
+        raise RuntimeError("Expected 4D input\nand more")
+
+    with pytest.raises(
+        EngineError, match=r"^the network does not take \[1, 1, 3\]: Expected 4D input \(frames lie"
+    ):
+        ModelQuantizer.compare(picky, picky, [np.zeros((1, 3))])
 
 
 def test_what_keeps_to_the_limits_is_accepted():

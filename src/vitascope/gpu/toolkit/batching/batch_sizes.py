@@ -21,6 +21,7 @@ from vitascope.errors import DeviceMemoryError, EngineError
 from vitascope.gpu.interchange import to_cupy
 from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.memory.shortage import is_out_of_memory, release_idle_memory
+from vitascope.gpu.number_checks import check_count, check_number
 from vitascope.gpu.toolkit.batching.batch_arrays import kind_of, split, stack
 from vitascope.gpu.toolkit.worker_streams import finish, open_streams
 
@@ -88,10 +89,8 @@ class AdaptiveBatchSizer:
                 f"batch sizes {min_batch_size}, {initial_batch_size}, {max_batch_size} are not whole numbers in rising "
                 "order from 1"
             )
-        if not 0 < target_utilization <= 1:
-            raise ValueError(f"target_utilization is a share of memory, 0..1, not {target_utilization}")
-        if target_latency_ms is not None and not target_latency_ms > 0:
-            raise ValueError(f"target_latency_ms is a time, not {target_latency_ms}")
+        check_number("target_utilization", target_utilization, above=0, most=1)
+        check_number("target_latency_ms", target_latency_ms, above=0, optional=True)
         self.target_utilization = target_utilization
         self.target_latency_ms = target_latency_ms
         self.min_batch_size, self.max_batch_size = min_batch_size, max_batch_size
@@ -379,14 +378,12 @@ class BatchSizeOptimizer:
         device_id: int = 0,
         timer: Callable[[], float] = perf_counter,
     ) -> None:
-        if max_batch_size < 1 or rounds < 1 or warm_ups < 1:
-            raise ValueError(
-                f"sizes, rounds and warm-ups count from 1: {max_batch_size}, {rounds}, {warm_ups}"
-            )
-        if latency_limit_ms is not None and not latency_limit_ms > 0:
-            raise ValueError(f"latency_limit_ms is a time, not {latency_limit_ms}")
-        if not 0 < max_memory_percent <= 1 or not 0 <= tolerance < 1:
-            raise ValueError(f"shares lie in 0..1, not {max_memory_percent} and {tolerance}")
+        check_count("max_batch_size", max_batch_size)
+        check_count("rounds", rounds)
+        check_count("warm_ups", warm_ups)
+        check_number("latency_limit_ms", latency_limit_ms, above=0, optional=True)
+        check_number("max_memory_percent", max_memory_percent, above=0, most=1)
+        check_number("tolerance", tolerance, least=0, below=1)
         kind_of(example)
         self._function, self._example = inference_fn, example
         self._most = max_batch_size

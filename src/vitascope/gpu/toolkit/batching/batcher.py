@@ -17,8 +17,12 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from vitascope.device import select_device
 from vitascope.errors import BatcherStoppedError, EngineError, RequestRejectedError
+from vitascope.gpu.number_checks import check_count, check_number
+from vitascope.gpu.own_process import OwnProcess
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS, Turnstile
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.gpu.toolkit.batching.batch_arrays import Kinds, split, stack
@@ -249,7 +253,7 @@ class Batcher:
 
     Raises:
         DeviceError: ``cuda`` was requested and cannot be had.
-        TypeError: ``inference_fn`` cannot be called.
+        TypeError: ``inference_fn`` cannot be called, or ``config`` is another thing.
     """
 
     def __init__(
@@ -264,6 +268,8 @@ class Batcher:
         sizer: AdaptiveBatchSizer | None = None,
         clock: Clock | None = None,
     ) -> None:
+        if not isinstance(config, BatchConfig):
+            raise TypeError(f"config is a BatchConfig, not {type(config).__name__}")
         self.config = config
         self.device = select_device(device, index=device_id)
         """The device that the workers compute on."""
@@ -287,6 +293,7 @@ class Batcher:
         self._threads: list[threading.Thread] = []
         self._asleep: dict[threading.Thread, float] = {}  # when each idle worker wakes by itself
         self._state: Literal["new", "open", "closing", "closed"] = "new"
+        self._process = OwnProcess("the batcher")
 
     def start(self) -> Self:
         """Start the workers.
@@ -365,7 +372,11 @@ class Batcher:
 
         Once every such client waits for a response, no other request can join the batch, so it is sent without waiting
         for the timeout: a lone client never waits, and one that is still preparing its request is waited for.
+
+        Raises:
+            UsageError: This process is a fork of the one that made the batcher.
         """
+        self._process.require()
         with self._lock:
             self._clients += 1
         try:
@@ -389,6 +400,7 @@ class Batcher:
             BatcherStoppedError: The batcher is not running, or was stopped without computing this.
             TypeError: The data cannot be stacked, or the stream's name has no hash.
             ValueError: There is no such priority, or the timestamp lies in the future.
+            UsageError: This process is a fork of the one that made the batcher.
             Exception: What ``inference_fn`` raised; a note names the batch.
         """
         reply = Reply()
@@ -421,6 +433,7 @@ class Batcher:
             BatcherStoppedError: The batcher is not running.
             TypeError: The data cannot be stacked, or the stream's name has no hash.
             ValueError: There is no such priority, or the timestamp lies in the future.
+            UsageError: This process is a fork of the one that made the batcher.
         """
         future: Future[InferenceResponse] = Future()
         self._let_in(request, future, stands_still=False)
@@ -430,9 +443,10 @@ class Batcher:
         """Put a request into the room; see ``submit_async``, and ``origin_on`` for ``stands_still``."""
         if not isinstance(request, InferenceRequest):
             raise TypeError(f"an InferenceRequest is expected, not {type(request).__name__}")
+        self._process.require()
         hash(request.stream_id)  # what has no hash must not reach the room, where it would end the workers
         level = request.priority
-        if not (isinstance(level, int) and 0 <= level < len(self._room.levels)):
+        if not (isinstance(level, int | np.integer) and 0 <= level < len(self._room.levels)):
             raise ValueError(
                 f"request {request.request_id!r} has priority {level!r}; levels are 0 to {len(self._room.levels) - 1}"
             )
@@ -667,6 +681,7 @@ class StreamBatcher(Batcher):
         sizer: AdaptiveBatchSizer | None = None,
         clock: Clock | None = None,
     ) -> None:
+        check_count("num_streams", num_streams, optional=True)
         if callable(inference_fn):
             functions = [inference_fn] * (2 if num_streams is None else num_streams)
         else:
@@ -712,8 +727,9 @@ class PriorityBatcher(Batcher):
     ) -> None:
         if not levels:
             raise ValueError("a batcher with priorities has at least one level")
-        if starvation_ms is not None and not starvation_ms >= 0:
-            raise ValueError(f"starvation_ms is a time from 0, not {starvation_ms}")
+        if not all(isinstance(level, PriorityLevel) for level in levels):
+            raise TypeError(f"levels are PriorityLevels, not {[type(level).__name__ for level in levels]}")
+        check_number("starvation_ms", starvation_ms, least=0, optional=True)
         super().__init__(
             config,
             [inference_fn],

@@ -18,10 +18,12 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import chain, islice, takewhile
-from numbers import Integral
 from threading import Lock
 from time import perf_counter
 from typing import Any, Literal, TypeAlias
+
+from vitascope.errors import UsageError
+from vitascope.gpu.number_checks import check_count, check_number
 
 
 class Clock:
@@ -157,20 +159,19 @@ class BatchConfig:
 
     def __post_init__(self) -> None:
         """Check sizes and times."""
+        for name in ("preferred_batch_sizes", "bucket_sizes"):
+            if not isinstance(given := getattr(self, name), list | tuple):
+                raise UsageError(f"{name} is {given!r}, expected sizes such as (1, 2, 4, 8)")
         largest = self.max_batch_size
         sizes = (self.min_batch_size, largest, *self.preferred_batch_sizes, *self.bucket_sizes)
-        if not all(map(_is_count, sizes)):
-            raise ValueError(f"batch sizes are whole numbers from 1, not {sizes}")
+        for size in sizes:
+            check_count("a batch size", size)
         if self.min_batch_size > largest or any(size > largest for size in self.preferred_batch_sizes):
             raise ValueError(f"max_batch_size {largest} is below another size: {sizes}")
         if self.bucket_sizes and max(self.bucket_sizes) < largest:
             raise ValueError(f"no bucket of {self.bucket_sizes} holds a batch of {largest}")
-        if not (self.timeout_ms >= 0 and math.isfinite(self.timeout_ms)):
-            raise ValueError(f"timeout_ms is a time from 0, not {self.timeout_ms}")
-        if not _is_count(self.max_queue_size):
-            raise ValueError(
-                f"a queue holds a whole number of requests, at least 1, not {self.max_queue_size!r}"
-            )
+        check_number("timeout_ms", self.timeout_ms, least=0)
+        check_count("max_queue_size", self.max_queue_size)
         if self.on_full not in ("wait", "reject"):
             raise ValueError(f"on_full is 'wait' or 'reject', not {self.on_full!r}")
 
@@ -202,11 +203,9 @@ class PriorityLevel:
 
     def __post_init__(self) -> None:
         """Check the limits."""
-        if self.max_queue_size < 1:
-            raise ValueError(f"a level must hold at least 1 request, not {self.max_queue_size}")
-        for name, value in (("timeout_ms", self.timeout_ms), ("deadline_ms", self.deadline_ms)):
-            if value is not None and not (value >= 0 and math.isfinite(value)):
-                raise ValueError(f"{name} is a time from 0, not {value}")
+        check_count("max_queue_size", self.max_queue_size)
+        check_number("timeout_ms", self.timeout_ms, least=0, optional=True)
+        check_number("deadline_ms", self.deadline_ms, least=0, optional=True)
         if self.on_full not in ("wait", "reject") or self.on_deadline not in ("reject", "delay"):
             raise ValueError(
                 "on_full is 'wait' or 'reject' and on_deadline 'reject' or 'delay', "
@@ -256,11 +255,6 @@ class InferenceResponse:
     padded_size: int
     """Rows of the call: ``batch_size`` and what filled it up."""
     stream_id: Hashable = None
-
-
-def _is_count(value: object) -> bool:
-    """A whole number from 1, of Python or NumPy."""
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
 
 
 @dataclass(slots=True, eq=False)

@@ -47,7 +47,13 @@ def named_frames(
     if isinstance(frames, Mapping):
         given = {name: np.asarray(array) for name, array in frames.items()}
     elif len(names) == 1:
-        given = {names[0]: np.asarray(frames) if isinstance(frames, np.ndarray) else np.stack(list(frames))}
+        try:
+            given = {names[0]: frames if isinstance(frames, np.ndarray) else np.stack(list(frames))}
+        except (TypeError, ValueError) as error:  # nothing, no list, none in it, or of several shapes
+            raise UsageError(
+                "calibration data is an array with the frames along its first axis, or a list of frames of one shape "
+                f"without that axis ({error})"
+            ) from error
     else:
         raise UsageError(f"the network takes {', '.join(names)}; give calibration data for each by name")
     if set(given) != set(names):

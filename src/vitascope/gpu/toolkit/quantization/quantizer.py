@@ -16,7 +16,8 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
-from vitascope.errors import DeviceError, UsageError
+from vitascope.errors import DeviceError, EngineError, UsageError, VitascopeError
+from vitascope.gpu.number_checks import check_count
 from vitascope.gpu.toolkit.quantization import onnx_networks
 from vitascope.gpu.toolkit.quantization.calibration import CalibrationMethod, FloatArray, named_frames
 
@@ -61,6 +62,21 @@ def opened(model: Comparable, *, threads: int = 0) -> Iterator[tuple[Run, tuple[
         raise UsageError(f"{type(model).__name__} is no module, ONNX network, engine or callable")
 
 
+@contextmanager
+def _failures_named(inputs: Mapping[str, FloatArray]) -> Iterator[None]:
+    """What the user's own network raises becomes an error that says what it was given."""
+    try:
+        yield
+    except VitascopeError:
+        raise
+    except Exception as error:
+        shapes = ", ".join(str(list(array.shape)) for array in inputs.values())
+        reason = str(error).strip().partition("\n")[0]
+        raise EngineError(
+            f"the network does not take {shapes}: {reason} (frames lie along the first axis, one a call)"
+        ) from error
+
+
 def _module_runner(model: Any) -> Run:
     import torch
 
@@ -73,7 +89,7 @@ def _module_runner(model: Any) -> Run:
             torch.from_numpy(np.ascontiguousarray(array)).to(example.device, example.dtype)
             for array in inputs.values()
         ]
-        with torch.inference_mode():
+        with torch.inference_mode(), _failures_named(inputs):
             results = model(*tensors)
         named = _named(results)
         return {name: tensor.float().cpu().numpy() for name, tensor in named.items()}
@@ -83,7 +99,9 @@ def _module_runner(model: Any) -> Run:
 
 def _callable_runner(call: Callable[[Any], Any]) -> Run:
     def run(inputs: Mapping[str, FloatArray]) -> Mapping[str, FloatArray]:
-        return {name: np.asarray(array) for name, array in _named(call(*inputs.values())).items()}
+        with _failures_named(inputs):
+            results = call(*inputs.values())
+        return {name: np.asarray(array) for name, array in _named(results).items()}
 
     return run
 
@@ -138,8 +156,6 @@ def _counted(
 def _times_ms(
     runs: tuple[Run, Run], entries: Sequence[Mapping[str, FloatArray]], iterations: int
 ) -> tuple[float, float]:
-    if iterations < 1:
-        raise UsageError(f"{iterations} iterations: at least 1 is needed")
     samples: tuple[list[float], list[float]] = ([], [])
     for turn in range(-1, iterations):
         entry = entries[turn % len(entries)]
@@ -390,6 +406,7 @@ class ModelQuantizer:
             UsageError: The frames do not fit, or an output is missing.
             EngineError: A network failed.
         """
+        check_count("iterations", iterations)
         with (
             opened(reference, threads=threads) as (run_reference, names),
             opened(quantized, threads=threads) as (run_quantized, others),
