@@ -72,8 +72,9 @@ _MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
 belongs to it."""
 _LIP_EDGE_CM = 0.05
 """Lips begin so far beyond the opening."""
-_LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT = 0.06, 1.0, 0.4
-"""The line in which lips meet: how soft its edges are, the least of that, and its light as a share of theirs."""
+_LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT, _LINE_WHOLE = 0.07, 1.2, 0.4, 12.0
+"""The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs; fewer
+pixels a centimetre than the last, and so a broader line, take from its dark."""
 _UPPER_LIGHT, _CLEARLY_DARKER, _MOST_BRIGHTER = 0.83, 0.1, 0.5
 """Light of an upper lip at rest beside that of the lower one, at least; one that lacks the second share of its own
 light is in the shade of a smile; at most the third is added."""
@@ -81,7 +82,7 @@ _ENDS_ALIKE = 0.6
 """Lips that meet on less room are of their middle's colour that far."""
 _REDDER_THAN_LIPS = 0.15
 """What has so much more colour than lips is no light that shines on them."""
-_FINEST_RIM = 32
+_FINEST_RIM = 128
 """Pixels a centimetre at which an opening's rim is drawn at least."""
 _ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.25, 0.6
 """Around a place so far (the second) outside of a mouth's corner, shadows narrower than the third are filled, out to
@@ -354,7 +355,8 @@ class Creases:
         within = -_from_rim(landmarks, lips.patch, scale)
         # What is read between two lips that touch is what lies between them here; and one colour for both: a line
         # between a lip in the shade and one in the light is one line.
-        line = np.clip(0.5 + within / max(_LINE_CM * scale, _LEAST_LINE_PX), 0, 1)[..., None]
+        line = np.clip(1 + within / max(_LINE_CM * scale, _LEAST_LINE_PX), 0, 1)[..., None]
+        line *= np.float32(min(scale / _LINE_WHOLE, 1.0))
         dark = self._lip_colour(landmarks, scale) * np.float32(_LINE_LIGHT)
         seen = lips.rgb.astype(np.float32)
         lit = seen + np.minimum(dark - seen, 0) * line
