@@ -494,7 +494,7 @@ def test_a_strip_of_own_teeth_leaves_as_lips_part_wide(mesh, strip):
         portrait = animator._portrait
         assert portrait.mouth._has_teeth
         shares = []
-        for more in (0.0, 1.0):
+        for more in (0.1, 1.0):
             moved = np.asarray(apart * more, np.float32)
             bent = bend(portrait.rig, mesh, FaceMotion(vertices=moved), displacement=moved, gains=Gains())
             shares.append(portrait.mouth.placed(bent).own_share)
@@ -516,3 +516,18 @@ def test_a_narrow_own_tooth_that_stands_apart_keeps_its_end(mesh):
     patch = mouth.own.patch
     assert mouth.own.cover[bottom - 4 - patch.top, x + 17 - patch.left] > 0.95
     assert mouth.own.cover[bottom - 3 - patch.top, x + 26 - patch.left] < 0.3
+
+
+@pytest.mark.parametrize("inside", [TEETH, (60, 30, 28)], ids=["teeth", "dark"])
+def test_a_mouth_at_rest_is_the_portraits_own_to_the_pixel(mesh, inside):
+    rgb, face = laughing(mesh, teeth=inside, shade=(90, 45, 40))
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        rig, still = animator._portrait.rig, np.zeros((468, 3), np.float32)
+        drawn = animator.draw(bend(rig, mesh, FaceMotion(vertices=still), displacement=still, gains=Gains()))
+    inner = face.landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP), :2]
+    (left, top), (right, bottom) = np.rint([inner.min(axis=0), inner.max(axis=0)]).astype(int)
+    mouth = np.s_[top - 3 : bottom + 4, left - 3 : right + 4]
+    assert (
+        np.abs(drawn[mouth].astype(int) - rgb[mouth]).max() <= 2
+    )  # edges of teeth and lips differed by up to 40

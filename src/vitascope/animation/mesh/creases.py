@@ -74,8 +74,9 @@ belongs to it."""
 _LIP_EDGE_CM = 0.05
 """Lips begin so far beyond the opening."""
 _LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT, _LINE_WHOLE = 0.07, 1.2, 0.4, 12.0
-"""The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs; fewer
-pixels a centimetre than the last, and so a broader line, take from its dark."""
+"""The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs. With
+fewer pixels a centimetre than the last it is broader than it should be, and fainter for that: black, MediaPipe reads it
+as an open mouth."""
 _UPPER_LIGHT, _CLEARLY_DARKER, _MOST_BRIGHTER = 0.83, 0.1, 0.5
 """Light of an upper lip at rest beside that of the lower one, at least; one that lacks the second share of its own
 light is in the shade of a smile; at most the third is added."""
@@ -361,7 +362,7 @@ class Creases:
         # What is read between two lips that touch is what lies between them here; and one colour for both: a line
         # between a lip in the shade and one in the light is one line.
         line = np.clip(1 + within / max(_LINE_CM * scale, _LEAST_LINE_PX), 0, 1)[..., None]
-        line *= np.float32(min(scale / _LINE_WHOLE, 1.0))
+        line *= np.float32(min(scale / _LINE_WHOLE, 1.0) ** 1.5)
         dark = self._lip_colour(landmarks, scale) * np.float32(_LINE_LIGHT)
         seen = lips.rgb.astype(np.float32)
         lit = seen + np.minimum(dark - seen, 0) * line

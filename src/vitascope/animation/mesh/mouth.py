@@ -154,6 +154,9 @@ _OPEN_CM = 0.16
 """A portrait whose lips are farther apart shows what is behind them."""
 _APPEARS_CM = (0.03, 0.14)
 """The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
+_LEAVES_REST_CM = (0.02, 0.1)
+"""Over what a portrait shows between its lips, the layer comes in as a point of these moves so far: at rest it is the
+portrait itself."""
 _UPPER_EDGE_CM, _OVERBITE_CM = 0.17, 0.2
 """Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
 _SPEAKS_CM, _UPPER_LIP_PARTS = (0.6, 1.2), 0.2
@@ -315,6 +318,7 @@ class Mouth:
         self._unsmiling_width_cm = self._width_cm
         self._own_edge: FloatArray | None = None
         self._strip = 0.0
+        self._rest_outline = rest[list(_OUTLINE)].copy()
         self._inward_cm = np.zeros((len(_OUTLINE), 2), np.float32)
         self._rest_up = float(rest[13, 1])
         self._upper_edge = self._middle.copy()
@@ -541,6 +545,9 @@ class Mouth:
         """Place the inside in a motion; None when nothing of it is seen."""
         gap = _gap(bent.vertices)
         shown = _smooth(gap, *_APPEARS_CM)
+        if self.own is not None:
+            moved = np.linalg.norm(bent.vertices[list(_OUTLINE)] - self._rest_outline, axis=1)
+            shown *= _smooth(float(moved.max()), *_LEAVES_REST_CM)
         if shown <= 0 or gap <= 1e-3:
             return None
         outline = smooth_outline(self._opening(bent, gap))
