@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitascope.animation.canonical_mesh import CHIN, EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, LEFT_BROW
+from vitascope.animation.canonical_mesh import (
+    CHIN,
+    EYES,
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    LEFT_BROW,
+    LOWER_LIP_ROWS,
+    UPPER_LIP_ROWS,
+)
 from vitascope.animation.expression import ExpressionBasis, eyes_of, lids_with_gaze
 from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES
 from vitascope.animation.motion import Mirror
@@ -110,3 +118,15 @@ def test_lids_go_with_a_look_down_and_up():
     assert down == pytest.approx([0.4, 0.4])
     assert up == pytest.approx([-0.2, -0.2])
     assert not lids_with_gaze(np.array([[0.2, 0], [-0.2, 0]], np.float32)).any()
+
+
+@pytest.mark.parametrize("rows", [UPPER_LIP_ROWS, LOWER_LIP_ROWS], ids=["upper", "lower"])
+def test_a_lips_points_move_between_those_of_its_edges(basis, rows):
+    """The other lip, which is as near, does not draw them along: a jaw's did by 0.5 of the way of the chin."""
+    outer, inner = list(rows[0][1:-1]), list(rows[-1][1:-1])
+    for name in ("jawOpen", "mouthClose", "mouthPucker", "mouthUpperUpLeft", "mouthLowerDownRight"):
+        field = basis.field(name)
+        low, high = np.minimum(field[outer], field[inner]), np.maximum(field[outer], field[inner])
+        for row in rows[1:-1]:
+            moved = field[list(row[1:-1])]
+            assert (moved > low - 1e-4).all() and (moved < high + 1e-4).all(), name

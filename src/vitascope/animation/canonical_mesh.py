@@ -177,6 +177,19 @@ INNER_LOWER_LIP: Final = (78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308)
 UPPER_LIP_MIDDLE: Final = INNER_UPPER_LIP[len(INNER_UPPER_LIP) // 2]
 OUTER_UPPER_LIP: Final = (61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291)
 OUTER_LOWER_LIP: Final = (61, 146, 91, 181, 84, 17, 314, 405, 321, 375, 291)
+UPPER_LIP_ROWS: Final = (
+    OUTER_UPPER_LIP,
+    (76, 184, 74, 73, 72, 11, 302, 303, 304, 408, 306),
+    (62, 183, 42, 41, 38, 12, 268, 271, 272, 407, 292),
+    INNER_UPPER_LIP,
+)
+LOWER_LIP_ROWS: Final = (
+    OUTER_LOWER_LIP,
+    (76, 77, 90, 180, 85, 16, 315, 404, 320, 307, 306),
+    (62, 96, 89, 179, 86, 15, 316, 403, 319, 325, 292),
+    INNER_LOWER_LIP,
+)
+"""A lip's points from its outer edge to its inner one, a row like these each."""
 MOUTH_CORNERS: Final = (61, 291)
 
 RIGHT_BROW: Final = (46, 53, 52, 65, 55, 70, 63, 105, 66, 107)

@@ -9,10 +9,11 @@ camera). What opens and closes eyelids, and gaze, are not displacements here: se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from vitascope.animation.canonical_mesh import (
     EYES,
@@ -20,9 +21,11 @@ from vitascope.animation.canonical_mesh import (
     INNER_LOWER_LIP,
     INNER_UPPER_LIP,
     LEFT_BROW,
+    LOWER_LIP_ROWS,
     OUTER_LOWER_LIP,
     OUTER_UPPER_LIP,
     RIGHT_BROW,
+    UPPER_LIP_ROWS,
     CanonicalMesh,
 )
 from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES, FloatArray
@@ -69,6 +72,9 @@ class ExpressionBasis:
         to_all = np.linalg.norm(mesh.vertices[:, None].astype(np.float64) - anchors[None], axis=-1)
         spread = to_all @ np.linalg.inv(among)  # [468, anchors]
         self._fields = np.zeros((len(BLENDSHAPES), len(mesh.vertices), 3), np.float32)
+
+        for rows in (UPPER_LIP_ROWS, LOWER_LIP_ROWS):
+            _between_edges(spread, rows, mesh.vertices)
 
         def spread_out(spec: _Spec) -> FloatArray:
             moved = [spec(number, place) for number, place in zip(_ANCHORS, anchors, strict=True)]
@@ -137,6 +143,25 @@ def lids_with_gaze(gaze: FloatArray) -> FloatArray:
     """
     down = gaze[:, 1]
     return np.asarray(np.where(down > 0, 4.0 * down, 2.0 * down), np.float32)
+
+
+def _between_edges(
+    spread: npt.NDArray[np.float64], rows: Sequence[tuple[int, ...]], vertices: FloatArray
+) -> None:
+    """Let a lip's points move as its two edges do, in place: the other lip is as near to them.
+
+    Args:
+        spread: [468, anchors]: weights of the anchors' displacements in each point's.
+        rows: The lip's points.
+        vertices: float32 [468, 3].
+    """
+    outer, inner = list(rows[0]), list(rows[-1])
+    for row in map(list, rows[1:-1]):
+        to_outer, to_inner = (
+            np.linalg.norm(vertices[row] - vertices[edge], axis=1) for edge in (outer, inner)
+        )
+        share = (to_outer / (to_outer + to_inner))[:, None]
+        spread[row] = spread[outer] * (1 - share) + spread[inner] * share
 
 
 def _side_share(x: float, side: float) -> float:

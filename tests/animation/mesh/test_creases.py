@@ -99,6 +99,28 @@ def test_lips_that_are_drawn_together_leave_no_dark_ends_and_grow_redder(mesh, s
     assert changed.min() > landmarks[4, 1]  # nothing above the nose's tip
 
 
+@pytest.mark.parametrize("hair", [(74, 60, 50), (176, 170, 166)], ids=["dark", "grey"])
+def test_a_beard_beside_the_mouth_keeps_its_hair_as_lips_are_drawn_together(mesh, shaded, skin, hair):
+    landmarks = made_face(mesh).landmarks[:, :2]
+    seen = skin.copy()
+    for corner in MOUTH_CORNERS:
+        x, y = np.rint(landmarks[corner]).astype(int)
+        beard = seen[y - 14 : y + 15, x - 20 : x + 21]
+        strands = np.random.default_rng(corner).integers(0, 2, (*beard.shape[:2], 1))
+        beard[...] = hair - 22 * strands
+    outline = np.rint(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])]).astype(np.int32)
+    cv2.fillPoly(seen, [outline], (190, 120, 110))
+    picture, strengths, rig = shaded({"mouthPucker": 1.0}, rgb=seen)
+    assert strengths[4] == 1
+    outward = round(0.5 * rig.pose.scale)
+    for corner, side in zip(MOUTH_CORNERS, (-1, 1), strict=True):
+        x, y = np.rint(landmarks[corner]).astype(int)
+        beside = np.s_[y - 3 : y + 4, x + side * outward - 3 : x + side * outward + 4]
+        assert (
+            np.abs(picture[beside].astype(int) - seen[beside]).mean() < 2
+        )  # a blur of the lighter strands was laid on
+
+
 def test_what_shines_on_lips_does_not_become_a_line_when_they_are_drawn_together(mesh, shaded, skin):
     landmarks = made_face(mesh).landmarks[:, :2]
     outline = np.rint(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])]).astype(np.int32)

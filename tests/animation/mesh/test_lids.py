@@ -109,3 +109,22 @@ def test_one_closed_eye_leaves_the_other(mesh):
     assert np.array_equal(bent.lid_retracted, [1, 0])
     left = list(EYES[1].outline)
     assert np.array_equal(bent.sources[left], animator.bent(closing(0.0)).sources[left])
+
+
+def test_the_lashes_of_a_blue_eye_are_not_blue(mesh):
+    face = made_face(mesh, scale=22.0)
+    picture = np.full((SIZE[1], SIZE[0], 3), (200, 150, 130), np.uint8)
+    for eye in EYES:
+        corners = np.rint(face.landmarks[list(eye.outline), :2]).astype(np.int32)
+        cv2.fillPoly(picture, [corners], (235, 230, 225))
+        x, y = np.rint(face.landmarks[eye.iris[0], :2]).astype(int)
+        cv2.circle(picture, (int(x), int(y)), 9, (40, 75, 110), -1)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(picture, face=face)
+        shut, bent = animator.animate(closing(1.0)), animator.bent(closing(1.0))
+    for eye in EYES:
+        x, y = np.rint(bent.places[eye.upper[4]]).astype(int)
+        around = shut[y - 3 : y + 5, x].astype(int)
+        line = around[around.sum(axis=1).argmin()]
+        assert line.max() < 80  # it is there
+        assert line[0] >= line[1] >= line[2] - 2

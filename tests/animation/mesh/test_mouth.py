@@ -452,3 +452,82 @@ def test_upper_teeth_hang_from_the_upper_lip_of_a_portrait_whose_mouth_is_open(m
     assert not mouth._has_teeth
     seen_cm = mouth._rest_up - float(mouth._upper_edge[1])
     assert 0 < seen_cm < 0.45 * mouth._rest_gap_cm
+
+
+def test_own_teeth_in_the_shade_are_told_from_lips_and_the_dark_by_their_hue(mesh):
+    rgb, face = laughing(mesh)
+    x, y = np.rint(face.landmarks[14, :2]).astype(int)
+    teeth = (rgb == TEETH).all(axis=-1)
+    shaded = teeth & (np.arange(rgb.shape[1]) > x + 6)  # as dark as the lips are
+    rgb[shaded] = np.array(TEETH) * 0.55
+    rgb[y - RIM_PX - 3 : y - RIM_PX + 1][teeth[y - RIM_PX - 3 : y - RIM_PX + 1]] = (60, 30, 28)
+    mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+    assert mouth.own is not None and mouth._has_teeth
+    patch, cover = mouth.own.patch, mouth.own.cover
+    row = y - RIM_PX - 8 - patch.top
+    for across in (-14, -4, 4, 14, 24):
+        assert cover[row, x + across - patch.left] > 0.95
+    assert cover[y - RIM_PX - patch.top, x - patch.left] < 0.3
+
+
+def test_made_teeth_are_not_as_red_as_lips_that_are_counted_as_inside(mesh):
+    rgb, face = laughing(mesh, teeth=(205, 200, 190), lips=(225, 160, 150), skin=(244, 200, 185))
+    y = round(float(face.landmarks[14, 1]))
+    inside = (rgb == (205, 200, 190)).all(axis=-1)
+    inside[: y - RIM_PX - 3] = False
+    rgb[inside] = (225, 160, 150)  # with the rim two fifths of what is between them
+    mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+    assert mouth._has_teeth
+    assert np.abs(mouth.tones.teeth / mouth.tones.teeth.max() - np.array((205, 200, 190)) / 205).max() < 0.03
+
+
+@pytest.mark.parametrize("strip", [True, False])
+def test_a_strip_of_own_teeth_leaves_as_lips_part_wide(mesh, strip):
+    rgb, face = laughing(mesh)
+    if strip:
+        y = round(float(face.landmarks[14, 1])) - RIM_PX
+        lower = rgb[y - 8 : y + 1]
+        lower[(lower == TEETH).all(axis=-1)] = LIPS
+    apart = ExpressionBasis(mesh).lips_apart
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        portrait = animator._portrait
+        assert portrait.mouth._has_teeth
+        shares = []
+        for more in (0.1, 1.0):
+            moved = np.asarray(apart * more, np.float32)
+            bent = bend(portrait.rig, mesh, FaceMotion(vertices=moved), displacement=moved, gains=Gains())
+            shares.append(portrait.mouth.placed(bent).own_share)
+    assert shares == [1.0, 0.0] if strip else shares == [1.0, 1.0]
+
+
+def test_a_narrow_own_tooth_that_stands_apart_keeps_its_end(mesh):
+    rgb, face = laughing(mesh)
+    x, y = np.rint(face.landmarks[14, :2]).astype(int)
+    bottom = y - RIM_PX
+    for start, stop in (
+        (12, 15),
+        (20, 40),
+    ):  # beside the front ones one of 5 pixels, 0.33 cm, hangs as low as they do
+        part = rgb[bottom - 6 : bottom + 1, x + start : x + stop]
+        part[(part == TEETH).all(axis=-1)] = (60, 30, 28)
+    mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+    assert mouth.own is not None and mouth._has_teeth
+    patch = mouth.own.patch
+    assert mouth.own.cover[bottom - 4 - patch.top, x + 17 - patch.left] > 0.95
+    assert mouth.own.cover[bottom - 3 - patch.top, x + 26 - patch.left] < 0.3
+
+
+@pytest.mark.parametrize("inside", [TEETH, (60, 30, 28)], ids=["teeth", "dark"])
+def test_a_mouth_at_rest_is_the_portraits_own_to_the_pixel(mesh, inside):
+    rgb, face = laughing(mesh, teeth=inside, shade=(90, 45, 40))
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        rig, still = animator._portrait.rig, np.zeros((468, 3), np.float32)
+        drawn = animator.draw(bend(rig, mesh, FaceMotion(vertices=still), displacement=still, gains=Gains()))
+    inner = face.landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP), :2]
+    (left, top), (right, bottom) = np.rint([inner.min(axis=0), inner.max(axis=0)]).astype(int)
+    mouth = np.s_[top - 3 : bottom + 4, left - 3 : right + 4]
+    assert (
+        np.abs(drawn[mouth].astype(int) - rgb[mouth]).max() <= 2
+    )  # edges of teeth and lips differed by up to 40

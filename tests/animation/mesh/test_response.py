@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import CHIN, EYES, INNER_LOWER_LIP, INNER_UPPER_LIP, MOUTH_CORNERS
+from vitascope.animation.canonical_mesh import (
+    CHIN,
+    EYES,
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    LOWER_LIP_ROWS,
+    MOUTH_CORNERS,
+    UPPER_LIP_ROWS,
+)
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
 from vitascope.animation.mesh.lips import LipFit, corners_cm, gap_cm, wider, width_cm
@@ -340,3 +348,11 @@ def test_a_smile_with_closed_lips_is_measured_with_closed_lips(mesh, basis):
 
 def face_with_closed_lips(mesh, basis):
     return mesh.vertices - basis.lips_apart * np.float32(gap_cm(mesh.vertices) / gap_cm(basis.lips_apart))
+
+
+def test_lips_that_are_brought_together_keep_their_rows_in_place(mesh, basis):
+    rest = mesh.vertices + basis.lips_apart * np.float32(1.2 / gap_cm(basis.lips_apart))
+    met = rest + LipFit(basis, rest).fit(np.zeros_like(rest), gap=0.0, wider=0.0)
+    for rows in (UPPER_LIP_ROWS, LOWER_LIP_ROWS):
+        was, now = (np.diff([face[list(row[2:-2]), 1] for row in rows], axis=0) for face in (rest, met))
+        assert np.abs(now - was).max() < 0.1  # the upper lip's strip at the opening was drawn out by 0.4

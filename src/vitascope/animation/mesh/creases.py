@@ -14,6 +14,7 @@ of the skin below the eye: hair of the brow, or its shade, would be drawn out ov
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
@@ -72,8 +73,10 @@ _MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
 belongs to it."""
 _LIP_EDGE_CM = 0.05
 """Lips begin so far beyond the opening."""
-_LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT = 0.06, 1.0, 0.4
-"""The line in which lips meet: how soft its edges are, the least of that, and its light as a share of theirs."""
+_LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT, _LINE_WHOLE = 0.07, 1.2, 0.4, 12.0
+"""The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs. With
+fewer pixels a centimetre than the last it is broader than it should be, and fainter for that: black, MediaPipe reads it
+as an open mouth."""
 _UPPER_LIGHT, _CLEARLY_DARKER, _MOST_BRIGHTER = 0.83, 0.1, 0.5
 """Light of an upper lip at rest beside that of the lower one, at least; one that lacks the second share of its own
 light is in the shade of a smile; at most the third is added."""
@@ -81,11 +84,16 @@ _ENDS_ALIKE = 0.6
 """Lips that meet on less room are of their middle's colour that far."""
 _REDDER_THAN_LIPS = 0.15
 """What has so much more colour than lips is no light that shines on them."""
-_FINEST_RIM = 32
+_FINEST_RIM = 128
 """Pixels a centimetre at which an opening's rim is drawn at least."""
 _ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.25, 0.6
 """Around a place so far (the second) outside of a mouth's corner, shadows narrower than the third are filled, out to
 the first."""
+_ABOVE_BEARDS = ((50, 117, 101), (280, 346, 330))
+"""Points of the right and of the left cheek."""
+_HAIR_COLOUR = (0.5, 0.68)
+"""Difference of red and blue beside that of the cheek up to which it is hair, from which on skin: beards of 4 men had
+0.2 to 0.64, skin beside 27 mouths 0.63 to 1.4."""
 _OWN_SMILE = (0.2, 0.6)
 """Weights of a portrait's own smile from which on, and at which wholly, the folds in its cheeks are a smile's."""
 _FOLD_CM, _FOLD_BEGINS, _FOLD_GONE = 0.5, 0.3, 0.8
@@ -289,13 +297,12 @@ class Creases:
         grey = seen.max(axis=-1) - seen.min(axis=-1) < _GREYER * float(np.ptp(lip_colour))
         inner = (beyond < _MISSED_CM * scale) & ((light < _INSIDE_LIGHT * lip_level) | grey)
         filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | inner
-        filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * lip_level)
+        unshaded = _without_shadows(seen, scale)
+        of_skin = self._bare(unshaded, landmarks, patch)[..., 0] > 0.5
+        filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * lip_level) & of_skin
         if smile := _own_smile(rig):  # whose corners are shaded further out, where the skin around is light
-            kernel = cv2.getStructuringElement(
-                cv2.MORPH_ELLIPSE, (max(round(_SHADOW_CM * scale), 1) | 1,) * 2
-            )
-            around = cv2.morphologyEx(seen, cv2.MORPH_CLOSE, kernel).mean(axis=-1)
-            shaded = (to_corner < _SHADED_CM * smile * scale) & (light < _SHADED_LIGHT * around)
+            shaded = (to_corner < _SHADED_CM * smile * scale) & of_skin
+            shaded &= light < _SHADED_LIGHT * unshaded.mean(axis=-1)
             # And what is between these and the skin: what fills them would else be mixed from their edges.
             filled |= cv2.dilate(shaded.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
         made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
@@ -354,7 +361,8 @@ class Creases:
         within = -_from_rim(landmarks, lips.patch, scale)
         # What is read between two lips that touch is what lies between them here; and one colour for both: a line
         # between a lip in the shade and one in the light is one line.
-        line = np.clip(0.5 + within / max(_LINE_CM * scale, _LEAST_LINE_PX), 0, 1)[..., None]
+        line = np.clip(1 + within / max(_LINE_CM * scale, _LEAST_LINE_PX), 0, 1)[..., None]
+        line *= np.float32(min(scale / _LINE_WHOLE, 1.0) ** 1.5)
         dark = self._lip_colour(landmarks, scale) * np.float32(_LINE_LIGHT)
         seen = lips.rgb.astype(np.float32)
         lit = seen + np.minimum(dark - seen, 0) * line
@@ -373,14 +381,14 @@ class Creases:
         if patch is None:
             return None
         seen = (patch.of(self._rgb) if met is None else met.rgb).astype(np.float32)
-        kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (max(round(_SHADOW_CM * scale), 1) | 1,) * 2)
-        closed = cv2.GaussianBlur(cv2.morphologyEx(seen, cv2.MORPH_CLOSE, kernel), (0, 0), 0.15 * scale + 0.5)
+        closed = cv2.GaussianBlur(_without_shadows(seen, scale), (0, 0), 0.15 * scale + 0.5)
         right, left = landmarks[list(MOUTH_CORNERS)]
         outward = _ENDS_OUTWARD_CM * scale * (left - right) / max(float(np.linalg.norm(left - right)), 1.0)
         ends = (right - outward, left + outward)
         away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0)
         at_ends = np.clip(1.5 * (1 - away / (_ENDS_CM * scale)), 0, 1)[..., None]
         shadowed = np.maximum(at_ends, self._own_folds(rig, patch)[..., None])
+        shadowed = shadowed * self._bare(closed, landmarks, patch)
         lit = seen + (np.maximum(closed + _grain_of(seen, scale), seen) - seen) * shadowed
         of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
         lip_colour = self._lip_colour(landmarks, scale)
@@ -437,6 +445,22 @@ class Creases:
         skin = self._skin * (level * (_LID_LIGHT + (_LID_SHADE - _LID_LIGHT) * upwards))
         lit = seen + np.maximum(skin - seen, 0) * (lid * np.float32(hidden))
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+    def _bare(self, colours: npt.NDArray[Any], landmarks: FloatArray, patch: Patch) -> FloatArray:
+        """How surely colours around a mouth, shadows filled, are of skin, not of a beard: float32 [h, w, 1], 0..1.
+
+        Hair is darker than the cheek of its side, or greyer: there is less colour in it. Skin in the shade is redder.
+        """
+        right, left = (median_at(self._rgb, landmarks[list(side)], 2) for side in _ABOVE_BEARDS)
+        corners = landmarks[list(MOUTH_CORNERS)]
+        on_left = (patch.places - corners.mean(axis=0)) @ (corners[1] - corners[0]) > 0
+        cheek = np.where(on_left[..., None], left, right)
+        coloured = np.ptp(cheek, axis=-1)
+        share = np.ptp(np.asarray(colours, np.float32), axis=-1) / np.maximum(coloured, 1.0)
+        bare = np.where(
+            coloured < _LEAST_COLOURED * cheek.max(axis=-1), 1.0, np.interp(share, _HAIR_COLOUR, (0, 1))
+        )
+        return np.asarray(bare[..., None], np.float32)
 
     def _own_folds(self, rig: PortraitRig, patch: Patch) -> FloatArray:
         """Where the portrait's own smile folds its cheeks, which a pucker takes away: float32 [h, w], 0..1."""
@@ -517,6 +541,12 @@ def _of_upper(landmarks: FloatArray, patch: Patch, scale: float) -> FloatArray:
     """Where the upper lip is, down to the lower one: float32 [h, w, 1], 0..1."""
     between = smooth_outline(landmarks[list(OUTER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
     return opening_mask(between, patch, feather=max(0.1 * scale, 0.5))[..., None]
+
+
+def _without_shadows(colours: npt.NDArray[Any], scale: float) -> npt.NDArray[Any]:
+    """A picture [h, w, 3] whose narrow shadows have the light of what is around them."""
+    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (max(round(_SHADOW_CM * scale), 1) | 1,) * 2)
+    return cv2.morphologyEx(colours, cv2.MORPH_CLOSE, kernel)
 
 
 def _own_smile(rig: PortraitRig) -> float:

@@ -139,12 +139,14 @@ class Eyeball:
         self.patch = patch
         """Place of the layers in the portrait."""
         skin = median_at(rgb, landmarks[list(_SKIN[index])], rig.pose.scale * 0.5)
-        self.texture, self.ball, self.white = self._layers(rgb, patch, outline, skin)
-        self._rest_pose = rig.pose
         # As dark as pupil and lashes: not as what lies beside a face that is turned away.
         seen = patch.of(rgb)[opening_mask(outline, patch, feather=0) > 0.5]
-        self.lash_colour: FloatArray = _darkest(seen if len(seen) else patch.of(rgb).reshape(-1, 3))
+        self.lash_colour: FloatArray = _of_hair(
+            _darkest(seen if len(seen) else patch.of(rgb).reshape(-1, 3)), skin
+        )
         """float32 [3], 0..255."""
+        self.texture, self.ball, self.white = self._layers(rgb, patch, outline, skin)
+        self._rest_pose = rig.pose
 
     def _layers(
         self, rgb: RgbPicture, patch: Patch, outline: FloatArray, skin: FloatArray
@@ -188,7 +190,7 @@ class Eyeball:
         gain = max(float(lit[whites].mean()) / max(float(painted[whites].mean()), 1.0), 1.0)
         lighter = np.minimum(at_rest * (1 + (gain - 1) * _WHITES_LIT * core), 255)
         lit = lit * self._lid_shade(texture, whites, known, from_iris)
-        lit = lit + (_darkest(texture[known > 0]) - lit) * self._lid_edges(rgb, places, outline, skin)
+        lit = lit + (self.lash_colour - lit) * self._lid_edges(rgb, places, outline, skin)
         white = lit + (lighter - lit) * _rising(from_iris, *_SOCKET_EDGE)
         at_rest, ball, white = (
             np.ascontiguousarray(np.rint(one), np.uint8) for one in (at_rest, ball, white)
@@ -410,6 +412,20 @@ class Eyeball:
 def _darkest(colours: NDArray[np.uint8]) -> FloatArray:
     """As dark as the darkest twelfth of colours (uint8 [N, 3]): float32 [3]."""
     return np.percentile(colours.astype(np.float32), 8, axis=0).astype(np.float32)
+
+
+def _of_hair(dark: FloatArray, skin: FloatArray) -> FloatArray:
+    """As dark a colour as hair has: of eyes that are blue or green the darkest is an iris.
+
+    Args:
+        dark: float32 [3], 0..255.
+        skin: Its colour, float32 [3]: in this light no lash is bluer, or greener, than half-way from it to grey.
+
+    Returns:
+        float32 [3], 0..255.
+    """
+    most = (1 + skin / max(float(skin[0]), 1.0)) / 2 * dark[0]
+    return np.asarray(np.minimum(dark, most), np.float32)
 
 
 def _spread(

@@ -12,13 +12,20 @@ import numpy as np
 from vitascope.animation.canonical_mesh import (
     INNER_LOWER_LIP,
     INNER_UPPER_LIP,
+    LOWER_LIP_ROWS,
     MOUTH_CORNERS,
     UPPER_LIP_MIDDLE,
+    UPPER_LIP_ROWS,
 )
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import FloatArray
 
 _UPPER, _LOWER = np.array(INNER_UPPER_LIP[1:-1], np.intp), np.array(INNER_LOWER_LIP[1:-1], np.intp)
+_TO_INNER = tuple(
+    (np.array(upper[1:-1], np.intp), np.array(lower[1:-1], np.intp))
+    for upper, lower in zip(UPPER_LIP_ROWS[1:], LOWER_LIP_ROWS[1:], strict=True)
+)
+"""Rows of the upper and the lower lip from beside the outer edge to the inner one."""
 _MIDDLE = slice(3, 6)
 _MOST_CM, _MOST_BY_JAW_CM = 1.2, 1.6
 """Lips alone are brought nearer, or farther apart, by no more than the first; nearer by the second more with the jaw,
@@ -157,8 +164,10 @@ class LipFit:
         gaps = now[_UPPER, 1] - now[_LOWER, 1]
         middle = max(float(gaps[_MIDDLE].mean()), 0.0)
         over = np.maximum(gaps - middle, 0) * share
-        fitted[_UPPER, 1] -= _UPPER_SHARE * over
-        fitted[_LOWER, 1] += (1 - _UPPER_SHARE) * over
+        for row, part in zip(_TO_INNER, np.linspace(0, 1, len(_TO_INNER) + 1)[1:], strict=True):
+            upper, lower = row
+            fitted[upper, 1] -= _UPPER_SHARE * part * over
+            fitted[lower, 1] += (1 - _UPPER_SHARE) * part * over
         return fitted
 
     def _held_up(self, displacement: FloatArray, corners: FloatArray, share: float) -> FloatArray:

@@ -154,6 +154,9 @@ _OPEN_CM = 0.16
 """A portrait whose lips are farther apart shows what is behind them."""
 _APPEARS_CM = (0.03, 0.14)
 """The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
+_LEAVES_REST_CM = (0.02, 0.1)
+"""Over what a portrait shows between its lips, the layer comes in as a point of these moves so far: at rest it is the
+portrait itself."""
 _UPPER_EDGE_CM, _OVERBITE_CM = 0.17, 0.2
 """Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
 _SPEAKS_CM, _UPPER_LIP_PARTS = (0.6, 1.2), 0.2
@@ -201,13 +204,20 @@ _TEETH_SEEN, _COLOURLESS, _NO_REDDER = 0.35, 0.38, 0.9
 chroma than the second, or a ratio of green to red of at least the third beside the skin's."""
 _OWN_ENAMEL = 0.6
 """A portrait's own teeth end where colours are so far from that of the lower lip, as a share of the way to theirs."""
+_HUES_APART, _ENAMEL_LIGHT = (0.04, 0.1), (0.35, 0.6)
+"""Distances of a lip's hue from that of teeth from which on, and at which wholly, hue alone tells them apart: enamel in
+the shade of a lip is as dark as the lip. Light beside that of teeth up to which it is the dark behind them, and from
+which on enamel."""
 _NOTCH_CM = 0.25
 """Notches of their edge that are narrower are filled: a few pixels of a portrait would be holes between teeth."""
-_HANGS_CM, _LAST_TEETH_CM = 0.4, 0.5
-"""What hangs below their edge and is narrower than the first, and than any tooth, does not belong to it; so far from
-the last of them their height is that of the row beside them."""
+_HANGS_CM, _BELOW_ROW_CM, _LAST_TEETH_CM = 0.4, 0.1, 0.5
+"""What hangs below their edge, and their row by more than the second, and is narrower than the first, does not belong
+to it; so far from the last of them their height is that of the row beside them."""
 _THINNEST_CM = 0.2
 """Where less than that height of them is seen, they are taken for a gleam on a lip, or in a corner."""
+_STRIP_CM, _STRIP_LEAVES_CM = (0.58, 0.66), (0.1, 0.4)
+"""Own teeth of which no more than the first height is seen, of those taller than the second all the more, are a strip
+in the shade of a lip, and no teeth once lips are so much farther apart than in the portrait."""
 _OWN_ENDS_PX, _BEHIND_OWN_CM, _GOES_ON_CM = 1.4, 0.1, 0.15
 """They fade out in so many pixels, so that CPU and GPU sample the same edge; made ones end so far above it, and so far
 beside the portrait's own where their row lies."""
@@ -307,6 +317,8 @@ class Mouth:
         self._has_teeth = False
         self._unsmiling_width_cm = self._width_cm
         self._own_edge: FloatArray | None = None
+        self._strip = 0.0
+        self._rest_outline = rest[list(_OUTLINE)].copy()
         self._inward_cm = np.zeros((len(_OUTLINE), 2), np.float32)
         self._rest_up = float(rest[13, 1])
         self._upper_edge = self._middle.copy()
@@ -391,6 +403,7 @@ class Mouth:
         if not core.any():
             return None
         picture = np.ascontiguousarray(patch.of(rgb))
+        in_light = float(self.tones.teeth.max())
         self._see_teeth(picture[core > 0].astype(np.float32), _skin(rgb, rig))
         beyond_own = np.full(inside.shape, -1.0, np.float32)
         if self._has_teeth:
@@ -399,6 +412,9 @@ class Mouth:
             lip += rig.face.landmarks[[88, 178, 14, 402, 318], :2] * 0.5
             beyond_own = self._beyond_own(picture, inside, patch, rig, median_at(rgb, lip, 2))
             core[beyond_own > 0] = 0
+            own = self.tones.teeth
+            lighter = max(in_light / max(float(own.max()), 1.0) - 1, 0.0) * self._strip
+            self.tones = replace(self.tones, teeth=np.asarray(own * (1 + lighter), np.float32))
         filled = cv2.inpaint(picture, 1 - core, max(2, round(0.1 * centimetre)), cv2.INPAINT_TELEA)
         filled[core > 0] = picture[core > 0]
         beyond = cv2.distanceTransform(1 - inside, cv2.DIST_L2, 3) / centimetre
@@ -424,8 +440,7 @@ class Mouth:
         matrix = self._teeth_matrix(self._rest_pose, self._upper_edge, edge_at_top=False)
         onto = _onto(matrix, patch)
         # Upright, as the made row lies: how far each place is enamel, between the lip's colour and the teeth's.
-        towards = self.tones.teeth - lip
-        enamel = (picture.astype(np.float32) - lip) @ towards / max(float(towards @ towards), 1.0)
+        enamel = _enamel(picture.astype(np.float32), lip, self.tones.teeth)
         size = (round(2 * HALF_WIDTH_CM * PIXELS_A_CM), round(HEIGHT_CM * PIXELS_A_CM))
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         upright = cv2.warpAffine(enamel * inside, onto, size, flags=flags)
@@ -439,6 +454,7 @@ class Mouth:
         columns = np.flatnonzero(longest > _THINNEST_CM * PIXELS_A_CM)
         if not len(columns):
             return np.full(inside.shape, -1.0, np.float32)
+        self._strip = 1 - _smooth(float(np.percentile(longest[columns], 95)) / PIXELS_A_CM, *_STRIP_CM)
         all_columns = np.arange(size[0], dtype=np.float32)
         beside_cm = (
             np.maximum(np.maximum(columns[0] - all_columns, all_columns - columns[-1]), 0) / PIXELS_A_CM
@@ -463,12 +479,14 @@ class Mouth:
         # Beside them the row goes on as it lies, at the height of the last ones: no tooth hangs below its neighbours.
         edge = across(lowest)
         off = (edge[0] - arch)[columns]
+        level = arch + np.float32(np.median(off))
         last = [np.abs(columns - end) < _LAST_TEETH_CM * PIXELS_A_CM for end in (columns[0], columns[-1])]
         right, left = (min(float(np.median(off[near])), float(np.median(off))) for near in last)
         arch += np.where(all_columns < columns.mean(), right, left).astype(np.float32)
         edge = np.where(beside_cm > 0, arch, edge)
-        # A lower tooth that touches an upper one is not its end, either.
-        edge = formed(edge, cv2.MORPH_OPEN, _HANGS_CM)
+        # A lower tooth that touches an upper one is not its end, either; it hangs below the row.
+        hangs = edge > level + _BELOW_ROW_CM * PIXELS_A_CM
+        edge = np.where(hangs, formed(edge, cv2.MORPH_OPEN, _HANGS_CM), edge)
         bottom = smooth(formed(edge, cv2.MORPH_CLOSE, _NOTCH_CM))
         # Behind its own teeth made ones are not to be seen below these.
         behind = bottom - _BEHIND_OWN_CM * PIXELS_A_CM
@@ -517,6 +535,9 @@ class Mouth:
             enamel = lit & (colourless | as_skin)
         self._has_teeth = bool(enamel.mean() > _TEETH_SEEN)
         if self._has_teeth:
+            # Lips that the opening's outline takes in are lit, too, and the redder.
+            greens = pixels[:, 1] / np.maximum(pixels[:, 0], 1)
+            enamel &= greens >= np.median(greens[enamel])
             light = np.percentile(pixels[enamel], 80, axis=0)
             self.tones = replace(self.tones, teeth=np.asarray(light, np.float32))
 
@@ -524,6 +545,9 @@ class Mouth:
         """Place the inside in a motion; None when nothing of it is seen."""
         gap = _gap(bent.vertices)
         shown = _smooth(gap, *_APPEARS_CM)
+        if self.own is not None:
+            moved = np.linalg.norm(bent.vertices[list(_OUTLINE)] - self._rest_outline, axis=1)
+            shown *= _smooth(float(moved.max()), *_LEAVES_REST_CM)
         if shown <= 0 or gap <= 1e-3:
             return None
         outline = smooth_outline(self._opening(bent, gap))
@@ -594,7 +618,7 @@ class Mouth:
         if self.own is None:
             return 0.0
         if self._has_teeth:
-            return 1.0
+            return 1 - self._strip * _smooth(gap - self._rest_gap_cm, *_STRIP_LEAVES_CM)
         return (1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)) * (1 - grin * self._speaks)
 
     def _own_matrix(self, pose: Pose, sunk: float) -> FloatArray:
@@ -772,6 +796,26 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
         np.asarray(flesh * level * 230, np.float32),
         coloured,
     )
+
+
+def _enamel(colours: FloatArray, lip: FloatArray, teeth: FloatArray) -> FloatArray:
+    """How far colours lie on the way from a lip's to that of teeth: float32 [...]; 0 lip, or the dark, 1 teeth.
+
+    Args:
+        colours: float32 [..., 3], 0..255.
+        lip: Its colour, float32 [3].
+        teeth: Theirs.
+    """
+    towards = teeth - lip
+    by_light = (colours - lip) @ towards / max(float(towards @ towards), 1.0)
+    level = colours.max(axis=-1)
+    lip_hue, hue = lip / max(float(lip.max()), 1.0), teeth / max(float(teeth.max()), 1.0)
+    towards = hue - lip_hue
+    apart = float(np.linalg.norm(towards))
+    by_hue = (colours / np.maximum(level, 1)[..., None] - lip_hue) @ towards / max(apart**2, 1e-6)
+    by_hue = by_hue.clip(0, 1) * np.interp(level / max(float(teeth.max()), 1.0), _ENAMEL_LIGHT, (0, 1))
+    share = float(np.interp(apart, _HUES_APART, (0, 1)))
+    return np.asarray(by_light + (by_hue - by_light) * share, np.float32)
 
 
 def _skin(rgb: RgbPicture, rig: PortraitRig) -> FloatArray:
