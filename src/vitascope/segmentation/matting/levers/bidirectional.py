@@ -169,7 +169,7 @@ class Bidirectional:
         ahead, beyond, back = self._seen_ahead(batch), batch.following if is_last else (), {}
         told, shown = on_its_way(ahead.mean), self._smoothing.show(batch.frames)
         if self._age and len(batch) > 1:
-            # Before anybody looks at what was seen ahead: a GPU has something to do while the host waits for that.
+            # Before what was seen ahead is asked for: the GPU goes on with this while the host waits for that.
             back[self._was_near] = self._seen_far_back(batch, beyond, near=self._was_near)
         people = told()
         motion = self._smoothing.watch(shown, people.max(axis=(0, 1, 2)))
