@@ -3,7 +3,8 @@
 The film: a half-equirectangular LR video of 4096x2048 in H.264, four people at 1.2 to 2.7 m before scenery on the walls
 of a room (``crowd`` of ``vr_stereo.py``), to and fro without a cut. Each profile streams it once to warm up, then
 thrice on the clock, of which the median counts, opening the file included. Nothing is drawn or encoded.
-``one_decoder_fps`` is one decoder session alone, in the same run; ``speed`` is beside the first profile.
+``one_decoder_fps`` is one decoder session alone, in the same run; ``speed`` is relative to the first
+profile.
 
 Prediction: ``balanced`` is bound by the decoder or by what launches its kernels, ``quality`` by both; it shows each
 frame four times, larger, and takes about twice the time.

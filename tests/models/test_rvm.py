@@ -94,6 +94,20 @@ def test_large_eyes_are_seen_one_after_the_other(network, monkeypatch):
         np.testing.assert_allclose(level, wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("are_large", [False, True])
+@pytest.mark.parametrize(("before", "now"), [(2, 1), (1, 2)])
+def test_a_state_of_other_eyes_is_refused(network, monkeypatch, are_large, before, now):
+    state = network.new_state()
+    network.infer(moving_pictures(1, before), state)
+    kept = [tensor.copy() for tensor in state.tensors]
+    if are_large:
+        monkeypatch.setattr(rvm, "_SAMPLES_AT_ONCE", 1)
+    with pytest.raises(ModelError, match=f"got {now} eyes and a state of {before}"):
+        network.infer(moving_pictures(1, now), state)
+    for tensor, old in zip(state.tensors, kept, strict=True):
+        np.testing.assert_array_equal(tensor, old)
+
+
 def test_eyes_and_streams_do_not_leak_into_each_other(network):
     pictures = moving_pictures(3, eyes=2)
     both = network.new_state()

@@ -113,6 +113,51 @@ def test_what_is_taken_from_nobodys_memory_is_forgotten(kind):
         np.testing.assert_allclose(now, old * 0.75, atol=1e-6)
 
 
+class QuarterOnAGpu:
+    """An array of quarters as CuPy has it: NumPy gets it by ``get`` alone."""
+
+    shape = (2, 5, 7)
+
+    def get(self):
+        return np.full(self.shape, 0.25, np.float32)
+
+    def __array__(self, *_, **__):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+
+QuarterOnAGpu.__module__ = "cupy"
+
+
+def test_a_network_on_the_cpu_in_a_job_on_a_gpu_takes_by_what_lies_there():
+    state = rvm_state()
+    before = [array.copy() for array in state.arrays()]
+    state.take(None, QuarterOnAGpu())
+    for now, old in zip(state.arrays(), before, strict=True):
+        np.testing.assert_allclose(now, old * 0.75, atol=1e-6)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("at", ["host", "device"])
+@pytest.mark.parametrize("kind", STATES)
+def test_features_are_taken_by_what_lies_on_a_gpu(kind, at):
+    import cupy
+
+    share = np.random.default_rng(3).random((2, 5, 7), np.float32)
+    expected, state = STATES[kind](), STATES[kind]()
+    expected.take(None, share)
+    if at == "device" and kind == "onnx":
+        state = RvmState(on_gpu=True)
+        state.tensors = [cupy.asarray(tensor) for tensor in rvm_state().tensors]
+    elif at == "device":
+        from vitascope.models.rvm.torch_network import RvmTorchState
+
+        state = RvmTorchState("cuda")
+        state.restore(torch_state().arrays())
+    state.take(None, cupy.asarray(share))
+    for ours, theirs in zip(state.arrays(), expected.arrays(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("kind", STATES)
 def test_features_are_taken_alike_on_a_gpu(kind):

@@ -112,7 +112,7 @@ def on_its_way(array: Any) -> Callable[[], npt.NDArray[Any]]:
 def one_after_the_other(arrays: Sequence[Any]) -> Any:
     """Join NumPy or CuPy arrays along their first axis: a view where they are parts of one on a GPU, else a copy.
 
-    A GPU copies large arrays one by one, and a launch takes as long as its copy.
+    CuPy copies large arrays one by one, and to launch a copy takes as long as the copy itself.
     """
     first = arrays[0]
     if kind_of(first) != "cupy":

@@ -185,8 +185,7 @@ class SpatialState(NetworkState, Protocol):
 
         Args:
             state: A state of the same network; None for one that knows nothing.
-            share: float32 [E, rows, columns], 0..1, in the host's memory or on the features' device: how much of the
-                other's, by place.
+            share: float32 [E, rows, columns], 0..1, NumPy or CuPy: how much of the other's, by place.
 
         Raises:
             ValueError: Either state is empty, or of another network.

@@ -319,6 +319,8 @@ class RvmNetwork:
             raise ModelError(f"rvm: takes float32 [T, E, 3, h, w] and its own state, got {images.shape}")
         eyes = images.shape[1]
         tensors = state.tensors if state.tensors is not None else self._blank(eyes, images.shape[3:])
+        if len(tensors[0]) != eyes:
+            raise ModelError(f"rvm: got {eyes} eyes and a state of {len(tensors[0])}; reset it first")
         if self._open_near is not None and state.follows_people:
             return self._infer_near(images, state, tensors)
         # Memory grows with a call, and large pictures gain no speed by it on a CPU.

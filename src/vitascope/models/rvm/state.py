@@ -180,8 +180,8 @@ class RvmState:
             others = state.tensors if isinstance(state, RvmState) else None
         if self.tensors is None or others is None:
             raise ValueError("an empty state has no features")
-        arrays: Any = array_module(on_gpu=self._on_gpu)
-        places = arrays.asarray(share)[:, None]
+        # In a job on a GPU answers lie there, wherever features do; NumPy takes no CuPy array.
+        places = (import_cupy().asarray(share) if self._on_gpu else to_numpy(share))[:, None]
         tensors = []
         for own, other in zip(self.tensors, others, strict=True):
             at = _scaled(places, (own.shape[2], own.shape[3]))

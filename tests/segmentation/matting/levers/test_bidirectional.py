@@ -512,6 +512,24 @@ def test_an_error_leaves_no_search_for_motion_behind(monkeypatch):
     assert cancelled == [4]
 
 
+def test_on_the_cpu_motion_is_looked_for_beside_every_look_back(monkeypatch):
+    steps = []
+    watch, back = motion_smoothing.MotionSmoothing.watch, bidirectional.Bidirectional._seen_far_back
+
+    def watching(*given):
+        steps.append("motion")
+        return watch(*given)
+
+    def looking(*given, **wishes):
+        steps.append("back")
+        return back(*given, **wishes)
+
+    monkeypatch.setattr(motion_smoothing.MotionSmoothing, "watch", watching)
+    monkeypatch.setattr(bidirectional.Bidirectional, "_seen_far_back", looking)
+    mattes(walk(WINDOW_FRAMES + 5, step=1), TrailNetwork())
+    assert steps == ["motion", "back"] * 2
+
+
 @pytest.mark.parametrize("agreement", [False, True])
 def test_each_eye_is_smoothed(monkeypatch, agreement):
     calls = []

@@ -168,8 +168,9 @@ class Bidirectional:
         """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
         ahead, beyond, back = self._seen_ahead(batch), batch.following if is_last else (), {}
         told, shown = on_its_way(ahead.mean), self._smoothing.show(batch.frames)
-        if self._age and len(batch) > 1:
-            # Before anybody looks at what was seen ahead: a GPU has something to do while the host waits for that.
+        if self._age and len(batch) > 1 and is_on_gpu(ahead.mean):
+            # Before what was seen ahead is asked for: the GPU goes on with this while the host waits for that. Without
+            # a GPU motion is looked for beside it.
             back[self._was_near] = self._seen_far_back(batch, beyond, near=self._was_near)
         people = told()
         motion = self._smoothing.watch(shown, people.max(axis=(0, 1, 2)))
@@ -220,10 +221,10 @@ class Bidirectional:
             is_near: Whether somebody is near in the last frame.
         """
         stream = self._stream
-        was_near = self._was_near if back else is_near
+        was_near = self._was_near if self._age and len(batch) > 1 else is_near
         self._was_near = is_near
-        if is_near not in back:
-            back[is_near] = self._seen_far_back(batch, beyond, near=is_near)
+        for near in {was_near, is_near} - back.keys():
+            back[near] = self._seen_far_back(batch, beyond, near=near)
         edges: list[_Known] = []
         if self._has_edges:
             memory = self._forward.state

@@ -21,7 +21,7 @@ from vitascope.segmentation.matting.shots import StreamNetwork, Views, next_part
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 _FRAMES_OF_A_CALL: Final = 4
-"""Mattes are mapped back in such parts: a window of both sides of that takes hundreds of MB."""
+"""Frames whose mattes are mapped back before those that they are made of are let go: a window's take hundreds of MB."""
 _STEPS: Final = 1 << 20
 """In which parts of pictures are told, along each side: they are found again exactly, in pictures of any size."""
 
@@ -137,7 +137,7 @@ class FisheyeLooks:
             estimates = self._shown.shots().estimate(first)
             self._choose(are_at_rim=self._are_at_rim(self._seen(estimates[0], first.images[0])))
         elif self._last_seen is not None:
-            # Not before: a GPU is still at work when a window ends.
+            # Only now: when a window ended, the host would have waited for the GPU.
             self._choose(are_at_rim=self._are_at_rim(self._last_seen))
         shown = self._shown_of(batch)
         estimates = self._lever.estimate(shown)
