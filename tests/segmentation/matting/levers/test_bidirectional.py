@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -289,11 +287,11 @@ def test_larger_pictures_are_judged_without_a_memory_of_what_the_directions_diff
 
 
 class Moments(Opinion):
-    """Sees somebody in larger pictures in some frames alone."""
+    """Sees somebody, some cells wide in the middle, in larger pictures in some frames alone."""
 
-    def __init__(self, frames, *, sure=1.0, ahead_from=None):
+    def __init__(self, frames, *, sure=1.0, ahead_from=None, cells=2):
         super().__init__(ahead=0.0, back=0.0, edges=0.0)
-        self.frames, self.sure, self.ahead_from = frames, sure, ahead_from
+        self.frames, self.sure, self.ahead_from, self.cells = frames, sure, ahead_from, cells
 
     def infer(self, images, state):
         estimates = super().infer(images, state)
@@ -302,11 +300,15 @@ class Moments(Opinion):
                 one.offset[:] = 1
         if images.shape[3:] != LARGE:
             return estimates
+        half = LARGE[1] // 24 * self.cells // 2
         # From the last frame to the first, in one call.
-        return [
-            replace(one, offset=np.full_like(one.offset, self.sure if frame in self.frames else 0))
-            for frame, one in zip(range(len(images) - 1, -1, -1), estimates, strict=True)
-        ]
+        for frame, one in zip(range(len(images) - 1, -1, -1), estimates, strict=True):
+            if frame in self.frames:
+                one.offset[..., LARGE[1] // 2 - half : LARGE[1] // 2 + half] = self.sure
+        return estimates
+
+
+MIDDLE = np.s_[..., EYE[1] // 2 - 4 : EYE[1] // 2 + 4]
 
 
 @pytest.mark.parametrize(
@@ -318,20 +320,29 @@ def test_somebody_whom_larger_pictures_alone_show_is_there_if_they_are_sure_and_
     frames, sure, least, most, at
 ):
     alphas, _ = mattes(walk(7), Moments([at] if frames is None else frames, sure=sure))
-    assert least <= alphas[at].min() <= alphas[at].max() <= most
+    seen = alphas[at][MIDDLE]
+    assert least <= seen.min() <= seen.max() <= most
+
+
+@pytest.mark.parametrize(("cells", "is_there"), [(2, True), (4, False), (24, False)])
+def test_somebody_whom_larger_pictures_alone_show_is_small(cells, is_there):
+    """What is large, and unseen by both directions, is what they were told of between two who part."""
+    alphas, _ = mattes(walk(7), Moments(range(7), cells=cells))
+    assert (alphas[3][MIDDLE].min() > 0.98) == is_there
+    assert is_there or alphas[3].max() < 0.2
 
 
 @pytest.mark.parametrize(("ahead_from", "is_there"), [(3, True), (6, True), (7, False), (None, False)])
 def test_somebody_who_is_met_a_moment_later_is_there_before(ahead_from, is_there):
     """Who is small is found late on the way there; larger pictures that are fairly sure of them are believed."""
     alphas, _ = mattes(walk(12), Moments(range(12), sure=0.85, ahead_from=ahead_from))
-    assert (alphas[0].min() > 0.7) == is_there
-    assert is_there or alphas[0].max() < 0.1
+    assert (alphas[0][MIDDLE].min() > 0.7) == is_there
+    assert is_there or alphas[0][MIDDLE].max() < 0.1
 
 
 def test_nobody_lasts_in_a_shot_of_one_frame():
     alphas, _ = mattes(walk(1), Moments([0]))
-    assert alphas.max() <= 0.2
+    assert alphas[MIDDLE].max() <= 0.2
 
 
 def test_in_a_shots_first_frames_that_the_way_there_sees_nobody_counts_less():

@@ -83,7 +83,8 @@ _FINENESS = 2
 """The power of an answer's fineness that is its share of hair."""
 
 BIDIRECTIONAL_RULES: Final = (
-    "eyes agree last, their fisheye pictures are seen in all sizes, and the way back is smaller beside larger edges",
+    "eyes agree last, their fisheye pictures are seen in all sizes, the way back is smaller beside larger edges, and "
+    "who is seen in these alone is small",
     (BACKWARD_SCALE, NEAR_SIDE, EDGE_SCALE, _CELLS),
     (_TRUST, _LEAST_WEIGHT, _FAVOUR, _YOUNG, _DECISION, _DOUBT),
     (_AGREES, _FINER, _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY, _WITNESS, _WITNESS_TRUST, _MET_TRUST),
@@ -106,10 +107,10 @@ class Bidirectional:
     Then the window is seen larger, where the picture has the samples, from its last frame back and with what the way
     there remembers of it, except of places where the two directions differ: there it judges for itself. The larger
     look has finer edges, finds who is small, and loses who fills the picture: its edges count where it agrees, its
-    word where the two others differ, and by itself where it is very sure of somebody for several frames, or fairly sure
-    of one whom another look sees there a moment before or after. It is left out where the eye has no more samples. It
-    is mirrored, too. Beside it the way there counts more where it is sure of somebody for several frames, unless they
-    are thin: both others miss somebody near who leaves.
+    word where the two others differ, and by itself where it is very sure of somebody small for several frames, or
+    fairly sure of one whom another look sees there a moment before or after. It is left out where the eye has no more
+    samples. It is mirrored, too. Beside it the way there counts more where it is sure of somebody for several frames,
+    unless they are thin: both others miss somebody near who leaves.
 
     The hair of one person who is near is seen best in still smaller pictures, least in the larger ones, and an answer
     that misses it is sure that nobody is there. So around them, where the larger look misses what another one sees, the
@@ -378,9 +379,12 @@ def _together(
         word = np.exp(nearer * (_WORD_FOR_NOBODY + (_WORD_FOR_SOMEBODY - _WORD_FOR_NOBODY) * means[2]))
         there, back, larger = (_of_all_eyes(one) for one in lasting)
         solid = _SOLID * _solid(means[0] * sures[0] ** _SOLID_TRUST) * there
-        met = ((means[2] - np.maximum(*means[:2])) / _MISSED).clip(0.0, 1.0) * (there + back > 0)
+        alone = (means[2] - np.maximum(*means[:2])).clip(0.0, 1.0)
+        met = (alone / _MISSED).clip(0.0, 1.0) * (there + back > 0)
         trust = _WITNESS_TRUST + np.float32(_MET_TRUST - _WITNESS_TRUST) * met
         witness = _WITNESS * sures[2] ** trust * (1 + _FAVOUR) * around[2] * larger
+        # Whom it alone sees is small. Three cells of it and more are the scene that was seen between two who part.
+        witness *= 1 - _solid((alone > _SEEN).astype("float32"))
         weights = [weights[0] * word * (1 + solid), weights[1] / word, witness]
     weights = [one**_DECISION for one in weights]
     total = sum(weights)
