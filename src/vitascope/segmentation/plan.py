@@ -18,7 +18,7 @@ from vitascope.errors import InputError, UsageError
 from vitascope.frames import Projection, StereoLayout, VideoInfo
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, FoundVideo
 from vitascope.media.reading.images import IMAGE_SUFFIXES, find_images
-from vitascope.media.reading.reader import open_video, probe
+from vitascope.media.reading.reader import VideoReader, open_video, probe
 from vitascope.media.remote import path_of
 from vitascope.media.writing.output_target import PictureFolder, is_written, picture_folder
 from vitascope.segmentation.layout import vr_of
@@ -473,19 +473,28 @@ def no_picture_between(video: str | PathLike[str], wanted: VideoSettings, info: 
     return InputError(f"{video}: no picture between {wanted.start_seconds:g} s and {end}{length}")
 
 
+def open_wanted(video: Path, wanted: VideoSettings) -> VideoReader:
+    """Open what is wanted of a video, to look at it or to share it out: one thread decodes.
+
+    Raises:
+        InputError: The video cannot be read.
+    """
+    return open_video(
+        video,
+        start_seconds=wanted.start_seconds or None,
+        end_seconds=wanted.end_seconds,
+        max_corrupt_frames=wanted.max_corrupt_frames,
+        threads=1,
+    )
+
+
 def look_at(video: Path, wanted: VideoSettings) -> VideoInfo:
     """The video's description, once it is sure that there is a picture to begin with.
 
     Raises:
         InputError: No picture lies between start and end, or the video cannot be read.
     """
-    with open_video(
-        video,
-        start_seconds=wanted.start_seconds or None,
-        end_seconds=wanted.end_seconds,
-        max_corrupt_frames=wanted.max_corrupt_frames,
-        threads=1,
-    ) as reader:
+    with open_wanted(video, wanted) as reader:
         if next(iter(reader), None) is None:
             raise no_picture_between(video, wanted, reader.info)
         return reader.info

@@ -59,7 +59,7 @@ def match_eyes(
         curves: float32 [2, 6, h, w]: for each sample of an eye the factors of the disparity, its square and its cube in
             how far the other eye shows it to the right, then downwards, in samples.
         steps: The disparities to try, at least 3, evenly apart; relative to ``start``.
-        radius: Half the window; borders repeat.
+        radius: Half the window, at most 39 on a GPU, whose blocks hold what lies around them; borders repeat.
         start: float32 [2 N, h, w]; 0 when omitted.
         is_mutual: Add to how badly a disparity fits how much worse it is than what fits the place that it leads to
             best: of things that look alike, as the shoes of two people do, each gets its own.

@@ -20,7 +20,7 @@ from vitascope.errors import CorruptInputError, VitascopeError
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 from vitascope.gpu.pipeline.report import PipelineReport
 from vitascope.media.reading.film_index import read_film_index
-from vitascope.media.reading.reader import VideoReader, open_video
+from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.output_target import refuse_unwritable
 from vitascope.media.writing.segment_encoder import plain
 from vitascope.models.store.store import ModelStore
@@ -38,7 +38,7 @@ from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.notes import notes_on_people
 from vitascope.segmentation.output_encoding import encoding_for
 from vitascope.segmentation.people.hinted import Keeping
-from vitascope.segmentation.plan import PlannedVideo, no_picture_between
+from vitascope.segmentation.plan import PlannedVideo, no_picture_between, open_wanted
 from vitascope.segmentation.processes.hands import Hands, Piece
 from vitascope.segmentation.processes.joining import (
     JoinedOutputSet,
@@ -162,7 +162,7 @@ class FilmJoiner:
             refuse_unwritable(preview)
         with ExitStack() as stack:
             reader = (
-                stack.enter_context(self._open(video))
+                stack.enter_context(open_wanted(video, self._settings.video))
                 if self._open_video is None
                 else self._open_video(video.absolute())
             )
@@ -276,16 +276,6 @@ class FilmJoiner:
             return int8_choice(
                 self._alone, video, alone.chosen.network, device=alone.device, store=self._store
             )
-
-    def _open(self, video: Path) -> VideoReader:
-        wanted = self._settings.video
-        return open_video(
-            video,
-            start_seconds=wanted.start_seconds or None,
-            end_seconds=wanted.end_seconds,
-            max_corrupt_frames=wanted.max_corrupt_frames,
-            threads=1,
-        )
 
     def _plan(self, reader: VideoReader) -> _Plan:
         settings, info = self._settings, reader.info
