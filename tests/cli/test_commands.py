@@ -14,10 +14,10 @@ import pytest
 from clips import write_clip
 from photographs import astronaut
 from vitascope import __version__
-from vitascope.device import probe_gpus
+from vitascope.device import Device, probe_gpus
 from vitascope.media.writing import nvenc
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation import batch
+from vitascope.segmentation import batch, capacity
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +293,13 @@ def test_a_folder_left_out_is_said_in_one_line(run, folder, tmp_path):
     assert note == f"note: {folder}: a folder in it is left out (later); --recursive looks into them"
     assert "left out" not in run(*words, "--recursive")[2]
     assert "left out" not in run(*words, "--quiet")[2]
+
+
+def test_a_dry_run_of_fast_names_the_network_of_its_device(run, clip, tmp_path, monkeypatch):
+    words = ("segment", clip, "-o", tmp_path / "out.mp4", "--profile", "fast", "--dry-run")
+    assert "selfie (here)" in run(*words)[1]
+    monkeypatch.setattr(capacity, "select_device", lambda *_, **__: Device("cuda", "fake"))
+    assert "rvm (" in run(*words)[1]
 
 
 def test_dry_run_of_a_folder_ends_with_a_total(run, folder, tmp_path):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from vitascope.config import Settings
+from vitascope.config import Settings, load_settings
+from vitascope.device import Device
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.segmentation import capacity
 from vitascope.segmentation.capacity import can_stay_on_gpu, decoder_sessions
+from vitascope.segmentation.segmenter import Segmenter
+from vitascope.segmentation.stills import StillSegmenter
 
 UHD, ABOVE = (2160, 3840), (3840, 7680)
 
@@ -61,3 +65,53 @@ def test_a_cpu_has_one():
 def test_what_stays_on_the_gpu():
     stays = {name for name, fmt in PIXEL_FORMATS.items() if can_stay_on_gpu(fmt)}
     assert stays == {"yuv420p", "yuv420p10le", "nv12", "p010le"}
+
+
+class TestSuitedToDevice:
+    """``fast`` on a GPU takes the network of ``balanced``."""
+
+    @pytest.fixture
+    def gpu(self, monkeypatch):
+        monkeypatch.setattr(capacity, "select_device", lambda *_, **__: Device("cuda", "fake"))
+
+    def test_on_the_cpu_fast_stays_as_it_is(self):
+        loaded = load_settings(profile="fast", flags={"gpu.device": "cpu"})
+        assert capacity.suited_to_device(loaded) is loaded
+
+    def test_on_a_gpu_network_and_edges_are_those_of_balanced(self, gpu):
+        suited = capacity.suited_to_device(load_settings(profile="fast")).settings
+        balanced = load_settings(profile="balanced").settings
+        assert (suited.model.name, suited.edges) == (balanced.model.name, balanced.edges)
+        assert suited.output.speed == "fast"
+
+    def test_what_the_user_chose_stays(self, gpu):
+        for flags in ({"model.name": "selfie"}, {"model.name": "selfie-landscape"}):
+            loaded = load_settings(profile="fast", flags=flags)
+            assert capacity.suited_to_device(loaded) is loaded
+        loaded = load_settings(profile="fast", flags={"edges.threshold": [0.3, 0.8]})
+        assert capacity.suited_to_device(loaded).settings.edges.threshold == (0.3, 0.8)
+
+    @pytest.mark.parametrize("profile", ["balanced", "quality"])
+    def test_other_profiles_stay(self, gpu, profile):
+        loaded = load_settings(profile=profile)
+        assert capacity.suited_to_device(loaded) is loaded
+
+    @pytest.mark.parametrize(
+        ("flags", "network"),
+        [
+            ({"gpu.device_ids": [0, 1]}, "auto"),
+            ({"processing.cluster": "auto"}, "selfie"),
+            ({"processing.cluster": "auto", "gpu.device": "cuda"}, "auto"),
+        ],
+    )
+    def test_processes_share_one_network(self, flags, network):
+        suited = capacity.suited_to_device(load_settings(profile="fast", flags=flags))
+        assert suited.settings.model.name == network
+
+    @pytest.mark.parametrize("opened", [Segmenter, StillSegmenter])
+    def test_applications_take_it(self, monkeypatch, opened):
+        wanted = load_settings(profile="fast", flags={"gpu.device": "cpu"})
+        suited = wanted.with_values({"edges.grow_px": 3.0})
+        monkeypatch.setattr(sys.modules[opened.__module__], "suited_to_device", lambda _: suited)
+        with opened(loaded=wanted) as app:
+            assert app.settings is suited.settings

@@ -531,9 +531,10 @@ def _explain(
     loaded: "LoadedSettings", planned: "list[PlannedVideo]", *, resume: bool, screen: Screen, chatty: bool
 ) -> list[_Told]:
     with holding_interrupts():
+        from vitascope.segmentation.capacity import suited_to_device
         from vitascope.segmentation.dry_run import Explanation, explain_all, total_in_words
 
-    page = Page()
+    page, loaded = Page(), suited_to_device(loaded)
     items: list[_Told] = []
     explained = []
     for item in explain_all(planned, loaded.settings, resume=resume, try_with=loaded):

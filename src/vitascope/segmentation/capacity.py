@@ -223,6 +223,33 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
     return [f"{key} has no effect here: {why}" for key, why in idle.items() if loaded.origin(key).explicit]
 
 
+def suited_to_device(loaded: LoadedSettings) -> LoadedSettings:
+    """Give the profile ``fast`` the network of ``balanced`` on a GPU: its own computes on the CPU, and is slower there.
+
+    A network and a threshold that the user chose stay. A cluster counts as GPUs only where one was asked for: all its
+    machines take the same network, and this one's devices say nothing of theirs.
+
+    Args:
+        loaded: Settings of a run; they come back as they are without a GPU, and with another profile.
+
+    Raises:
+        DeviceError: A GPU that was asked for is missing.
+    """
+    if loaded.profile != "fast" or loaded.origin("model.name").explicit or not _is_for_gpus(loaded.settings):
+        return loaded
+    soft = {} if loaded.origin("edges.threshold").explicit else {"edges.threshold": None}
+    return loaded.with_values({"model.name": "auto", **soft})
+
+
+def _is_for_gpus(settings: Settings) -> bool:
+    gpu = settings.gpu
+    if gpu.device_ids is not None:
+        return True
+    if settings.processing.cluster is not None:
+        return gpu.device == "cuda"
+    return select_device(gpu.device, index=gpu.device_id).kind == "cuda"
+
+
 def works_in_processes(settings: Settings) -> bool:
     """True when several processes share each video: in a cluster, on several GPUs, or on the CPU."""
     gpu = settings.gpu

@@ -18,7 +18,7 @@ from vitascope.errors import UsageError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.remote import path_of
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.capacity import works_in_processes
+from vitascope.segmentation.capacity import suited_to_device, works_in_processes
 from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress, NetworkFacts
 from vitascope.segmentation.output_encoding import check_kinds
@@ -66,7 +66,9 @@ class Segmenter(Closing):
         store: ModelStore | None = None,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
-        self.loaded = checked_gpus(settings_of(profile=profile, settings=settings, loaded=loaded))
+        self.loaded = suited_to_device(
+            checked_gpus(settings_of(profile=profile, settings=settings, loaded=loaded))
+        )
         self.settings = self.loaded.settings
         self._steps: WeakSet[Generator[FrameAndAlpha, None, None]] = WeakSet()
         self._store, self._fetch_progress = store or ModelStore(vitascope_home()), fetch_progress

@@ -39,6 +39,7 @@ from vitascope.models.network import (
     side_multiple,
 )
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.capacity import suited_to_device
 from vitascope.segmentation.matting.close_ups import CloseUps
 from vitascope.segmentation.matting.estimates import enlarged, fit_plain_matte
 from vitascope.segmentation.matting.look_ahead import settle, settled_alpha
@@ -79,7 +80,7 @@ class StillSegmenter(Closing):
         store: ModelStore | None = None,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
-        self.loaded = settings_of(profile=profile, settings=settings, loaded=loaded)
+        self.loaded = suited_to_device(settings_of(profile=profile, settings=settings, loaded=loaded))
         self.settings = self.loaded.settings
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
         if self.device.kind == "cpu" and self.settings.gpu.precision == "int8":

@@ -21,6 +21,7 @@ from vitascope.errors import ConfigError, UsageError, VitascopeError
 from vitascope.frames import Frame, VideoInfo
 from vitascope.media.reading.reader import open_video
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.capacity import suited_to_device
 from vitascope.segmentation.film_run import FilmRun, FilmRunner
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.networks import FetchProgress
@@ -226,7 +227,9 @@ class Previews:
 
     def _opened(self, loaded: LoadedSettings) -> FilmRunner:
         # One frame is for one process, whatever jobs are shared by.
-        loaded = loaded.with_values({"gpu.device_ids": None, "processing.use_multiprocessing": False})
+        loaded = suited_to_device(
+            loaded.with_values({"gpu.device_ids": None, "processing.use_multiprocessing": False})
+        )
         if self._runner is None:
             self._runner = FilmRunner(
                 loaded, store=self._store, keeps_mattes=False, fetch_progress=self._fetch_progress
