@@ -173,7 +173,9 @@ def test_no_frame_is_lost_when_the_gpu_runs_out_of_memory(library, cupy, torch):
 def test_the_best_size_is_bounded_by_memory(cupy, torch):
     release_gpu_memory()  # what the allocators hold idle would be of use to the batches, and is not counted as free
     free, _ = cupy.cuda.runtime.memGetInfo()
-    each = free // 12
+    each = int(
+        free / 11.5
+    )  # 12 need half a share more than there is: what the driver gives back meanwhile is less
     weight = torch.rand(2048, 2048, device="cuda")
 
     def infer(batch):
