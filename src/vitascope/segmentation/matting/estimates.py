@@ -12,6 +12,7 @@ import numpy.typing as npt
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.guided import guided_coefficients
+from vitascope.gpu.kernels.small_matte import BoundedMatte, alpha_at_grey, bound_alpha, mean_of_channels
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import resized
 
@@ -20,9 +21,6 @@ from vitascope.segmentation.matting.batch import resized
 # texture of grass and hair into the matte.
 _PLAIN_MATTE_RADIUS = 1
 _PLAIN_MATTE_EPSILON = 1e-2
-
-_FLAT_BEYOND = 0.25
-"""Beyond 0..1: a matte that is so far outside is flat."""
 
 
 def plain_rgb(images: npt.NDArray[Any], wanted: NetworkInput) -> npt.NDArray[np.float32]:
@@ -76,9 +74,7 @@ def small_alpha(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> A
         return estimate.alpha
     assert estimate.gain is not None  # MatteEstimate holds either form
     assert estimate.offset is not None
-    grey = small_grey(estimate, images, wanted)
-    gain, offset = (planes[:, -1].astype("float32") for planes in (estimate.gain, estimate.offset))
-    return (gain * grey + offset).clip(0.0, 1.0)
+    return alpha_at_grey(estimate.gain, estimate.offset, _picture_of(estimate, images, wanted))
 
 
 def small_grey(
@@ -92,19 +88,22 @@ def small_grey(
         wanted: How that was prepared.
         out: On the CPU: where to write it, of the size of the images; the result is that, or another array.
     """
-    rgb = plain_rgb(images, wanted)
-    if is_on_gpu(rgb):
-        grey = rgb.mean(axis=-3, dtype="float32")
-    else:  # NumPy's mean of three planes takes far longer than their sum
-        red, green, blue = (rgb[:, channel] for channel in range(3))
-        grey = np.add(red, green, out=out, dtype=np.float32)
-        grey += blue
-        grey /= np.float32(3)
-    if grey.shape[1:] != estimate.size:
-        grey = resized(grey[:, None], estimate.size)[:, 0]
-    if is_on_gpu(grey) and not is_on_gpu(estimate.gain):
-        grey = to_numpy(grey)  # a matte that was refined in the host's memory
-    return grey
+    return mean_of_channels(_picture_of(estimate, images, wanted, out=out), out=out)
+
+
+def _picture_of(
+    estimate: MatteEstimate, images: Any, wanted: NetworkInput, *, out: npt.NDArray[np.float32] | None = None
+) -> Any:
+    """What the network saw, [E, 3, h, w]; where the estimate is of another size or device, its grey [E, 1, h, w]."""
+    picture = plain_rgb(images, wanted)
+    # A matte may be refined in the host's memory.
+    is_apart = is_on_gpu(picture) and not is_on_gpu(estimate.planes[0])
+    if picture.shape[2:] == estimate.size and not is_apart:
+        return picture
+    grey = mean_of_channels(picture, out=out)[:, None]
+    if grey.shape[2:] != estimate.size:
+        grey = resized(grey, estimate.size)
+    return to_numpy(grey) if is_apart else grey
 
 
 def as_coefficients(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> MatteEstimate:
@@ -127,8 +126,10 @@ def as_coefficients(estimate: MatteEstimate, images: Any, wanted: NetworkInput) 
     return MatteEstimate(gain=gain[:, None], offset=offset[:, None])
 
 
-def bounded(estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput) -> tuple[Any, Any, Any]:
-    """Coefficients whose alpha stays in 0..1 at the picture's own greys; far outside they no longer follow the grey.
+def bounded(
+    estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput, *, is_mirrored: bool = False
+) -> BoundedMatte:
+    """Coefficients whose alpha stays in 0..1 at the picture's own greys, see ``bound_alpha``.
 
     Alpha is linear in them, so a mean of bounded coefficients is the mean of the mattes: one that is far below 0 does
     not outvote the others. All frames at once: on a GPU launches would take longer than what they launch.
@@ -137,21 +138,17 @@ def bounded(estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInpu
         estimates: Estimates of N frames, in either form.
         images: [N, E, ...] what the network saw of them.
         wanted: How that was prepared.
+        is_mirrored: Mirror what is made of them.
 
     Returns:
-        Alpha's gain and offset, and the grey that they are of: float32 [N * E, 1, h, w], on their device.
+        Of N * E pictures, on their device.
     """
     kept = [as_coefficients(one, seen, wanted) for one, seen in zip(estimates, images, strict=True)]
     together = MatteEstimate.joined(kept)
     assert together.gain is not None  # as was just given
     assert together.offset is not None
-    gain, offset = together.gain.astype("float32"), together.offset.astype("float32")
-    grey = small_grey(together, images.reshape(-1, *images.shape[2:]), wanted)[:, None]
-    alpha = gain * grey + offset
-    inside = alpha.clip(0.0, 1.0)
-    gain *= (1 - abs(alpha - inside) / _FLAT_BEYOND).clip(0.0, 1.0)
-    offset = inside - gain * grey
-    return gain, offset, grey
+    picture = _picture_of(together, images.reshape(-1, *images.shape[2:]), wanted)
+    return bound_alpha(together.gain, together.offset, picture, is_mirrored=is_mirrored)
 
 
 def enlarged(planes: Any, size: tuple[int, int]) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way
+from vitascope.gpu.kernels.cells import greatest_around
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch, resized
@@ -301,13 +302,8 @@ class Bidirectional:
         self, estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput, *, mirrored: bool = False
     ) -> _Known:
         """Answers about frames, whose pictures may be mirrored, and what they say of each cell."""
-        gain, offset, grey = bounded(estimates, images, wanted)
-        alpha = gain * grey + offset
-        # Where alpha is neither 0 nor 1 it changes with the picture as much as its gain says.
-        fine = abs(gain) * alpha * (1 - alpha)
-        said = resized(np.concatenate([abs(2 * alpha - 1), alpha, fine], axis=1), self._cells)
-        if mirrored:
-            gain, offset, said = (_mirrored(planes, axis=-1) for planes in (gain, offset, said))
+        gain, offset, said = bounded(estimates, images, wanted, is_mirrored=mirrored)
+        said = resized(said, self._cells)
         return _Known(
             *(
                 planes.reshape(len(images), -1, 1, *planes.shape[2:])
@@ -369,7 +365,7 @@ def _together(
         counts = np.ones((len(means[0]), 1, 1, 1), np.float32)
         counts[: len(young) * eyes, 0, 0, 0] = np.repeat(young, eyes)[: len(counts)]
         nobody[0] = array_module(on_gpu=is_on_gpu(means[0])).asarray(counts)
-    around = [_greatest_around(mean) for mean in means]
+    around = [greatest_around(mean) for mean in means]
     weights = [
         (sure**_TRUST + _LEAST_WEIGHT) * (no + (1 + _FAVOUR - no) * near)
         for sure, near, no in zip(sures[:2], around[:2], nobody, strict=True)
@@ -422,7 +418,7 @@ def _with_hair(
     """
     reach = np.minimum(*around[:2])
     for _ in range(_HAIR_CELLS - 1):
-        reach = _greatest_around(reach)
+        reach = greatest_around(reach)
     hair = ((np.maximum(*means[:2]) - means[2]) / _MISSED).clip(0.0, 1.0) * (reach > _BESIDE)
     weights = [fine.clip(_LEAST_FINE, None) ** _FINENESS for fine in fines[:2]]
     total = sum(weights)
@@ -441,7 +437,7 @@ def _lasting(means: Any) -> Any:
     Returns:
         float32 of the same shape, 0..1, on their device.
     """
-    seen = (_greatest_around(_of_all_eyes(means)) > _SEEN).astype("float32").reshape(means.shape)
+    seen = (greatest_around(_of_all_eyes(means)) > _SEEN).astype("float32").reshape(means.shape)
     until = np.concatenate([np.zeros_like(seen[:1]), seen.cumsum(axis=0)])
     frames = 2 * _LASTING_FRAMES + 1
     starts = [min(max(at - _LASTING_FRAMES, 0), max(len(seen) - frames, 0)) for at in range(len(seen))]
@@ -465,17 +461,7 @@ def _doubt(one: Any, other: Any) -> Any:
     Returns:
         float32 [E, rows, columns], 0..1, on their device.
     """
-    return _greatest_around((_DOUBT * abs(one - other)).clip(0.0, 1.0))[:, 0]
-
-
-def _greatest_around(cells: Any) -> Any:
-    """The greatest of each cell and the eight around it: float32 [E, 1, rows, columns], on their device."""
-    grown = cells.copy()
-    for before, after in ((np.s_[..., :-1, :], np.s_[..., 1:, :]), (np.s_[..., :-1], np.s_[..., 1:])):
-        narrow = grown.copy()
-        grown[after] = np.maximum(grown[after], narrow[before])
-        grown[before] = np.maximum(grown[before], narrow[after])
-    return grown
+    return greatest_around((_DOUBT * abs(one - other)).clip(0.0, 1.0))[:, 0]
 
 
 def _solid(cells: Any) -> Any:
@@ -487,8 +473,8 @@ def _solid(cells: Any) -> Any:
     Returns:
         float32 of the same shape, 0..1, on its device.
     """
-    inner = 1 - _greatest_around(1 - cells)
-    return _greatest_around(_greatest_around(inner))
+    inner = 1 - greatest_around(1 - cells)
+    return greatest_around(greatest_around(inner))
 
 
 def _mirrored(planes: Any, *, axis: int) -> Any:

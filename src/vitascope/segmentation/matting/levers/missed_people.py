@@ -150,11 +150,12 @@ class MissedPeople:
         windows = views.windows([part] * views.eyes, self._wanted.size)
         images = views.make(frames, wanted, windows=windows)
         answers = shots.estimate(Batch(frames, images, [False] * len(frames)))
-        gain, offset, grey = bounded(answers, images, wanted)
+        gain, offset, said = bounded(answers, images, wanted)
         their_gain, their_offset = _coefficients(estimates, slice(*span))
-        here = gain * grey + offset
-        there = (their_gain * grey + their_offset).clip(0.0, 1.0)
-        told = to_numpy(_smaller(np.concatenate([here, there, abs(2 * here - 1)], axis=1)))
+        theirs = MatteEstimate(gain=their_gain, offset=their_offset)
+        here = said[:, 1:2]
+        there = small_alpha(theirs, images.reshape(-1, *images.shape[2:]), wanted)[:, None]
+        told = to_numpy(_smaller(np.concatenate([here, there, said[:, :1]], axis=1)))
         inner = span[0] > 0, span[1] < width
         least_area = _LEAST_SHARE * height * width / _SMALLER**2
         wheres = []

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from vitascope.device import available_cores
 from vitascope.frames import Frame
-from vitascope.gpu.interchange import on_its_way
+from vitascope.gpu.interchange import on_its_way, to_cupy
 from vitascope.gpu.kernels.along_motion import MEAN_RULES, REACH_FRAMES, mean_along_motion
-from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.shots import Views
@@ -69,6 +69,8 @@ class MotionSmoothing:
         scale = min(_MOTION_SIDE / max(wanted.size), 1.0)
         height, width = (max(round(side * scale), 1) for side in wanted.size)
         self._small = replace(wanted, size=(height, width))
+        # They begin when they are needed, and end with the smoothing: to begin anew for each window takes longer.
+        self._threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-motion")
         self._greys: list[Any] = []
         """The last window's last frames, uint8 [E, h', w'] each."""
         self._last: tuple[Any, Any] | None = None
@@ -109,9 +111,9 @@ class MotionSmoothing:
         seen = [*self._greys, *shown()]
         self._greys = [grey.copy() for grey in seen[-REACH_FRAMES:]]  # theirs is memory of the whole window
         pairs = list(pairwise([grey[:, *small] for grey in seen]))
-        threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-motion")
-        moves = [threads.submit(_moves, *eye) for one, other in pairs for eye in zip(one, other, strict=True)]
-        threads.shutdown(wait=False)  # they end with the last
+        moves = [
+            self._threads.submit(_moves, *eye) for one, other in pairs for eye in zip(one, other, strict=True)
+        ]
         return Motion((box[0], box[1]), moves)
 
     def smooth(
@@ -143,8 +145,8 @@ class MotionSmoothing:
             if end == len(frames):
                 self._last = rgb[-REACH_FRAMES:].copy(), alpha[-REACH_FRAMES:].copy()
             pairs = slice(begin, begin + len(rgb) - 1)
-            arrays = array_module(on_gpu=is_on_gpu(alpha))
-            moves = (arrays.asarray(way[pairs]) for way in (ahead, back))
+            take = to_cupy if is_on_gpu(alpha) else np.asarray
+            moves = (take(way[pairs]) for way in (ahead, back))
             inside = alpha[..., *motion.box]
             change = (mean_along_motion(inside, rgb[..., *motion.box], *moves) - inside)[first:]
             for one, plane in zip(estimates[at:end], change, strict=False):
