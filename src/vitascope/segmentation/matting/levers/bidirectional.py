@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -180,7 +182,13 @@ class Bidirectional:
             is_near = CloseUps.would_be_seen(people[-1, :, 0], from_share=_NEAR)
             seen = self._seen_all_ways(batch, ahead, beyond, back, is_near=is_near)
             del ahead  # a window's planes take hundreds of MB
-            return self._smoothing.smooth(batch.frames, self._missed.complete(batch, seen), motion)
+            judged = self._missed.judge(batch, seen)
+            # On a GPU before that is asked for: nobody is missed as a rule, and the GPU goes on while the host waits.
+            smoothed = self._smoothing.smooth(batch.frames, seen, motion) if is_on_gpu(seen[0].gain) else None
+            completed = self._missed.complete(batch, seen, judged())
+            if smoothed is not None and completed is seen:
+                return smoothed
+            return self._smoothing.smooth(batch.frames, completed, motion)
         except BaseException:
             motion.cancel()  # Python's end would wait for it
             raise
@@ -393,7 +401,7 @@ def _together(
             shares = _with_hair(shares, means, fines, around)
     large = [resized(share, size) for share in shares]
     gain, offset = (
-        sum(enlarged(one, size) * share for one, share in zip(planes, large, strict=True))
+        reduce(add, (enlarged(one, size) * share for one, share in zip(planes, large, strict=True)))
         for planes in (gains, offsets)
     )
     for at in range(0, len(gain), eyes):
@@ -440,10 +448,11 @@ def _lasting(means: Any) -> Any:
     seen = (greatest_around(_of_all_eyes(means)) > _SEEN).astype("float32").reshape(means.shape)
     until = np.concatenate([np.zeros_like(seen[:1]), seen.cumsum(axis=0)])
     frames = 2 * _LASTING_FRAMES + 1
-    starts = [min(max(at - _LASTING_FRAMES, 0), max(len(seen) - frames, 0)) for at in range(len(seen))]
-    ends = [min(start + frames, len(seen)) for start in starts]
-    share = (until.take(ends, axis=0) - until.take(starts, axis=0)) / np.float32(frames)
-    return share**_LASTING
+    # Slices alone: to bring indices up, the host would wait for the GPU.
+    counts = until[frames:] - until[:-frames] if len(seen) > frames else until[-1:]
+    middle = len(seen) - len(counts)
+    ends = [counts[:1]] * min(_LASTING_FRAMES, middle), [counts[-1:]] * max(middle - _LASTING_FRAMES, 0)
+    return (np.concatenate([*ends[0], counts, *ends[1]]) / np.float32(frames)) ** _LASTING
 
 
 def _of_all_eyes(planes: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, floor
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Frame
-from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.interchange import on_its_way, to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
@@ -76,17 +76,28 @@ class MissedPeople:
         self._stream, self._wanted = stream, wanted
         self._step = max(round(max(wanted.size) * _STEP / _BLOCK), 1) * _BLOCK // _SMALLER
 
-    def complete(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> list[MatteEstimate]:
-        """Mattes of a window with those who were missed in them.
+    def judge(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> Callable[[], FloatArray]:
+        """Begin to bring to the host what ``complete`` judges by.
 
         Args:
             batch: Frames of one shot, and their usual pictures.
             estimates: Alpha's coefficients, of the size of ``wanted``.
         """
-        completed = list(estimates)
         looked = sorted({0, len(batch) // 2, len(batch) - 1})
         alphas = [small_alpha(estimates[at], batch.images[at], self._stream.wanted) for at in looked]
-        judged = to_numpy(_smaller(np.concatenate(alphas)[:, None]))[:, 0]
+        return on_its_way(_smaller(np.concatenate(alphas)[:, None])[:, 0])
+
+    def complete(
+        self, batch: Batch, estimates: list[MatteEstimate], judged: FloatArray
+    ) -> list[MatteEstimate]:
+        """Mattes of a window with those who were missed in them; the same list where nobody was.
+
+        Args:
+            batch: As ``judge`` takes it.
+            estimates: Likewise.
+            judged: What came of it.
+        """
+        completed = estimates
         for first, end in spans_beside_large(judged, step=self._step):
             # The last block may be a part of one.
             span = first * _SMALLER, min(end * _SMALLER, self._wanted.size[1])

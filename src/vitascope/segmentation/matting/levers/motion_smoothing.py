@@ -45,6 +45,8 @@ class Motion(NamedTuple):
     moves: Sequence[Future[npt.NDArray[np.float32]]]
     """As ``mean_along_motion`` takes it, for each frame but the last, those kept of the window before included, and
     each eye: to the next frame, and from that back, float32 [2, h', w', 2]."""
+    before: tuple[Any, Any] | None = None
+    """RGB [T, E, 3, h, w] and alpha [T, E, h, w] of the last frames before the window; None at a shot's beginning."""
 
     def cancel(self) -> None:
         """What was not begun is not wanted any more."""
@@ -74,7 +76,7 @@ class MotionSmoothing:
         self._greys: list[Any] = []
         """The last window's last frames, uint8 [E, h', w'] each."""
         self._last: tuple[Any, Any] | None = None
-        """Their RGB [T, E, 3, h, w] and alpha [T, E, h, w]."""
+        """What ``Motion.before`` of the next window is."""
 
     def begin_shot(self) -> None:
         """Nothing of before counts."""
@@ -114,12 +116,12 @@ class MotionSmoothing:
         moves = [
             self._threads.submit(_moves, *eye) for one, other in pairs for eye in zip(one, other, strict=True)
         ]
-        return Motion((box[0], box[1]), moves)
+        return Motion((box[0], box[1]), moves, self._last)
 
     def smooth(
         self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], motion: Motion
     ) -> list[MatteEstimate]:
-        """Smooth the mattes of a window.
+        """Smooth the mattes of a window. They may be smoothed again, with others in their place.
 
         Args:
             frames: The window's.
@@ -128,7 +130,7 @@ class MotionSmoothing:
         """
         if not motion.box[0].stop:
             return list(estimates)
-        known, count = self._last, 0 if self._last is None else len(self._last[1])
+        known, count = motion.before, 0 if motion.before is None else len(motion.before[1])
         found = np.array([move.result() for move in motion.moves], np.float32)
         if not len(found):
             found = np.zeros((0, 2, 1, 1, 2), np.float32)
