@@ -90,6 +90,16 @@ def test_most_of_the_people_stand_at_the_rim_or_not_however_they_are_shown(peopl
     assert rim.would_be_seen(alpha) == expected
 
 
+@pytest.mark.parametrize(
+    ("azimuth", "begins", "stays"), [(64.0, False, False), (67.0, False, True), (70.0, True, True)]
+)
+def test_bent_pictures_stay_until_clearly_fewer_stand_at_the_rim(azimuth, begins, stays):
+    rim = RimPeople(views_of(Shown()), None)
+    for are_seen, expected in ((False, begins), (True, stays)):
+        rim.are_seen = are_seen
+        assert rim.would_be_seen(rim.views.show(eye_with((azimuth, 0.0)))[0, :, 0]) == expected
+
+
 def test_who_stands_at_the_rim_of_one_eye_counts_with_the_other():
     rim = RimPeople(views_of(Shown()), None)
     ahead, aside, nobody = (rim.views.show(eye_with(*who))[0, :, 0] for who in ([AHEAD], [AT_RIM], []))

@@ -25,10 +25,12 @@ _SHARE: Final = 0.65
 """The share of people's area that lies at the rim above which pictures are bent. In 14 of 16 places with a truth above
 it, eight of which it was not chosen on, alpha's error fell, and in one it grew; below it, with somebody ahead, it grew
 in five of 13."""
+_STAYING_SHARE: Final = 0.55
+"""The share above which they stay so: a change costs what was remembered, and people do not stand still."""
 _CELLS: Final = 96
 """Along each side of the picture in which people are counted."""
 _PERSON: Final = 0.5
-RIM_RULES: Final = (RIM_DEGREES, _SHARE, _CELLS, _PERSON, *BENT_PICTURES)
+RIM_RULES: Final = (RIM_DEGREES, _SHARE, _STAYING_SHARE, _CELLS, _PERSON, *BENT_PICTURES)
 """What mattes of a network that knows people at the rim depend on."""
 
 
@@ -75,7 +77,8 @@ class RimPeople:
         """
         map_x, map_y, at_rim = _counted(self.views.as_pictures[0], (alpha.shape[1], alpha.shape[2]))
         people = np.stack([remap(eye, map_x, map_y) > _PERSON for eye in alpha]) & (map_x != OUTSIDE)
-        return int((people & at_rim).sum()) > _SHARE * int(people.sum())
+        share = _STAYING_SHARE if self.are_seen else _SHARE
+        return int((people & at_rim).sum()) > share * int(people.sum())
 
     def change(self, state: SpatialState, *, are_seen: bool) -> None:
         """Show the other pictures from now on, with what the network remembers.
