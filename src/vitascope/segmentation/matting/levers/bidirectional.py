@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
-from operator import add
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -14,10 +12,11 @@ from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way
 from vitascope.gpu.kernels.cells import greatest_around
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
+from vitascope.gpu.kernels.weighted_planes import weighted_sums
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch, resized
 from vitascope.segmentation.matting.close_ups import CloseUps
-from vitascope.segmentation.matting.estimates import bounded, enlarged
+from vitascope.segmentation.matting.estimates import bounded
 from vitascope.segmentation.matting.levers.missed_people import MissedPeople
 from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
@@ -399,11 +398,7 @@ def _together(
         shares = [one / (1 + finer) for one in (*shares[:2], shares[2] + finer)]
         if has_hair:
             shares = _with_hair(shares, means, fines, around)
-    large = [resized(share, size) for share in shares]
-    gain, offset = (
-        reduce(add, (enlarged(one, size) * share for one, share in zip(planes, large, strict=True)))
-        for planes in (gains, offsets)
-    )
+    gain, offset = weighted_sums((gains, offsets), shares, size)
     for at in range(0, len(gain), eyes):
         yield MatteEstimate(gain=gain[at : at + eyes], offset=offset[at : at + eyes])
 
