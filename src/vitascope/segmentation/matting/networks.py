@@ -155,10 +155,19 @@ def open_first_network(store: ModelStore, *, threads: int, on_gpu: bool) -> Matt
 def _open_named(
     name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
 ) -> OpenedNetwork:
-    # Networks are imported where they are opened: one run needs one of them, and onnx alone takes 0.1 s to import.
-    if name in _SELFIE:
-        return _open_selfie(name, settings, store, device)
     _require_matting(name)
+    # Networks are imported where they are opened: one run needs one of them, and onnx alone takes 0.1 s to import.
+    match name:
+        case "selfie" | "selfie-landscape":
+            return _open_selfie(name, settings, store, device)
+        case "rvm" | "rvm-resnet50":
+            return _open_rvm(name, settings, store, device, progress)
+    raise AssertionError(f"{name} is in the catalogue, and nothing here opens it")
+
+
+def _open_rvm(
+    name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
+) -> OpenedNetwork:
     # A file that is here is verified and never silently replaced: a damaged one is the user's to know about.
     if store.is_cached(name):
         path = store.path(name)
