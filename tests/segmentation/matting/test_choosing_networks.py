@@ -8,7 +8,7 @@ from vitascope.config import load_settings, vitascope_home
 from vitascope.device import Device
 from vitascope.models.store.catalogue import Catalogue, load_catalogue
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.matting import networks
+from vitascope.segmentation.matting import cached_film, networks
 from vitascope.segmentation.matting.networks import open_network
 
 
@@ -39,3 +39,17 @@ def test_every_matting_network_of_the_catalogue_is_opened_as_what_it_is(monkeypa
     monkeypatch.setattr(networks, "load_catalogue", lambda: other)
     with pytest.raises(AssertionError, match="modnet"):
         networks._open_named("modnet", None, None, None, None)
+
+
+def test_a_network_that_is_opened_later_is_said_to_remember_if_the_catalogue_says_so(monkeypatch):
+    known = load_catalogue()
+    other = known.entry("rvm").model_copy(update={"name": "modnet-video"})
+    monkeypatch.setattr(
+        networks, "load_catalogue", lambda: Catalogue.model_construct(models=(*known.models, other))
+    )
+    monkeypatch.setattr(cached_film, "network_sha256", lambda *_: "0" * 64)
+    for name, remembers in (("selfie", False), ("rvm-resnet50", True), ("modnet-video", True)):
+        words = [f"model.name={name}", "processing.enable_caching=true"]
+        settings, store = load_settings(assignments=words).settings, ModelStore(vitascope_home())
+        chosen = cached_film.open_or_defer(settings, store, lambda: pytest.fail("opened"))
+        assert chosen.network.recurrent == remembers

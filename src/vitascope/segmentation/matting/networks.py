@@ -13,7 +13,7 @@ from vitascope.device import Device
 from vitascope.errors import ModelUnavailableError, UsageError
 from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.network import MattingNetwork
-from vitascope.models.store.catalogue import load_catalogue
+from vitascope.models.store.catalogue import InputKind, load_catalogue
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.opened_network import (
     OpenedNetwork,
@@ -253,6 +253,12 @@ def _require_matting(name: str) -> None:
     entry = load_catalogue().entry(name, wanted_for="segmentation")
     if entry.used_by != "segmentation":
         raise UsageError(f"{name} is not a matting network: {entry.purpose}")
+
+
+def remembers(name: str) -> bool:
+    """True for a network of the catalogue with a memory of the frames before; False for somebody's own file."""
+    kinds = {entry.name: entry.input_kind for entry in load_catalogue().models}
+    return kinds.get(name) is InputKind.RECURRENT_VIDEO
 
 
 def is_network_file(name: str) -> bool:
