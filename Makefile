@@ -27,7 +27,7 @@ test: $(VENV)/installed-dev ## Run the checks and the whole test suite; in more 
 check: $(VENV)/installed-dev ## Style, types, import rule
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/installed-dev ## Write the generated pages anew

@@ -9,7 +9,7 @@ import pytest
 from command_line import run
 
 from clips import write_clip
-from vitascope.bench import suite
+from vitascope.bench import soak, suite
 from vitascope.config import vitascope_home
 from vitascope.tune import checklist
 
@@ -21,9 +21,10 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(checklist, "_PASS_SECONDS", 2.0)
 
 
-def test_every_question_gets_an_answer_and_a_figure(tmp_path, capsys):
+def test_every_question_gets_an_answer_and_a_figure(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(soak, "_SHORTEST_SECONDS", 2.0)
     film = write_clip(tmp_path / "talk_sbs.mp4", frame_count=40)
-    words = ("bench", "checklist", film, "--profile", "fast", "--duration", "5", "--json")
+    words = ("bench", "checklist", film, "--profile", "fast", "--duration", "2", "--json")
     assert run(*words) == 1
     said = capsys.readouterr()
     assert said.err == ""

@@ -265,20 +265,24 @@ def test_pictures_are_shared_evenly(pictures, threads, lengths):
     assert [number for share in shares for number in range(pictures)[share]] == list(range(pictures))
 
 
+@pytest.fixture(scope="module", params=[1, 2])
+def begun(request, networks, on_two_threads):
+    """A network of so many threads, and a stream's memory after so many pictures that people are followed."""
+    near = networks[1] if request.param == 1 else on_two_threads
+    state = near.new_state()
+    state.follow_people()
+    near.infer(frames(_WHOLE_FRAMES + 1), state)
+    return near, [array.copy() for array in state.arrays()]
+
+
 @pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_call_that_fails_leaves_the_stream_where_it_was(
-    networks, on_two_threads, monkeypatch, count, threads
-):
-    near = networks[1] if threads == 1 else on_two_threads
-    begun = _WHOLE_FRAMES + 1
-    pictures = frames(begun + count)
+def test_a_call_that_fails_leaves_the_stream_where_it_was(begun, monkeypatch, count):
+    near, before = begun
+    pictures = frames(_WHOLE_FRAMES + 1 + count)[_WHOLE_FRAMES + 1 :]
     failed, other = near.new_state(), near.new_state()
-    failed.follow_people()
-    near.infer(pictures[:begun], failed)
-    before = [array.copy() for array in failed.arrays()]
-    other.restore([array.copy() for array in before])
-    other.follow_people()
+    for state in (failed, other):
+        state.restore([array.copy() for array in before])
+        state.follow_people()
     engine = near._near._engines["fine", 1, NO_CROPS]
     run, calls = engine.run, []
 
@@ -290,11 +294,9 @@ def test_a_call_that_fails_leaves_the_stream_where_it_was(
 
     with monkeypatch.context() as broken, pytest.raises(RuntimeError):
         broken.setattr(engine, "run", fail)
-        near.infer(pictures[begun:], failed)
+        near.infer(pictures, failed)
     assert failed.people is not None
     for kept, was in zip(failed.arrays(), before, strict=True):
         np.testing.assert_array_equal(kept, was)
-    for one, another in zip(
-        near.infer(pictures[begun:], failed), near.infer(pictures[begun:], other), strict=True
-    ):
-        np.testing.assert_array_equal(alpha_of(one, pictures[begun]), alpha_of(another, pictures[begun]))
+    for one, another in zip(near.infer(pictures, failed), near.infer(pictures, other), strict=True):
+        np.testing.assert_array_equal(alpha_of(one, pictures[0]), alpha_of(another, pictures[0]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from vitascope import __version__, errors
 from vitascope.closing import Closing
 from vitascope.gpu.pipeline.report import Latency, Measured, PipelineReport
 from vitascope.gpu.profiling.utilisation import GpuFigures, GpuLimits, NvmlGpu, resident_bytes
+from vitascope.media.live_loop import LiveLoop, RunReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,30 +123,6 @@ class Readings:
         self.counts[series] = values if before is None else before + values
 
 
-class SinkFigures(Protocol):
-    """Figures of a live sink, such as ``media.sinks.outlet.OutletReport``."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """``running`` while it takes pictures."""
-        ...
-
-    @property
-    def sent(self) -> int:
-        """Pictures that reached it."""
-        ...
-
-    @property
-    def dropped(self) -> int:
-        """Pictures that newer ones replaced."""
-        ...
-
-
 class PlaceFigures(Protocol):
     """Figures of one place of work, such as ``segmentation.processes.hands.PlaceCounts``."""
 
@@ -184,45 +161,6 @@ class QueueFigures(Protocol):
         ...
 
 
-class LiveFigures(Protocol):
-    """A live run so far; ``animation.live.report.LiveReport`` is one."""
-
-    @property
-    def captured(self) -> int:
-        """Pictures of the camera."""
-        ...
-
-    @property
-    def shown(self) -> int:
-        """Pictures that went to the sinks."""
-        ...
-
-    @property
-    def repeated(self) -> int:
-        """Number of these that were shown again."""
-        ...
-
-    @property
-    def lost(self) -> int:
-        """Pictures without a face."""
-        ...
-
-    @property
-    def latency(self) -> Latency:
-        """From capture to the sinks."""
-        ...
-
-    @property
-    def sinks(self) -> Sequence[SinkFigures]:
-        """One for each."""
-        ...
-
-    @property
-    def pipeline(self) -> PipelineReport:
-        """Its stages."""
-        ...
-
-
 def pipeline_readings(report: PipelineReport, *, expected_frames: int | None = None) -> Readings:
     """A run of ``segment`` so far.
 
@@ -254,7 +192,7 @@ def queue_readings(queue: QueueFigures) -> Readings:
     return readings
 
 
-def live_readings(report: LiveFigures) -> Readings:
+def live_readings(report: RunReport) -> Readings:
     """A live run so far."""
     readings = _stages_and_queues(report.pipeline)
     readings.count("vitascope_frames_total", report.shown)
@@ -323,14 +261,6 @@ def _bounded(names: Iterable[str]) -> list[str]:
 
 JobStatus = Literal["done", "skipped", "failed", "stopped"]
 _Kind = Literal["job", "live", "queue"]
-
-
-class LiveRun(Protocol):
-    """A live run that can be asked how it is; ``animation.live.session.LiveSession`` is one."""
-
-    def report(self) -> LiveFigures:
-        """The run so far; callable from any thread."""
-        ...
 
 
 @dataclass(slots=True)
@@ -410,7 +340,7 @@ class JobCounts(Closing):
         """
         self._begin("job", lambda: pipeline_readings(pipeline.snapshot(), expected_frames=expected_frames))
 
-    def follow_live(self, run: LiveRun) -> None:
+    def follow_live(self, run: LiveLoop[Any]) -> None:
         """A live run begins: read its ``report`` from now on, and keep what the one before has counted."""
         self._begin("live", lambda: live_readings(run.report()))
 

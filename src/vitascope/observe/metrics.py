@@ -17,7 +17,8 @@ import numpy as np
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.gpu.profiling.utilisation import NvmlGpu
 from vitascope.http_server import GuardedHandler, GuardedServer
-from vitascope.observe.job_counts import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, JobCounts, LiveRun, Readings
+from vitascope.media.live_loop import LiveLoop
+from vitascope.observe.job_counts import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, JobCounts, Readings
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -52,7 +53,7 @@ class Metrics(JobCounts):
         return generate_latest(self.registry).decode("utf-8")
 
 
-def live_metrics(run: LiveRun, *, gpus: Mapping[int, NvmlGpu] | None = None) -> Metrics:
+def live_metrics(run: LiveLoop[Any], *, gpus: Mapping[int, NvmlGpu] | None = None) -> Metrics:
     """Metrics of one live run, such as ``animation.live.session.LiveSession``.
 
     Args:

@@ -68,7 +68,7 @@ from vitascope.segmentation.notes import notes_on, notes_on_people, notes_on_rea
 from vitascope.segmentation.output_encoding import encoding_for, hardware_for, mask_size
 from vitascope.segmentation.plan import PlannedVideo, no_picture_between
 from vitascope.segmentation.render.contact_sheet import ContactSheet
-from vitascope.segmentation.render.renderer import Rendered, Renderer
+from vitascope.segmentation.render.renderer import WITHOUT_FOREGROUND, Rendered, Renderer
 from vitascope.segmentation.report import SegmentReport
 from vitascope.segmentation.run_profile import run_profile
 from vitascope.segmentation.writing import (
@@ -606,7 +606,7 @@ def open_job(
         right_eye_first=vr.right_eye_first,
         rotation_degrees=info.rotation_degrees,
         options=_matting_options(
-            settings, vr, shows_people=any(kind not in ("mask", "overlay") for kind, _ in outputs)
+            settings, vr, shows_people=any(kind not in WITHOUT_FOREGROUND for kind, _ in outputs)
         ),
         first_network=first_network,
         cache=cache,

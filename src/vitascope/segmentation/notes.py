@@ -13,6 +13,7 @@ from vitascope.media.reading.reader import VideoReader
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork, side_multiple
 from vitascope.segmentation.capacity import can_stay_on_gpu, notes_on_parallelism
+from vitascope.segmentation.render.renderer import WITHOUT_FOREGROUND
 
 _NEW_IN_A_PICTURE: dict[OutputKind, str] = {
     "key": "the key colour",
@@ -172,7 +173,7 @@ def notes_on(
         "inference.bidirectional": loaded.settings.inference.bidirectional
         and (not sees_both_ways or is_live or loaded.settings.performance.mode == "latency"),
         "model.person_class": loaded.settings.model.kind is None,
-        "edges.decontaminate": {"mask", "overlay"}.issuperset(kinds),
+        "edges.decontaminate": WITHOUT_FOREGROUND.issuperset(kinds),
         "output.background": "replace" not in kinds,
         "output.mask_max_width": "mask" not in kinds,
         "output.packed_fov_degrees": "packed-alpha" not in kinds,

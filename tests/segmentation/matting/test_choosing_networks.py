@@ -6,7 +6,9 @@ import pytest
 
 from vitascope.config import load_settings, vitascope_home
 from vitascope.device import Device
+from vitascope.models.store.catalogue import Catalogue, load_catalogue
 from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.matting import cached_film, networks
 from vitascope.segmentation.matting.networks import open_network
 
 
@@ -23,3 +25,31 @@ def test_with_a_gpu_it_is_said_that_the_selfie_network_computes_on_the_cpu(kind,
     else:
         assert "computes on the CPU" in chosen.note
         assert "--profile balanced" in chosen.note
+
+
+def test_every_matting_network_of_the_catalogue_is_opened_as_what_it_is(monkeypatch):
+    opened = []
+    monkeypatch.setattr(networks, "_open_selfie", lambda name, *_: opened.append(("selfie", name)))
+    monkeypatch.setattr(networks, "_open_rvm", lambda name, *_: opened.append(("rvm", name)))
+    entries = [entry for entry in load_catalogue().models if entry.used_by == "segmentation"]
+    for entry in entries:
+        networks._open_named(entry.name, None, None, None, None)
+    assert opened == [(entry.name.partition("-")[0], entry.name) for entry in entries]
+    other = Catalogue(models=(entries[0].model_copy(update={"name": "modnet"}),))
+    monkeypatch.setattr(networks, "load_catalogue", lambda: other)
+    with pytest.raises(AssertionError, match="modnet"):
+        networks._open_named("modnet", None, None, None, None)
+
+
+def test_a_network_that_is_opened_later_is_said_to_remember_if_the_catalogue_says_so(monkeypatch):
+    known = load_catalogue()
+    other = known.entry("rvm").model_copy(update={"name": "modnet-video"})
+    monkeypatch.setattr(
+        networks, "load_catalogue", lambda: Catalogue.model_construct(models=(*known.models, other))
+    )
+    monkeypatch.setattr(cached_film, "network_sha256", lambda *_: "0" * 64)
+    for name, remembers in (("selfie", False), ("rvm-resnet50", True), ("modnet-video", True)):
+        words = [f"model.name={name}", "processing.enable_caching=true"]
+        settings, store = load_settings(assignments=words).settings, ModelStore(vitascope_home())
+        chosen = cached_film.open_or_defer(settings, store, lambda: pytest.fail("opened"))
+        assert chosen.network.recurrent == remembers

@@ -44,7 +44,7 @@ from vitascope.segmentation.matting.levers.bidirectional import BIDIRECTIONAL_RU
 from vitascope.segmentation.matting.levers.missed_people import MISSED_PEOPLE_RULES
 from vitascope.segmentation.matting.levers.motion_smoothing import SMOOTHING_RULES
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE
-from vitascope.segmentation.matting.networks import ChosenNetwork, is_network_file
+from vitascope.segmentation.matting.networks import ChosenNetwork, is_network_file, remembers
 from vitascope.segmentation.matting.rim_people import RIM_RULES
 from vitascope.vr.detection import VrDescription
 
@@ -278,7 +278,7 @@ def open_or_defer(
         return open_network()
     is_file = is_network_file(wanted)
     network = DeferredNetwork(
-        open_network, name=Path(wanted).stem if is_file else wanted, recurrent=wanted.startswith("rvm")
+        open_network, name=Path(wanted).stem if is_file else wanted, recurrent=remembers(wanted)
     )
     return ChosenNetwork(network, name, None)
 
@@ -345,7 +345,7 @@ def open_matte_cache(
         key,
         end_seconds=wanted.end_seconds,
         capacity_bytes=int(capacity * 1e9),
-        keeps_memory=is_plain and named.startswith("rvm"),
+        keeps_memory=is_plain and remembers(named),
     )
 
 

@@ -33,7 +33,7 @@ from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.estimates import small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.opened_network import rvm_size
-from vitascope.segmentation.matting.shots import ShotInference, Views
+from vitascope.segmentation.matting.shots import EyeViews, ShotInference, Views
 from vitascope.segmentation.matting.stream import upright_size
 from vitascope.vr.projection import Equirectangular
 from vitascope.vr.stereo import eye_regions
@@ -205,7 +205,7 @@ class _Trial:
         vr = vr_of(info, wanted)
         regions = eye_regions(info.width, info.height, vr.layout)
         views, eye_size = (
-            Views(regions, info.rotation_degrees),
+            EyeViews(regions, info.rotation_degrees),
             upright_size(regions[0].size, info.rotation_degrees),
         )
         shown = self._network.input_for(eye_size)

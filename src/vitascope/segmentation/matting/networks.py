@@ -13,7 +13,7 @@ from vitascope.device import Device
 from vitascope.errors import ModelUnavailableError, UsageError
 from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.network import MattingNetwork
-from vitascope.models.store.catalogue import load_catalogue
+from vitascope.models.store.catalogue import InputKind, load_catalogue
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.opened_network import (
     OpenedNetwork,
@@ -155,10 +155,19 @@ def open_first_network(store: ModelStore, *, threads: int, on_gpu: bool) -> Matt
 def _open_named(
     name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
 ) -> OpenedNetwork:
-    # Networks are imported where they are opened: one run needs one of them, and onnx alone takes 0.1 s to import.
-    if name in _SELFIE:
-        return _open_selfie(name, settings, store, device)
     _require_matting(name)
+    # Networks are imported where they are opened: one run needs one of them, and onnx alone takes 0.1 s to import.
+    match name:
+        case "selfie" | "selfie-landscape":
+            return _open_selfie(name, settings, store, device)
+        case "rvm" | "rvm-resnet50":
+            return _open_rvm(name, settings, store, device, progress)
+    raise AssertionError(f"{name} is in the catalogue, and nothing here opens it")
+
+
+def _open_rvm(
+    name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
+) -> OpenedNetwork:
     # A file that is here is verified and never silently replaced: a damaged one is the user's to know about.
     if store.is_cached(name):
         path = store.path(name)
@@ -244,6 +253,12 @@ def _require_matting(name: str) -> None:
     entry = load_catalogue().entry(name, wanted_for="segmentation")
     if entry.used_by != "segmentation":
         raise UsageError(f"{name} is not a matting network: {entry.purpose}")
+
+
+def remembers(name: str) -> bool:
+    """True for a network of the catalogue with a memory of the frames before; False for somebody's own file."""
+    kinds = {entry.name: entry.input_kind for entry in load_catalogue().models}
+    return kinds.get(name) is InputKind.RECURRENT_VIDEO
 
 
 def is_network_file(name: str) -> bool:

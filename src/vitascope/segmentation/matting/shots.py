@@ -37,8 +37,33 @@ from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.report import Tally
 
 
-class Views:
-    """Makes a network's pictures of parts of the eyes.
+class Views(Protocol):
+    """Makes a network's pictures of frames: ``EyeViews``, or fisheye pictures of what that shows."""
+
+    @property
+    def eyes(self) -> int:
+        """Pictures of a frame."""
+        ...
+
+    def windows(self, parts: Sequence[Region], grid: tuple[int, int]) -> list[Region]:
+        """Parts of the pictures, one each, upright in samples of a grid (height, width): as ``make`` takes them."""
+        ...
+
+    def make(
+        self, frames: Sequence[Frame], wanted: NetworkInput, *, windows: Sequence[Region] | None = None
+    ) -> Any:
+        """Pictures [T, E, ...] of ``wanted.size``, on the frames' device.
+
+        Args:
+            frames: On the CPU, or NV12 or P010 on the GPU.
+            wanted: Size and normalisation.
+            windows: What to show of each picture, as ``windows`` gives it; all of it when omitted.
+        """
+        ...
+
+
+class EyeViews(Views):
+    """Makes a network's pictures of the eyes, or of parts of them.
 
     Args:
         regions: Where each eye lies, in luma samples as coded.
@@ -65,13 +90,7 @@ class Views:
     def make(
         self, frames: Sequence[Frame], wanted: NetworkInput, *, windows: Sequence[Region] | None = None
     ) -> Any:
-        """Pictures [T, E, ...] of ``wanted.size``, on the frames' device.
-
-        Args:
-            frames: On the CPU, or NV12 or P010 on the GPU.
-            wanted: Size and normalisation.
-            windows: What to show of each eye, as ``windows`` gives it; all of it when omitted.
-        """
+        """Pictures [T, E, ...] of the eyes; whole ones on the CPU lie in memory that is used again once they go."""
         on_gpu = is_on_gpu(frames[0].planes[0])
         shape = (len(frames), self.eyes, *wanted.picture_shape())
         # Windows have sizes of their own: their memory would not be used again.

@@ -37,7 +37,7 @@ from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.people_seen import PeopleSeen
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_windows import ShotBeginnings, ShotWindows
-from vitascope.segmentation.matting.shots import Answer, ShotInference, StreamNetwork, Times, Views
+from vitascope.segmentation.matting.shots import Answer, EyeViews, ShotInference, StreamNetwork, Times
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.report import LeverReport
 from vitascope.vr.projection import Lens
@@ -153,7 +153,7 @@ class StreamMatting:
         ):
             shown = (lens, self.network_input) if self._fisheye is None else self._fisheye.as_pictures
             agreement = StereoAgreement.of_eyes(*shown, right_eye_first=right_eye_first)
-        self._views = Views(self.regions, rotation_degrees)
+        self._views = EyeViews(self.regions, rotation_degrees)
         self._memory_of_shown, self._memory_of_colors = RecycledArrays(), RecycledArrays()
         self._times = times
         stream = StreamNetwork(

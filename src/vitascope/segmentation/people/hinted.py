@@ -21,7 +21,7 @@ from vitascope.frames import Frame
 from vitascope.media.reading.reader import VideoReader
 from vitascope.models.network import NetworkInput
 from vitascope.segmentation.matting.batch import Estimator
-from vitascope.segmentation.matting.shots import Views
+from vitascope.segmentation.matting.shots import EyeViews
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people, numbers_of
 from vitascope.segmentation.people.held import FindSalient, HeldThings
 from vitascope.segmentation.people.kept import KeptPeople, Layer, PeopleLayer
@@ -93,7 +93,7 @@ class Keeping:
         """
         info = self.reader.info
         regions = eye_regions(info.width, info.height, self.vr.layout)
-        views = Views(regions, info.rotation_degrees)
+        views = EyeViews(regions, info.rotation_degrees)
         if not self.settings.people.keep_held:
             return KeptPeople(inner, self.layers, shown=shown, views=views, seen=self.seen)
         assert self.open_salient is not None  # who mattes gives it

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from vitascope.closing import Closing
 from vitascope.config import OutputKind, OutputSettings
@@ -29,6 +29,8 @@ from vitascope.segmentation.matting.stream import Matte, StreamMatting
 from vitascope.segmentation.render.backgrounds import Background
 from vitascope.vr.packing import AlphaPacker
 
+WITHOUT_FOREGROUND: frozenset[OutputKind] = frozenset({"mask", "overlay"})
+"""Kinds that show the frame itself, or nothing of it: not people freed of the colours behind their hair."""
 _BLACK = (0, 0, 0)
 """The background of ``cutout``."""
 _REFERENCE_LINES = 1080
@@ -163,7 +165,7 @@ class Renderer(Closing):
             offset=offset,
             rotation_degrees=matting.rotation_degrees,
             paint=self._paint(frame, output),
-            decontaminate=matting.options.decontaminate and output.kind not in ("mask", "overlay"),
+            decontaminate=matting.options.decontaminate and output.kind not in WITHOUT_FOREGROUND,
             planar=output.is_planar,
         )
 
@@ -186,7 +188,7 @@ class Renderer(Closing):
             return to_planar(picture) if planar else picture
         shrinks = kind == "mask" and self._mask_size is not None
         picture = render_alpha(
-            matte.frame if kind in ("mask", "overlay") else matte.foreground,
+            matte.frame if kind in WITHOUT_FOREGROUND else matte.foreground,
             matte.alpha,
             regions=regions,
             paint=self._paint(matte.frame, output),
@@ -219,7 +221,7 @@ class _Output:
     is_planar: bool
     """True where its encoder is on the CPU."""
     paint: Paint | None
-    """None for a background, which moves, and where nothing is painted."""
+    """None for a background, which moves, and for kinds that are drawn in ways of their own."""
 
 
 def _output(kind: OutputKind, encoding: Encoding, settings: OutputSettings) -> _Output:
@@ -230,14 +232,14 @@ def _output(kind: OutputKind, encoding: Encoding, settings: OutputSettings) -> _
             paint = MatteOnly(full_range=mask_is_full_range(encoding), bit_depth=depth)
         case "overlay":
             paint = Tint(settings.overlay_color.as_tuple(), settings.overlay_opacity)
-        case "replace":
-            paint = None
-        case "packed-alpha":
-            paint = None
         case "cutout":
             paint = OnColor(_BLACK)
-        case _:
+        case "key":
             paint = OnColor(settings.key_color.as_tuple())
+        case "replace" | "alpha" | "blur" | "packed-alpha":
+            paint = None
+        case _:
+            assert_never(kind)
     return _Output(kind, not encoding.is_nvenc, paint)
 
 

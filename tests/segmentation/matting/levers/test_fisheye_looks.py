@@ -17,7 +17,7 @@ from vitascope.models.network import NetworkInput
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.fisheye_looks import FisheyePictures
 from vitascope.segmentation.matting.shot_windows import WINDOW_FRAMES
-from vitascope.segmentation.matting.shots import Views
+from vitascope.segmentation.matting.shots import EyeViews
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.vr.projection import Equirectangular
 
@@ -181,7 +181,7 @@ def test_a_part_of_the_pictures_is_what_the_whole_shows_there(layout, part, lens
     regions = [Region(0, 0, width, EYE), Region(width, 0, width, EYE)]
     views = FisheyeViews.of_network(lens, TrailNetwork(size=SHOWN), (EYE, width))
     views = replace(views, eye=replace(views.eye, layout=layout))
-    pictures, wanted = FisheyePictures(Views(regions, 0), views), NetworkInput(LARGE, layout)
+    pictures, wanted = FisheyePictures(EyeViews(regions, 0), views), NetworkInput(LARGE, layout)
     whole = pictures.make(frames, wanted)
     windows = pictures.windows([part] * pictures.eyes, LARGE)
     seen = pictures.make(frames, replace(wanted, size=(part.height, part.width)), windows=windows)

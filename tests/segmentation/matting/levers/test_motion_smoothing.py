@@ -15,7 +15,7 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.levers import motion_smoothing
 from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing
-from vitascope.segmentation.matting.shots import Views
+from vitascope.segmentation.matting.shots import EyeViews
 
 SIZE = (48, 80)
 WANTED = NetworkInput(SIZE, "NCHW")
@@ -41,7 +41,7 @@ def flickering(count, *, right=2):
 
 
 def smoothing():
-    return MotionSmoothing(Views([Region(0, 0, SIZE[1], SIZE[0])], 0), WANTED)
+    return MotionSmoothing(EyeViews([Region(0, 0, SIZE[1], SIZE[0])], 0), WANTED)
 
 
 EVERYWHERE = np.ones((3, 5), np.float32)
