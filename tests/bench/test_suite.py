@@ -91,7 +91,7 @@ def test_a_real_run(tiny, tmp_path):
 
 def test_a_suite_leaves_nothing_in_memory(tiny, tmp_path):
     folders = iter(range(2))
-    assert not left_by(lambda: run_suite(LIGHT, output_dir=tmp_path / str(next(folders))))
+    assert not left_by(lambda: run_suite(QUICK, output_dir=tmp_path / str(next(folders))))
 
 
 def test_cells_are_visited_again_later(tiny, tmp_path, monkeypatch):
