@@ -45,7 +45,7 @@ def films(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("limit_mib", [300, 450, 550, 600, 1000, 1100, 2000])
+@pytest.mark.parametrize("limit_mib", [300, 450, 550, 600, 1000, 1100, 1200, 2000])
 @pytest.mark.parametrize("job", ["small", "large", "portrait"])
 def test_a_job_ends_well_or_says_in_a_line_what_it_lacks(tmp_path, films, limit_mib, job):
     words = {
