@@ -128,6 +128,11 @@ class LipFit:
         """True if the portrait's lips are surely parted."""
         return shown_apart(self._rest) >= 1
 
+    def touching(self, displacement: FloatArray) -> FloatArray:
+        """The displacement, float32 [468, 3], without what would take lips through one another in their middle."""
+        over = gap_cm(self._rest + displacement) - min(gap_cm(self._rest), 0.0)
+        return displacement - self._apart * np.float32(min(over, 0.0))
+
     def fit(
         self,
         displacement: FloatArray,
