@@ -46,9 +46,9 @@ def skin():
 def shaded(mesh, skin):
     """A portrait with its skin folded, before any point moves; and the strengths."""
 
-    def shade(weights, *, rgb=None, closure=(0.0, 0.0)):
+    def shade(weights, *, rgb=None, closure=(0.0, 0.0), face=None):
         rgb = skin if rgb is None else rgb
-        rig = build_rig(mesh, made_face(mesh), size=SIZE)
+        rig = build_rig(mesh, made_face(mesh) if face is None else face, size=SIZE)
         creases = Creases(rgb, uncut(rgb, rig), rig)
         motion = replace(FaceMotion.authored(weights), eye_closure=np.array(closure, np.float32))
         moved = ExpressionBasis(mesh).displacement(motion.blendshapes)
@@ -181,7 +181,7 @@ def smiling(mesh, skin):
 
 @pytest.mark.parametrize("together", [0.0, 1.0], ids=["shut", "puckered"])
 def test_lips_of_a_smile_that_meet_show_one_line_and_no_rest_of_teeth(mesh, smiling, together):
-    """As dark along its whole length as a line that is seen; it was a change of tone, with pale specks along it."""
+    """Along its whole length as dark as the own lines of faces; it was a change of tone, and later a black one."""
     pucker = ExpressionBasis(mesh).displacement(FaceMotion.authored({"mouthPucker": together}).blendshapes)
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(smiling[0], face=smiling[1])
@@ -190,10 +190,12 @@ def test_lips_of_a_smile_that_meet_show_one_line_and_no_rest_of_teeth(mesh, smil
     right, left = (places[[upper, lower]].mean(axis=0) for upper, lower in ((81, 178), (311, 402)))
     for share in np.linspace(0, 1, 9):
         x, y = np.rint(right + share * (left - right)).astype(int)
-        beside = drawn[y - 3 : y + 4, x].sum(axis=-1)
-        lips = min(sum(UPPER), sum(LOWER))
-        assert beside.min() < 0.6 * lips, f"no line at {share}"
-        assert (beside < 0.6 * lips).sum() <= 4, f"a band at {share}"
+        across = drawn[y - 6 : y + 7, x].sum(axis=-1)
+        darker_lip = min(across[:3].mean(), across[-3:].mean())
+        beside = across[3:-3]
+        assert beside.min() < 0.85 * darker_lip, f"no line at {share}"
+        assert beside.min() > 0.55 * darker_lip, f"an open mouth at {share}"
+        assert (beside < 0.85 * darker_lip).sum() <= 4, f"a band at {share}"
         assert beside.max() < 1.15 * sum(LOWER), f"a pale speck at {share}"
 
 
@@ -334,3 +336,24 @@ def test_a_lid_with_the_rim_of_glasses_on_it_closes_as_it_is(mesh, shaded, skin)
         cv2.polylines(seen, [rim], False, (20, 20, 20), 4)
     closed, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
     assert not strengths[7:].any() and (closed == seen).all()
+
+
+@pytest.mark.parametrize("roll", [0.0, 30.0])
+def test_lashes_that_stand_on_a_lid_are_not_drawn_out_over_it_as_it_closes(mesh, shaded, skin, roll):
+    face = made_face(mesh, roll=roll)
+    bare, middles = with_lids(face, skin, 0.9)
+    seen, (right, left) = bare.copy(), middles
+    along = (left - right) / np.linalg.norm(left - right)
+    upright = np.array([-along[1], along[0]])
+    for middle in middles:
+        for offset in range(-15, 16, 5):
+            ends = [np.rint(middle + offset * along + end * upright).astype(int).tolist() for end in (-5, 5)]
+            cv2.line(seen, *ends, (40, 30, 26), 2)
+    at_rest, _, _ = shaded({}, rgb=seen, face=face)
+    assert (at_rest == seen).all()
+    closed, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 1.0), face=face)
+    assert (strengths[7:] == 1).all()
+    for x, y in middles:
+        lid = np.s_[y - 2 : y + 2, x - 5 : x + 6]
+        left_of_them, drawn = (np.abs(rgb[lid].astype(int) - bare[lid]).mean() for rgb in (closed, seen))
+        assert left_of_them < 0.15 * drawn

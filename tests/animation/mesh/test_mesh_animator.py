@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from faces import made_face
 
-from vitascope.animation.canonical_mesh import CHIN, FACE_OVAL
+from vitascope.animation.canonical_mesh import CHIN, FACE_OVAL, LOWER_LIP_ROWS, UPPER_LIP_ROWS
 from vitascope.animation.expression import ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, rotation_from_degrees
 from vitascope.animation.face_reading import read_face
@@ -72,6 +72,60 @@ def test_a_portrait_that_bares_its_teeth_meets_its_lips_for_sounds_that_want_it(
     # The more a jaw opens, the farther are the lips apart.
     assert 0.2 < gap(jaw=0.3) < gap(jaw=0.5) < gap(jaw=0.8)
     assert gap(jaw=0.8) > 1.3
+
+
+@pytest.fixture
+def opened(mesh):
+    """A portrait with its mouth wide open, as is read of its weights, too: animator and what is between its lips."""
+    jaw = FaceMotion.authored({"jawOpen": 0.8}).blendshapes
+    face = made_face(mesh, displacement=ExpressionBasis(mesh).displacement(jaw))
+    with MeshAnimator(mesh) as made:
+        made.set_portrait(np.full((480, 640, 3), 150, np.uint8), face=replace(face, blendshapes=jaw))
+        yield made, gap_cm(made.bent(FaceMotion()).vertices)
+
+
+def gap_of_shape(animator, *, pause=0.0, **shape):
+    named = [shape.get(name, 0.0) for name in PARAMETERS]
+    weights = weights_of(np.array(named, np.float32), pause=pause)
+    return gap_cm(animator.bent(FaceMotion(blendshapes=weights)).vertices)
+
+
+def test_a_mouth_that_is_open_in_the_picture_rests_in_a_voices_pauses(opened, animator):
+    for portrait in (opened[0], animator):
+        assert gap_of_shape(portrait, pause=1.0) < 0.05
+        assert gap_of_shape(portrait, pause=0.5) < 0.05
+
+
+def test_a_weak_sound_does_not_open_a_mouth_as_far_as_in_the_picture(opened):
+    portrait, own = opened
+    assert own > 1.5
+    assert 0.05 < gap_of_shape(portrait, jaw=0.1, bare=0.3) < 0.6  # an s; it was 2.5
+
+
+def test_a_mouth_that_is_open_in_the_picture_opens_for_a_vowel_as_a_shut_one_does(opened, mesh):
+    with MeshAnimator(mesh) as shut:
+        shut.set_portrait(np.full((480, 640, 3), 150, np.uint8), face=made_face(mesh))
+        wanted = gap_of_shape(shut, jaw=0.4)
+    assert gap_of_shape(opened[0], jaw=0.4) == pytest.approx(wanted, abs=0.15)  # it was 0.23
+
+
+def test_lips_that_meet_do_not_press_one_another_out_of_sight(mesh):
+    """A p left a ragged edge of closed lips, without the line between them."""
+    apart = ExpressionBasis(mesh).lips_apart
+    closed = made_face(mesh, displacement=apart * np.float32(-gap_cm(mesh.vertices) / gap_cm(apart)))
+    with MeshAnimator(mesh) as shut:
+        shut.set_portrait(np.full((480, 640, 3), 150, np.uint8), face=closed)
+        rest = shut.bent(FaceMotion()).vertices
+
+        def thickness(vertices, rows):
+            return float(vertices[rows[0][5], 1] - vertices[rows[-1][5], 1])
+
+        for shape in ({"seal": 1.0}, {"seal": 1.0, "jaw": 0.3}, {"seal": 0.6, "pucker": 0.3}):
+            weights = weights_of(np.array([shape.get(name, 0.0) for name in PARAMETERS], np.float32))
+            now = shut.bent(FaceMotion(blendshapes=weights)).vertices
+            assert abs(gap_cm(now)) < 0.05
+            for rows in (UPPER_LIP_ROWS, LOWER_LIP_ROWS):
+                assert thickness(now, rows) / thickness(rest, rows) > 0.8
 
 
 def test_what_is_away_from_the_head_is_untouched(animator, astronaut, astronaut_face):

@@ -229,6 +229,19 @@ def test_a_mouth_grows_wider_by_the_drivers_share(mesh, basis):
         assert width_cm(fitted) / width_cm(rest) == pytest.approx(1 + change, abs=0.02)
 
 
+def test_a_mouth_that_is_drawn_together_too_far_gets_half_of_it_back(mesh, basis):
+    """As a portrait's own smile goes meanwhile; it stayed so narrow."""
+    rest = mesh.vertices
+    lips, pucker = LipFit(basis, rest), basis.field("mouthPucker")
+    asked = -0.2
+    far = pucker * np.float32(0.35 * width_cm(rest) / (width_cm(rest) - width_cm(rest + pucker)))
+    assert width_cm(rest + far) / width_cm(rest) == pytest.approx(0.65, abs=0.01)
+    fitted = rest + lips.fit(far, gap=0.0, wider=asked)
+    assert width_cm(fitted) / width_cm(rest) == pytest.approx((0.65 + 1 + asked) / 2, abs=0.01)
+    faded = rest + lips.fit(far, gap=0.0, wider=asked, share=0.0)
+    assert width_cm(faded) / width_cm(rest) == pytest.approx(0.65, abs=0.01)
+
+
 def test_an_open_mouth_is_as_round_as_the_drivers_whatever_smile_the_portrait_shows(mesh, basis):
     rest = mesh.vertices + smile_of(basis, 0.8)  # whose corners stand above its upper lip
     shout = basis.field("jawOpen")

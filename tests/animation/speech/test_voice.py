@@ -69,6 +69,10 @@ def test_vowels_open_the_mouth_and_pauses_close_it(lip_gap):
     assert widest(0.5, 0.75) > 0.25 > 0.05 > widest(0.0, 0.3)
     assert widest(0.5, 0.75) > 1.5 * widest(1.3, 1.5)
     assert max(widest(0.95, 1.1), widest(1.8, 2.0)) < 0.1
+    for pause in ((0.0, 0.3), (1.0, 1.15), (1.85, 2.0)):  # and those that a portrait shows apart, too
+        assert weight(motions, "mouthClose", *pause).min() > 0.15
+        assert weight(motions, "mouthPressLeft", *pause).max() < 0.02  # at rest, not for a p
+    assert weight(motions, "mouthClose", 0.55, 0.65).max() < 0.02
     pucker = [weight(motions, "mouthPucker", start, start + 0.2).max() for start in (0.5, 1.3)]
     assert pucker[1] > pucker[0] + 0.1
 

@@ -64,7 +64,7 @@ _OF_SOUNDS = [
     BLENDSHAPE_INDEX[name]
     for name in ("jawOpen", "mouthClose", "mouthPucker", "mouthFunnel", "mouthRollLower", "mouthRollUpper")
 ]
-_SHAPED = (0.03, 0.2)
+_SHAPED = (0.02, 0.06)
 """Weights of those from which on, and at which wholly, a mouth speaks, and has not only its smile."""
 _KEEPS_APART_CM = (0.8, 2.4)
 """Gaps that sounds ask for from which on, and at which wholly, a portrait's own gap is added."""
@@ -277,18 +277,16 @@ class MeshAnimator(Closing):
         # A portrait that smiles already has less of a smile before it.
         weights = -_TAKEN_SHARE * np.minimum(np.maximum(change, 0), portrait.rig.face.blendshapes)
         weights[_KEEPS_ITS_RANGE] = 0
+        taken = self._basis.displacement(weights)
+        shown = self._basis.displacement(change) if motion.vertices is None else motion.vertices
         if motion.vertices is None:
-            displacement = self._basis.displacement(weights + change)
             closure, gaze = eyes_of(motion.blendshapes, motion.neutral_blendshapes)
             closure = np.clip(closure + lids_with_gaze(gaze), None, 1.0)
             motion = replace(motion, eye_closure=closure, gaze=gaze)
-        else:
-            displacement = motion.vertices + self._basis.displacement(weights)
         # Lips that are drawn together do not smile.
-        shown = self._basis.displacement(change) if motion.vertices is None else motion.vertices
         relaxed = 0.0 if motion.vertices is None else _relaxed(portrait.rig.face, motion)
         gone = max(unsmiled(shown), relaxed)
-        displacement = displacement - portrait.own_smile * np.float32(gone)
+        displacement = shown + taken - portrait.own_smile * np.float32(gone)
         if portrait.response is not None:
             added = replace(motion, blendshapes=motion.blendshapes + np.where(_OF_A_SMILE, weights, 0))
             displacement, closure = portrait.response.adjust(
@@ -306,10 +304,13 @@ class MeshAnimator(Closing):
                 displacement, gap=gap, wider=width, corners=corners, share=motion.presence
             )
         elif (speaks := _speaks(change) * shown_apart(portrait.rig.reading.vertices)) > 0:
-            # Lips that a portrait shows apart meet for the sounds that want it, and stay apart in a shout.
-            gap, own = max(gap_cm(displacement), 0.0), gap_cm(portrait.rig.reading.vertices)
+            # Lips that a portrait shows apart meet for the sounds that want it, and stay apart in a shout. Of sounds
+            # nothing is taken: an own gap that goes leaves nothing of a vowel before it.
+            gap, own = max(gap_cm(displacement - taken), 0.0), gap_cm(portrait.rig.reading.vertices)
             gap += own * float(np.interp(gap, _KEEPS_APART_CM, (0, 1)))
             displacement = portrait.lips.fit(displacement, gap=gap, wider=0.0, share=speaks)
+        if motion.vertices is None:
+            displacement = portrait.lips.touching(displacement)
         return bend(portrait.rig, self._mesh, motion, displacement=displacement, gains=self.gains)
 
     def eases(self, motion: FaceMotion) -> bool:

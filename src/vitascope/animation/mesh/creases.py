@@ -8,7 +8,8 @@ glasses, has no folds. A portrait that shows its teeth also gets one with lips t
 dark corners, which closed lips would show as a rim, and with the dark of the line in which they meet between them. And
 one with lips that are drawn together: a mouth that becomes narrower takes its corners along, and leaves no dark ends of
 the line between its lips in the cheeks, nor the folds of a smile. Where brows hide the upper lids, a lid that closes is
-of the skin below the eye: hair of the brow, or its shade, would be drawn out over it.
+of the skin below the eye: hair of the brow, or its shade, would be drawn out over it. So would lashes that stand on a
+lid: it closes without them.
 """
 
 from __future__ import annotations
@@ -73,10 +74,10 @@ _MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
 belongs to it."""
 _LIP_EDGE_CM = 0.05
 """Lips begin so far beyond the opening."""
-_LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT, _LINE_WHOLE = 0.07, 1.2, 0.4, 12.0
-"""The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs. With
-fewer pixels a centimetre than the last it is broader than it should be, and fainter for that: black, MediaPipe reads it
-as an open mouth."""
+_LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT = 0.07, 1.2, 0.6
+"""The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs; it is
+fainter where that least makes it broader. Drawn so, its light is 0.65 to 0.9 of theirs: own lines of five faces, from
+6 to 20 pixels a centimetre, have 0.55 to 0.9. A black one is read as an open mouth."""
 _UPPER_LIGHT, _CLEARLY_DARKER, _MOST_BRIGHTER = 0.83, 0.1, 0.5
 """Light of an upper lip at rest beside that of the lower one, at least; one that lacks the second share of its own
 light is in the shade of a smile; at most the third is added."""
@@ -112,6 +113,10 @@ _HIDDEN_LID = (0.7, 0.5)
 _LID_LIGHT, _LID_SHADE, _LID_REACH_CM, _LID_SOFT_CM = 1.0, 0.8, 0.4, 0.12
 """Light of a lid that was hidden, beside that skin's, at its edge and below the brow; how far around it it is drawn,
 and how softly it begins."""
+_LASH_CM, _LASH_DARKER, _LASHES_COVER = 0.3, (0.08, 0.2), 0.15
+"""What stands upright on a lid, is narrower than the first, and by the second shares darker than what is beside it, is
+a lash, or hair of a brow; of a lid of which they cover the third share they leave it as it closes, lest it draw them
+out."""
 _CLOSING = (0.1, 0.6)
 """Shares of the opening that are gone, from which on, and at which wholly, a lid shows what it hid."""
 _REDDER, _DULLER = 0.35, 0.6
@@ -162,7 +167,7 @@ class Creases:
             self._lips_gathered(rig, None),
             self._touching(rig, filled),
             None if filled is None else self._touching(rig, self._lips_gathered(rig, filled)),
-            *(self._hidden_lid(rig, eye) for eye in EYES),
+            *(self._closed_lid(rig, eye) for eye in EYES),
         )
         self.parts: tuple[Crease | None, ...] = tuple(
             None if fold is None else Crease(fold.patch, cut.folded(fold.patch, rgb, fold.rgb))
@@ -361,8 +366,8 @@ class Creases:
         within = -_from_rim(landmarks, lips.patch, scale)
         # What is read between two lips that touch is what lies between them here; and one colour for both: a line
         # between a lip in the shade and one in the light is one line.
-        line = np.clip(1 + within / max(_LINE_CM * scale, _LEAST_LINE_PX), 0, 1)[..., None]
-        line *= np.float32(min(scale / _LINE_WHOLE, 1.0) ** 1.5)
+        soft = max(_LINE_CM * scale, _LEAST_LINE_PX)
+        line = np.clip(1 + within / soft, 0, 1)[..., None] * np.float32((_LINE_CM * scale / soft) ** 0.5)
         dark = self._lip_colour(landmarks, scale) * np.float32(_LINE_LIGHT)
         seen = lips.rgb.astype(np.float32)
         lit = seen + np.minimum(dark - seen, 0) * line
@@ -414,8 +419,8 @@ class Creases:
         lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
-    def _hidden_lid(self, rig: PortraitRig, eye: EyeLandmarks) -> _Fold | None:
-        """The skin of an upper lid that a brow or its shade hides; None of a lid that is seen."""
+    def _closed_lid(self, rig: PortraitRig, eye: EyeLandmarks) -> _Fold | None:
+        """The skin of an upper lid that a brow or its shade hides, or lashes cross; None of a lid that is seen."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         rows = (eye.upper_lid, eye.crease, eye.upper[1:-1])
         points = np.concatenate([landmarks[list(row)] for row in rows])
@@ -429,21 +434,25 @@ class Creases:
         )
         share = max(float(row.mean()) for row in above) / max(float(below.mean()), 1.0)
         hidden = 1 - float(np.interp(share, _HIDDEN_LID[::-1], (0, 1)))
-        if hidden == 0:
-            return None
         corners = landmarks[[eye.outer_corner, eye.inner_corner]]
         outline = np.concatenate(
             (corners[:1], landmarks[list(eye.crease)], corners[1:], landmarks[list(eye.upper[-2:0:-1])])
         )
         lid = opening_mask(outline, patch, feather=max(_LID_SOFT_CM * scale, 0.5))[..., None]
         seen = patch.of(self._rgb).astype(np.float32)
+        bare = _without_strokes(seen, corners, _LASH_CM * scale)
+        crossed = 1 - seen.mean(axis=-1, keepdims=True) / np.maximum(bare.mean(axis=-1, keepdims=True), 1)
+        crossed = np.interp(crossed, _LASH_DARKER, (0, 1)).astype(np.float32) * lid
+        if hidden == 0 and float(crossed.sum()) < _LASHES_COVER * float(lid.sum()):
+            return None
+        lit = seen + (bare - seen) * crossed
         edge, crease = (landmarks[list(row)] for row in (eye.upper[1:-1], eye.crease))
         to_edge, to_crease = (np.abs(_from_line(patch, line, corners[0])[0]) for line in (edge, crease))
         upwards = (to_edge / np.maximum(to_edge + to_crease, 1e-3))[..., None]
         # In the light of the skin below the eye, of the face's colour: that one may be red.
         level = float(below.mean()) / max(float(self._skin.mean()), 1.0)
         skin = self._skin * (level * (_LID_LIGHT + (_LID_SHADE - _LID_LIGHT) * upwards))
-        lit = seen + np.maximum(skin - seen, 0) * (lid * np.float32(hidden))
+        lit += np.maximum(skin - lit, 0) * (lid * np.float32(hidden))
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _bare(self, colours: npt.NDArray[Any], landmarks: FloatArray, patch: Patch) -> FloatArray:
@@ -547,6 +556,22 @@ def _without_shadows(colours: npt.NDArray[Any], scale: float) -> npt.NDArray[Any
     """A picture [h, w, 3] whose narrow shadows have the light of what is around them."""
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (max(round(_SHADOW_CM * scale), 1) | 1,) * 2)
     return cv2.morphologyEx(colours, cv2.MORPH_CLOSE, kernel)
+
+
+def _without_strokes(colours: FloatArray, corners: FloatArray, width: float) -> FloatArray:
+    """A picture (float32 [h, w, 3]) without dark strokes across the line between an eye's corners.
+
+    Args:
+        colours: Of an eye and what is around.
+        corners: float32 [2, 2], pixels.
+        width: Of the widest stroke, pixels.
+    """
+    half = max(round(width / 2), 1)
+    along = (corners[1] - corners[0]) / max(float(np.linalg.norm(corners[1] - corners[0])), 1.0)
+    start, end = (np.rint(half + sign * half * along).astype(int).tolist() for sign in (-1, 1))
+    across = np.zeros((2 * half + 1, 2 * half + 1), np.uint8)
+    cv2.line(across, start, end, 1)
+    return np.asarray(cv2.morphologyEx(colours, cv2.MORPH_CLOSE, across), np.float32)
 
 
 def _own_smile(rig: PortraitRig) -> float:

@@ -33,6 +33,9 @@ for a portrait that speaks or laughs."""
 _WIDEST, _NARROWEST = 1.6, 0.68
 """Most and least width of a mouth, beside its own at rest."""
 _MOST_WIDER_CM = 1.6
+_LESS_NARROW = 0.5
+"""Share that is given back of what lips that are drawn together are narrower than the driver's: wholly, no pucker would
+be read of a broad smile."""
 _CANONICAL_WIDTH_CM = 5.1
 _SHOWN_APART_CM = (0.1, 0.3)
 """Lips that a portrait shows nearer than the first show nothing between them, from the second on surely."""
@@ -128,6 +131,11 @@ class LipFit:
         """True if the portrait's lips are surely parted."""
         return shown_apart(self._rest) >= 1
 
+    def touching(self, displacement: FloatArray) -> FloatArray:
+        """The displacement, float32 [468, 3], without what would take lips through one another in their middle."""
+        over = gap_cm(self._rest + displacement) - min(gap_cm(self._rest), 0.0)
+        return displacement - self._apart * np.float32(min(over, 0.0))
+
     def fit(
         self,
         displacement: FloatArray,
@@ -180,10 +188,12 @@ class LipFit:
     def _in_width(self, displacement: FloatArray, wider: float, share: float) -> FloatArray:
         wanted = self._rest_width * float(np.clip(1 + wider, _NARROWEST, _WIDEST))
         lack = wanted - width_cm(self._rest + displacement)
+        lack = float(np.clip(lack, -_MOST_WIDER_CM, _MOST_WIDER_CM)) * share
+        if wider < 0 < lack:  # a portrait that loses its own smile meanwhile becomes narrower than it should
+            return displacement + self._narrow * np.float32(_LESS_NARROW * lack)
         # Only what the driver's own movement asks for and the portrait's does not give.
         if lack * wider <= 0:
             return displacement.copy()
-        lack = float(np.clip(lack, -_MOST_WIDER_CM, _MOST_WIDER_CM)) * share
         return displacement + (self._wide if lack > 0 else self._narrow) * np.float32(lack)
 
 

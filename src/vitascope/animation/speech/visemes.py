@@ -150,6 +150,8 @@ _JAW_OF_SPEECH = 0.7
 """Weight of a jaw that is open by 1; an open vowel then parts the lips by a centimetre, as calm speech does."""
 _PARTED_AT_REST = 0.14
 """More than the jaw parts is closed, for portraits that smile: lips touch, they do not pass through one another."""
+_CLOSED_IN_PAUSES = 0.2
+"""Weight of closed lips where nothing is said: also those rest together that a portrait shows apart."""
 _JAW, _CLOSE, _PUCKER, _FUNNEL = _index("jawOpen", "mouthClose", "mouthPucker", "mouthFunnel")
 _ROLL_LOWER, _ROLL_UPPER, _SHRUG = _index("mouthRollLower", "mouthRollUpper", "mouthShrugLower")
 _STRETCH = _index("mouthStretchLeft", "mouthStretchRight")
@@ -159,11 +161,12 @@ _UPPER_UP = _index("mouthUpperUpLeft", "mouthUpperUpRight")
 _LOWER_DOWN = _index("mouthLowerDownLeft", "mouthLowerDownRight")
 
 
-def weights_of(shape: FloatArray) -> FloatArray:
+def weights_of(shape: FloatArray, *, pause: float = 0.0) -> FloatArray:
     """The expression weights that show a mouth shape.
 
     Args:
         shape: float32 [7], 0..1: ``PARAMETERS``.
+        pause: 0..1: how surely nothing is said.
 
     Returns:
         float32 [52], 0..1, in the order of ``BLENDSHAPES``. With a seal of 1 the lips meet, whatever the jaw does.
@@ -173,7 +176,7 @@ def weights_of(shape: FloatArray) -> FloatArray:
     jaw *= _JAW_OF_SPEECH * (1 - 0.4 * seal)  # a jaw rises with lips that meet
     weights = np.zeros(len(BLENDSHAPES), np.float32)
     weights[_JAW] = jaw
-    weights[_CLOSE] = (jaw + _PARTED_AT_REST) * seal
+    weights[_CLOSE] = max((jaw + _PARTED_AT_REST) * seal, _CLOSED_IN_PAUSES * pause)
     weights[_SHRUG] = 0.35 * seal
     weights[_PUCKER] = pucker
     weights[_FUNNEL] = funnel * parted

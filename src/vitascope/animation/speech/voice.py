@@ -157,7 +157,7 @@ class Voice:
         pitches = self._heard[max(middle - 3, 0) : middle + 4, 2]
         voiced = pitches[pitches > 0]
         motion = self._demeanour.motion(
-            weights_of(np.clip(shape, 0, 1)),
+            weights_of(np.clip(shape, 0, 1), pause=max(1 - 2 * float(said), 0.0)),
             seconds=seconds,
             loudness_db=loudness,
             is_spoken=bool(said > 0.5 and shape[:SEAL].max() > 0.05),
