@@ -382,6 +382,10 @@ def test_dry_run_fails_as_the_real_run_does(run, clip, tmp_path, dry, words, cod
     [
         (("--background", "beach.jpg"), "--background is for --type replace; here the type is key"),
         (("--key-color", "red", "--type", "mask"), "--key-color is for --type key; here the type is mask"),
+        (
+            ("--player", "moon", "--type", "mask"),
+            "--player moon: no VR player shows people on mask; leave --type out, or --player",
+        ),
     ],
 )
 def test_a_flag_of_another_type_is_not_ignored(run, clip, tmp_path, words, says, live):
