@@ -250,6 +250,8 @@ class CarriedStream:
     target_codec: str | None = None
     reason: str = ""
     """Why it was not copied."""
+    is_default: bool = False
+    """True if players shall show or play it unasked."""
 
     def in_words(self) -> str:
         """One line that says what became of it."""
@@ -400,7 +402,8 @@ class StreamCopier:
             reason = "this FFmpeg build does not know its codec"
             return None, CarriedStream(stream.index, stream.type, "unknown", "dropped", reason=reason)
         name = stream.codec_context.name
-        entry = CarriedStream(stream.index, stream.type, name, "copied", name)
+        is_default = bool(stream.disposition & Disposition.default)
+        entry = CarriedStream(stream.index, stream.type, name, "copied", name, is_default=is_default)
         if isinstance(stream, AudioStream) and not (
             stream.codec_context.sample_rate and stream.codec_context.layout.nb_channels
         ):
