@@ -24,6 +24,7 @@ from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.people.choice import Choice
 from vitascope.segmentation.people.hinted import Keeping
+from vitascope.segmentation.people.scan import FacesNowAndThen
 from vitascope.studio import library, proxies, server
 from vitascope.studio.previews import Previews
 from waiting import eventually
@@ -205,6 +206,36 @@ def test_another_window_is_told_of_and_the_user_chooses(page, studio, films):
     page.click("#banner button:nth-of-type(2)")  # keep mine
     page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
     assert read_hints(films / "wedding.hints.yaml").people == ()
+    # What could not be saved is given up for what is there: nothing waits to be saved any more.
+    (films / "wedding.hints.yaml").write_text("people:\n  - exclude: 2\n")
+    page.click('[data-person="1"]')
+    page.until("document.querySelector('#saved').innerText === 'Not saved'")
+    page.click("#banner button:nth-of-type(1)")
+    page.until("document.querySelector('[data-person=\"2\"]').getAttribute('aria-checked') === 'false'")
+    assert page.text("#saved") == ""
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_double_click_begins_one_job_and_does_not_stop_it(page, studio, monkeypatch, is_slow):
+    """After the first click there is another button in the place of the first."""
+    go_on, look = threading.Event(), FacesNowAndThen.__call__
+    monkeypatch.setattr(FacesNowAndThen, "__call__", lambda *seen: go_on.wait(60) and look(*seen))
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelector('#people-empty .primary') !== null")
+    # No time goes by between the clicks, however busy the machine is.
+    page.value("void Object.defineProperty(Event.prototype, 'timeStamp', { get: () => 1000 })")
+    mouse, box = page.shown.mouse, page.shown.locator("#people-empty .primary").bounding_box()
+    place = box["x"] + box["width"] / 2, box["y"] + 6
+    try:
+        mouse.click(*place)
+        if is_slow:
+            page.until("document.querySelector('#people-empty .quiet') !== null")
+            assert page.value(f"document.elementFromPoint({place[0]}, {place[1]}).innerText") == "Stop"
+        mouse.click(*place)
+    finally:
+        go_on.set()
+    page.until("document.querySelectorAll('.person').length === 2")
+    assert [job["state"] for job in studio.get("/api/jobs").json["jobs"]] == ["done"]
 
 
 def test_an_error_made_by_hand_is_shown_with_its_line(page, studio, films):
@@ -539,6 +570,16 @@ def test_who_looks_around_in_vr_clicks_and_paints_what_is_seen(page, studio, fil
     assert mark.stroke[0][1] < 0.5 < mark.stroke[-1][1]
     assert mark.eye == "left"
     assert faults(page) == []
+
+
+def test_what_cannot_be_opened_is_offered_as_no_driver(page, portrait_studio, films):
+    (films / "a.mp4").write_bytes(b"no video")
+    page.show(portrait_studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('.card.broken').length === 1")
+    page.click("#modes button:nth-child(2)")
+    named = "[...document.querySelectorAll('#driver option')].map((option) => option.innerText)"
+    page.until(f"{named}.length > 0")
+    assert page.value(named) == ["wedding.mp4", "talk.motion"]
 
 
 def test_a_portrait_is_chosen_moved_and_recorded(page, portrait_studio, films):
