@@ -293,7 +293,16 @@ def test_a_cartoon_with_a_whole_face_is_one(tmp_path, face_model):
     assert np.linalg.norm(face.landmarks[13, :2] - (250, 345)) < 25  # the upper lip's lower edge
 
 
-@pytest.mark.parametrize("data", [b"", b"no picture", b"\x89PNG\r\n\x1a\n" + bytes(40)])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no picture",
+        b"\x89PNG\r\n\x1a\n" + bytes(40),
+        b'<svg xmlns="http://www.w3.org/2000/svg"/>',  # FFmpeg knows it, and has no decoder for it
+    ],
+    ids=["empty", "text", "png", "svg"],
+)
 def test_what_is_no_picture(tmp_path, data):
     (tmp_path / "x.png").write_bytes(data)
     with pytest.raises(InputError, match="not a picture"):
