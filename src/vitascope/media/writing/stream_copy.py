@@ -454,6 +454,9 @@ class StreamCopier:
                 return None, replace(dropped, reason=f"{reason}, and it cannot be encoded as {codec}")
             sound = _add_sound(stream, self._container, codec=codec)
             carry_stream_tags(stream, sound)
+            channels, kept = stream.codec_context.layout.nb_channels, sound.codec_context.layout.nb_channels
+            if kept != channels:
+                reason += f"; its {channels} channels become {kept}"
             changed = replace(entry, action="re-encoded", target_codec=codec, reason=reason)
             return ReencodedAudio(stream, sound, self._container), changed
         if not stream.codec_context.codec.text_sub:
