@@ -20,6 +20,7 @@ from two_people import two_people
 from vitascope.config import load_settings
 from vitascope.config.hints import read_hints
 from vitascope.gpu.kernels.shrink import shrink_frame
+from vitascope.media.metadata.spherical import set_rotation
 from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.people.choice import Choice
@@ -903,6 +904,18 @@ def test_whom_hints_by_hand_leave_out_is_seen_and_can_be_kept(page, studio, film
     page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
     hints = read_hints(films / "wedding.hints.yaml")
     assert (hints.people, hints.marks) == ((), ())
+
+
+@pytest.mark.parametrize(("is_turned", "aspect"), [(False, 3), (True, 1 / 3)])
+def test_pixels_that_are_not_square_are_shown_so(page, serving, films, is_turned, aspect):
+    film = write_clip(films / "wide.mp4", codec_options={"x264-params": "sar=2/1"})
+    if is_turned:
+        set_rotation(film, 90)
+    page.show(serving(film).opened.address, width=DESK)
+    page.until("document.querySelector('#shown').naturalWidth > 0")
+    shown = page.value("(() => { const box = document.querySelector('#shown').getBoundingClientRect(); "
+                       "return box.width / box.height; })()")  # fmt: skip
+    assert shown == pytest.approx(aspect, rel=0.02)
 
 
 def test_a_long_list_of_strokes_is_shown_in_part(page, studio, films):
