@@ -255,10 +255,10 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
 
 def _square_size(written: VideoInfo) -> tuple[int, int]:
     """(width, height) as coded of pictures in square pixels, which windows and cameras have; no sample is lost."""
-    aspect = written.sample_aspect_ratio
+    aspect = float(written.sample_aspect_ratio)
     if not 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT:
         return written.width, written.height
-    return round(written.width * max(aspect, 1)), round(written.height / min(aspect, 1))
+    return round(written.width * max(aspect, 1.0)), round(written.height / min(aspect, 1.0))
 
 
 def _even(side: int) -> int:
