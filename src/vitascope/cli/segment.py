@@ -29,7 +29,7 @@ from vitascope.cli.options import (
 )
 from vitascope.cli.printing import print_json, print_json_line
 from vitascope.config import Codec, FlagValue, OutputKind, PlayerName, SettingsSource
-from vitascope.config.result import PersonWord
+from vitascope.config.choices import PersonWord
 from vitascope.errors import OutputError, UsageError, VitascopeError, did_you_mean, one_line
 from vitascope.media.remote import path_of
 from vitascope.observe.keys import PressedKeys, holding_interrupts

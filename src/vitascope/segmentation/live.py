@@ -246,7 +246,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         )
 
     def _upright(self, picture: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Of square pixels, turned as the file says, and of even sides, which encoders need."""
+        """In square pixels, turned as the file says, and of even sides, which encoders need."""
         if picture.shape[1::-1] != self._square:
             picture = np.asarray(cv2.resize(picture, self._square), np.uint8)
         upright = np.rot90(picture, -(self._info.rotation_degrees // 90))
