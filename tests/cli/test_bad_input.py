@@ -454,6 +454,19 @@ def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):
     assert message == "vitascope: -y replaces outputs that exist, -n refuses to; give one of them\n"
     _, message = fails("segment", clip)
     assert message == f"vitascope: say where to write: vitascope segment {clip} out.mp4\n"
+    for flag, list_, word in (
+        ("--keep", "1,2", "2"),
+        ("--exclude", "1,2", "largest"),
+        ("--type", "mask,key", "key"),
+        ("--gpu-ids", "0,1", "1"),
+    ):
+        first = list_.partition(",")[0]
+        for words in ((tmp_path / "o.mp4", flag, first, word), (flag, first, word, "-o", tmp_path / "o.mp4")):
+            _, message = fails("segment", clip, *words)
+            assert message == (
+                f"vitascope: {word}: {flag} takes one word, with commas: {flag} {list_}; a file or folder of that "
+                f"name is ./{word}\n"
+            )
     _, message = fails("models", "pull")
     assert message == "vitascope: models pull: NAMES is missing; see vitascope models pull --help\n"
     _, message = fails("models", "where", "rvm")

@@ -14,7 +14,7 @@ import pytest
 from clips import write_clip
 from photographs import astronaut
 from vitascope import __version__
-from vitascope.device import Device, probe_gpus
+from vitascope.device import Device, Gpu, probe_gpus
 from vitascope.media.writing import nvenc
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation import batch, capacity
@@ -389,6 +389,10 @@ def test_dry_run_fails_as_the_real_run_does(run, clip, tmp_path, dry, words, cod
     [
         (("--background", "beach.jpg"), "--background is for --type replace; here the type is key"),
         (("--key-color", "red", "--type", "mask"), "--key-color is for --type key; here the type is mask"),
+        (
+            ("--player", "moon", "--type", "mask"),
+            "--player moon: no VR player shows people on mask; leave --type out, or --player",
+        ),
     ],
 )
 def test_a_flag_of_another_type_is_not_ignored(run, clip, tmp_path, words, says, live):
@@ -556,6 +560,15 @@ def test_doctor(run):
     )
     findings = json.loads(run("doctor", "--json")[1])
     assert "rvm" in findings["networks"]
+
+
+@pytest.mark.parametrize("gpus", [(), (Gpu("GPU", "1", 1 << 30),)], ids=["no GPU", "GPU"])
+def test_doctor_advises_what_this_machine_can_use(run, monkeypatch, gpus):
+    monkeypatch.setattr("vitascope.device.probe_gpus", lambda: gpus)
+    monkeypatch.setattr("vitascope.cli.doctor.find_spec", lambda _: None)
+    advised = json.loads(run("doctor", "--json")[1])["install for more"]
+    extras = [extra for extra in ("torch", "cuda", "animate", "metrics", "bench") if f"[{extra}]" in advised]
+    assert extras == ["torch", *(["cuda"] if gpus else []), "animate", "metrics", "bench"]
 
 
 def test_a_folder_ends_with_a_tally_and_resume_redoes_what_is_too_short(run, clip, tmp_path):

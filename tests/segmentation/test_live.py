@@ -590,6 +590,36 @@ def test_a_turned_film_is_shown_upright(scripted, tmp_path) -> None:
     assert np.abs(rgb[20, 30].astype(int) - level_of(4)).max() <= 3
 
 
+@pytest.mark.parametrize(
+    ("aspect", "is_turned", "size"),
+    [
+        ("2/1", False, (192, 64)),
+        ("1/2", False, (96, 128)),
+        ("2/1", True, (64, 192)),
+        ("1000/1", False, (96, 64)),
+    ],
+)
+def test_pixels_that_are_not_square_are_shown_square(scripted, tmp_path, aspect, is_turned, size) -> None:
+    film = write_clip(
+        tmp_path / "film.mp4", frame_count=8, paint=lambda _: painted(4),
+        codec_options={"x264-params": f"sar={aspect}"},
+    )  # fmt: skip
+    if is_turned:
+        set_rotation(film, 90)
+    sink = KeepingSink()
+    with Segmenter(profile="fast") as segmenter:
+        segmenter.live(film, [sink, f"file:{tmp_path / 'out.mp4'}"])
+    assert sink.made is not None and (sink.made.width, sink.made.height) == size
+    rgb = sink.kept[0].rgb
+    assert rgb.shape == (*size[::-1], 3)
+    coded = np.rot90(rgb) if is_turned else rgb
+    number = number_in(np.ascontiguousarray(coded[:: coded.shape[0] // 64, :: coded.shape[1] // 96]))
+    assert number == 4
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        stream = container.streams.video[0]
+        assert ((stream.width, stream.height), stream.sample_aspect_ratio) == (size, 1)
+
+
 def test_wishes_for_files_are_told_where_none_is_written(scripted, tmp_path) -> None:
     film = film_of(tmp_path / "film.mp4", count=3)
     with Segmenter(profile="fast", settings={"output.crf": 20, "model.batch_size": 4}) as segmenter:

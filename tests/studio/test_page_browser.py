@@ -20,12 +20,15 @@ from two_people import two_people
 from vitascope.config import load_settings
 from vitascope.config.hints import read_hints
 from vitascope.gpu.kernels.shrink import shrink_frame
+from vitascope.media.metadata.spherical import set_rotation
 from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.people.choice import Choice
 from vitascope.segmentation.people.hinted import Keeping
+from vitascope.segmentation.people.scan import FacesNowAndThen
 from vitascope.studio import library, proxies, server
 from vitascope.studio.previews import Previews
+from waiting import eventually
 
 DESK, PHONE, NARROW = 1280, 390, 360
 
@@ -204,6 +207,36 @@ def test_another_window_is_told_of_and_the_user_chooses(page, studio, films):
     page.click("#banner button:nth-of-type(2)")  # keep mine
     page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
     assert read_hints(films / "wedding.hints.yaml").people == ()
+    # What could not be saved is given up for what is there: nothing waits to be saved any more.
+    (films / "wedding.hints.yaml").write_text("people:\n  - exclude: 2\n")
+    page.click('[data-person="1"]')
+    page.until("document.querySelector('#saved').innerText === 'Not saved'")
+    page.click("#banner button:nth-of-type(1)")
+    page.until("document.querySelector('[data-person=\"2\"]').getAttribute('aria-checked') === 'false'")
+    assert page.text("#saved") == ""
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_double_click_begins_one_job_and_does_not_stop_it(page, studio, monkeypatch, is_slow):
+    """After the first click there is another button in the place of the first."""
+    go_on, look = threading.Event(), FacesNowAndThen.__call__
+    monkeypatch.setattr(FacesNowAndThen, "__call__", lambda *seen: go_on.wait(60) and look(*seen))
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelector('#people-empty .primary') !== null")
+    # No time goes by between the clicks, however busy the machine is.
+    page.value("void Object.defineProperty(Event.prototype, 'timeStamp', { get: () => 1000 })")
+    mouse, box = page.shown.mouse, page.shown.locator("#people-empty .primary").bounding_box()
+    place = box["x"] + box["width"] / 2, box["y"] + 6
+    try:
+        mouse.click(*place)
+        if is_slow:
+            page.until("document.querySelector('#people-empty .quiet') !== null")
+            assert page.value(f"document.elementFromPoint({place[0]}, {place[1]}).innerText") == "Stop"
+        mouse.click(*place)
+    finally:
+        go_on.set()
+    page.until("document.querySelectorAll('.person').length === 2")
+    assert [job["state"] for job in studio.get("/api/jobs").json["jobs"]] == ["done"]
 
 
 def test_an_error_made_by_hand_is_shown_with_its_line(page, studio, films):
@@ -540,6 +573,16 @@ def test_who_looks_around_in_vr_clicks_and_paints_what_is_seen(page, studio, fil
     assert faults(page) == []
 
 
+def test_what_cannot_be_opened_is_offered_as_no_driver(page, portrait_studio, films):
+    (films / "a.mp4").write_bytes(b"no video")
+    page.show(portrait_studio.opened.address, width=DESK)
+    page.until("document.querySelectorAll('.card.broken').length === 1")
+    page.click("#modes button:nth-child(2)")
+    named = "[...document.querySelectorAll('#driver option')].map((option) => option.innerText)"
+    page.until(f"{named}.length > 0")
+    assert page.value(named) == ["wedding.mp4", "talk.motion"]
+
+
 def test_a_portrait_is_chosen_moved_and_recorded(page, portrait_studio, films):
     page.show(portrait_studio.opened.address, width=DESK)
     page.click("#modes button:last-child")
@@ -824,11 +867,19 @@ def test_a_click_that_comes_back_says_whom_it_means_though_people_were_looked_at
     page.click('[data-person="2"]')
     page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
     page.until(f"{state} === 'true'")
-    with page.shown.expect_response("**/people"):
-        studio.job(studio.order(studio.film(), task="people"))
-    page.press("z")
+    held = []
+    page.shown.route("**/people", lambda route: held.append(route), times=1)
+    studio.job(studio.order(studio.film(), task="people"))
+    eventually(lambda: page.value("true") and held)
+    (asked,) = held
+    answer = asked.fetch()  # as it was before the click came back, and is slow to arrive
+    with page.shown.expect_response(lambda said: said.request.method == "PATCH"):
+        page.press("z")
+    page.value("fetch('/api/studio').then((later) => later.text())")  # so what was saved is known by now
+    asked.fulfill(response=answer)
+    said = "Without person 2 under a click at 0:00"
+    page.until(f"document.querySelector('#people-notes').innerText.includes('{said}')")
     page.until(f"{state} === 'false'")
-    assert "Without person 2 under a click at 0:00" in page.text("#people-notes")
 
 
 def test_whom_hints_by_hand_leave_out_is_seen_and_can_be_kept(page, studio, films):
@@ -853,6 +904,18 @@ def test_whom_hints_by_hand_leave_out_is_seen_and_can_be_kept(page, studio, film
     page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
     hints = read_hints(films / "wedding.hints.yaml")
     assert (hints.people, hints.marks) == ((), ())
+
+
+@pytest.mark.parametrize(("is_turned", "aspect"), [(False, 3), (True, 1 / 3)])
+def test_pixels_that_are_not_square_are_shown_so(page, serving, films, is_turned, aspect):
+    film = write_clip(films / "wide.mp4", codec_options={"x264-params": "sar=2/1"})
+    if is_turned:
+        set_rotation(film, 90)
+    page.show(serving(film).opened.address, width=DESK)
+    page.until("document.querySelector('#shown').naturalWidth > 0")
+    shown = page.value("(() => { const box = document.querySelector('#shown').getBoundingClientRect(); "
+                       "return box.width / box.height; })()")  # fmt: skip
+    assert shown == pytest.approx(aspect, rel=0.02)
 
 
 def test_a_long_list_of_strokes_is_shown_in_part(page, studio, films):

@@ -258,9 +258,8 @@ def animate_file(
         if not job.frame_count:
             raise no_picture_between(driver, settings.video.start_seconds, settings.video.end_seconds)
         if job.lost_count == job.frame_count:
-            raise InputError(
-                f"{driver}: no face in any of its {job.frame_count} pictures; nothing moves the portrait"
-            )
+            where = "it" if job.frame_count == 1 else f"any of its {job.frame_count} pictures"
+            raise InputError(f"{driver}: no face in {where}; nothing moves the portrait")
         writer.finish()
         files = [_written(writer)]
         try:

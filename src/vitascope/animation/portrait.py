@@ -377,9 +377,7 @@ def _choose(name: str, faces: list[TrackedFace], wanted: PortraitFace) -> tuple[
         ]
     from_left = sorted(faces, key=lambda face: face.box[0] + face.box[2])
     if wanted >= len(from_left):
-        raise InputError(
-            f"{name}: face {wanted} was asked for, and there are {len(faces)} (counted from 0 at the left)"
-        )
+        raise InputError(f"{name}: face {wanted} was asked for, of {len(faces)} (counted from 0 at the left)")
     return from_left[wanted], []
 
 

@@ -47,7 +47,9 @@ def findings() -> dict[str, str]:
     gpus = probe_gpus()
     store = ModelStore(vitascope_home())
     missing = [
-        f"pip install 'vitascope[{extra}]'" for module, extra in _EXTRAS.items() if not find_spec(module)
+        f"pip install 'vitascope[{extra}]'"
+        for module, extra in _EXTRAS.items()
+        if not find_spec(module) and (gpus or extra != "cuda")
     ]
     versions = ".".join(str(part) for part in av.library_versions["libavcodec"])
     return {

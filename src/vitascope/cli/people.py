@@ -95,12 +95,14 @@ def people(
                 on_start=started,
             )
             progress.clear()
+    wanted = loaded.settings.video
+    shown = table.seen_between(wanted.start_seconds, wanted.end_seconds)
     if not (quiet or json):
         for note in (*table.facts.notes, *notes_on_cache()):
             screen.print_lines(f"note: {note}")
     if json:
-        print_json({"video": str(video), "people": [one.model_dump(mode="json") for one in table.people]})
+        print_json({"video": str(video), "people": [one.model_dump(mode="json") for one in shown]})
     elif not quiet:
-        Page().print_lines(*lines_on(table))
+        Page().print_lines(*lines_on(shown))
     if out is not None:  # last: where the disk is full, the people were told all the same
-        write_sheet(table, out)
+        write_sheet(table, out, people=shown)

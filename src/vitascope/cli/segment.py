@@ -1,8 +1,8 @@
 """``vitascope segment``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args
 
 from cyclopts import Parameter
 
@@ -29,6 +29,7 @@ from vitascope.cli.options import (
 )
 from vitascope.cli.printing import print_json, print_json_line
 from vitascope.config import Codec, FlagValue, OutputKind, PlayerName, SettingsSource
+from vitascope.config.choices import PersonWord
 from vitascope.errors import OutputError, UsageError, VitascopeError, did_you_mean, one_line
 from vitascope.media.remote import path_of
 from vitascope.observe.keys import PressedKeys, holding_interrupts
@@ -185,6 +186,8 @@ def segment(
                 raise UsageError(
                     f"{flag} is for live runs: name a camera, or a video in its place, with --camera"
                 )
+        lists = {"--type": type_, "--keep": keep, "--exclude": exclude, "--gpu-ids": gpu_ids}
+        _refuse_rest_of_lists(inputs, {flag for flag, value in lists.items() if value is not None})
         inputs, out = _split(inputs, out, output)
     given = {
         "output.kinds": ("--type", _kinds(type_, output)),
@@ -367,6 +370,26 @@ def _split(inputs: tuple[str, ...], out: str | None, former: list[str] | None) -
     )
 
 
+_LISTS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
+    "--type": ("mask,key", lambda word: word in get_args(OutputKind)),
+    "--keep": ("1,2", lambda word: word.isdecimal() or word in get_args(PersonWord)),
+    "--exclude": ("1,2", lambda word: word.isdecimal() or word in get_args(PersonWord)),
+    "--gpu-ids": ("0,1", str.isdecimal),
+}
+"""Flags that take several values as one word: an example, and what one of them looks like."""
+
+
+def _refuse_rest_of_lists(words: Sequence[str], flags: Collection[str]) -> None:
+    """Refuse ``--keep 1 2``, whose 2 would be the output."""
+    for word in words:
+        for flag, (example, is_one) in _LISTS.items():
+            if flag in flags and is_one(word) and not Path(word).exists():
+                raise UsageError(
+                    f"{word}: {flag} takes one word, with commas: {flag} {example}; a file or folder of that name "
+                    f"is ./{word}"
+                )
+
+
 def _kinds(given: Sequence[str] | None, former: Sequence[str] | None) -> list[str] | None:
     """The kinds to write: ``--type mask,key``, or the flag several times."""
     flag, words = ("--type", given) if given is not None else ("--output", former)
@@ -426,9 +449,18 @@ def _refuse_with_camera(words: Sequence[str], flags: Sequence[str]) -> None:
         raise UsageError(f"{flags[0]} is for files; leave it out with --camera")
 
 
+_NO_PLAYER_SHOWS: Final = frozenset({"mask", "alpha"})
+"""Kinds that are for editing programs: no VR player makes anything of them."""
+
+
 def _refuse_without_kind(settings: "Settings", flags: Mapping[str, FlagValue]) -> None:
     """Refuse a flag of one kind of output where none is of that kind; what a settings file says may wait for one."""
     kinds = ",".join(settings.output.kinds)
+    if "output.player" in flags and not set(settings.output.kinds) - _NO_PLAYER_SHOWS:
+        player = flags["output.player"]
+        raise UsageError(
+            f"{player.name} {player.value}: no VR player shows people on {kinds}; leave --type out, or {player.name}"
+        )
     for key, kind in (("output.background", "replace"), ("output.key_color", "key")):
         if key in flags and kind not in settings.output.kinds:
             raise UsageError(f"{flags[key].name} is for --type {kind}; here the type is {kinds}")

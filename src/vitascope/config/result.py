@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from vitascope.config.choices import Codec, EncoderSpeed, OutputKind, PlayerName
+from vitascope.config.choices import Codec, EncoderSpeed, OutputKind, PersonWord, PlayerName
 from vitascope.config.values import (
     AlphaLevels,
     Expected,
@@ -27,9 +27,6 @@ OutputKinds = Annotated[
     BeforeValidator(unique_list),
     Expected("one or more of mask, key, cutout, alpha, blur, replace, overlay, packed-alpha"),
 ]
-
-PersonWord = Literal["largest", "pov"]
-"""``largest``: who covers most of the picture over time. ``pov``: the wearer's own body at the bottom."""
 
 _HIGHEST_NUMBER: Final = 255
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from time import monotonic, strftime
 from typing import Any
 
+import cv2
 import numpy as np
 
 from vitascope.config import DEFAULT_PROFILE, LoadedSettings, OutputKind, SettingsSource
@@ -62,6 +63,8 @@ from vitascope.vr.detection import eyes_in_words
 
 _FORMAT = PIXEL_FORMATS["yuv420p"]
 _TIME_BASE = Fraction(1, 1_000_000)
+_MOST_ASPECT = 8
+"""Pixels that are said to be further from square are a damaged tag."""
 _SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image2")
 """How pictures leave: as they are, a mask with all its levels."""
 _CAMERA_FPS = 30.0
@@ -159,6 +162,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         source: The camera, or a video in its place.
         job: What is done with a frame; its queues drop the oldest.
         info: Facts of the pictures.
+        square: (width, height) as coded in which they are shown, of square pixels.
         said: The fields of ``LiveMattingReport`` that do not change, by name.
         outlets: Started sinks; not closed here.
         controls: Keys.
@@ -177,6 +181,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         *,
         job: FilmJob,
         info: VideoInfo,
+        square: tuple[int, int],
         said: dict[str, Any],
         outlets: Sequence[SinkOutlet],
         controls: RunControls,
@@ -198,6 +203,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         self.controls = controls
         """Keys."""
         self._info = info
+        self._square = square
         self._said = said
         self._has_alpha = said["kind"] == "alpha"
         stages = job.stages(wants_alpha=lambda _: self._has_alpha)
@@ -240,9 +246,19 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         )
 
     def _upright(self, picture: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Turned as the file says, and of even sides, which encoders need."""
+        """In square pixels, turned as the file says, and of even sides, which encoders need."""
+        if picture.shape[1::-1] != self._square:
+            picture = np.asarray(cv2.resize(picture, self._square), np.uint8)
         upright = np.rot90(picture, -(self._info.rotation_degrees // 90))
         return np.ascontiguousarray(upright[: _even(upright.shape[0]), : _even(upright.shape[1])])
+
+
+def _square_size(written: VideoInfo) -> tuple[int, int]:
+    """(width, height) as coded of pictures in square pixels, which windows and cameras have; no sample is lost."""
+    aspect = float(written.sample_aspect_ratio)
+    if not 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT:
+        return written.width, written.height
+    return round(written.width * max(aspect, 1.0)), round(written.height / min(aspect, 1.0))
 
 
 def _even(side: int) -> int:
@@ -327,8 +343,8 @@ def segment_live(
             profiler=profile.profiler,
             limits=NEWEST,
         )
-        written = written_info(kind, info, _SHOWN, vr=vr, settings=settings.output)
-        height, width = written.height, written.width
+        square = _square_size(written_info(kind, info, _SHOWN, vr=vr, settings=settings.output))
+        width, height = square
         if info.rotation_degrees in (90, 270):
             height, width = width, height
         size = _even(width), _even(height)
@@ -370,6 +386,7 @@ def segment_live(
             camera,
             job=job,
             info=info,
+            square=square,
             said=said,
             outlets=outlets,
             controls=controls,

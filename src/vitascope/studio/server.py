@@ -28,8 +28,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from vitascope import __version__
 from vitascope.config import SettingsSource
+from vitascope.config.choices import PersonWord
 from vitascope.config.hints import Mark
-from vitascope.config.result import PersonWord
 from vitascope.config.values import RgbColor
 from vitascope.errors import InputError, OutputError, UsageError, VitascopeError, did_you_mean, one_line
 from vitascope.frames import Projection
@@ -272,11 +272,9 @@ class Studio:
         eyes = 1 if vr.layout.value == "mono" else 2
         regions_wide = info.width // 2 if vr.layout.value == "side-by-side" else info.width
         regions_high = info.height // 2 if vr.layout.value == "top-bottom" else info.height
-        size = (
-            (regions_wide, regions_high)
-            if info.rotation_degrees in (0, 180)
-            else (regions_high, regions_wide)
-        )
+        is_upright = info.rotation_degrees in (0, 180)
+        size = (regions_wide, regions_high) if is_upright else (regions_high, regions_wide)
+        shown_wide = regions_wide * float(info.sample_aspect_ratio)
         return JSONResponse(
             {
                 "id": film.id,
@@ -286,6 +284,7 @@ class Studio:
                 "frames_per_second": float(info.average_frame_rate or 25),
                 "width": size[0],
                 "height": size[1],
+                "aspect": shown_wide / regions_high if is_upright else regions_high / shown_wide,
                 "eyes": eyes,
                 "layout": vr.layout.value,
                 "projection": vr.projection.value,

@@ -537,6 +537,16 @@ def test_uncompressed_sound_around_becomes_aac_with_all_its_channels(tmp_path: P
     assert np.abs(heard).max(axis=0).min() > 0.1
 
 
+@pytest.mark.parametrize(
+    ("layout", "loss"), [("4.0", "; its 4 channels become 2"), ("stereo", ""), ("5.1", "")]
+)
+def test_channels_that_are_lost_are_told(tmp_path: Path, layout: str, loss: str) -> None:
+    clip = with_pcm(tmp_path / "in.mov", layout=layout, rate=48_000)
+    (entry,) = rewrite(clip, tmp_path / "out.webm").report.streams
+    told = "audio (pcm_s16le) re-encoded to libopus: webm cannot hold pcm_s16le"
+    assert entry.in_words() == told + loss
+
+
 def write_anew(source: Path, target: Path, *, start_seconds: float | None = None) -> VideoWriter:
     """As a run does: frames of a reader, whose clock goes on where the file's jumps."""
     with open_video(source, start_seconds=start_seconds) as reader:

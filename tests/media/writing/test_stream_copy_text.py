@@ -7,6 +7,7 @@ from pathlib import Path
 
 import av
 import pytest
+from av.stream import Disposition
 from rewritten_films import packets, rewrite, write_subtitled
 
 from clips import write_clip
@@ -41,6 +42,30 @@ def test_subtitles(tmp_path: Path, source: str, codec: str, target: str, first: 
     assert entry.action == ("copied" if same else "re-encoded")
     with av.open(str(tmp_path / target)) as container:
         assert container.streams.subtitles[0].language == "swe"
+
+
+@pytest.mark.parametrize("target", ["out.mp4", "out.mov", "out.mkv", "out.webm"])
+@pytest.mark.parametrize("is_default", [False, True])
+@pytest.mark.parametrize("source", ["in.mkv", "in.mp4"])
+def test_subtitles_are_shown_unasked_only_where_they_were(
+    tmp_path: Path, source: str, target: str, is_default: bool
+) -> None:
+    clip = write_subtitled(tmp_path / "asked.mkv", "srt")
+    with av.open(str(clip)) as container:
+        assert not container.streams.subtitles[0].disposition
+    if is_default:  # Matroska's FlagDefault (0x88) of the last track
+        content = clip.read_bytes()
+        at = content.rindex(b"\x88\x81\x00", 0, content.index(b"Hello"))
+        clip.write_bytes(content[: at + 2] + b"\x01" + content[at + 3 :])
+    if source == "in.mp4":
+        rewrite(clip, tmp_path / source)
+        clip = tmp_path / source
+    rewrite(clip, tmp_path / target)
+    for path in (clip, tmp_path / target):
+        with av.open(str(path)) as container:
+            assert bool(container.streams.subtitles[0].disposition & Disposition.default) is is_default
+            assert container.streams.video[0].disposition & Disposition.default or path.suffix != ".mp4"
+    assert len(shown_text(tmp_path / target)) == 2
 
 
 @pytest.mark.parametrize("target", ["out.mp4", "out.webm"])

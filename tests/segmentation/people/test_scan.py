@@ -41,6 +41,33 @@ def test_a_scan_finds_everybody_and_keeps_what_it_found(clip):
     assert "could not be fetched" in table.facts.notes[0]
 
 
+def test_of_a_part_those_are_listed_who_are_in_it(tmp_path, clip, monkeypatch, capsys):
+    """By a look at the whole video that is kept, with the numbers that it gave."""
+    wanted = load_settings().settings.video
+    with PeopleWriter(table_path(clip, wanted)) as writer:
+        seen = [Presence(1, 0, 6, 0.3, 1.0, 10, 0), Presence(2, 12, 19, 0.1, 1.0, 10, 9)]
+        writer.finish(
+            seen, faces={}, time_base=(1, 25), origin_pts=0, video=clip.name, fingerprint="", begin_seconds=0,
+            end_seconds=None, network="rvm", notes=(),
+        )  # fmt: skip
+    sheet = tmp_path / "sheet.png"
+
+    def printed(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(["people", str(clip), *words])
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    def listed(*words):
+        return printed("-o", str(sheet), "-y", *words).splitlines(), cv2.imread(str(sheet)).shape[0]
+
+    both, height = listed()
+    assert [line[0] for line in both] == ["1", "2"]
+    second, lower = listed("--start", "0.6")
+    assert (second, lower < height) == (["2  0:00.6-0:00.8  100% sure"], True)
+    assert [one["number"] for one in json.loads(printed("--end", "0.4", "--json"))["people"]] == [1]
+
+
 def mattes(clip, **settings):
     with Segmenter(settings=settings) as segmenter:
         return np.stack([step.alpha for step in segmenter.stream(clip)])

@@ -138,6 +138,26 @@ def test_people_times_and_pictures(tmp_path):
     assert table.face(2) is None
 
 
+def test_who_is_seen_in_a_part_keeps_the_number_and_the_part_of_the_time(tmp_path):
+    with PeopleWriter(tmp_path / "a.zip") as writer:
+        seen = [Presence(1, 0, 50, 0.3, 1.0, 10, 0), Presence(2, 25, 100, 0.1, 1.0, 10, 9)]
+        again = Presence(1, 100, 125, 0.3, 1.0, 10, 0)
+        writer.finish([*seen, again], faces={}, time_base=(1, 25), origin_pts=0, **FACTS)
+    table = PeopleTable(tmp_path / "a.zip")
+
+    def between(*part):
+        return [
+            (person.number, [(one.begin_seconds, one.end_seconds) for one in person.seen])
+            for person in table.seen_between(*part)
+        ]
+
+    assert table.seen_between(0, None) == table.people
+    assert between(1, 3) == [(1, [(1, 2)]), (2, [(1, 3)])]
+    assert between(3, 4) == [(2, [(3, 4)])]  # not who comes again as it ends
+    assert between(4.5, None) == [(1, [(4.5, 5)])]
+    assert between(6, None) == []
+
+
 def test_nothing_is_left_of_a_scan_that_failed(tmp_path):
     with pytest.raises(RuntimeError), PeopleWriter(tmp_path / "a.zip") as writer:
         writer.add(0, np.zeros((1, 4, 6), np.uint8))

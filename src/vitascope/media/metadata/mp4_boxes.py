@@ -195,11 +195,17 @@ def read_moov(path: Path) -> Box | None:
 
 def video_track(moov: Box) -> Box | None:
     """The first ``trak`` whose handler is ``vide``."""
+    return next(iter(tracks_of(moov, b"vide")), None)
+
+
+def tracks_of(moov: Box, *handlers: bytes) -> list[Box]:
+    """Each ``trak`` with one of these handlers (clause 8.4.3)."""
+    found = []
     for track in moov.children:
         handler = track.child(b"mdia", b"hdlr") if track.kind == b"trak" else None
-        if handler is not None and handler.head[8:12] == b"vide":
-            return track
-    return None
+        if handler is not None and handler.head[8:12] in handlers:
+            found.append(track)
+    return found
 
 
 def described_track(path: Path, moov: Box) -> tuple[Box, Box]:
@@ -213,6 +219,27 @@ def described_track(path: Path, moov: Box) -> tuple[Box, Box]:
     if track is None or entry is None:
         raise CorruptInputError(f"{path}: no video track to describe")
     return track, entry
+
+
+def show_no_subtitles(path: Path) -> None:
+    """Have players show no subtitles of a finished file unless they are asked to: no such track is enabled (8.3.2).
+
+    Args:
+        path: The file; changed in place.
+
+    Raises:
+        CorruptInputError: The file has no movie box.
+        OutputError: The file cannot be written.
+    """
+
+    def edit(moov: Box) -> None:
+        for track in tracks_of(moov, b"sbtl", b"subt", b"text"):
+            header = track.child(b"tkhd")
+            if header is not None:
+                flags = int.from_bytes(header.head[:4]) & ~1
+                header.head = flags.to_bytes(4) + header.head[4:]
+
+    rewrite_moov(path, edit)
 
 
 def sample_entry(track: Box) -> Box | None:

@@ -39,6 +39,7 @@ from vitascope.media.metadata.mp4_boxes import (
     read_moov,
     rewrite_moov,
     sample_entry,
+    tracks_of,
     video_track,
 )
 
@@ -313,7 +314,7 @@ def read_spatial_sound(path: Path) -> list[bytes]:
         InputError: The file cannot be read.
     """
     moov = read_moov(path)
-    return [_boxes_of(track) for track in _sound_tracks(moov)] if moov is not None else []
+    return [_boxes_of(track) for track in tracks_of(moov, b"soun")] if moov is not None else []
 
 
 def write_spatial_sound(path: Path, boxes: Sequence[bytes]) -> None:
@@ -328,22 +329,13 @@ def write_spatial_sound(path: Path, boxes: Sequence[bytes]) -> None:
     """
 
     def edit(moov: Box) -> None:
-        for track, added in zip(_sound_tracks(moov), boxes, strict=False):
+        for track, added in zip(tracks_of(moov, b"soun"), boxes, strict=False):
             entry = sample_entry(track)
             if entry is not None:
                 entry.tail += added
 
     if any(boxes):
         rewrite_moov(path, edit)
-
-
-def _sound_tracks(moov: Box) -> list[Box]:
-    tracks = []
-    for track in moov.children:
-        handler = track.child(b"mdia", b"hdlr") if track.kind == b"trak" else None
-        if handler is not None and handler.head[8:12] == b"soun":
-            tracks.append(track)
-    return tracks
 
 
 def _boxes_of(track: Box) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from math import isqrt
 from pathlib import Path
+from typing import cast
 
 import av
 
@@ -149,6 +150,9 @@ def picture_size(path: Path) -> tuple[int, int] | None:
     try:
         with open_container(path) as container:
             stream = next(iter(container.streams.video), None)
+            # PyAV's stubs do not say that a stream of an unknown codec, as of SVG, has no context.
+            if stream is not None and cast("object", stream.codec_context) is None:
+                return None
             size = (0, 0) if stream is None else (stream.width, stream.height)
     except InputError:
         return None

@@ -339,9 +339,13 @@ class VideoReader(Closing):
         info = self.info
         if (picture.width, picture.height) != (info.width, info.height):
             seconds = float((pts - self.origin_pts) * info.time_base)
+            is_folder = info.container == "images"
+            advice = (
+                "leave those of other sizes out" if is_folder else "cut the file there and process the parts"
+            )
             raise InputError(
                 f"{info.path}: the picture size changes from {info.width}x{info.height} to "
-                f"{picture.width}x{picture.height} at {seconds:.2f} s; cut the file there and process the parts"
+                f"{picture.width}x{picture.height} at {seconds:.2f} s; {advice}"
             )
         planes, ready = self._planes_of(picture)
         return Frame(

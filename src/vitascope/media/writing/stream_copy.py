@@ -250,6 +250,8 @@ class CarriedStream:
     target_codec: str | None = None
     reason: str = ""
     """Why it was not copied."""
+    is_default: bool = False
+    """True if players shall show or play it unasked."""
 
     def in_words(self) -> str:
         """One line that says what became of it."""
@@ -400,7 +402,8 @@ class StreamCopier:
             reason = "this FFmpeg build does not know its codec"
             return None, CarriedStream(stream.index, stream.type, "unknown", "dropped", reason=reason)
         name = stream.codec_context.name
-        entry = CarriedStream(stream.index, stream.type, name, "copied", name)
+        is_default = bool(stream.disposition & Disposition.default)
+        entry = CarriedStream(stream.index, stream.type, name, "copied", name, is_default=is_default)
         if isinstance(stream, AudioStream) and not (
             stream.codec_context.sample_rate and stream.codec_context.layout.nb_channels
         ):
@@ -451,6 +454,9 @@ class StreamCopier:
                 return None, replace(dropped, reason=f"{reason}, and it cannot be encoded as {codec}")
             sound = _add_sound(stream, self._container, codec=codec)
             carry_stream_tags(stream, sound)
+            channels, kept = stream.codec_context.layout.nb_channels, sound.codec_context.layout.nb_channels
+            if kept != channels:
+                reason += f"; its {channels} channels become {kept}"
             changed = replace(entry, action="re-encoded", target_codec=codec, reason=reason)
             return ReencodedAudio(stream, sound, self._container), changed
         if not stream.codec_context.codec.text_sub:

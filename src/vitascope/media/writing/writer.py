@@ -22,6 +22,7 @@ from vitascope.frames import Frame, Plane, Projection, VideoInfo
 from vitascope.media.libav import fraction_or_none, silence_libav, wrap_output_error
 from vitascope.media.metadata.color_tags import HdrMetadata, read_hdr, write_hdr_boxes
 from vitascope.media.metadata.matroska_video import MATROSKA_PROJECTIONS, name_with_room, patch_video_entry
+from vitascope.media.metadata.mp4_boxes import show_no_subtitles
 from vitascope.media.metadata.spherical import (
     MATROSKA_STEREO_MODES,
     SphericalMetadata,
@@ -509,7 +510,8 @@ class ContainerMetadata:
 
         Args:
             path: The file.
-            streams: What became of the source's streams: sound that was encoded again is not ambisonic any more.
+            streams: What became of the source's streams: sound that was encoded again is not ambisonic any more, and
+                FFmpeg has players show the first subtitles where none are to be shown unasked.
 
         Raises:
             OutputError: The file cannot be written.
@@ -521,6 +523,9 @@ class ContainerMetadata:
                 write_spherical(path, self.spherical)
             if self.hdr is not None:
                 write_hdr_boxes(path, self.hdr)
+            texts = [one for one in streams if one.kind == "subtitle" and one.action != "dropped"]
+            if texts and not any(one.is_default for one in texts):
+                show_no_subtitles(path)
             sounds = sorted(
                 (stream for stream in streams if stream.kind == "audio"), key=lambda one: one.index
             )

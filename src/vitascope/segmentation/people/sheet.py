@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ _COLORS = (
 )
 
 
-def lines_on(table: PeopleTable) -> list[str]:
+def lines_on(people: Sequence[Person]) -> list[str]:
     """One line for each person: when they are seen, and how sure it is that it is always the same one."""
     lines = []
-    for person in table.people:
+    for person in people:
         times = ", ".join(f"{clock(one.begin_seconds)}-{clock(one.end_seconds)}" for one in person.seen[:6])
         more = f" and {len(person.seen) - 6} more" if len(person.seen) > 6 else ""
         lines.append(f"{person.number}  {times}{more}  {person.sure:.0%} sure")
@@ -45,15 +46,20 @@ def clock(seconds: float) -> str:
     return f"{int(minutes)}:{rest:04.1f}"
 
 
-def write_sheet(table: PeopleTable, path: Path) -> None:
+def write_sheet(table: PeopleTable, path: Path, *, people: Sequence[Person]) -> None:
     """Draw the strip as a PNG.
+
+    Args:
+        table: It has the pictures of people.
+        path: The PNG.
+        people: Who is shown: all of the table's, or those of a part.
 
     Raises:
         OutputError: It cannot be written, or nobody was found.
     """
-    if not table.people:
+    if not people:
         raise OutputError(f"{path}: nobody was found in {table.facts.video}; there is nothing to draw")
-    encoded, data = cv2.imencode(".png", cv2.cvtColor(_page(table), cv2.COLOR_RGB2BGR))
+    encoded, data = cv2.imencode(".png", cv2.cvtColor(_page(table, people), cv2.COLOR_RGB2BGR))
     if not encoded:
         raise OutputError(f"{path}: OpenCV could not encode the sheet")
     partial = PartialFile(path)
@@ -66,8 +72,7 @@ def write_sheet(table: PeopleTable, path: Path) -> None:
         raise
 
 
-def _page(table: PeopleTable) -> Rgb8:
-    people = table.people
+def _page(table: PeopleTable, people: Sequence[Person]) -> Rgb8:
     columns = min(len(people), _COLUMNS)
     cells = [_cell(table, person) for person in people]
     cells += [np.full_like(cells[0], _GROUND)] * (-len(cells) % columns)
@@ -94,7 +99,7 @@ def _cell(table: PeopleTable, person: Person) -> Rgb8:
     return cell
 
 
-def _bars(people: tuple[Person, ...], width: int) -> Rgb8:
+def _bars(people: Sequence[Person], width: int) -> Rgb8:
     end = max(one.end_seconds for person in people for one in person.seen) or 1.0
     begin = min(one.begin_seconds for person in people for one in person.seen)
     bars: Rgb8 = np.full((len(people) * (_BAR_HEIGHT + 4) + 34, width, 3), _GROUND, np.uint8)

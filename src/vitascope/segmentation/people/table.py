@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -291,6 +292,30 @@ class PeopleTable:
     def people(self) -> tuple[Person, ...]:
         """Everybody, by number."""
         return self.facts.people
+
+    def seen_between(self, begin_seconds: float, end_seconds: float | None) -> tuple[Person, ...]:
+        """Who is seen in a part of the video, and when in it; everybody keeps their number.
+
+        Args:
+            begin_seconds: Of the part.
+            end_seconds: Of the part; None is the video's end.
+        """
+        end = inf if end_seconds is None else end_seconds
+        found = []
+        for person in self.people:
+            seen = tuple(
+                one.model_copy(
+                    update={
+                        "begin_seconds": max(one.begin_seconds, begin_seconds),
+                        "end_seconds": min(one.end_seconds, end),
+                    }
+                )
+                for one in person.seen
+                if one.begin_seconds < end and one.end_seconds >= begin_seconds
+            )
+            if seen:
+                found.append(person.model_copy(update={"seen": seen}))
+        return tuple(found)
 
     def face(self, number: int) -> bytes | None:
         """A PNG of somebody."""

@@ -25,7 +25,7 @@ export class Portraits {
     $("portraits").replaceChildren(...pictures.map((picture) => make("label", { title: picture.name },
       make("input", { type: "radio", name: "portrait", checked: picture === chosen, onchange: () => this.sit(picture) }),
       make("img", { src: address(`/api/films/${picture.id}/frame`, { t: 0, view: "source", side: 160 }), alt: "", loading: "lazy" }), make("span", {}, picture.name))));
-    const drivers = [...films, ...voices];
+    const drivers = [...films.filter(({ isBroken }) => !isBroken), ...voices];
     $("driver").replaceChildren(...drivers.map(({ id, name }) => make("option", { value: id }, name)));
     $("driver").value = drivers.some(({ id }) => id === memory.get("driver", "")) ? memory.get("driver", "") : drivers[0]?.id ?? "";
     this.#figures();

@@ -18,6 +18,7 @@ const VIEWS = [
 ];
 const TABS = ["people", "touch", "edges", "cut"];
 const FASTEST = 8;
+const TWICE_MS = 500, TWICE_PX = 8; // between the two clicks of a double click
 
 class Editor {
   constructor() {
@@ -144,7 +145,7 @@ class Editor {
       const facts = await (await get(`/api/films/${film.id}`)).json();
       poster.append(make("img", { alt: "", loading: "lazy", src: thumbnail(facts, facts.seconds * 0.3).replace("side=160", "side=480") }));
       words.textContent = [clock(facts.seconds), `${facts.width} × ${facts.height}`, facts.is_vr ? (facts.eyes > 1 ? "VR, both eyes" : "VR") : facts.eyes > 1 ? "3D" : null, film.corrected ? "has corrections" : null].filter(Boolean).join(" · ");
-    } catch (problem) { card.classList.add("broken"); card.disabled = true; words.textContent = problem.message.split(`${film.name}: `).at(-1); }
+    } catch (problem) { card.classList.add("broken"); card.disabled = film.isBroken = true; words.textContent = problem.message.split(`${film.name}: `).at(-1); }
   }
 
   async readCuts() {
@@ -330,6 +331,7 @@ class Editor {
   async #readCorrections() {
     banner(null);
     await this.corrections.read();
+    $("saved").textContent = "";
     this.#faults();
     await this.people.read();
     this.#marks();
@@ -429,6 +431,15 @@ listen((message) => editor.news(message), (state) => {
   $("link").hidden = state === "there"; $("link").textContent = LINKS[state] ?? "";
   if (state === "there" && was !== "there") { toast("Connected again."); editor.again().catch((problem) => toast(problem.message)); }
 });
+// The second click of a double click would order once more what the first began, or stop it where that has its place by now.
+let begun = null;
+addEventListener("click", (event) => {
+  if (begun && event.timeStamp - begun.timeStamp < TWICE_MS && Math.hypot(event.clientX - begun.clientX, event.clientY - begun.clientY) < TWICE_PX) {
+    event.preventDefault(); event.stopPropagation();
+    return;
+  }
+  begun = event.detail && event.target.closest("button.primary") ? event : null;
+}, true);
 addEventListener("beforeunload", (event) => { if (editor.hasUnsaved) event.preventDefault(); }); // the browser asks
 new Uploads((name) => { toast(`${name} is in your folder.`); if (!$("library").hidden) editor.list({ isRefresh: true }); });
 const id = new URLSearchParams(location.search).get("film");

@@ -1,21 +1,24 @@
 // The strip of the people who were found, each kept or left out: in the whole video or from a cut to a cut.
 
 import { get, send } from "./api.js";
-import { keptWhile, markedPerson, withAll, withOnly, without, withPerson } from "./corrections.js";
+import { hasUnknownMarks, keptWhile, markedPerson, withAll, withOnly, without, withPerson } from "./corrections.js";
 import { $, clock, make, personColor, segments, showing, toast } from "./parts.js";
 
 export class People {
-  constructor(editor) { this.editor = editor; this.scope = "film"; this.forget(); }
+  constructor(editor) { this.editor = editor; this.scope = "film"; this.asked = this.answered = 0; this.forget(); }
 
   forget() { this.people = []; this.hasLooked = null; this.meant = null; }
 
   async read() {
-    const { film } = this.editor;
+    const { film, corrections } = this.editor, { revision } = corrections, asked = ++this.asked;
     const found = await (await get(`/api/films/${film.id}/people`)).json();
-    if (film !== this.editor.film) return;
+    if (film !== this.editor.film || asked < this.answered) return;
+    this.answered = asked;
     this.people = found.people; this.hasLooked = found.looked; this.remarks = found.notes;
     this.meant = { words: found.words, pointed: found.pointed };
     this.show();
+    // The corrections that were asked about are others by now.
+    if (revision !== corrections.revision && hasUnknownMarks(corrections.document, this.meant)) await this.read();
   }
 
   // From when to when a choice holds.

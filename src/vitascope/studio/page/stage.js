@@ -25,7 +25,7 @@ export class Stage {
   }
 
   shape(film, looks) {
-    this.element.style.setProperty("--aspect", looks ? 16 / 9 : film.width / film.height || 16 / 9);
+    this.element.style.setProperty("--aspect", looks ? 16 / 9 : film.aspect);
     for (const id of ["shown", "beside"]) $(id).removeAttribute("src");
     this.shownKey = null;
   }

@@ -20,7 +20,7 @@ from vitascope.errors import (
     EngineError,
     RequestRejectedError,
 )
-from vitascope.gpu import AdaptiveBatchSizer, BatchConfig, DynamicBatcher, InferenceRequest
+from vitascope.gpu import AdaptiveBatchSizer, BatchConfig, DynamicBatcher, InferenceRequest, StreamBatcher
 from waiting import eventually
 
 
@@ -409,3 +409,25 @@ def test_stopping_from_a_callback_is_refused_instead_of_hanging():
     with DynamicBatcher(BatchConfig(timeout_ms=200), double) as batcher:
         batcher.submit_async(request(0)).add_done_callback(stop)
     assert told == ["a batcher cannot be stopped from its own thread"]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_waiting_for_itself_is_refused_instead_of_hanging(streams):
+    """Also where another worker is free: batches are answered in the order in which they were taken."""
+
+    def infer(batch):
+        return batcher.submit(request(1), timeout_s=5).data[None] if batch[0, 0] == 0 else batch
+
+    told = []
+
+    def ask(_):
+        with pytest.raises(RuntimeError) as refused:
+            batcher.submit(request(1), timeout_s=5)
+        told.append(str(refused.value))
+
+    config, refusal = BatchConfig(timeout_ms=0), "cannot wait for its responses"
+    with StreamBatcher(config, infer, num_streams=streams, device="cpu") as batcher:
+        with pytest.raises(RuntimeError, match=refusal):
+            batcher.submit(request(0), timeout_s=20)
+        batcher.submit_async(request(2)).add_done_callback(ask)
+    assert [refusal in text for text in told] == [True]

@@ -401,8 +401,15 @@ class Batcher:
             TypeError: The data cannot be stacked, or the stream's name has no hash.
             ValueError: There is no such priority, or the timestamp lies in the future.
             UsageError: This process is a fork of the one that made the batcher.
+            RuntimeError: Called by ``inference_fn`` or by a future's callback: the batch that runs there ends before
+                any later one is answered, so it would wait for itself.
             Exception: What ``inference_fn`` raised; a note names the batch.
         """
+        if threading.current_thread() in self._threads:
+            raise RuntimeError(
+                "inference_fn and callbacks of a batcher cannot wait for its responses; call the network itself, or "
+                "use submit_async()"
+            )
         reply = Reply()
         self._let_in(request, reply, stands_still=True)
         try:
