@@ -26,6 +26,9 @@ Plane: TypeAlias = "npt.NDArray[Any]"
 A NumPy array on the CPU; a CuPy array on the GPU. Rows may be padded (any row stride), samples of a row are dense.
 """
 
+_MOST_ASPECT = 8
+"""Pixels that are said to be further from square are a damaged tag."""
+
 
 class DeviceEvent(Protocol):
     """A CUDA event, such as ``cupy.cuda.Event``."""
@@ -283,3 +286,9 @@ class VideoInfo:
     """HDR metadata that change from frame to frame: ``Dolby Vision``, ``DOLBY_VISION_5``, ``HDR10+``, ``HDR Vivid``."""
     metadata: dict[str, str] = field(default_factory=dict)
     """Container tags."""
+
+    @property
+    def pixel_aspect(self) -> float:
+        """Width of a pixel as coded over its height, as it is shown; square where the tag is a damaged one."""
+        aspect = float(self.sample_aspect_ratio)
+        return aspect if 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT else 1.0

@@ -302,6 +302,16 @@ def test_a_dry_run_of_fast_names_the_network_of_its_device(run, clip, tmp_path, 
     assert "rvm (" in run(*words)[1]
 
 
+@pytest.mark.parametrize(
+    "given", [("mask", "--type", "mask"), ("2", "--keep", "1,2"), ("key", "--type=mask,key")]
+)
+def test_an_output_may_have_the_name_of_what_it_shows(run, clip, given):
+    """A word that the flag has is no value that was meant for it."""
+    code, printed, _ = run("segment", clip, *given, "--profile", "fast", "--dry-run")
+    assert code == 0
+    assert f"-> {given[0]}" in printed
+
+
 def test_dry_run_of_a_folder_ends_with_a_total(run, folder, tmp_path):
     words = ("segment", folder, "-o", tmp_path / "cut", "--profile", "fast")
     _, printed, _ = run(*words, "--dry-run")

@@ -102,11 +102,18 @@ class TestSuitedToDevice:
             ({"gpu.device_ids": [0, 1]}, "auto"),
             ({"processing.cluster": "auto"}, "selfie"),
             ({"processing.cluster": "auto", "gpu.device": "cuda"}, "auto"),
+            ({"processing.cluster": "auto", "gpu.device_ids": [0, 1]}, "auto"),
         ],
     )
-    def test_processes_share_one_network(self, flags, network):
+    def test_processes_share_one_network(self, gpu, flags, network):
         suited = capacity.suited_to_device(load_settings(profile="fast", flags=flags))
         assert suited.settings.model.name == network
+
+    def test_gpus_that_are_named_and_not_there_are_none(self, monkeypatch):
+        """Still pictures take one device, whatever the list says: nothing is fetched for them on the CPU."""
+        monkeypatch.setattr(capacity, "select_device", lambda *_, **__: Device("cpu", "fake"))
+        loaded = load_settings(profile="fast", flags={"gpu.device_ids": [0]})
+        assert capacity.suited_to_device(loaded) is loaded
 
     @pytest.mark.parametrize("opened", [Segmenter, StillSegmenter])
     def test_applications_take_it(self, monkeypatch, opened):

@@ -13,7 +13,8 @@ from clips import write_clip
 from vitascope.config import Settings, VideoSettings, load_settings
 from vitascope.media.reading.images import find_images
 from vitascope.media.reading.reader import probe
-from vitascope.segmentation.batch import segment_all
+from vitascope.segmentation import segmenter
+from vitascope.segmentation.batch import segment, segment_all
 from vitascope.segmentation.finished import (
     is_finished,
     other_settings,
@@ -261,3 +262,17 @@ def test_a_file_of_another_kind_and_many_changes_are_told_in_a_line(tmp_path):
     made.unlink()
     write_clip(made, frame_count=24)  # somebody else's: nothing is known of it
     assert other_settings(PlannedVideo(clip, (("mask", made),)), made_with()) is None
+
+
+def test_of_a_part_cut_in_python_the_settings_are_remembered_that_the_device_got(tmp_path, monkeypatch):
+    """With ``fast`` on a GPU another network works than the profile names; a run with --resume found that changed."""
+    clip = write_clip(tmp_path / "in.mp4", frame_count=12)
+    monkeypatch.setattr(
+        segmenter, "suited_to_device", lambda loaded: loaded.with_values({"edges.threshold": None})
+    )
+    values = {"video.end_seconds": 0.25, "gpu.device": "cpu"}
+    segment(clip, tmp_path / "out.mp4", profile="fast", settings=values)
+    plan = PlannedVideo(clip, (("key", tmp_path / "out.mp4"),))
+    with Segmenter(profile="fast", settings=values) as again:
+        (outcome,) = segment_all(again, [plan], resume=True)
+    assert (outcome.status, outcome.note) == ("skipped", None)

@@ -918,6 +918,40 @@ def test_pixels_that_are_not_square_are_shown_so(page, serving, films, is_turned
     assert shown == pytest.approx(aspect, rel=0.02)
 
 
+def test_a_brush_is_shown_as_it_paints_where_pixels_are_not_square(page, serving, films):
+    film = write_clip(
+        films / "wide.mp4", frame_count=4, paint=lambda _: np.zeros((64, 96, 3), np.uint8),
+        codec_options={"x264-params": "sar=2/1"},
+    )  # fmt: skip
+    studio = serving(film)
+    studio.job(studio.order(studio.film("wide.mp4"), task="people"))
+    page.show(studio.opened.address, width=DESK)
+    page.until("document.querySelector('#shown').naturalWidth > 0")
+    page.press("2")
+    page.until_color(0.5, 0.5, BLACK)
+    page.click("#tab-touch")
+    for _ in range(9):
+        page.press("]")
+    page.drag("#picture", [(0.5, 0.5)])
+    page.until_color(0.5, 0.5, WHITE)
+
+    def shares(selector, channel):
+        """How much of the width and of the height is drawn."""
+        return page.value(
+            f"(() => {{ const drawn = document.querySelector('{selector}'), all = document.createElement('canvas'); "
+            "const w = all.width = drawn.naturalWidth ?? drawn.width; "
+            "const h = all.height = drawn.naturalHeight ?? drawn.height; "
+            "const pen = all.getContext('2d'); pen.drawImage(drawn, 0, 0); "
+            "const { data } = pen.getImageData(0, 0, w, h); "
+            "const x = new Set(), y = new Set(); "
+            "for (let at = 0; at < w * h; at++) "
+            f"if (data[4 * at + {channel}] > 127) {{ x.add(at % w); y.add(at / w | 0); }} "
+            "return [x.size / w, y.size / h]; })()"
+        )
+
+    assert shares("#marks", 3) == pytest.approx(shares("#shown", 0), rel=0.2)
+
+
 def test_a_long_list_of_strokes_is_shown_in_part(page, studio, films):
     marks = [{"at": number / 24, "stroke": [[0.5, 0.5]], "do": "keep"} for number in range(19)] * 30
     page.show(studio.opened.address, width=DESK)

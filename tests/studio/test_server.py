@@ -135,6 +135,12 @@ def test_behind_people_may_be_a_picture_of_the_folder(studio, films):
     assert np.abs(shown[2:10, 40:60].astype(int) - (200, 20, 10)).max() < 16
 
 
+@pytest.mark.parametrize(("pixels", "aspect"), [("2/1", 3), ("20/1", 1.5)])
+def test_a_picture_has_the_shape_of_its_pixels_unless_no_pixels_are_so(studio, films, pixels, aspect):
+    write_clip(films / "wide.mp4", codec_options={"x264-params": f"sar={pixels}"})
+    assert studio.film("wide.mp4")["aspect"] == aspect
+
+
 def test_a_film_that_cannot_be_read_is_told_and_the_others_work(studio, films):
     (films / "broken.mp4").write_bytes(b"no film at all" * 100)
     listed = {film["name"]: film for film in studio.get("/api/films").json["films"]}

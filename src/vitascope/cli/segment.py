@@ -186,8 +186,11 @@ def segment(
                 raise UsageError(
                     f"{flag} is for live runs: name a camera, or a video in its place, with --camera"
                 )
-        lists = {"--type": type_, "--keep": keep, "--exclude": exclude, "--gpu-ids": gpu_ids}
-        _refuse_rest_of_lists(inputs, {flag for flag, value in lists.items() if value is not None})
+        types = None if type_ is None else ",".join(type_)
+        lists = {"--type": types, "--keep": keep, "--exclude": exclude, "--gpu-ids": gpu_ids}
+        _refuse_rest_of_lists(
+            inputs, {flag: words.split(",") for flag, words in lists.items() if words is not None}
+        )
         inputs, out = _split(inputs, out, output)
     given = {
         "output.kinds": ("--type", _kinds(type_, output)),
@@ -379,11 +382,12 @@ _LISTS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
 """Flags that take several values as one word: an example, and what one of them looks like."""
 
 
-def _refuse_rest_of_lists(words: Sequence[str], flags: Collection[str]) -> None:
-    """Refuse ``--keep 1 2``, whose 2 would be the output."""
+def _refuse_rest_of_lists(words: Sequence[str], flags: Mapping[str, Collection[str]]) -> None:
+    """Refuse ``--keep 1 2``, whose 2 would be the output; but not what a flag has: ``clips mask --type mask``."""
     for word in words:
-        for flag, (example, is_one) in _LISTS.items():
-            if flag in flags and is_one(word) and not Path(word).exists():
+        for flag, values in flags.items():
+            example, is_one = _LISTS[flag]
+            if word not in values and is_one(word) and not Path(word).exists():
                 raise UsageError(
                     f"{word}: {flag} takes one word, with commas: {flag} {example}; a file or folder of that name "
                     f"is ./{word}"

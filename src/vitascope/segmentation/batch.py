@@ -148,10 +148,10 @@ def segment(
         [source], out, wanted.kinds, codec=wanted.codec, preview=sheet, settings=loaded.settings
     )
     refuse_clashes([planned], settings=loaded.settings)
-    made_with = settings_of_outputs(planned, loaded.settings, resumed=False)
     with Segmenter(loaded=loaded) as segmenter:
+        made_with = settings_of_outputs(planned, segmenter.settings, resumed=False)
         report = segmenter.write(planned.video, planned.outputs, preview=planned.preview)
-    remember_finished(planned, loaded.settings, made_with=made_with)
+    remember_finished(planned, segmenter.settings, made_with=made_with)
     return report
 
 

@@ -243,11 +243,10 @@ def suited_to_device(loaded: LoadedSettings) -> LoadedSettings:
 
 def _is_for_gpus(settings: Settings) -> bool:
     gpu = settings.gpu
-    if gpu.device_ids is not None:
-        return True
     if settings.processing.cluster is not None:
-        return gpu.device == "cuda"
-    return select_device(gpu.device, index=gpu.device_id).kind == "cuda"
+        return gpu.device == "cuda" or gpu.device_ids is not None
+    index = gpu.device_id if gpu.device_ids is None else gpu.device_ids[0]
+    return select_device(gpu.device, index=index).kind == "cuda"
 
 
 def works_in_processes(settings: Settings) -> bool:

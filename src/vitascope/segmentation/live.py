@@ -63,8 +63,6 @@ from vitascope.vr.detection import eyes_in_words
 
 _FORMAT = PIXEL_FORMATS["yuv420p"]
 _TIME_BASE = Fraction(1, 1_000_000)
-_MOST_ASPECT = 8
-"""Pixels that are said to be further from square are a damaged tag."""
 _SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image2")
 """How pictures leave: as they are, a mask with all its levels."""
 _CAMERA_FPS = 30.0
@@ -255,9 +253,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
 
 def _square_size(written: VideoInfo) -> tuple[int, int]:
     """(width, height) as coded of pictures in square pixels, which windows and cameras have; no sample is lost."""
-    aspect = float(written.sample_aspect_ratio)
-    if not 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT:
-        return written.width, written.height
+    aspect = written.pixel_aspect
     return round(written.width * max(aspect, 1.0)), round(written.height / min(aspect, 1.0))
 
 

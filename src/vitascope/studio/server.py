@@ -274,7 +274,7 @@ class Studio:
         regions_high = info.height // 2 if vr.layout.value == "top-bottom" else info.height
         is_upright = info.rotation_degrees in (0, 180)
         size = (regions_wide, regions_high) if is_upright else (regions_high, regions_wide)
-        shown_wide = regions_wide * float(info.sample_aspect_ratio)
+        shown_wide = regions_wide * info.pixel_aspect
         return JSONResponse(
             {
                 "id": film.id,

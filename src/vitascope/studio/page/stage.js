@@ -13,6 +13,7 @@ export class Stage {
   constructor(asked, { onpaint, onpick, onlook, onshown }) {
     this.asked = asked; this.onpaint = onpaint; this.onpick = onpick; this.onlook = onlook; this.onshown = onshown;
     this.urls = new Map(); this.mode = "picks"; this.radius = 0.03; this.removes = false;
+    this.tall = 1; // the height of a stroke beside its width, which is round in the video's own pixels
     this.stroke = null; this.pointer = null; this.wanted = 0; this.shownKey = null;
     this.element = $("picture"); this.canvas = $("marks");
     new ResizeObserver(() => this.draw()).observe(this.element);
@@ -26,6 +27,7 @@ export class Stage {
 
   shape(film, looks) {
     this.element.style.setProperty("--aspect", looks ? 16 / 9 : film.aspect);
+    this.tall = looks ? 1 : film.width / film.height / film.aspect;
     for (const id of ["shown", "beside"]) $(id).removeAttribute("src");
     this.shownKey = null;
   }
@@ -194,10 +196,11 @@ export class Stage {
     };
     if (!this.asked()?.look) for (const { polygon } of this.boxes ?? []) outline(polygon);
     if (this.stroke && this.isBox) outline(boxOf(this.stroke[0], this.stroke.at(-1)));
-    else if (this.stroke) paint(pen, this.stroke, { width, height, radius: this.radius, removes: this.removes, alpha: 0.55 });
+    else if (this.stroke) paint(pen, this.stroke, { width, height, radius: this.radius, tall: this.tall, removes: this.removes, alpha: 0.55 });
     if (this.pointer && !this.isBox) {
       pen.beginPath();
-      pen.arc(this.pointer[0] * width, this.pointer[1] * height, this.radius * width, 0, 7);
+      const across = this.radius * width;
+      pen.ellipse(this.pointer[0] * width, this.pointer[1] * height, across, across * this.tall, 0, 0, 7);
       pen.lineWidth = 3; pen.strokeStyle = "#000a"; pen.stroke();
       pen.lineWidth = 1.5; pen.strokeStyle = this.removes ? "#ff8a81" : "#8df0bf"; pen.stroke();
     }
@@ -216,15 +219,16 @@ export class Stage {
   }
 }
 
-function paint(pen, points, { width, height, radius, removes, alpha }) {
+function paint(pen, points, { width, height, radius, tall = 1, removes, alpha }) {
+  pen.save(); pen.scale(1, tall);
   pen.globalAlpha = alpha;
   pen.strokeStyle = removes ? "#ff5a4f" : "#35d68a";
   pen.lineCap = pen.lineJoin = "round";
   pen.lineWidth = 2 * radius * width;
   pen.beginPath();
-  for (const [x, y] of points.length > 1 ? points : [points[0], points[0]]) pen.lineTo(x * width, y * height);
+  for (const [x, y] of points.length > 1 ? points : [points[0], points[0]]) pen.lineTo(x * width, y * height / tall);
   pen.stroke();
-  pen.globalAlpha = 1;
+  pen.restore();
 }
 
 export const boxOf = ([left, top], [right, bottom]) => [[left, top], [right, top], [right, bottom], [left, bottom]];

@@ -431,3 +431,27 @@ def test_waiting_for_itself_is_refused_instead_of_hanging(streams):
             batcher.submit(request(0), timeout_s=20)
         batcher.submit_async(request(2)).add_done_callback(ask)
     assert [refusal in text for text in told] == [True]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_waiting_for_room_that_the_waiting_thread_makes_is_refused_instead_of_hanging(streams):
+    told = []
+
+    def infer(batch):
+        if batch[0, 0] == 0:
+            with pytest.raises(RequestRejectedError) as refused:
+                while True:
+                    batcher.submit_async(request(1))
+            told.append(str(refused.value))
+        else:
+            first_is_done.wait(20)
+        return batch
+
+    first_is_done = threading.Event()
+    config = BatchConfig(max_batch_size=1, timeout_ms=0, max_queue_size=2)
+    with StreamBatcher(config, infer, num_streams=streams, device="cpu") as batcher:
+        first = batcher.submit_async(request(0))
+        first.add_done_callback(lambda _: first_is_done.set())
+        assert first.result(20).data[0] == 0
+    assert len(told) == 1
+    assert "the batcher's own thread cannot wait for room" in told[0]

@@ -69,6 +69,19 @@ def test_windows_follow_one_another_as_one_does_but_for_what_comes_after_them():
     assert np.abs(apart - whole)[[8, 9]].min() > 0.005
 
 
+def test_a_window_that_is_smoothed_again_leaves_nothing_of_the_first_time():
+    """Nor in the window that follows: on a GPU a window is smoothed before all is known of its mattes."""
+    frames, estimates = flickering(16)
+    nobody = [MatteEstimate(gain=one.gain, offset=np.zeros_like(one.offset)) for one in estimates]
+    once, twice = smoothing(), smoothing()
+    for part in (slice(8), slice(8, 16)):
+        motion = twice.watch(twice.show(frames[part]), EVERYWHERE)
+        twice.smooth(frames[part], nobody[part], motion)
+        made = [one.offset for one in twice.smooth(frames[part], estimates[part], motion)]
+        expected = once.smooth(frames[part], estimates[part], once.watch(once.show(frames[part]), EVERYWHERE))
+        np.testing.assert_array_equal(made, [one.offset for one in expected])
+
+
 def test_another_shot_begins_anew():
     frames, estimates = flickering(6)
     lever = smoothing()

@@ -426,7 +426,7 @@ class Batcher:
     def submit_async(self, request: InferenceRequest) -> Future[InferenceResponse]:
         """Hand in one request.
 
-        Waits only where the queue is full and ``on_full`` says so.
+        Waits only where the queue is full and ``on_full`` says so; never in ``inference_fn`` and callbacks.
 
         Args:
             request: Not changed.
@@ -482,6 +482,12 @@ class Batcher:
                 self._tally.count(turned_away=1)
                 raise RequestRejectedError(
                     f"request {request.request_id!r} was turned away: {rule.max_queue_size} requests are waiting"
+                )
+            if threading.current_thread() in self._threads:  # which may be the one that would make room
+                self._tally.count(turned_away=1)
+                raise RequestRejectedError(
+                    f"request {request.request_id!r} was turned away: {rule.max_queue_size} requests are waiting, and "
+                    "the batcher's own thread cannot wait for room"
                 )
             self._clock.wait(self._has_room, INTERRUPT_CHECK_SECONDS)
             self._require_open()
