@@ -14,7 +14,7 @@ import pytest
 from clips import write_clip
 from photographs import astronaut
 from vitascope import __version__
-from vitascope.device import Device, Gpu, probe_gpus
+from vitascope.device import Gpu, probe_gpus
 from vitascope.media.writing import nvenc
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation import batch, capacity
@@ -298,7 +298,9 @@ def test_a_folder_left_out_is_said_in_one_line(run, folder, tmp_path):
 def test_a_dry_run_of_fast_names_the_network_of_its_device(run, clip, tmp_path, monkeypatch):
     words = ("segment", clip, "-o", tmp_path / "out.mp4", "--profile", "fast", "--dry-run")
     assert "selfie (here)" in run(*words)[1]
-    monkeypatch.setattr(capacity, "select_device", lambda *_, **__: Device("cuda", "fake"))
+    monkeypatch.setattr(
+        capacity, "suited_to_device", lambda loaded, _: loaded.with_values({"model.name": "rvm"})
+    )
     assert "rvm (" in run(*words)[1]
 
 

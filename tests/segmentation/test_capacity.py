@@ -68,7 +68,9 @@ def test_what_stays_on_the_gpu():
 
 
 class TestSuitedToDevice:
-    """``fast`` on a GPU takes the network of ``balanced``."""
+    """``fast`` on a GPU takes the network of ``balanced``, where that was fetched."""
+
+    HERE, NOT_HERE = (SimpleNamespace(is_cached=lambda _, here=here: here) for here in (True, False))
 
     @pytest.fixture
     def gpu(self, monkeypatch):
@@ -76,49 +78,53 @@ class TestSuitedToDevice:
 
     def test_on_the_cpu_fast_stays_as_it_is(self):
         loaded = load_settings(profile="fast", flags={"gpu.device": "cpu"})
-        assert capacity.suited_to_device(loaded) is loaded
+        assert capacity.suited_to_device(loaded, self.HERE) is loaded
 
     def test_on_a_gpu_network_and_edges_are_those_of_balanced(self, gpu):
-        suited = capacity.suited_to_device(load_settings(profile="fast")).settings
+        suited = capacity.suited_to_device(load_settings(profile="fast"), self.HERE).settings
         balanced = load_settings(profile="balanced").settings
-        assert (suited.model.name, suited.edges) == (balanced.model.name, balanced.edges)
+        assert (suited.model.name, suited.edges) == ("rvm", balanced.edges)
         assert suited.output.speed == "fast"
+
+    def test_nothing_is_fetched_for_it(self, gpu):
+        loaded = load_settings(profile="fast")
+        assert capacity.suited_to_device(loaded, self.NOT_HERE) is loaded
 
     def test_what_the_user_chose_stays(self, gpu):
         for flags in ({"model.name": "selfie"}, {"model.name": "selfie-landscape"}):
             loaded = load_settings(profile="fast", flags=flags)
-            assert capacity.suited_to_device(loaded) is loaded
+            assert capacity.suited_to_device(loaded, self.HERE) is loaded
         loaded = load_settings(profile="fast", flags={"edges.threshold": [0.3, 0.8]})
-        assert capacity.suited_to_device(loaded).settings.edges.threshold == (0.3, 0.8)
+        assert capacity.suited_to_device(loaded, self.HERE).settings.edges.threshold == (0.3, 0.8)
 
     @pytest.mark.parametrize("profile", ["balanced", "quality"])
     def test_other_profiles_stay(self, gpu, profile):
         loaded = load_settings(profile=profile)
-        assert capacity.suited_to_device(loaded) is loaded
+        assert capacity.suited_to_device(loaded, self.HERE) is loaded
 
     @pytest.mark.parametrize(
         ("flags", "network"),
         [
-            ({"gpu.device_ids": [0, 1]}, "auto"),
+            ({"gpu.device_ids": [0, 1]}, "rvm"),
             ({"processing.cluster": "auto"}, "selfie"),
-            ({"processing.cluster": "auto", "gpu.device": "cuda"}, "auto"),
-            ({"processing.cluster": "auto", "gpu.device_ids": [0, 1]}, "auto"),
+            ({"processing.cluster": "auto", "gpu.device": "cuda"}, "rvm"),
+            ({"processing.cluster": "auto", "gpu.device_ids": [0, 1]}, "rvm"),
         ],
     )
     def test_processes_share_one_network(self, gpu, flags, network):
-        suited = capacity.suited_to_device(load_settings(profile="fast", flags=flags))
+        suited = capacity.suited_to_device(load_settings(profile="fast", flags=flags), self.HERE)
         assert suited.settings.model.name == network
 
     def test_gpus_that_are_named_and_not_there_are_none(self, monkeypatch):
         """Still pictures take one device, whatever the list says: nothing is fetched for them on the CPU."""
         monkeypatch.setattr(capacity, "select_device", lambda *_, **__: Device("cpu", "fake"))
         loaded = load_settings(profile="fast", flags={"gpu.device_ids": [0]})
-        assert capacity.suited_to_device(loaded) is loaded
+        assert capacity.suited_to_device(loaded, self.HERE) is loaded
 
     @pytest.mark.parametrize("opened", [Segmenter, StillSegmenter])
     def test_applications_take_it(self, monkeypatch, opened):
         wanted = load_settings(profile="fast", flags={"gpu.device": "cpu"})
         suited = wanted.with_values({"edges.grow_px": 3.0})
-        monkeypatch.setattr(sys.modules[opened.__module__], "suited_to_device", lambda _: suited)
+        monkeypatch.setattr(sys.modules[opened.__module__], "suited_to_device", lambda *_: suited)
         with opened(loaded=wanted) as app:
             assert app.settings is suited.settings

@@ -268,7 +268,7 @@ def test_of_a_part_cut_in_python_the_settings_are_remembered_that_the_device_got
     """With ``fast`` on a GPU another network works than the profile names; a run with --resume found that changed."""
     clip = write_clip(tmp_path / "in.mp4", frame_count=12)
     monkeypatch.setattr(
-        segmenter, "suited_to_device", lambda loaded: loaded.with_values({"edges.threshold": None})
+        segmenter, "suited_to_device", lambda loaded, _: loaded.with_values({"edges.threshold": None})
     )
     values = {"video.end_seconds": 0.25, "gpu.device": "cpu"}
     segment(clip, tmp_path / "out.mp4", profile="fast", settings=values)

@@ -567,10 +567,12 @@ def _explain(
     loaded: "LoadedSettings", planned: "list[PlannedVideo]", *, resume: bool, screen: Screen, chatty: bool
 ) -> list[_Told]:
     with holding_interrupts():
+        from vitascope.config import vitascope_home
+        from vitascope.models.store.store import ModelStore
         from vitascope.segmentation.capacity import suited_to_device
         from vitascope.segmentation.dry_run import Explanation, explain_all, total_in_words
 
-    page, loaded = Page(), suited_to_device(loaded)
+    page, loaded = Page(), suited_to_device(loaded, ModelStore(vitascope_home()))
     items: list[_Told] = []
     explained = []
     for item in explain_all(planned, loaded.settings, resume=resume, try_with=loaded):

@@ -15,6 +15,7 @@ from vitascope.media.reading.reader import read_headers
 
 if TYPE_CHECKING:
     from vitascope.gpu.streams import JobStreams
+    from vitascope.models.store.store import ModelStore
 
 _LATENCY_QUEUE = 2
 _FRAMES_PER_CALL, _LEAST_FOR_THROUGHPUT = 16, 8
@@ -223,22 +224,25 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
     return [f"{key} has no effect here: {why}" for key, why in idle.items() if loaded.origin(key).explicit]
 
 
-def suited_to_device(loaded: LoadedSettings) -> LoadedSettings:
-    """Give the profile ``fast`` the network of ``balanced`` on a GPU: its own computes on the CPU, and is slower there.
+def suited_to_device(loaded: LoadedSettings, store: ModelStore) -> LoadedSettings:
+    """Give the profile ``fast`` rvm on a GPU, where it was fetched: its own network computes on the CPU, and is slower.
 
     A network and a threshold that the user chose stay. A cluster counts as GPUs only where one was asked for: all its
     machines take the same network, and this one's devices say nothing of theirs.
 
     Args:
         loaded: Settings of a run; they come back as they are without a GPU, and with another profile.
+        store: Where networks lie. Nothing is fetched: ``fast`` works offline.
 
     Raises:
         DeviceError: A GPU that was asked for is missing.
     """
-    if loaded.profile != "fast" or loaded.origin("model.name").explicit or not _is_for_gpus(loaded.settings):
+    if loaded.profile != "fast" or loaded.origin("model.name").explicit or not store.is_cached("rvm"):
+        return loaded
+    if not _is_for_gpus(loaded.settings):
         return loaded
     soft = {} if loaded.origin("edges.threshold").explicit else {"edges.threshold": None}
-    return loaded.with_values({"model.name": "auto", **soft})
+    return loaded.with_values({"model.name": "rvm", **soft})
 
 
 def _is_for_gpus(settings: Settings) -> bool:

@@ -66,12 +66,11 @@ class Segmenter(Closing):
         store: ModelStore | None = None,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
-        self.loaded = suited_to_device(
-            checked_gpus(settings_of(profile=profile, settings=settings, loaded=loaded))
-        )
+        self._store, self._fetch_progress = store or ModelStore(vitascope_home()), fetch_progress
+        wanted = checked_gpus(settings_of(profile=profile, settings=settings, loaded=loaded))
+        self.loaded = suited_to_device(wanted, self._store)
         self.settings = self.loaded.settings
         self._steps: WeakSet[Generator[FrameAndAlpha, None, None]] = WeakSet()
-        self._store, self._fetch_progress = store or ModelStore(vitascope_home()), fetch_progress
         self._runner = _open_runner(self.loaded, self._store, fetch_progress)
         self._is_closed = False
         self.device = self._runner.device

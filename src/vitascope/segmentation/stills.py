@@ -80,7 +80,8 @@ class StillSegmenter(Closing):
         store: ModelStore | None = None,
         fetch_progress: FetchProgress | None = None,
     ) -> None:
-        self.loaded = suited_to_device(settings_of(profile=profile, settings=settings, loaded=loaded))
+        store = store or ModelStore(vitascope_home())
+        self.loaded = suited_to_device(settings_of(profile=profile, settings=settings, loaded=loaded), store)
         self.settings = self.loaded.settings
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
         if self.device.kind == "cpu" and self.settings.gpu.precision == "int8":
@@ -90,7 +91,7 @@ class StillSegmenter(Closing):
                 "people.* say who is kept of a video's people; pictures by themselves keep everybody"
             )
         self.chosen: ChosenNetwork[MattingNetwork] = open_network(
-            self.settings, store or ModelStore(vitascope_home()), device=self.device, progress=fetch_progress
+            self.settings, store, device=self.device, progress=fetch_progress
         )
         network = self.chosen.network
         self._together = isinstance(network.new_state(), StatelessState | SpatialState)

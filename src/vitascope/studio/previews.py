@@ -228,7 +228,8 @@ class Previews:
     def _opened(self, loaded: LoadedSettings) -> FilmRunner:
         # One frame is for one process, whatever jobs are shared by.
         loaded = suited_to_device(
-            loaded.with_values({"gpu.device_ids": None, "processing.use_multiprocessing": False})
+            loaded.with_values({"gpu.device_ids": None, "processing.use_multiprocessing": False}),
+            self._store,
         )
         if self._runner is None:
             self._runner = FilmRunner(

@@ -28,7 +28,7 @@ FetchProgress = Callable[[str, int, int], None]
 
 _SELFIE: Final = ("selfie", "selfie-landscape")
 _SLOWER_THERE: Final = (
-    "selfie computes on the CPU: with this GPU --profile balanced (rvm) is faster, and better"
+    "selfie computes on the CPU: rvm, which --profile balanced fetches, is faster with this GPU, and better"
 )
 
 
