@@ -19,7 +19,7 @@ from pictures import random_frame
 from vitascope.config import load_settings
 from vitascope.device import Device
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
-from vitascope.gpu.kernels import composite, guided
+from vitascope.gpu.kernels import composite, guided, small_matte
 from vitascope.gpu.kernels import preprocess as preprocess_cuda
 from vitascope.gpu.kernels.cuda_module import wait_until_ready
 from vitascope.gpu.memory import pinned_pool
@@ -138,7 +138,12 @@ def running(monkeypatch):
     def tiles(pictures):
         return np.zeros((len(pictures), 3, 9, 16), np.float32).view(FakeArray)
 
+    def small_alpha(name, picture, gain, offset):
+        assert name == "alpha_at_grey"
+        return np.zeros((len(picture), *picture.shape[2:]), np.float32).view(FakeArray)
+
     monkeypatch.setattr(preprocess_cuda, "_launch_preprocess", prepare)
+    monkeypatch.setattr(small_matte, "_launch", small_alpha)
     monkeypatch.setattr(composite, "paint_on_gpu", paint)
     monkeypatch.setattr(guided, "refine_on_gpu", refine)
     monkeypatch.setattr(stream_module, "tile_means", tiles)
