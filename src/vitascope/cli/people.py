@@ -77,9 +77,8 @@ def people(
         may_replace([out] if out.exists() else [], overwrite=overwrite, screen=screen)
         refuse_unwritable(out)
     table = None if again else known_people(video, loaded.settings.video)
-    if (
-        table is not None
-    ):  # perhaps of the whole video, so nobody has looked whether the wanted part has pictures
+    if table is not None:
+        # Perhaps of the whole video, so nobody has looked whether the wanted part has pictures.
         look_at(video, loaded.settings.video)
     if table is None:
         with JobProgress(screen, visible=not (quiet or json)) as progress:

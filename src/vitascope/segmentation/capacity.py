@@ -241,8 +241,8 @@ def suited_to_device(loaded: LoadedSettings, store: ModelStore) -> LoadedSetting
         return loaded
     if not _is_for_gpus(loaded.settings):
         return loaded
-    soft = {} if loaded.origin("edges.threshold").explicit else {"edges.threshold": None}
-    return loaded.with_values({"model.name": "rvm", **soft})
+    edges = {} if loaded.origin("edges.threshold").explicit else {"edges.threshold": None}
+    return loaded.with_values({"model.name": "rvm", **edges})
 
 
 def _is_for_gpus(settings: Settings) -> bool:

@@ -53,6 +53,17 @@ def test_pictures_may_lie_apart_and_be_of_two_types():
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("dtype", ["uint8", "float64"])
+def test_other_types_are_converted(dtype):
+    import cupy
+
+    gain, offset, picture = arrays((6, 7))
+    picture = (picture * 3).astype(dtype)
+    there = [cupy.asarray(array) for array in (gain.astype(np.float64), offset.astype(np.float64), picture)]
+    np.testing.assert_allclose(alpha_at_grey(*there).get(), alpha_at_grey(gain, offset, picture), atol=1e-5)
+
+
+@pytest.mark.cuda
 def test_of_no_pictures_nothing_is_made():
     import cupy
 

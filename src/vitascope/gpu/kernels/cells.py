@@ -44,7 +44,7 @@ def greatest_around(cells: FloatArray) -> FloatArray:
 def _launch(cells: Any) -> Any:
     import cupy
 
-    cells = cupy.ascontiguousarray(cells)
+    cells = cupy.ascontiguousarray(cells, "float32")
     made = cupy.empty_like(cells)
     rows, columns = cells.shape[-2:]
     if cells.size:

@@ -122,6 +122,22 @@ _PICTURES = np.dtype(
 _BY_VALUE = np.dtype((np.void, _PICTURES.itemsize))  # without fields, as ``by_value`` explains
 
 
+def resized(planes: Any, size: tuple[int, int]) -> Any:
+    """Planes at another size, each axis averaged where it shrinks and bilinear where it grows.
+
+    Args:
+        planes: float32 or float16 [N, C, h, w], C at most 4; NumPy or CuPy.
+        size: (height, width).
+
+    Returns:
+        float32 [N, C, *size] on the same device.
+    """
+    channels = planes.shape[1]
+    return resize_normalize(
+        planes, size=size, mean=(0.0,) * channels, std=(1.0,) * channels, scale=1.0, layout_in="NCHW"
+    )
+
+
 def _launch_resize_normalize(
     images: Any,
     gain: tuple[float, ...],

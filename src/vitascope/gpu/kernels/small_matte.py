@@ -131,6 +131,8 @@ def _check(gain: npt.NDArray[Any], offset: npt.NDArray[Any], picture: npt.NDArra
 
 # As in small_matte.cu.
 _THREADS = 256
+_READ = np.float16, np.float32
+"""Types that the kernels read; others are converted."""
 _PICTURE = np.dtype(
     [*fields("u8", "first"), *fields("i8", "step"), *fields("i4", "channels", "height", "width", "pad")]
 )
@@ -143,14 +145,14 @@ def _launch(
     """Run one of the kernels on the current CuPy stream; arguments and results as of the function of that name."""
     import cupy
 
-    picture = _with_whole_planes(picture)
+    picture = _with_whole_planes(picture if picture.dtype in _READ else picture.astype("float32"))
     count, channels, height, width = picture.shape
     shown = np.zeros(1, _PICTURE)
     shown[0] = picture.data.ptr, picture.strides[0] // picture.itemsize, channels, height, width, 0
     types = {"COLOR": picture.dtype}
     given: list[Any] = [by_value(shown)]
     if gain is not None:
-        if gain.dtype != offset.dtype:
+        if gain.dtype != offset.dtype or gain.dtype not in _READ:
             gain, offset = gain.astype("float32"), offset.astype("float32")
         types["COEFFICIENT"] = gain.dtype
         own = [_with_whole_planes(planes[:, -1:]) for planes in (gain, offset)]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_on_gpu, nvtx_range
-from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.gpu.kernels.resize_normalize import resized
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -56,7 +56,8 @@ def weighted_sums(
 def _enlarged(planes: FloatArray, size: tuple[int, int]) -> FloatArray:
     if planes.shape[2:] == size:
         return planes
-    return resize_normalize(planes, size=size, mean=(0.0,), std=(1.0,), scale=1.0, layout_in="NCHW")
+    large: FloatArray = resized(planes, size)
+    return large
 
 
 def _check(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, import_cupy
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import FloatArray, NetworkInput, SpatialState, each_part
 
 LEVELS: Final = 4
@@ -223,5 +223,5 @@ class RvmState:
 def _scaled(features: FloatArray, size: tuple[int, int]) -> FloatArray:
     eyes, channels, height, width = features.shape
     planes = features.reshape(eyes * channels, 1, height, width)
-    scaled = resize_normalize(planes, size=size, mean=(0.0,), std=(1.0,), scale=1.0, layout_in="NCHW")
-    return scaled.reshape(eyes, channels, *size)
+    scaled: FloatArray = resized(planes, size).reshape(eyes, channels, *size)
+    return scaled

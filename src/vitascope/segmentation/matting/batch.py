@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vitascope.frames import Frame
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
-from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
 TILES_LONGEST_SIDE = 48
@@ -246,19 +246,3 @@ def tile_means(rgb: Any) -> Any:
     arrays = array_module(on_gpu=is_on_gpu(rgb))
     pictures = arrays.ascontiguousarray(rgb.reshape(steps * eyes, 3, height, width))
     return resized(pictures, size).reshape(steps, eyes * 3, *size)
-
-
-def resized(planes: Any, size: tuple[int, int]) -> Any:
-    """Planes at another size, each axis averaged where it shrinks and bilinear where it grows.
-
-    Args:
-        planes: float32 or float16 [N, C, h, w], C at most 4; NumPy or CuPy.
-        size: (height, width).
-
-    Returns:
-        float32 [N, C, *size] on the same device.
-    """
-    channels = planes.shape[1]
-    return resize_normalize(
-        planes, size=size, mean=(0.0,) * channels, std=(1.0,) * channels, scale=1.0, layout_in="NCHW"
-    )

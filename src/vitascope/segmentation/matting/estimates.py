@@ -12,9 +12,9 @@ import numpy.typing as npt
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.guided import guided_coefficients
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.kernels.small_matte import BoundedMatte, alpha_at_grey, bound_alpha, mean_of_channels
 from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.batch import resized
 
 # The guided filter that refines a plain matte, in samples of the network's picture and squared grey levels. Chosen
 # by eye on full bodies and faces among 1 to 4 and 1e-4 to 3e-2: wider windows leave halos, smaller epsilons let the

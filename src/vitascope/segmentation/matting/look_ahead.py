@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.kernels.resize_normalize import resize_normalize
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import (
     FloatArray,
     MatteEstimate,
@@ -169,5 +169,5 @@ def shrunk(pictures: Any, longest_side: int) -> Any:
         return pictures
     size = max(round(height * scale), 1), max(round(width * scale), 1)
     planes = pictures.reshape(steps * eyes, 3, height, width)
-    small = resize_normalize(planes, size=size, mean=(0.0,) * 3, std=(1.0,) * 3, scale=1.0, layout_in="NCHW")
+    small = resized(planes, size)
     return small.reshape(steps, eyes, 3, *size).astype(pictures.dtype, copy=False)

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
 from vitascope.gpu.memory.host_arrays import scratch_array
 from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.batch import resized
 from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
 from vitascope.vr.projection import Equirectangular, Fisheye, Lens
 from vitascope.vr.stereo import disparity_curves

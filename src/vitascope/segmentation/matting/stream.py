@@ -16,6 +16,7 @@ from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.foreground import decontaminate, local_colors
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.kernels.steady import AlphaSmoother
 from vitascope.gpu.memory.host_arrays import RecycledArrays
 from vitascope.gpu.memory.shortage import memory_errors
@@ -26,7 +27,6 @@ from vitascope.segmentation.matting.batch import (
     Batch,
     Estimator,
     Matted,
-    resized,
     tile_means,
 )
 from vitascope.segmentation.matting.cache import MatteCache

@@ -14,8 +14,9 @@ from vitascope.device import available_cores
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.batch import Batch, Estimator, resized
+from vitascope.segmentation.matting.batch import Batch, Estimator
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.shots import Views
 from vitascope.segmentation.people.choice import Choice

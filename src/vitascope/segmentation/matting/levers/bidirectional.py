@@ -12,9 +12,10 @@ from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way
 from vitascope.gpu.kernels.cells import greatest_around
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.kernels.weighted_planes import weighted_sums
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
-from vitascope.segmentation.matting.batch import Batch, resized
+from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.close_ups import CloseUps
 from vitascope.segmentation.matting.estimates import bounded
 from vitascope.segmentation.matting.levers.missed_people import MissedPeople

@@ -10,11 +10,11 @@ import numpy.typing as npt
 from vitascope.config.compute import InferenceSettings
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.matting.batch import (
     Batch,
     Estimator,
-    resized,
 )
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.shots import StreamNetwork

@@ -16,8 +16,9 @@ from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way, to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.batch import Batch, resized
+from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.close_ups import people_boxes
 from vitascope.segmentation.matting.estimates import bounded, small_alpha
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
