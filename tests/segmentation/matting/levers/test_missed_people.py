@@ -7,6 +7,8 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lever_network import EYE, TrailNetwork, frame_of
 from pictures import solid_frame
@@ -15,7 +17,12 @@ from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.gpu.interchange import to_cupy, to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.models.network import MatteEstimate
-from vitascope.segmentation.matting.levers.missed_people import lasting, missed, spans_beside_large
+from vitascope.segmentation.matting.levers.missed_people import (
+    large_people,
+    lasting,
+    missed,
+    painted_over,
+)
 from vitascope.segmentation.matting.shot_windows import WINDOW_FRAMES
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
@@ -85,18 +92,19 @@ def test_both_eyes_are_looked_at():
     assert alphas[:, 67, 171].max() == 0
 
 
-def test_nothing_more_is_shown_where_nobody_is_large():
+def frames_shown(frames):
     network = Proud()
-    mattes(film(SMALL), network)
-    assert {shape[4] for shape in network.calls} == {WIDTH}
+    alphas = mattes(frames, network)
+    return sum(shape[0] for shape in network.calls), alphas
 
 
 def test_a_window_is_shown_once_more_only_where_somebody_is_missed():
-    network = Proud()
-    alphas = mattes(film(LARGE), network)
-    beside = [shape[0] for shape in network.calls if shape[3] == EYE[0] and shape[4] < WIDTH]
-    assert beside == [1, 1]  # its last frame, and its first
+    usual, _ = frames_shown(film(SMALL))
+    beside, alphas = frames_shown(film(LARGE))
+    assert beside == usual + 2  # its last frame, and its first
     assert alphas[:, :, 120:].max() == 0
+    found, _ = frames_shown(film(LARGE, SMALL))
+    assert found == usual + 1 + 6
 
 
 def test_somebody_who_is_there_for_a_moment_is_not_believed():
@@ -109,23 +117,11 @@ def test_shots_of_any_length(count):
     assert mattes(film(LARGE, SMALL, count=count))[:, 67, 171].min() > 0.95
 
 
-class Cuts(Proud):
-    """Sees nobody of somebody large in columns alone."""
-
-    def infer(self, images, state):
-        answers = super().infer(images, state)
-        if images.shape[3] == EYE[0] and images.shape[4] < WIDTH:
-            for one in answers:
-                one.offset[..., :10] = 0
-        return answers
-
-
 def test_somebody_large_stays_whole_beside_who_is_found():
-    close = film(LARGE, (0, 109, 60, 14))
-    alphas = mattes(close, Cuts())
-    without = mattes(close, bidirectional=False)
-    assert alphas[:, 67, 112:120].min() > 0.9
-    assert (alphas - without)[:, 40:110, 16:104].min() > -0.35  # as edges of two sizes differ
+    alphas = mattes(film(LARGE, (0, 126, 60, 14)))
+    without = mattes(film(LARGE))
+    assert alphas[:, 67, 130:136].min() > 0.9
+    assert np.abs(alphas - without)[:, :, :116].max() < 0.02
     assert alphas[:, 40:110, 20:102].min() > 0.95
 
 
@@ -145,45 +141,72 @@ def test_a_gpu_finds_whom_the_cpu_finds():
     assert alphas[1][:, 67, 171].min() > 0.95
 
 
-def a_picture(*boxes, size=(540, 960)):
-    alpha = np.zeros((1, *size), np.float32)
-    for left, top, width, height in boxes:
-        alpha[:, top : top + height, left : left + width] = 1
-    return alpha
+def test_large_people_are_told_one_by_one():
+    alpha = np.zeros((100, 200), np.float32)
+    alpha[:40, :24] = 1  # 960 of 20,000 samples
+    alpha[50:80, 50:90] = 0.6
+    alpha[40:60, 24:44] = 1  # meets the first at a corner
+    where = large_people(alpha)
+    assert where[50:80, 50:90].all()
+    assert where.sum() == 30 * 40
+    assert not large_people(0 * alpha).any()
 
 
-def spans_of(alphas):
-    return spans_beside_large(alphas, step=32)
+def a_picture(size=(68, 120), seed=5):
+    pictures = np.random.default_rng(seed).random((2, 3, *size), np.float32)
+    where = np.zeros((2, -(-size[0] // 4), -(-size[1] // 4)), bool)
+    where[1, 3:9, 8:20] = True
+    return pictures, where
 
 
-def test_spans_lie_beside_who_is_large_and_reach_into_them():
-    assert spans_of(a_picture()) == []
-    assert spans_of(a_picture((100, 100, 40, 200))) == []  # small
-    assert spans_of(a_picture((400, 200, 200, 340))) == [(0, 480), (544, 960)]
-    assert spans_of(a_picture((0, 0, 960, 540))) == []
-    assert spans_of(a_picture((90, 100, 780, 440))) == []  # too little is left
-    moving = np.concatenate([a_picture((300, 200, 200, 340)), a_picture((400, 200, 200, 340))])
-    assert spans_of(moving) == [(0, 384), (544, 960)]
+def test_paint_is_what_is_around():
+    pictures, where = a_picture((272, 480))
+    pictures[:, :, :, :56], pictures[:, :, :, 56:] = 0.2, 0.8
+    before = pictures.copy()
+    painted = painted_over(pictures, where)
+    assert np.array_equal(pictures, before)
+    assert np.allclose(painted[0], pictures[0], atol=1e-6)
+    far = np.ones(painted.shape[2:], bool)
+    far[6:42, 26:86] = False
+    assert np.allclose(painted[1][:, far], pictures[1][:, far], atol=1e-6)
+    assert np.abs(painted[1, :, 16:32, 34] - 0.2).max() < 0.05
+    assert np.abs(painted[1, :, 16:32, 78] - 0.8).max() < 0.05
+
+
+@given(
+    height=st.integers(1, 40),
+    width=st.integers(1, 40),
+    dtype=st.sampled_from([np.float16, np.float32]),
+    seed=st.integers(0, 99),
+)
+def test_paint_lies_between_the_colours_around(height, width, dtype, seed):
+    random = np.random.default_rng(seed)
+    pictures = (0.25 + random.random((2, 3, height, width), np.float32) / 2).astype(dtype)
+    where = random.random((2, -(-height // 4), -(-width // 4))) < 0.3
+    where[:, :, 0] = False
+    painted = painted_over(pictures[:, ::-1], where)
+    assert painted.dtype == dtype
+    assert painted.shape == pictures.shape
+    assert painted.min() >= 0.249
+    assert painted.max() <= 0.751
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("size", [(272, 480), (61, 33), (3, 5), (1, 1)])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_gpu_paints_as_the_cpu_does(size, dtype):
+    pictures, where = a_picture(size)
+    pictures = pictures.astype(dtype)[..., ::-1]
+    painted = painted_over(pictures, where)
+    on_gpu = painted_over(to_cupy(np.ascontiguousarray(pictures)), where)
+    assert on_gpu.dtype == dtype
+    assert np.abs(to_numpy(on_gpu).astype(float) - painted).max() < 2e-3
 
 
 def somebody(left=50, *, alpha=1.0):
     picture = np.zeros((540, 200), np.float32)
     picture[100:300, left : left + 60] = alpha
     return picture
-
-
-def test_spans_never_hold_somebody_large_whole():
-    assert spans_of(a_picture((0, 0, 40, 360), size=(360, 640))) == [(32, 640)]
-    assert spans_of(a_picture((0, 0, 40, 640), size=(640, 360))) == [(32, 360)]
-    assert spans_of(a_picture((300, 0, 40, 360), size=(360, 640))) == [(0, 320), (320, 640)]
-
-
-def test_nothing_is_shown_where_no_column_is_left_between_the_steps():
-    """Two tall thin people in a small picture, 30 columns apart."""
-    assert spans_of(a_picture((28, 0, 12, 128), (70, 0, 122, 128), size=(128, 192))) == [(0, 32)]
-    for left in range(20, 60):
-        people = (left - 12, 0, 12, 128), (left + 26, 0, 12, 128)
-        assert all(end > first for first, end in spans_of(a_picture(*people, size=(128, 192))))
 
 
 def test_who_lasts_is_told_one_by_one():
@@ -199,25 +222,29 @@ def test_who_lasts_is_told_one_by_one():
     assert not any(one[25:30].any() for one in lasting(wheres, 5))
 
 
-def missed_of(here, there, inner, **options):
-    return missed(here, there, np.abs(2 * here - 1), inner, least_area=100, **options)
+def missed_of(here, there, painted=None, **options):
+    painted = np.zeros(here.shape, bool) if painted is None else painted
+    return missed(here, there, np.abs(2 * here - 1), painted, least_area=100, **options)
 
 
 def test_who_is_missed():
-    nobody, inner = np.zeros((540, 200), np.float32), (True, True)
-    found = missed_of(somebody(), nobody, inner)
-    assert np.array_equal(found, somebody() > 0)
-    assert not missed_of(somebody(), somebody(), inner).any()  # seen elsewhere, too
-    assert not missed_of(somebody(alpha=0.8), nobody, inner).any()  # not sure
-    assert not missed_of(somebody(0), nobody, inner).any()  # may be a part of somebody
-    assert not missed_of(somebody(140), nobody, inner).any()
-    assert missed_of(somebody(0), nobody, (False, True)).any()  # the picture's own side
+    nobody = np.zeros((540, 200), np.float32)
+    assert np.array_equal(missed_of(somebody(), nobody), somebody() > 0)
+    assert not missed_of(somebody(), somebody()).any()  # seen elsewhere, too
+    assert not missed_of(somebody(alpha=0.8), nobody).any()  # not sure
     speck = np.zeros((540, 200), np.float32)
     speck[10:19, 50:60] = 1
-    assert not missed_of(speck, nobody, inner).any()
+    assert not missed_of(speck, nobody).any()
+
+
+def test_who_is_seen_in_the_paint_is_not_there():
+    nobody, columns = np.zeros((540, 200), np.float32), np.arange(200)
+    found = missed_of(somebody(), nobody, np.tile(columns < 70, (540, 1)))
+    assert np.array_equal(found, (somebody() > 0) & (columns >= 70))
+    assert not missed_of(somebody(), nobody, np.tile(columns < 80, (540, 1))).any()
 
 
 def test_who_was_missed_in_the_frame_behind_is_missed_where_they_are_seen_in_part():
     most = somebody() * (np.arange(540) < 250)[:, None]
-    assert not missed_of(somebody(), most, (True, True)).any()
-    assert missed_of(somebody(), most, (True, True), behind=somebody() > 0).any()
+    assert not missed_of(somebody(), most).any()
+    assert missed_of(somebody(), most, behind=somebody() > 0).any()

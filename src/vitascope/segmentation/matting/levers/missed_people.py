@@ -1,11 +1,10 @@
-"""People whom a network misses beside larger ones: what lies beside these is shown to it by itself."""
+"""People whom a network misses beside larger ones: pictures are shown to it without these."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import ceil, floor
+from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 import cv2
@@ -15,37 +14,33 @@ import numpy.typing as npt
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way, to_numpy
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
-from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch
-from vitascope.segmentation.matting.close_ups import people_boxes
 from vitascope.segmentation.matting.estimates import bounded, small_alpha
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
 
 _PERSON: Final = 0.5
 _LARGE = 0.05
 """The share of the picture from which on a person hides others from the network. This and what follows was chosen on
-``several`` of the seeds 92 and 205 of ``benchmarks/matte_quality``."""
-_LEAST_WIDTH = 0.12
-"""The width of columns without anybody large, as a share of the picture's longer side: narrower ones are left out."""
-_REACH = 0.09
-"""How far a span reaches into the large ones beside it at most, as a share of the longer side: others stand close to
-them. No further than their middle: whoever is shown whole hides others again."""
-_STEP = 0.1
-"""Spans begin and end at multiples of it, as a share of the longer side, in whole blocks: an engine opens a network
-once for each size."""
-_BLOCK: Final = 32
-"""Samples of which a network's pictures are made."""
+``several`` of the seeds 92 and 205, and on ``crossing`` of 111 to 126, of ``benchmarks/matte_quality``."""
+_EDGE = 3
+"""Samples of the smaller mattes around them that are painted over, too: their hair."""
+_PAINT = (120, 30, 10, 3, 1)
+"""Samples of the longer side of the grids from which paint is made. Each finds what is further around."""
+_FURTHER = 0.01
+"""How much a grid counts beside the finer one before it."""
+_APART = 0.6
+"""The share of somebody that lies outside the paint at least."""
 _SMALLER: Final = 4
 """By how much the mattes in which people are told one from another are smaller than the network's pictures."""
 _LEAST_SHARE = 0.0011
 """The share of the picture from which on somebody counts."""
-_SURE = 0.75
+_SURE = 0.65
 """The mean of ``|2 alpha - 1|`` inside somebody from which on they are believed."""
 _MISSED, _STILL_MISSED = 0.5, 0.9
 """The share of somebody that others see below which they are missed; and of one who was missed in the frame behind."""
-_LEAST_FRAMES = 6
+_LEAST_FRAMES = 4
 """Consecutive frames of a window in which somebody must be missed; all of a shorter one."""
 _FRAMES_OF_A_CALL = 8
 """A window is shown in such parts: what the network answers is larger than what is kept of it."""
@@ -53,7 +48,7 @@ _MARGIN = 2
 """Around somebody, in samples of the smaller mattes, what was seen beside the large counts, too: their soft edges."""
 
 MISSED_PEOPLE_RULES: Final = (
-    (_LARGE, _LEAST_WIDTH, _REACH, _STEP, _BLOCK, _SMALLER),
+    (_LARGE, _EDGE, _PAINT, _FURTHER, _APART, _SMALLER),
     (_LEAST_SHARE, _SURE, _MISSED, _STILL_MISSED, _LEAST_FRAMES, _MARGIN),
 )
 """What mattes with those who were missed depend on."""
@@ -62,11 +57,11 @@ MISSED_PEOPLE_RULES: Final = (
 class MissedPeople:
     """Finds whom a network missed in a window of a shot, beside larger people.
 
-    A network that sees the whole picture tells people by their size among others. A standing man beside two faces that
-    fill the picture is nobody to it, and is seen at once where the columns without them are shown by themselves. So
-    these are looked at in the window's last and first frame. Where somebody is seen there who is missing in the mattes,
-    the whole window is shown from its last frame back, and they are taken from it, with their edges, if they last.
-    Somebody at an inner side of the columns may be a part of a larger one, and is left out.
+    A network that sees the whole picture tells people by their size among others. A standing man beside a face that
+    fills the picture is nobody to it, and is seen at once where that face is not shown. So large people are painted
+    over with what is around them, in the window's last and first frame. Where somebody is seen there who is missing in
+    the mattes, the whole window is shown so from its last frame back, and they are taken from it, with their edges, if
+    they last. Whoever is seen in the paint is not there.
 
     Args:
         stream: The network, which takes pictures of any size.
@@ -75,7 +70,6 @@ class MissedPeople:
 
     def __init__(self, stream: StreamNetwork, wanted: NetworkInput) -> None:
         self._stream, self._wanted = stream, wanted
-        self._step = max(round(max(wanted.size) * _STEP / _BLOCK), 1) * _BLOCK // _SMALLER
 
     def judge(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> Callable[[], FloatArray]:
         """Begin to bring to the host what ``complete`` judges by.
@@ -98,24 +92,18 @@ class MissedPeople:
             estimates: Likewise.
             judged: What came of it.
         """
-        completed = estimates
-        for first, end in spans_beside_large(judged, step=self._step):
-            # The last block may be a part of one.
-            span = first * _SMALLER, min(end * _SMALLER, self._wanted.size[1])
-            seen = self._seen_beside(batch, estimates, span)
-            if seen is not None:
-                completed = seen.put_into(completed)
-        return completed
+        if not any(large_people(alpha).any() for alpha in judged):
+            return estimates
+        seen = self._seen_without_large(batch, estimates)
+        return estimates if seen is None else seen.put_into(estimates)
 
-    def _seen_beside(
-        self, batch: Batch, estimates: Sequence[MatteEstimate], span: tuple[int, int]
-    ) -> _Seen | None:
-        """Who is missed in these columns; None where nobody is in the first and the last frame, or nobody lasts."""
+    def _seen_without_large(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> _Seen | None:
+        """Who is missed; None where nobody is in the first and the last frame, or nobody lasts."""
         shots = self._stream.shots(looks_ahead=False)
         frames, mattes = batch.frames[::-1], estimates[::-1]
         behind = None
         for at in (0, len(frames) - 1):
-            behind = self._look(frames[at : at + 1], mattes[at : at + 1], shots, span).where[-1]
+            behind = self._look(frames[at : at + 1], mattes[at : at + 1], shots).where[-1]
             if behind.any():
                 break
         else:
@@ -123,7 +111,7 @@ class MissedPeople:
         parts: list[_Seen] = []
         for at in range(0, len(frames), _FRAMES_OF_A_CALL):
             part = slice(at, at + _FRAMES_OF_A_CALL)
-            parts.append(self._look(frames[part], mattes[part], shots, span, behind=behind))
+            parts.append(self._look(frames[part], mattes[part], shots, behind=behind))
             behind = parts[-1].where[-1]
         wheres = np.concatenate([part.where for part in parts])
         least = min(_LEAST_FRAMES, len(frames))
@@ -131,7 +119,6 @@ class MissedPeople:
         if not where.any():
             return None
         return _Seen(
-            span,
             gain=np.concatenate([part.gain for part in parts]),
             offset=np.concatenate([part.offset for part in parts]),
             more=np.concatenate([part.more for part in parts]),
@@ -143,7 +130,6 @@ class MissedPeople:
         frames: Sequence[Frame],
         estimates: Sequence[MatteEstimate],
         shots: ShotInference,
-        span: tuple[int, int],
         *,
         behind: npt.NDArray[np.bool_] | None = None,
     ) -> _Seen:
@@ -153,43 +139,46 @@ class MissedPeople:
             frames: From the last to the first.
             estimates: Their mattes.
             shots: Is shown them.
-            span: Columns, from the first up to another.
             behind: Where somebody was missed in the frame behind.
         """
         views, (height, width) = self._stream.views, self._wanted.size
-        wanted = replace(self._wanted, size=(height, span[1] - span[0]))
-        part = Region(span[0], 0, span[1] - span[0], height)
-        windows = views.windows([part] * views.eyes, self._wanted.size)
-        images = views.make(frames, wanted, windows=windows)
-        answers = shots.estimate(Batch(frames, images, [False] * len(frames)))
-        gain, offset, said = bounded(answers, images, wanted)
-        their_gain, their_offset = _coefficients(estimates, slice(*span))
+        images = views.make(frames, self._wanted)
+        flat = images.reshape(-1, *images.shape[2:])
+        their_gain, their_offset = _coefficients(estimates)
         theirs = MatteEstimate(gain=their_gain, offset=their_offset)
+        there = small_alpha(theirs, flat, self._wanted)[:, None]
+        painted = np.stack([_grown(large_people(alpha)) for alpha in to_numpy(_smaller(there))[:, 0]])
+        for picture, where in zip(flat, painted, strict=True):  # one by one: they take much memory
+            if where.any():
+                planes = picture if self._wanted.layout == "NCHW" else np.moveaxis(picture, -1, 0)
+                planes[...] = painted_over(planes[None], where[None])[0]
+        answers = shots.estimate(Batch(frames, images, [False] * len(frames)))
+        gain, offset, said = bounded(answers, images, self._wanted)
         here = said[:, 1:2]
-        there = small_alpha(theirs, images.reshape(-1, *images.shape[2:]), wanted)[:, None]
         told = to_numpy(_smaller(np.concatenate([here, there, said[:, :1]], axis=1)))
-        inner = span[0] > 0, span[1] < width
         least_area = _LEAST_SHARE * height * width / _SMALLER**2
+        eyes = len(frames), views.eyes
         wheres = []
-        for eyes in told.reshape(len(frames), views.eyes, *told.shape[1:]):
-            before = [None] * len(eyes) if behind is None else behind
+        for looks, hidden in zip(
+            told.reshape(*eyes, *told.shape[1:]), painted.reshape(*eyes, *painted.shape[1:]), strict=True
+        ):
+            before = [None] * views.eyes if behind is None else behind
             behind = np.stack(
                 [
-                    missed(eye[0], eye[1], eye[2], inner, least_area=least_area, behind=one)
-                    for eye, one in zip(eyes, before, strict=True)
+                    missed(look[0], look[1], look[2], paint, least_area=least_area, behind=one)
+                    for look, paint, one in zip(looks, hidden, before, strict=True)
                 ]
             )
             wheres.append(behind)
-        return _Seen(span, gain, offset, here >= there, np.stack(wheres))
+        return _Seen(gain, offset, here >= there, np.stack(wheres))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """What is seen in some columns of N frames, from the last to the first."""
+    """What is seen in N frames without their large people, from the last to the first."""
 
-    span: tuple[int, int]
     gain: Any
-    """float32 [N * E, 1, h, w], of the columns."""
+    """float32 [N * E, 1, h, w]."""
     offset: Any
     more: Any
     """bool [N * E, 1, h, w]: where no less of anybody is seen than in the matte: large ones beside stay as they are
@@ -204,8 +193,7 @@ class _Seen:
         shares = resized(margins, self.gain.shape[2:]) * self.more
         gain, offset = _coefficients(estimates[::-1])
         for planes, seen in ((gain, self.gain), (offset, self.offset)):
-            columns = planes[..., slice(*self.span)]
-            columns += shares * (seen - columns)
+            planes += shares * (seen - planes)
         eyes = self.where.shape[1]
         firsts = range(0, len(gain), eyes)
         return [
@@ -213,14 +201,14 @@ class _Seen:
         ]
 
 
-def _coefficients(estimates: Sequence[MatteEstimate], columns: slice = slice(None)) -> tuple[Any, Any]:
-    """Gain and offset of frames in some columns, float32 [N * E, 1, h, w], in memory of their own."""
+def _coefficients(estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
+    """Gain and offset of frames, float32 [N * E, 1, h, w], in memory of their own."""
     gains, offsets = [], []
     for one in estimates:
         assert one.gain is not None  # coefficients, by contract
         assert one.offset is not None
-        gains.append(one.gain[..., columns])
-        offsets.append(one.offset[..., columns])
+        gains.append(one.gain)
+        offsets.append(one.offset)
     return np.concatenate(gains), np.concatenate(offsets)
 
 
@@ -230,40 +218,51 @@ def _smaller(planes: Any) -> Any:
     return resized(planes, (ceil(height / _SMALLER), ceil(width / _SMALLER)))
 
 
-def spans_beside_large(alphas: FloatArray, *, step: int) -> list[tuple[int, int]]:
-    """Columns in which nobody large is in any of some mattes; none where nobody large is at all.
+def large_people(alpha: FloatArray) -> npt.NDArray[np.bool_]:
+    """Where people are who hide others from the network.
 
     Args:
-        alphas: float32 [N, h, w], 0..1.
-        step: Columns; spans begin and end at multiples of it, or with the picture.
+        alpha: float32 [h, w], 0..1.
+    """
+    count, labels, boxes, _ = cv2.connectedComponentsWithStats(
+        (alpha > _PERSON).astype(np.uint8), connectivity=4
+    )
+    large = [label for label in range(1, count) if boxes[label, cv2.CC_STAT_AREA] >= _LARGE * alpha.size]
+    return np.isin(labels, large)
+
+
+def _grown(where: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    side = 2 * _EDGE + 1
+    return cv2.dilate(where.astype(np.uint8), np.ones((side, side), np.uint8)) > 0
+
+
+def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
+    """Pictures in which some places show what is around them, the nearest most.
+
+    Args:
+        pictures: float16 or float32 [N, 3, h, w], on their device.
+        where: bool [N, rows, columns], of a coarser grid over the picture.
 
     Returns:
-        Of each span the first column and the one behind the last.
+        Of their dtype, on their device.
     """
-    height, width = alphas.shape[1:]
-    taken = np.zeros(width, bool)
-    for alpha in alphas:
-        for left, _, columns, _, area in people_boxes(alpha):
-            if area >= _LARGE * alpha.size:
-                taken[left : left + columns] = True
-    if not taken.any():
-        return []
-    # Where the picture begins, columns change, and it ends.
-    edges = [0, *(np.flatnonzero(np.diff(taken)) + 1).tolist(), width]
-    longer, spans = max(height, width), []
-    for at, (left, right) in enumerate(pairwise(edges)):
-        if taken[left] or right - left < _LEAST_WIDTH * longer:
-            continue
-        first, end = left, right
-        if left > 0:
-            reach = min(_REACH * longer, (left - edges[at - 1]) / 2)
-            first = ceil((left - reach) / step) * step
-        if right < width:
-            reach = min(_REACH * longer, (edges[at + 2] - right) / 2)
-            end = floor((right + reach) / step) * step
-        if end - first >= _LEAST_WIDTH * longer:  # in small pictures little may be left between the steps
-            spans.append((first, end))
-    return spans
+    arrays = array_module(on_gpu=is_on_gpu(pictures))
+    size = height, width = pictures.shape[2:]
+    kept = 1 - resized(arrays.asarray(where[:, None].astype(np.float32)), size)
+    kept *= kept > 0.999  # between the grid's samples
+    known = np.concatenate([pictures.astype(np.float32) * kept, kept], axis=1)
+    grids = []
+    for samples in _PAINT:
+        step = max(height, width) / samples
+        grids.append(resized(known, (max(round(height / step), 1), max(round(width / step), 1))))
+    around = grids.pop()
+    for finer in reversed(grids):
+        around = finer + np.float32(_FURTHER) * resized(around, finer.shape[2:])
+    around = resized(around, size)
+    paint = around[:, :3] / (around[:, 3:] + np.float32(1e-12))
+    soft = resized(resized(kept, (ceil(height / 4), ceil(width / 4))), size) * kept
+    painted = known[:, :3] * soft + paint * (1 - soft)
+    return painted.astype(pictures.dtype)
 
 
 def lasting(wheres: npt.NDArray[np.bool_], least: int) -> npt.NDArray[np.bool_]:
@@ -294,7 +293,7 @@ def missed(
     here: FloatArray,
     there: FloatArray,
     sure: FloatArray,
-    inner: tuple[bool, bool],
+    painted: npt.NDArray[np.bool_],
     *,
     least_area: float,
     behind: npt.NDArray[np.bool_] | None = None,
@@ -302,10 +301,10 @@ def missed(
     """Where somebody is who is missed elsewhere.
 
     Args:
-        here: float32 [h, w], 0..1, alpha of columns that were shown by themselves.
-        there: Alpha of the same columns, of the whole picture.
-        sure: How sure they are by themselves, ``|2 alpha - 1|``.
-        inner: Whether more of the picture lies to the left, and to the right.
+        here: float32 [h, w], 0..1, alpha of a picture in which large people are painted over.
+        there: Alpha of the whole picture.
+        sure: How sure the first is, ``|2 alpha - 1|``.
+        painted: bool [h, w], where paint is.
         least_area: Samples from which on somebody counts.
         behind: As returned for the frame behind.
     """
@@ -313,13 +312,12 @@ def missed(
     count, labels, boxes, _ = cv2.connectedComponentsWithStats(people, connectivity=8)
     where = np.zeros(here.shape, bool)
     for label in range(1, count):
-        left, _, columns, _, area = boxes[label]
-        if area < least_area:
+        inside = (labels == label) & ~painted
+        area = int(inside.sum())
+        if area < least_area or area < _APART * boxes[label, cv2.CC_STAT_AREA]:
             continue
-        is_cut = (inner[0] and left == 0) or (inner[1] and left + columns == here.shape[1])
-        inside = labels == label
         most = _STILL_MISSED if behind is not None and behind[inside].mean() > _PERSON else _MISSED
-        if not is_cut and sure[inside].mean() >= _SURE and (there[inside] > _PERSON).mean() < most:
+        if sure[inside].mean() >= _SURE and (there[inside] > _PERSON).mean() < most:
             where |= inside
     return where
 
