@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vitascope.frames import Frame
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resized
-from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
+from vitascope.models.network import FloatArray, InputLayout, MatteEstimate, NetworkInput
 
 TILES_LONGEST_SIDE = 48
 """Tiles along the longest side in ``tile_means``: about 16 samples of the network's picture to a tile."""
@@ -229,6 +229,12 @@ class RememberingEstimator(Estimator, Protocol):
     def remember(self, memory: Sequence[FloatArray]) -> bool:
         """Go on from what ``memory`` gave; False where the network cannot."""
         ...
+
+
+def mirrored(images: Any, layout: InputLayout) -> Any:
+    """Pictures with what is left on the right, in memory of their own, on their device."""
+    axis = -1 if layout == "NCHW" else -2
+    return array_module(on_gpu=is_on_gpu(images)).ascontiguousarray(np.flip(images, axis))
 
 
 def tile_means(rgb: Any) -> Any:

@@ -15,7 +15,7 @@ from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.kernels.weighted_planes import weighted_sums
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
-from vitascope.segmentation.matting.batch import Batch
+from vitascope.segmentation.matting.batch import Batch, mirrored
 from vitascope.segmentation.matting.close_ups import CloseUps
 from vitascope.segmentation.matting.estimates import bounded
 from vitascope.segmentation.matting.levers.missed_people import MissedPeople
@@ -137,7 +137,7 @@ class Bidirectional:
             self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
         near = min(BACKWARD_SCALE, NEAR_SIDE / max(stream.wanted.size))
         self._backward_near = _resized(stream.wanted, near, stream.eye_size)
-        self._missed = MissedPeople(stream, self._wanted)
+        self._missed = MissedPeople(stream, self._wanted, self._backward)
         self._smoothing = MotionSmoothing(stream.views, self._wanted)
         # Eyes agree last: smoothed after that, they were further apart again.
         self._agreement = None if stream.agreement is None else replace(stream.agreement, wanted=self._wanted)
@@ -298,7 +298,7 @@ class Bidirectional:
         for end in range(len(frames), 0, -self._most):
             shown = frames[max(end - self._most, 0) : end][::-1]
             images = self._stream.views.make(shown, wanted)
-            images = _mirrored(images, axis=-1 if wanted.layout == "NCHW" else -2)
+            images = mirrored(images, wanted.layout)
             answers = shots.estimate(Batch(shown, images, [False] * len(shown)))
             beyond = max(end - count, 0)
             if beyond < len(shown):
@@ -480,11 +480,6 @@ def _solid(cells: Any) -> Any:
     """
     inner = 1 - greatest_around(1 - cells)
     return greatest_around(greatest_around(inner))
-
-
-def _mirrored(planes: Any, *, axis: int) -> Any:
-    """Planes with what is left on the right, in memory of their own, on their device."""
-    return array_module(on_gpu=is_on_gpu(planes)).ascontiguousarray(np.flip(planes, axis))
 
 
 def _resized(wanted: NetworkInput, scale: float, eye_size: tuple[int, int]) -> NetworkInput:
