@@ -104,7 +104,7 @@ def test_a_window_is_shown_once_more_only_where_somebody_is_missed():
     assert beside == usual + 2  # its last frame, and its first
     assert alphas[:, :, 120:].max() == 0
     found, _ = frames_shown(film(LARGE, SMALL))
-    assert found == usual + 1 + 2 * 6
+    assert found == usual + 2 + 2 * 6
 
 
 class Inventive(Proud):

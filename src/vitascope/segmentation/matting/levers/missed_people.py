@@ -104,12 +104,10 @@ class MissedPeople:
 
     def _seen_without_large(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> _Seen | None:
         """Who is missed; None where nobody is in the first and the last frame, or nobody lasts."""
-        shots, others = (self._stream.shots(looks_ahead=False) for _ in range(2))
         frames, mattes = batch.frames[::-1], estimates[::-1]
-        if not any(
-            self._look(frames[at : at + 1], mattes[at : at + 1], shots).where.any()
-            for at in (0, len(frames) - 1)
-        ):
+        ends = sorted({0, len(frames) - 1})
+        alone, shots, others = (self._stream.shots(looks_ahead=False) for _ in range(3))
+        if not self._look([frames[at] for at in ends], [mattes[at] for at in ends], alone).where.any():
             return None
         parts: list[_Seen] = []
         behind = None
