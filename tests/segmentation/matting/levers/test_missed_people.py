@@ -21,7 +21,9 @@ from vitascope.segmentation.matting.levers.missed_people import (
     large_people,
     lasting,
     missed,
+    paint_of,
     painted_over,
+    with_smaller_people,
 )
 from vitascope.segmentation.matting.shot_windows import WINDOW_FRAMES
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
@@ -162,10 +164,46 @@ def test_large_people_are_told_one_by_one():
     alpha[:40, :24] = 1  # 960 of 20,000 samples
     alpha[50:80, 50:90] = 0.6
     alpha[40:60, 24:44] = 1  # meets the first at a corner
-    where = large_people(alpha)
-    assert where[50:80, 50:90].all()
-    assert where.sum() == 30 * 40
+    alpha[10:90, 150:180] = 1
+    people = large_people(alpha)
+    assert (people[50:80, 50:90] == people[50, 50]).all()
+    assert (people[10:90, 150:180] == people[10, 150]).all()
+    assert sorted([people[50, 50], people[10, 150]]) == [1, 2]
+    assert (people > 0).sum() == 30 * 40 + 80 * 30
     assert not large_people(0 * alpha).any()
+
+
+def bent_around_a_corner():
+    large = np.zeros((68, 120), np.int32)
+    large[10:60, 20:30] = 1
+    large[50:60, 30:90] = 1
+    return large
+
+
+def test_who_is_shown_smaller_is_in_the_paint():
+    paint = paint_of(bent_around_a_corner())
+    assert paint[28:42, 45:65].all()  # the middle of their box, where nobody is
+    assert paint[8, 18]
+    assert not paint[3:6].any()
+    assert not paint[:, 95:].any()
+    assert not paint_of(0 * bent_around_a_corner()).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_large_people_are_shown_smaller(dtype):
+    """A bright person of 80 x 120 samples before a dark wall; the network's picture is twice as fine as the matte."""
+    picture, alpha = np.full((3, 272, 480), 0.2, dtype), np.zeros((1, 136, 240), np.float32)
+    picture[:, 100:180, 200:320] = 0.9
+    alpha[:, 50:90, 100:160] = 1
+    shown = with_smaller_people(picture, alpha, large_people(alpha[0, ::2, ::2]))
+    assert shown.dtype == dtype
+    assert picture.max() > 0.89  # as it was
+    bright = shown[0] > 0.55
+    assert bright.sum() == pytest.approx(0.3**2 * 80 * 120, rel=0.05)
+    rows, columns = np.nonzero(bright)
+    assert rows.mean() == pytest.approx(139.5, abs=1)
+    assert columns.mean() == pytest.approx(259.5, abs=1)
+    assert np.abs(shown[:, ~bright].astype(float) - 0.2).mean() < 0.01
 
 
 def a_picture(size=(68, 120), seed=5):
@@ -205,6 +243,30 @@ def test_paint_lies_between_the_colours_around(height, width, dtype, seed):
     assert painted.shape == pictures.shape
     assert painted.min() >= 0.249
     assert painted.max() <= 0.751
+
+
+@given(height=st.integers(1, 60), width=st.integers(1, 60), seed=st.integers(0, 99))
+def test_people_of_any_shape_are_shown_smaller(height, width, seed):
+    random = np.random.default_rng(seed)
+    alpha = cv2.resize(random.random((6, 7), np.float32), (width, height))[None]
+    picture = 0.25 + random.random((3, 2 * height + 1, width), np.float32) / 2
+    shown = with_smaller_people(picture, alpha, large_people(alpha[0]))
+    assert shown.shape == picture.shape
+    assert np.isfinite(shown).all()
+    assert shown.max() <= 0.751
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_gpu_shows_large_people_as_the_cpu_does(dtype):
+    random = np.random.default_rng(3)
+    picture = random.random((3, 271, 480), np.float32).astype(dtype)
+    large = bent_around_a_corner()
+    alpha = cv2.GaussianBlur((large > 0).astype(np.float32), (5, 5), 0)[None]
+    shown = with_smaller_people(picture, alpha, large)
+    on_gpu = with_smaller_people(to_cupy(picture), to_cupy(alpha), large)
+    assert on_gpu.dtype == dtype
+    assert np.abs(to_numpy(on_gpu).astype(float) - shown).max() < 2e-3
 
 
 @pytest.mark.cuda

@@ -1,4 +1,4 @@
-"""People whom a network misses beside larger ones: pictures are shown to it without these."""
+"""People whom a network misses beside larger ones: it is shown pictures in which these are smaller."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ _PERSON: Final = 0.5
 _LARGE = 0.05
 """The share of the picture from which on a person hides others from the network. This and what follows was chosen on
 ``several`` of the seeds 92 and 205, and on ``crossing`` of 111 to 126, of ``benchmarks/matte_quality``."""
+_SHOWN = 0.3
+"""The size at which they are shown: at 0.4 more scenery was taken for people (seeds 201 to 207)."""
 _EDGE = 3
 """Samples of the smaller mattes around them that are painted over, too: their hair."""
 _PAINT = (120, 30, 10, 3, 1)
@@ -40,8 +42,9 @@ _LEAST_SHARE = 0.0011
 _SURE = 0.4
 """The mean of ``|2 alpha - 1|`` inside somebody from which on they are believed."""
 _AGREED = 0.7
-"""The share of somebody that the other look sees, too: without anybody in it, one look may take scenery for people.
-On eight classes of the seeds 111 to 122 it was .8 of people at least, and .2 of scenery at most."""
+"""The share of somebody that the other look sees, too: one look alone takes scenery for people more often. Where large
+people are painted over, and nobody is left in the picture, it finds somebody in a motorcycle or a wall: so they stay
+in it, smaller."""
 _MISSED, _STILL_MISSED = 0.5, 0.9
 """The share of somebody that others see below which they are missed; and of one who was missed in the frame behind."""
 _LEAST_FRAMES = 4
@@ -52,7 +55,7 @@ _MARGIN = 2
 """Around somebody, in samples of the smaller mattes, what was seen beside the large counts, too: their soft edges."""
 
 MISSED_PEOPLE_RULES: Final = (
-    (_LARGE, _EDGE, _PAINT, _FURTHER, _APART, _SMALLER),
+    (_LARGE, _SHOWN, _EDGE, _PAINT, _FURTHER, _APART, _SMALLER),
     (_LEAST_SHARE, _SURE, _AGREED, _MISSED, _STILL_MISSED, _LEAST_FRAMES, _MARGIN),
 )
 """What mattes with those who were missed depend on."""
@@ -62,10 +65,11 @@ class MissedPeople:
     """Finds whom a network missed in a window of a shot, beside larger people.
 
     A network that sees the whole picture tells people by their size among others. A standing man beside a face that
-    fills the picture is nobody to it, and is seen at once where that face is not shown. So large people are painted
-    over with what is around them, in the window's last and first frame. Where somebody is seen there who is missing in
-    the mattes, the whole window is shown so from its last frame back, and once more in smaller pictures, mirrored. Who
-    is seen in both, for several frames, and not in the paint, is taken from the larger ones, with their edges.
+    fills the picture is nobody to it, and is seen at once where that face is no larger than he is. So large people are
+    shown smaller, in the window's last and first frame; what is around them is painted over the rest of them. Where
+    somebody is seen there who is missing in the mattes, the whole window is shown so from its last frame back, and once
+    more in smaller pictures, mirrored. Who is seen in both, for several frames, and not in the paint, is taken from the
+    larger ones, with their edges.
 
     Args:
         stream: The network, which takes pictures of any size.
@@ -99,10 +103,10 @@ class MissedPeople:
         """
         if not any(large_people(alpha).any() for alpha in judged):
             return estimates
-        seen = self._seen_without_large(batch, estimates)
+        seen = self._seen_beside_large(batch, estimates)
         return estimates if seen is None else seen.put_into(estimates)
 
-    def _seen_without_large(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> _Seen | None:
+    def _seen_beside_large(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> _Seen | None:
         """Who is missed; None where nobody is in the first and the last frame, or nobody lasts."""
         frames, mattes = batch.frames[::-1], estimates[::-1]
         ends = sorted({0, len(frames) - 1})
@@ -150,14 +154,15 @@ class MissedPeople:
         their_gain, their_offset = _coefficients(estimates)
         theirs = MatteEstimate(gain=their_gain, offset=their_offset)
         there = small_alpha(theirs, images.reshape(-1, *images.shape[2:]), self._wanted)[:, None]
-        painted = np.stack([_grown(large_people(alpha)) for alpha in to_numpy(_smaller(there))[:, 0]])
-        gain, offset, said = _shown(shots, frames, images, self._wanted, painted)
+        large = np.stack([large_people(alpha) for alpha in to_numpy(_smaller(there))[:, 0]])
+        painted = np.stack([paint_of(labels) for labels in large])
+        gain, offset, said = _shown(shots, frames, images, self._wanted, there, large)
         here = said[:, 1:2]
         told = to_numpy(_smaller(np.concatenate([here, there, said[:, :1]], axis=1)))
         again = told[:, 0]
         if others is not None:
             images = views.make(frames, self._other)
-            said = _shown(others, frames, images, self._other, painted, is_mirrored=True)[2]
+            said = _shown(others, frames, images, self._other, there, large, is_mirrored=True)[2]
             again = to_numpy(resized(said[:, 1:2], told.shape[2:]))[:, 0]
         least_area = _LEAST_SHARE * height * width / _SMALLER**2
         wheres: list[npt.NDArray[np.bool_]] = []
@@ -174,7 +179,7 @@ class MissedPeople:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """What is seen in N frames without their large people, from the last to the first."""
+    """What is seen in N frames whose large people are smaller, from the last to the first."""
 
     gain: Any
     """float32 [N * E, 1, h, w]."""
@@ -205,24 +210,26 @@ def _shown(
     frames: Sequence[Frame],
     images: Any,
     wanted: NetworkInput,
-    painted: npt.NDArray[np.bool_],
+    alphas: Any,
+    large: npt.NDArray[np.int32],
     *,
     is_mirrored: bool = False,
 ) -> BoundedMatte:
-    """What a network sees in frames some of whose places are painted over.
+    """What a network sees in frames whose large people are shown smaller.
 
     Args:
         shots: The network.
         frames: N frames.
         images: Their pictures [N, E, ...]; given up.
         wanted: How they were prepared.
-        painted: Where paint is, bool [N * E, rows, columns].
+        alphas: Their mattes [N * E, 1, h, w], on their device.
+        large: Their large people, int32 [N * E, rows, columns].
         is_mirrored: Mirror the pictures, and what is seen back.
     """
-    for picture, where in zip(images.reshape(-1, *images.shape[2:]), painted, strict=True):
-        if where.any():  # one by one: it takes several times the memory of a picture
+    for picture, alpha, labels in zip(images.reshape(-1, *images.shape[2:]), alphas, large, strict=True):
+        if labels.any():  # one by one: it takes several times the memory of a picture
             planes = picture if wanted.layout == "NCHW" else np.moveaxis(picture, -1, 0)
-            planes[...] = painted_over(planes[None], where[None])[0]
+            planes[...] = with_smaller_people(planes, alpha, labels)
     if is_mirrored:
         images = mirrored(images, wanted.layout)
     answers = shots.estimate(Batch(frames, images, [False] * len(frames)))
@@ -246,8 +253,8 @@ def _smaller(planes: Any) -> Any:
     return resized(planes, (ceil(height / _SMALLER), ceil(width / _SMALLER)))
 
 
-def large_people(alpha: FloatArray) -> npt.NDArray[np.bool_]:
-    """Where people are who hide others from the network.
+def large_people(alpha: FloatArray) -> npt.NDArray[np.int32]:
+    """People who hide others from the network: 1 where the first is, 2 where the second is; 0 where nobody is.
 
     Args:
         alpha: float32 [h, w], 0..1.
@@ -255,13 +262,68 @@ def large_people(alpha: FloatArray) -> npt.NDArray[np.bool_]:
     count, labels, boxes, _ = cv2.connectedComponentsWithStats(
         (alpha > _PERSON).astype(np.uint8), connectivity=4
     )
-    large = [label for label in range(1, count) if boxes[label, cv2.CC_STAT_AREA] >= _LARGE * alpha.size]
-    return np.isin(labels, large)
+    numbers = np.zeros(count, np.int32)
+    is_large = boxes[1:, cv2.CC_STAT_AREA] >= _LARGE * alpha.size
+    numbers[1:][is_large] = np.arange(1, is_large.sum() + 1)
+    people: npt.NDArray[np.int32] = numbers[labels]
+    return people
 
 
-def _grown(where: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def paint_of(large: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Where the picture is another one once large people are shown smaller.
+
+    Args:
+        large: As ``large_people`` gives it, int32 [rows, columns].
+    """
+    paint = (large > 0).astype(np.uint8)
+    for label in range(1, large.max() + 1):
+        _, place = _places(large == label, large.shape)
+        paint[place] = 1  # who is bent around something is shown upon it
     side = 2 * _EDGE + 1
-    return cv2.dilate(where.astype(np.uint8), np.ones((side, side), np.uint8)) > 0
+    return cv2.dilate(paint, np.ones((side, side), np.uint8)) > 0
+
+
+def _places(
+    inside: npt.NDArray[np.bool_], size: tuple[int, int]
+) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+    """Rows and columns of somebody in a picture of a size, and those where they are shown, in the middle of these."""
+    own, shown = [], []
+    for axis, (samples, whole) in enumerate(zip(inside.shape, size, strict=True)):
+        there = np.flatnonzero(inside.any(axis=1 - axis))
+        first, end = int(there[0]) * whole // samples, ceil((int(there[-1]) + 1) * whole / samples)
+        length = max(round((end - first) * _SHOWN), 1)
+        own.append(slice(first, end))
+        begin = first + (end - first - length) // 2
+        shown.append(slice(begin, begin + length))
+    return (own[0], own[1]), (shown[0], shown[1])
+
+
+def with_smaller_people(picture: Any, alpha: Any, large: npt.NDArray[np.int32]) -> Any:
+    """A picture in which large people are shown smaller, and what is around them where they were.
+
+    Args:
+        picture: float16 or float32 [3, h, w], on its device.
+        alpha: float32 [1, rows, columns], 0..1, on the same device.
+        large: As ``large_people`` gives it, in any size.
+
+    Returns:
+        Of its dtype, on its device.
+    """
+    arrays = array_module(on_gpu=is_on_gpu(picture))
+    size = picture.shape[1:]
+    alpha = resized(alpha[None], size)
+    shown = painted_over(picture[None], paint_of(large)[None])[0].astype(np.float32)
+    for label in range(1, large.max() + 1):
+        inside = large == label
+        (rows, columns), (upright, across) = _places(inside, size)
+        opacity = resized(arrays.asarray(inside[None, None].astype(np.float32)), size) * alpha
+        opacity = opacity[..., rows, columns]
+        person = np.concatenate([picture[None, :, rows, columns] * opacity, opacity], axis=1)
+        person = resized(person, (upright.stop - upright.start, across.stop - across.start))[0]
+        place = shown[:, upright, across]
+        place *= 1 - person[3:]
+        place += person[:3]
+    return shown.astype(picture.dtype)
 
 
 def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
@@ -330,7 +392,7 @@ def missed(
     """Where somebody is who is missed elsewhere.
 
     Args:
-        here: float32 [h, w], 0..1, alpha of a picture in which large people are painted over.
+        here: float32 [h, w], 0..1, alpha of a picture in which large people are smaller.
         there: Alpha of the whole picture.
         sure: How sure the first is, ``|2 alpha - 1|``.
         again: Alpha of another look at the same.
