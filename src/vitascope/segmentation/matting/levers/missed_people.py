@@ -24,9 +24,10 @@ from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
 _PERSON: Final = 0.5
 _LARGE = 0.05
 """The share of the picture from which on a person hides others from the network. This and what follows was chosen on
-``several`` of the seeds 92 and 205, and on ``crossing`` of 111 to 126, of ``benchmarks/matte_quality``."""
-_SHOWN = 0.3
-"""The size at which they are shown: at 0.4 more scenery was taken for people (seeds 201 to 207)."""
+``several`` and ``crossing`` of the seeds 92, 205, and 111 to 126, and on scenery of 211 to 222, of
+``benchmarks/matte_quality``."""
+_SHOWN = 0.4
+"""The size at which they are shown: at 0.3 one look more often takes scenery for people (seeds 211 to 222)."""
 _EDGE = 3
 """Samples of the smaller mattes around them that are painted over, too: their hair."""
 _PAINT = (120, 30, 10, 3, 1)
@@ -39,7 +40,7 @@ _SMALLER: Final = 4
 """By how much the mattes in which people are told one from another are smaller than the network's pictures."""
 _LEAST_SHARE = 0.0011
 """The share of the picture from which on somebody counts."""
-_SURE = 0.4
+_SURE = 0.6
 """The mean of ``|2 alpha - 1|`` inside somebody from which on they are believed."""
 _AGREED = 0.7
 """The share of somebody that the other look sees, too: one look alone takes scenery for people more often. Where large
