@@ -28,7 +28,7 @@ from vitascope.cli.options import (
     watch_gpus,
 )
 from vitascope.cli.printing import print_json, print_json_line
-from vitascope.config import Codec, FlagValue, OriginKind, OutputKind, PlayerName, SettingsSource
+from vitascope.config import Codec, FlagValue, OutputKind, PlayerName, SettingsSource
 from vitascope.config.choices import PersonWord
 from vitascope.errors import OutputError, UsageError, VitascopeError, did_you_mean, one_line
 from vitascope.media.remote import path_of
@@ -461,6 +461,8 @@ _NO_PLAYER_SHOWS: Final = frozenset({"mask", "alpha"})
 
 def _refuse_without_kind(loaded: "LoadedSettings", flags: Mapping[str, FlagValue]) -> None:
     """Refuse a flag of one kind of output where none is of that kind; what a settings file says may wait for one."""
+    from vitascope.config import OriginKind  # with all that checks settings, which are loaded by now
+
     kinds, origin = loaded.settings.output.kinds, loaded.origin("output.kinds")
     named = ",".join(kinds)
     is_by_flag = origin.kind not in (OriginKind.FILE, OriginKind.SET)
