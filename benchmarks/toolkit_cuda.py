@@ -39,8 +39,8 @@ from row_stamp import gpu_stamp, write_rows
 from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame
 from vitascope.gpu import AsyncPipeline, CUDAKernelProcessor
 from vitascope.gpu.kernels.color import rgb_from_yuv
-from vitascope.gpu.toolkit.async_model import ModuleNetwork
 from vitascope.gpu.toolkit.async_pipeline import AsyncStats
+from vitascope.gpu.toolkit.torch_module import ModuleNetwork
 
 SIZES = {
     "256": (256, 256),

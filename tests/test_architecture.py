@@ -89,3 +89,38 @@ def test_every_folder_is_on_the_page():
     table = PAGE[PAGE.index("## The house") : PAGE.index("## The import rule")]
     rooms = {path.parent.name for path in SOURCES.glob("*/__init__.py")}
     assert {room for room in rooms if f"`{room}/`" not in table} == set()
+
+
+def names_in(module: str) -> set[str]:
+    """Names that a module has, its own and imported; a package's, which may load them on first use, as its text has."""
+    path = SOURCES.parent / module.replace(".", "/")
+    if path.is_dir():
+        below = {one.stem for one in path.iterdir()}
+        return below | set(re.findall(r"\w+", (path / "__init__.py").read_text(encoding="utf-8")))
+    tree = ast.parse(path.with_suffix(".py").read_text(encoding="utf-8"))
+    names = set()
+    for node in tree.body:
+        for part in (
+            ast.walk(node) if isinstance(node, ast.Assign | ast.AnnAssign | ast.If | ast.Try) else [node]
+        ):
+            if isinstance(part, ast.Import | ast.ImportFrom):
+                names |= {alias.asname or alias.name for alias in part.names}
+            elif isinstance(part, ast.FunctionDef | ast.ClassDef):
+                names.add(part.name)
+            elif isinstance(part, ast.Name):
+                names.add(part.id)
+    return names
+
+
+def test_benchmarks_import_what_is_there():
+    """Most of them need a GPU, and run once in a while."""
+    wanted = {
+        (node.module, alias.name, path.name)
+        for path in sorted((ROOT / "benchmarks").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vitascope")
+        for alias in node.names
+    }
+    known = {module: names_in(module) for module, _, _ in wanted}
+    assert len(known) > 100
+    assert [one for one in sorted(wanted) if one[1] not in known[one[0]]] == []

@@ -35,7 +35,7 @@ runpy.run_path({path!r}, run_name="__main__")
 """
 TAKE_MINUTES = {"make_readme_picture"}
 """With RVM in the best quality; nothing but the base install is imported."""
-SMALL = {"make_vr180": ["--eye", "128", "--frames", "6"]}
+SMALL = {"make_vr180": ["--eye", "128", "--frames", "6"], "engine_conversion": ["--iterations", "5"]}
 """What an example is told, so that it makes little: the same code runs."""
 NEED_MORE = {
     "make_animate_picture": "pip install 'vitascope[animate]'",

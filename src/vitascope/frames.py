@@ -292,3 +292,8 @@ class VideoInfo:
         """Width of a pixel as coded over its height, as it is shown; square where the tag is a damaged one."""
         aspect = float(self.sample_aspect_ratio)
         return aspect if 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT else 1.0
+
+    def in_square_pixels(self, size: tuple[int, int]) -> tuple[int, int]:
+        """(height, width) in which a picture of ``size`` as coded is shown undistorted; no sample is lost."""
+        height, width = size
+        return round(height / min(self.pixel_aspect, 1.0)), round(width * max(self.pixel_aspect, 1.0))

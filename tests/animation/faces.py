@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 
 from vitascope.animation.canonical_mesh import EYES, CanonicalMesh, Pose
@@ -44,3 +45,12 @@ def made_face(
         pts_seconds=seconds,
         is_new=is_new,
     )
+
+
+def two_people(astronaut: np.ndarray) -> np.ndarray:
+    """The astronaut twice, the right one larger."""
+    head = astronaut[40:230, 130:320]
+    picture = np.full((512, 1024, 3), 200, np.uint8)
+    picture[100:400, 40:340] = cv2.resize(head, (300, 300))
+    picture[40:460, 560:980] = cv2.resize(head, (420, 420))
+    return picture

@@ -17,6 +17,7 @@ import av
 import cv2
 import numpy as np
 import pytest
+from faces import two_people
 
 import vitascope
 from clips import write_clip
@@ -236,6 +237,23 @@ def test_damaged_pictures_of_the_driver_are_counted(run, tmp_path, astronaut):
     assert (code, err) == (0, "")
     assert "3 frames" in printed
     assert "note: frames of the driver that were damaged or missing: 1" in printed
+
+
+def test_whose_face_of_several_was_followed_is_told(run, tmp_path, astronaut):
+    driver = tmp_path / "both.png"
+    for picture, note in (
+        (two_people(astronaut), f"note: {driver}: 2 faces; the largest is followed (another one: "
+         "tracking.max_num_faces=2 and tracking.follow=0, 1 … from the left)"),
+        (astronaut, None),
+    ):  # fmt: skip
+        assert cv2.imwrite(str(driver), picture[..., ::-1])
+        words = (EXAMPLES / "astronaut.jpg", "-d", driver, "-o", tmp_path / "a.mp4", "-y")
+        code, printed, err = run(*words)
+        assert (code, err) == (0, "")
+        assert [line for line in printed.splitlines() if "faces" in line] == ([note] if note else [])
+    assert cv2.imwrite(str(driver), two_people(astronaut)[..., ::-1])
+    told = run(*words, "--set", "tracking.max_num_faces=2", "--set", "tracking.follow=0")
+    assert told[::2] == (0, "") and "faces" not in told[1]
 
 
 def test_settings_act(run, tmp_path, motion_file):

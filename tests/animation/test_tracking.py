@@ -7,21 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from faces import two_people
 
 from vitascope.animation.face import BLENDSHAPES
 from vitascope.animation.tracking import FaceTracker
 from vitascope.errors import MissingDependencyError, ModelError
-
-
-def two_people(astronaut):
-    """The astronaut twice, the right one larger."""
-    import cv2
-
-    head = astronaut[40:230, 130:320]
-    picture = np.full((512, 1024, 3), 200, np.uint8)
-    picture[100:400, 40:340] = cv2.resize(head, (300, 300))
-    picture[40:460, 560:980] = cv2.resize(head, (420, 420))
-    return picture
 
 
 def test_a_face_is_found_where_it_is(astronaut_face):

@@ -418,6 +418,25 @@ def test_a_flag_of_another_type_is_not_ignored(run, clip, tmp_path, words, says,
         assert run("segment", *given, "--profile", "fast", *more)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--background", "beach.jpg"), "--background is for --type replace; {} sets output.kinds: mask"),
+        (
+            ("--player", "moon"),
+            "--player moon: no VR player shows people on mask; take output.kinds out of {}, or --player",
+        ),
+    ],
+)
+def test_a_flag_is_refused_with_where_the_type_stands(run, clip, tmp_path, words, says):
+    """Who wrote no --type cannot leave it out."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("output:\n  kinds: [mask]")
+    given = ("segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast", *words)
+    assert run(*given, "-c", mine)[::2] == (2, f"vitascope: {says.format(f'{mine}:2')}\n")
+    assert run(*given, "--set", "output.kinds=[mask]")[::2] == (2, f"vitascope: {says.format('--set')}\n")
+
+
 def test_previews_of_several_inputs_are_kept_apart(run, clip, tmp_path):
     for name in ("d1", "d2"):
         (tmp_path / name).mkdir()

@@ -15,7 +15,8 @@ from tiny_networks import FREE, RED, Shape, alphas, as_is, pictures, save, weigh
 
 from vitascope.errors import EngineError, ModelError
 from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
-from vitascope.models.custom.custom import NetworkKind, open_custom_network
+from vitascope.models.custom.custom import open_custom_network
+from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.selfie.presence import PresenceGate
 
 # --- inputs ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from vitascope.models.custom.custom import CustomNetwork, NetworkKind, open_custom_network
+from vitascope.models.custom.custom import CustomNetwork, open_custom_network
+from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.network import FloatArray
 
 Shape = Sequence[int | str]

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,25 @@ def test_people_come_out_on_the_key_colour_with_the_time_of_their_capture(captur
     assert running.sink.closed == 1
     running.until(lambda: capture.open_count == 0)
     assert not {"lost", "repeated"} & set(report.to_dict())
+
+
+def test_who_loses_pictures_is_told_of_profiles_that_are_faster_on_this_device(capture) -> None:
+    with Live(capture) as running:
+        running.show(0)
+        running.run.stop()
+        running.thread.join(20)
+    late = replace(running.report, shown=1, seconds=1.0, captured=30, target_fps=30.0)
+
+    def advice(profile: str, device: str) -> str:
+        lines = summarise_live(replace(late, profile=profile, device=device))
+        (line,) = [line for line in lines if line.startswith("late pictures fall out")]
+        return line.partition("; ")[2]
+
+    smaller = "a smaller picture of the camera lets more through"
+    on_gpu = "NVIDIA H200 (GPU 0, 140 GiB, compute capability 9.0)"
+    assert advice("balanced", "CPU (2 cores)") == f"--profile fast, or {smaller}"
+    assert advice("balanced", on_gpu) == advice("fast", on_gpu) == advice("fast", "CPU (2 cores)") == smaller
+    assert advice("quality", on_gpu) == f"--profile balanced, or {smaller}"
 
 
 def test_a_slow_network_costs_pictures_and_not_time(capture, scripted, monkeypatch) -> None:

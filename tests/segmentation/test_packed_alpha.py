@@ -16,6 +16,7 @@ from vitascope.errors import UsageError
 from vitascope.frames import Projection, StereoLayout
 from vitascope.media.metadata.spherical import read_spherical
 from vitascope.media.reading.reader import open_video, probe
+from vitascope.segmentation.film_run import FilmRun
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.vr.packing import unpack_discs
 from vitascope.vr.projection import Equirectangular, turned
@@ -317,6 +318,26 @@ def test_packed_alpha_in_a_folder_is_named_as_what_it_is(named_vr180, tmp_path, 
     ]
     assert main([*arguments, "--profile", "fast"]) == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
+
+
+@pytest.mark.parametrize("dry", [True, False], ids=["dry", "real"])
+def test_a_player_that_knows_no_packed_alpha_is_told_of_before_the_work(
+    named_vr180, tmp_path, scripted, capsys, monkeypatch, dry
+):
+    told, begin = [], FilmRun.__enter__
+
+    def begun(film):
+        told.append(capsys.readouterr())
+        return begin(film)
+
+    monkeypatch.setattr(FilmRun, "__enter__", begun)
+    words = ["segment", str(named_vr180), "-o", f"{tmp_path / 'out'}/", "--type", "packed-alpha"]
+    words += ["--player", "moon", "--profile", "fast", *(["--dry-run"] if dry else [])]
+    assert main(words) == 0
+    told.append(capsys.readouterr())
+    note = "note: Moon Player shows the mattes in the corners: it knows no packed alpha, make key colour for it\n"
+    assert told[0].err.endswith(note)
+    assert sum((one.out + one.err).count("Moon Player") for one in told) == 1
 
 
 def test_a_run_tells_that_both_eyes_are_one_picture(named_vr180, tmp_path, scripted, capsys):

@@ -24,6 +24,7 @@ from scripted import BrightnessNetwork
 from two_people import two_people
 from vitascope.config import SettingsSource
 from vitascope.errors import InputError, OutputError, UsageError
+from vitascope.media.metadata.spherical import set_rotation
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.studio.server import open_studio
 
@@ -135,10 +136,36 @@ def test_behind_people_may_be_a_picture_of_the_folder(studio, films):
     assert np.abs(shown[2:10, 40:60].astype(int) - (200, 20, 10)).max() < 16
 
 
-@pytest.mark.parametrize(("pixels", "aspect"), [("2/1", 3), ("20/1", 1.5)])
-def test_a_picture_has_the_shape_of_its_pixels_unless_no_pixels_are_so(studio, films, pixels, aspect):
-    write_clip(films / "wide.mp4", codec_options={"x264-params": f"sar={pixels}"})
-    assert studio.film("wide.mp4")["aspect"] == aspect
+@pytest.mark.parametrize(
+    ("pixels", "turn", "aspect", "size"),
+    [
+        ("2/1", 0, 3, (53, 160)),
+        ("2/1", 90, 1 / 3, (160, 53)),
+        ("1/2", 0, 3 / 4, (128, 96)),
+        ("20/1", 0, 1.5, (64, 96)),
+    ],
+)
+def test_a_picture_has_the_shape_of_its_pixels_unless_no_pixels_are_so(
+    studio, films, pixels, turn, aspect, size
+):
+    """Cards and thumbnails show pictures as they come."""
+    film = write_clip(films / "wide.mp4", paint=in_quarters, codec_options={"x264-params": f"sar={pixels}"})
+    set_rotation(film, turn)
+    listed = studio.film("wide.mp4")
+    assert listed["aspect"] == pytest.approx(aspect)
+    shown = picture(studio, listed)[0]
+    assert shown.shape[:2] == size
+    quarters = np.array([[0, 80], [160, 240]])
+    upright = np.rot90(quarters, -turn // 90).repeat(2, 0).repeat(2, 1)
+    height, width = size
+    seen = shown[height // 8 :: height // 4, width // 8 :: width // 4, 1][:4, :4]
+    assert np.abs(seen.astype(int) - upright).max() < 8
+
+
+def in_quarters(_: int) -> np.ndarray:
+    """A frame of 96x64 in four levels of grey."""
+    levels = np.array([[0, 80], [160, 240]], np.uint8).repeat(32, 0).repeat(48, 1)
+    return np.repeat(levels[..., None], 3, axis=2)
 
 
 def test_a_film_that_cannot_be_read_is_told_and_the_others_work(studio, films):

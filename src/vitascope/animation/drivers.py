@@ -201,6 +201,7 @@ class VideoDriver(Closing):
         self.frame_count = self._reader.expected_frame_count
         self._mesh = mesh
         self._neutral: Neutral = settings.animation.neutral
+        self._follow = settings.tracking.follow
         self._estimator = make_estimator(mesh, settings, frame_rate=float(info.average_frame_rate))
         self._keep_pictures = keep_pictures
 
@@ -210,7 +211,17 @@ class VideoDriver(Closing):
         self._reader.close()
 
     is_authored: ClassVar[bool] = False
-    notes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Whose face was followed, where there were several and nobody said which one."""
+        count = self._tracker.most_faces
+        if self._follow != "largest" or count < 2:
+            return ()
+        return (
+            f"{self.path}: {count} faces; the largest is followed (another one: tracking.max_num_faces={count} and "
+            "tracking.follow=0, 1 … from the left)",
+        )
 
     @property
     def corrupt_count(self) -> int:

@@ -151,6 +151,8 @@ class FaceTracker(Closing):
         self._last_ms = -1
         self._followed: TrackedFace | None = None
         self._track = 0
+        self.most_faces = 0
+        """Faces that there were to choose from when one had to be chosen, at most."""
         self._thumbnail: RgbPicture | None = None
         self._usual_change = 0.0
         self._max_faces = max_faces
@@ -261,6 +263,7 @@ class FaceTracker(Closing):
                 min_confidence=self._min_confidence,
             )
         faces = self._finder.find(rgb)
+        self.most_faces = max(self.most_faces, len(faces))
         if not faces or _distance(faces[0], found) < _SAME_FACE_DISTANCE * faces[0].size_pixels:
             return found
         hidden = rgb.copy()
@@ -287,6 +290,7 @@ class FaceTracker(Closing):
             if _distance(nearest, before) < _SAME_FACE_DISTANCE * before.size_pixels:
                 self._followed = replace(nearest, track=self._track, is_new=False)
                 return self._followed
+        self.most_faces = max(self.most_faces, len(faces))
         if self._follow == "largest":
             chosen = max(faces, key=lambda face: face.size_pixels)
         else:

@@ -36,7 +36,7 @@ from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
 
 if TYPE_CHECKING:
-    from vitascope.config import LoadedSettings, Settings
+    from vitascope.config import LoadedSettings
     from vitascope.segmentation.plan import PlannedVideo
     from vitascope.segmentation.processes.film_queue import FilmQueue
     from vitascope.segmentation.segmenter import Segmenter, Started
@@ -272,13 +272,14 @@ def segment(
     with holding_interrupts():
         from vitascope.segmentation.batch import failure_to_dict, plan_batch, refuse_closed_outputs
         from vitascope.segmentation.finished import is_finished
+        from vitascope.segmentation.notes import notes_on_player
 
     screen = Screen()
     videos: Sequence[str | Path] = inputs
     items: list[_Told] = []
     try:
         loaded = source.load()
-        _refuse_without_kind(loaded.settings, flags)
+        _refuse_without_kind(loaded, flags)
         planned = plan_batch(
             inputs,
             out,
@@ -294,6 +295,7 @@ def segment(
             _tell_of_pictures(planned, screen=screen)
             if not recursive:
                 _tell_of_folders(inputs, Path(out), screen=screen)
+            screen.print_lines(*(f"note: {note}" for note in notes_on_player(loaded.settings.output)))
         if loaded.settings.performance.auto_tune and not dry_run:
             loaded = _tuned(source, planned, screen=None if quiet else screen)
         if dry_run:
@@ -457,17 +459,23 @@ _NO_PLAYER_SHOWS: Final = frozenset({"mask", "alpha"})
 """Kinds that are for editing programs: no VR player makes anything of them."""
 
 
-def _refuse_without_kind(settings: "Settings", flags: Mapping[str, FlagValue]) -> None:
+def _refuse_without_kind(loaded: "LoadedSettings", flags: Mapping[str, FlagValue]) -> None:
     """Refuse a flag of one kind of output where none is of that kind; what a settings file says may wait for one."""
-    kinds = ",".join(settings.output.kinds)
-    if "output.player" in flags and not set(settings.output.kinds) - _NO_PLAYER_SHOWS:
+    from vitascope.config import OriginKind  # with all that checks settings, which are loaded by now
+
+    kinds, origin = loaded.settings.output.kinds, loaded.origin("output.kinds")
+    named = ",".join(kinds)
+    is_by_flag = origin.kind not in (OriginKind.FILE, OriginKind.SET)
+    if "output.player" in flags and not set(kinds) - _NO_PLAYER_SHOWS:
         player = flags["output.player"]
+        way = "leave --type out" if is_by_flag else f"take output.kinds out of {origin}"
         raise UsageError(
-            f"{player.name} {player.value}: no VR player shows people on {kinds}; leave --type out, or {player.name}"
+            f"{player.name} {player.value}: no VR player shows people on {named}; {way}, or {player.name}"
         )
     for key, kind in (("output.background", "replace"), ("output.key_color", "key")):
-        if key in flags and kind not in settings.output.kinds:
-            raise UsageError(f"{flags[key].name} is for --type {kind}; here the type is {kinds}")
+        if key in flags and kind not in kinds:
+            here = "here the type is" if is_by_flag else f"{origin} sets output.kinds:"
+            raise UsageError(f"{flags[key].name} is for --type {kind}; {here} {named}")
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -503,7 +511,7 @@ def _live(
             screen.print_lines(*lines)
 
     loaded, note = live_settings(source)
-    _refuse_without_kind(loaded.settings, source.flags)
+    _refuse_without_kind(loaded, source.flags)
     check_live(
         camera,
         sinks,
@@ -608,7 +616,7 @@ def _segment(
     with holding_interrupts():
         from vitascope.observe.progress import JobProgress
         from vitascope.segmentation.batch import segment_all
-        from vitascope.segmentation.notes import notes_on_people
+        from vitascope.segmentation.notes import notes_on_people, notes_on_player
         from vitascope.segmentation.report import summarise
         from vitascope.segmentation.segmenter import Segmenter
 
@@ -669,7 +677,10 @@ def _segment(
                     screen.print_lines(f"note: {outcome.planned.video.name}: {note}")
                 if chatty:
                     lines = summarise(
-                        outcome.report, preview=outcome.planned.preview, with_stages=verbose, told=told
+                        outcome.report,
+                        preview=outcome.planned.preview,
+                        with_stages=verbose,
+                        told=(*told, *notes_on_player(segmenter.settings.output)),
                     )
                     page.print_lines(*lines)
             else:

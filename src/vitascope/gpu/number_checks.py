@@ -8,8 +8,6 @@ from typing import Any
 
 from vitascope.errors import UsageError
 
-__all__ = ["check_count", "check_number"]
-
 
 def check_count(name: str, value: Any, *, least: int = 1, optional: bool = False) -> None:
     """Refuse what is no whole number, of Python or NumPy.

@@ -7,9 +7,7 @@ from typing import Any
 from vitascope.device import Device
 from vitascope.errors import EngineError
 from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool, shared_pool
-from vitascope.gpu.memory.shortage import VramBudget, memory_errors
-
-__all__ = ["JobStreams", "memory_errors"]
+from vitascope.gpu.memory.shortage import VramBudget
 
 
 class JobStreams:

@@ -27,11 +27,12 @@ from vitascope.frames import Frame, Plane
 from vitascope.gpu.kernels.cuda_module import is_on_gpu, nvtx_range, wait_until_ready
 from vitascope.gpu.kernels.semi_planar import upload
 from vitascope.gpu.memory.pinned_pool import Download
+from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Group, Map, Stage, Together
 from vitascope.gpu.profiling.gpu_clock import StreamTimes
 from vitascope.gpu.profiling.profiler import Profiler
-from vitascope.gpu.streams import JobStreams, memory_errors
+from vitascope.gpu.streams import JobStreams
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.segmentation.capacity import Parallelism
 from vitascope.segmentation.film_job import FilmJob, every_frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vitascope.config import LoadedSettings, OutputKind, Settings
+from vitascope.config import LoadedSettings, OutputKind, OutputSettings, Settings
 from vitascope.device import Device
 from vitascope.frames import DOLBY_VISION_5, VideoInfo
 from vitascope.gpu.kernels.look_alike import HDR_TRANSFERS
@@ -14,6 +14,7 @@ from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import MattingNetwork, side_multiple
 from vitascope.segmentation.capacity import can_stay_on_gpu, notes_on_parallelism
 from vitascope.segmentation.render.renderer import WITHOUT_FOREGROUND
+from vitascope.vr.players import KNOWS_NO_PACKED_ALPHA, PLAYERS
 
 _NEW_IN_A_PICTURE: dict[OutputKind, str] = {
     "key": "the key colour",
@@ -74,6 +75,18 @@ def notes_on_people(settings: Settings, *, shows_people: bool) -> tuple[str, ...
     if settings.people.active:
         who, hint = "nobody who is to be kept", "; vitascope people shows who is seen when"
     return (f"{who} was found in any frame, so all that was written is background{hint}",)
+
+
+def notes_on_player(output: OutputSettings) -> tuple[str, ...]:
+    """A note on a kind that the VR player does not show, before anything is made.
+
+    Args:
+        output: Its kinds, and the player.
+    """
+    player = None if output.player is None else PLAYERS[output.player]
+    if player is None or "packed-alpha" in player.kinds or "packed-alpha" not in output.kinds:
+        return ()
+    return (f"{player.title} {KNOWS_NO_PACKED_ALPHA}",)
 
 
 def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:

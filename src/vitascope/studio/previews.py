@@ -220,7 +220,7 @@ class Previews:
             vr,
             eye=wanted.eye,
             longest_side=wanted.longest_side,
-            rotation_degrees=frames.reader.info.rotation_degrees,
+            info=frames.reader.info,
             look=wanted.look,
         )
         return Preview(jpeg(picture), frames.seconds_of(frame), (perf_counter() - began) * 1e3)

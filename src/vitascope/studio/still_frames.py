@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from vitascope.errors import InputError, UsageError
-from vitascope.frames import Frame, Rotation
+from vitascope.frames import Frame, VideoInfo
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
@@ -161,17 +161,17 @@ def upright_eye(
     *,
     eye: EyeName,
     longest_side: int,
-    rotation_degrees: Rotation,
+    info: VideoInfo,
     look: Look | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """One eye of a frame, upright, no larger than is requested; or what somebody sees who looks around in it.
+    """One eye of a frame, upright, in square pixels; or what somebody sees who looks around in it.
 
     Args:
         frame: On the CPU or a GPU.
         vr: What the video is to VR.
         eye: Which one, of a video with two.
-        longest_side: Samples of the longer side.
-        rotation_degrees: Clockwise turn that makes the picture upright.
+        longest_side: Samples that the longer side has at most.
+        info: The video: its turn and the shape of its pixels.
         look: Straighten the picture in this direction.
 
     Returns:
@@ -184,11 +184,13 @@ def upright_eye(
     region = eye_regions(frame.width, frame.height, vr.layout)[at]
     if look is not None:
         return _looked(frame, region, _known_lens(vr, at), look, longest_side)
-    height, width = region.size if rotation_degrees in (0, 180) else region.size[::-1]
+    height, width = info.in_square_pixels(region.size)
+    if info.rotation_degrees in (90, 270):
+        height, width = width, height
     shrink = max(max(height, width) / longest_side, 1.0)
     size = max(round(height / shrink), 1), max(round(width / shrink), 1)
     rgb: Any = preprocess(
-        frame, regions=[region], size=size, layout="NHWC", rotation_degrees=rotation_degrees
+        frame, regions=[region], size=size, layout="NHWC", rotation_degrees=info.rotation_degrees
     )
     upright: npt.NDArray[np.uint8] = np.rint(to_numpy(rgb)[0].clip(0, 1) * 255).astype(np.uint8)
     return upright

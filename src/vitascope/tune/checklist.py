@@ -503,7 +503,7 @@ class ChecklistOptions(SettingsSource):
             profile=self.profile,
             files=self.files,
             assignments=(*self.assignments, *more),
-            advice_when_slow="shorten the work: --profile fast, or a smaller video",
+            advice_when_slow="shorten the work: a smaller video or, on a CPU, --profile fast",
         )
 
 

@@ -86,6 +86,11 @@ PLAYERS: Final[Mapping[str, Player]] = MappingProxyType(
 )  # fmt: skip
 """By their names."""
 
+KNOWS_NO_PACKED_ALPHA: Final = (
+    "shows the mattes in the corners: it knows no packed alpha, make key colour for it"
+)
+"""What a player without the kind makes of packed alpha."""
+
 
 def vr_words(
     layout: StereoLayout,
@@ -181,7 +186,7 @@ def as_played(player: Player, description: VrDescription, stem: str) -> str:
         stem: Its name, without folder and suffix.
     """
     if description.is_packed_alpha and "packed-alpha" not in player.kinds:
-        return "shows the mattes in the corners: it knows no packed alpha, make key colour for it"
+        return KNOWS_NO_PACKED_ALPHA
     words = vr_words(
         description.layout,
         description.projection,

@@ -48,7 +48,7 @@ class HostKernels:
         text = " ".join(f"-D{key}={value}" for key, value in sorted(defines.items()))
         library = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
         if not library.exists():
-            options = "-std=c++17 -O1 -ffp-contract=off -w -shared -fPIC"
+            options = "-std=c++17 -O0 -ffp-contract=off -w -shared -fPIC"
             options += f' -I{_SHIMS} -DCOMPOSITE="{self._source}" {text}'
             command = ["c++", *options.split(), str(_SHIMS / "composite.cpp"), "-o", str(library)]
             subprocess.run(command, check=True, timeout=120)

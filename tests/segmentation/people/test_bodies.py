@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitascope.segmentation.people.bodies import Body, carried_bodies
-from vitascope.segmentation.people.motion import MotionField
+from vitascope.segmentation.people.small_frames import MotionField
 
 SIZE = (40, 60)
 HALF_CELLS = st.integers(-5, 5)

@@ -10,8 +10,7 @@ from vitascope.config.result import PeopleSettings
 from vitascope.errors import InputError, UsageError
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people
-from vitascope.segmentation.people.kept import KeptPeople, PeopleLayer
-from vitascope.segmentation.people.kept_seen import KeptFrames, KeptSeen, notes_on_kept
+from vitascope.segmentation.people.kept import KeptFrames, KeptPeople, KeptSeen, PeopleLayer, notes_on_kept
 from vitascope.segmentation.people.table import Look, Person, Seen
 
 GRID, SIZE = (9, 16), (36, 64)

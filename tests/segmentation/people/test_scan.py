@@ -18,6 +18,7 @@ from two_people import COLORS, two_people
 from vitascope.cli.app import main
 from vitascope.config import load_settings
 from vitascope.errors import UsageError
+from vitascope.media.metadata.spherical import set_rotation
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.people.identities import Presence
 from vitascope.segmentation.people.scan import find_people
@@ -39,6 +40,21 @@ def test_a_scan_finds_everybody_and_keeps_what_it_found(clip):
     assert left[16, 10] == 1
     assert left[16, 38] == 2
     assert "could not be fetched" in table.facts.notes[0]
+
+
+@pytest.mark.parametrize(("turn", "wider"), [(0, 2), (90, 1 / 2)])
+def test_pictures_of_people_show_pixels_as_wide_as_they_are(home, tmp_path, turn, wider):
+    shapes = []
+    for name, pixels in (("square.mp4", "1/1"), ("wide.mp4", "2/1")):
+        clip = write_clip(
+            tmp_path / name, frame_count=2, paint=two_people, codec_options={"x264-params": f"sar={pixels}"}
+        )
+        set_rotation(clip, turn)
+        picture = cv2.imdecode(np.frombuffer(scanned(clip).face(1), np.uint8), cv2.IMREAD_COLOR)
+        shapes.append(picture.shape)
+    (height, width, _), wide = shapes
+    assert wide[0] == height
+    assert wide[1] == pytest.approx(width * wider, abs=1)
 
 
 def test_of_a_part_those_are_listed_who_are_in_it(tmp_path, clip, monkeypatch, capsys):

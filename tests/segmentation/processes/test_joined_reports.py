@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Map, Sink, Source
-from vitascope.segmentation.processes.joining import join_pipeline_reports
+from vitascope.segmentation.processes.film_joiner import join_pipeline_reports
 
 
 def test_distributions_add_up():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vitascope.errors import OutputError
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket
-from vitascope.segmentation.people.kept_seen import KeptFrames
+from vitascope.segmentation.people.kept import KeptFrames
 from vitascope.segmentation.processes.stretch_file import (
     Encoded,
     StretchFile,

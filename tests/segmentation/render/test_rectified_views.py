@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -119,3 +120,17 @@ def test_the_sheet_of_a_vr_video_shows_the_views(tmp_path, count):
     page = cv2.cvtColor(cv2.imread(str(tmp_path / "sheet.png")), cv2.COLOR_BGR2RGB)
     assert page.shape[1] == (5 * VIEW_SIDE + 6) * min(count, 2)
     assert np.array_equal(page[: 2 * VIEW_SIDE, : 5 * VIEW_SIDE], rectified_views(frame, alpha, described()))
+
+
+@pytest.mark.parametrize(
+    ("turn", "aspect", "size"),
+    [(0, 1, (180, 320)), (0, 2, (90, 320)), (90, 2, (1138, 320)), (0, Fraction(1, 2), (360, 320))],
+)
+def test_the_sheet_shows_pixels_as_wide_as_they_are(tmp_path, turn, aspect, size):
+    flat = replace(film("x.mp4", (144, 256)), sample_aspect_ratio=Fraction(aspect), rotation_degrees=turn)
+    sheet = ContactSheet(tmp_path / "sheet.png", flat, describe_vr(flat))
+    frame = solid_frame(FMT, (144, 256), (0.1, 0.1, 0.1))
+    sheet.add(Rendered(0, [frame], np.zeros((144, 256), np.uint8), frame))
+    sheet.save()
+    height, width = size
+    assert cv2.imread(str(tmp_path / "sheet.png")).shape[:2] == (3 * (height + 6), width + 6)

@@ -28,9 +28,9 @@ from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.kernels.mask_postprocess import MaskKind, postprocess_mask
 from vitascope.gpu.kernels.rgb import RgbDtype, nv12_to_rgb
 from vitascope.gpu.memory.pinned_pool import Download
+from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.number_checks import check_count
 from vitascope.gpu.own_process import OwnProcess
-from vitascope.gpu.streams import memory_errors
 from vitascope.gpu.toolkit.pictures import (
     FLOAT_DTYPES,
     Picture,

@@ -32,10 +32,9 @@ from vitascope.media.metadata.spherical import (
     write_spatial_sound,
     write_spherical,
 )
-from vitascope.media.metadata.timecode import moved_timecode
 from vitascope.media.writing.encoder_setup import BOX_MUXERS, MATROSKA_MUXERS, PictureSetup, muxer_options
 from vitascope.media.writing.encoding import Encoding
-from vitascope.media.writing.output_clock import Moment, OutputClock
+from vitascope.media.writing.output_clock import Moment, OutputClock, moved_timecode
 from vitascope.media.writing.output_target import OutputTarget
 from vitascope.media.writing.parallel_encoder import PictureEncoder
 from vitascope.media.writing.stream_copy import (

@@ -49,21 +49,6 @@ from vitascope.models.network import (
     join_pictures,
 )
 
-__all__ = [
-    "LONGEST_SIDE",
-    "SIDE_MULTIPLE",
-    "TRIAL_REGION",
-    "CustomNetwork",
-    "NetworkKind",
-    "Normalisation",
-    "PictureInput",
-    "choose_custom_network",
-    "open_custom_network",
-    "picture_input",
-    "require_file",
-]
-
-
 # For networks that take any size: near what MODNet, U²-Net and DeepLab were trained at, and the deepest common
 # stride of segmentation encoders.
 LONGEST_SIDE, SIDE_MULTIPLE = 512, 32

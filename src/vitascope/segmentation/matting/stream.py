@@ -29,8 +29,7 @@ from vitascope.segmentation.matting.batch import (
     Matted,
     tile_means,
 )
-from vitascope.segmentation.matting.cache import MatteCache
-from vitascope.segmentation.matting.cached_mattes import CachedMattes, Coming
+from vitascope.segmentation.matting.cache import CachedMattes, Coming, MatteCache
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain

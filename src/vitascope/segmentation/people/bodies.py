@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.segmentation.people.motion import MotionField
+from vitascope.segmentation.people.small_frames import MotionField
 
 FloatMap = npt.NDArray[np.float32]
 

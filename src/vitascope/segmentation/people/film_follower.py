@@ -18,8 +18,7 @@ from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Map, Sink, Stage
 from vitascope.segmentation.people.following import Box, GivingOut, Labelled, ShotFollower, everywhere
 from vitascope.segmentation.people.identities import Identities, Presence
-from vitascope.segmentation.people.motion import MotionField
-from vitascope.segmentation.people.small_frames import Picture, SmallFrame
+from vitascope.segmentation.people.small_frames import MotionField, Picture, SmallFrame
 from vitascope.segmentation.processes.spawned import Failed, SpawnedProcess
 
 FloatMap = npt.NDArray[np.float32]

@@ -33,8 +33,7 @@ from vitascope.segmentation.people.bodies import (
     joined_body,
     learned_body,
 )
-from vitascope.segmentation.people.motion import MotionField
-from vitascope.segmentation.people.small_frames import SmallFrame
+from vitascope.segmentation.people.small_frames import MotionField, SmallFrame
 
 FloatMap = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.uint8]

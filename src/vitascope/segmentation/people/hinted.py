@@ -24,8 +24,14 @@ from vitascope.segmentation.matting.batch import Estimator
 from vitascope.segmentation.matting.shots import EyeViews
 from vitascope.segmentation.people.choice import Choice, Rule, chosen_people, numbers_of
 from vitascope.segmentation.people.held import FindSalient, HeldThings
-from vitascope.segmentation.people.kept import KeptPeople, Layer, PeopleLayer
-from vitascope.segmentation.people.kept_seen import KeptFrames, KeptSeen, notes_on_kept
+from vitascope.segmentation.people.kept import (
+    KeptFrames,
+    KeptPeople,
+    KeptSeen,
+    Layer,
+    PeopleLayer,
+    notes_on_kept,
+)
 from vitascope.segmentation.people.strokes import StrokeLayer, carried_strokes, stroke_bounds
 from vitascope.segmentation.people.table import Labels, PeopleTable, known_people
 from vitascope.vr.detection import VrDescription

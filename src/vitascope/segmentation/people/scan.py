@@ -106,7 +106,9 @@ def find_people(
         PeopleWriter(table_path(video, wanted)) as writer,
     ):
         frames, look_for_faces = SmallFrames(), FacesNowAndThen(None if faces is None else faces.find)
-        pictures = BestPictures()
+        aspect = reader.info.pixel_aspect
+        is_turned = reader.info.rotation_degrees in (90, 270)
+        pictures = BestPictures(pixel_aspect=1 / aspect if is_turned else aspect)
         watching: list[_Watching] = []
 
         def around(inner: Estimator, shown: NetworkInput) -> Estimator:
@@ -239,9 +241,14 @@ _PICTURE_HEIGHT: Final = 192
 
 
 class BestPictures:
-    """Keeps a picture of each person, cut out of the frame where they are seen best: large, and nobody before them."""
+    """Keeps a picture of each person, cut out of the frame where they are seen best: large, and nobody before them.
 
-    def __init__(self) -> None:
+    Args:
+        pixel_aspect: Width of a pixel over its height, upright; pictures have square ones.
+    """
+
+    def __init__(self, *, pixel_aspect: float = 1.0) -> None:
+        self._pixel_aspect = pixel_aspect
         self._tracks: dict[int, tuple[float, Picture]] = {}
         self._people: dict[int, tuple[float, Picture]] = {}
 
@@ -259,7 +266,8 @@ class BestPictures:
         right = min(last_column + width // 40, width)
         bottom = min(last_row + height // 40, top + round(1.5 * max(right - left, 8)), height)
         cut = eye[top:bottom, left:right]
-        size = max(round(cut.shape[1] * _PICTURE_HEIGHT / cut.shape[0]), 1), _PICTURE_HEIGHT
+        width = cut.shape[1] * _PICTURE_HEIGHT / cut.shape[0] * self._pixel_aspect
+        size = max(round(width), 1), _PICTURE_HEIGHT
         small = np.asarray(cv2.resize(cut, size, interpolation=cv2.INTER_AREA), np.uint8)
         self._tracks[sighting.track] = sighting.worth, small
 

@@ -28,7 +28,7 @@ from vitascope.frames import Frame, Rotation
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.reading.reader import open_video
-from vitascope.segmentation.people.motion import MotionField
+from vitascope.segmentation.people.small_frames import MotionField
 from vitascope.segmentation.people.table import PeopleTable
 
 FloatMap = npt.NDArray[np.float32]

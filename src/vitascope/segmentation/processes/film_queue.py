@@ -17,8 +17,8 @@ from vitascope.gpu.pipeline.report import Interruptible, PipelineReport
 from vitascope.media.reading.reader import probe, read_headers
 from vitascope.segmentation.film_run import Started
 from vitascope.segmentation.plan import PlannedVideo, wanted_seconds
+from vitascope.segmentation.processes.film_joiner import join_pipeline_reports
 from vitascope.segmentation.processes.hands import Hands, Piece, PlaceCounts
-from vitascope.segmentation.processes.joining import join_pipeline_reports
 from vitascope.segmentation.processes.port import StretchProgress, WholeFilm
 from vitascope.segmentation.report import SegmentReport
 

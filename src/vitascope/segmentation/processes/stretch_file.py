@@ -40,7 +40,7 @@ from vitascope.media.remote import RemotePath, remove_folder
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.output_target import picture_folder, shortened_name
 from vitascope.media.writing.segment_encoder import EncodedPacket
-from vitascope.segmentation.people.kept_seen import KeptFrames
+from vitascope.segmentation.people.kept import KeptFrames
 from vitascope.segmentation.render.contact_sheet import Rgb8
 
 _MAGIC = b"Vitascope stretch 1\n"

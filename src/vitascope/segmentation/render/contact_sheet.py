@@ -46,8 +46,8 @@ class ContactSheet:
         self._path = path
         self._rotation: Rotation = info.rotation_degrees
         self._vr = vr if has_rectified_views(vr) and not info.rotation_degrees else None
-        is_turned = info.rotation_degrees in (90, 270)
-        aspect = info.width / info.height if is_turned else info.height / info.width
+        high, wide = info.in_square_pixels((info.height, info.width))
+        aspect = wide / high if info.rotation_degrees in (90, 270) else high / wide
         width = _STILL_WIDTH if self._vr is None else _VIEWS_WIDTH // 3
         self._size = (max(round(width * aspect), 1), width)
         self._stride = 1

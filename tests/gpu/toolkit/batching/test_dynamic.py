@@ -434,6 +434,28 @@ def test_waiting_for_itself_is_refused_instead_of_hanging(streams):
 
 
 @pytest.mark.parametrize("streams", [1, 2])
+def test_a_callback_that_waits_for_what_it_asked_for_is_refused_instead_of_hanging(streams):
+    told, is_over = [], threading.Event()
+
+    def ask(_):
+        later = batcher.submit_async(request(1))
+        for wait in (later.result, later.exception):
+            with pytest.raises((RuntimeError, TimeoutError)) as refused:
+                wait(timeout=5)
+            told.append(str(refused.value))
+        with pytest.raises(TimeoutError):  # whether it is there may be asked
+            later.result(timeout=0)
+        later.add_done_callback(lambda one: told.append(one.result().data[0]))
+        later.add_done_callback(lambda _: is_over.set())
+
+    with StreamBatcher(BatchConfig(timeout_ms=0), double, num_streams=streams, device="cpu") as batcher:
+        batcher.submit_async(request(0)).add_done_callback(ask)
+        assert is_over.wait(20)
+    assert ["cannot wait for its responses" in text for text in told[:2]] == [True, True]
+    assert told[2] == 2
+
+
+@pytest.mark.parametrize("streams", [1, 2])
 def test_waiting_for_room_that_the_waiting_thread_makes_is_refused_instead_of_hanging(streams):
     told = []
 

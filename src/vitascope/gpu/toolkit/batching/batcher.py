@@ -405,11 +405,7 @@ class Batcher:
                 any later one is answered, so it would wait for itself.
             Exception: What ``inference_fn`` raised; a note names the batch.
         """
-        if threading.current_thread() in self._threads:
-            raise RuntimeError(
-                "inference_fn and callbacks of a batcher cannot wait for its responses; call the network itself, or "
-                "use submit_async()"
-            )
+        _refuse_own_threads(self._threads)
         reply = Reply()
         self._let_in(request, reply, stands_still=True)
         try:
@@ -432,8 +428,8 @@ class Batcher:
             request: Not changed.
 
         Returns:
-            Its response to be; ``cancel()`` withdraws it until its call begins. Callbacks run on the batcher's thread,
-            and must not wait for another response.
+            Its response to be; ``cancel()`` withdraws it until its call begins. Callbacks run on the batcher's thread;
+            where they, or ``inference_fn``, would wait for a response, ``result()`` raises as ``submit`` does.
 
         Raises:
             RequestRejectedError: There is no room.
@@ -442,7 +438,7 @@ class Batcher:
             ValueError: There is no such priority, or the timestamp lies in the future.
             UsageError: This process is a fork of the one that made the batcher.
         """
-        future: Future[InferenceResponse] = Future()
+        future = _ResponseToBe(self._threads)
         self._let_in(request, future, stands_still=False)
         return future
 
@@ -606,6 +602,32 @@ class Batcher:
             call(live)
             if self._sizer is None
             else self._sizer.in_ranges(len(live), lambda first, end: call(live[first:end]))
+        )
+
+
+class _ResponseToBe(Future[InferenceResponse]):
+    """A response that the batcher's own threads cannot wait for: they would wait for themselves."""
+
+    def __init__(self, threads: Sequence[threading.Thread]) -> None:
+        super().__init__()
+        self._threads = threads
+
+    def result(self, timeout: float | None = None) -> InferenceResponse:
+        if timeout != 0 and not self.done():
+            _refuse_own_threads(self._threads)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        if timeout != 0 and not self.done():
+            _refuse_own_threads(self._threads)
+        return super().exception(timeout)
+
+
+def _refuse_own_threads(threads: Sequence[threading.Thread]) -> None:
+    if threading.current_thread() in threads:
+        raise RuntimeError(
+            "inference_fn and callbacks of a batcher cannot wait for its responses; call the network itself, or "
+            "take them in a callback of submit_async()"
         )
 
 

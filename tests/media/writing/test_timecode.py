@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from vitascope.media.metadata.timecode import moved_timecode
+from vitascope.media.writing.output_clock import moved_timecode
 
 
 def numbers(rate: int, dropped: int, *, minutes: range):
