@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resized
-from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, middle_disparity, smooth_disparity
 from vitascope.gpu.memory.host_arrays import scratch_array
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
@@ -44,7 +44,7 @@ _TRUSTED_MEAN, _MOST_MEAN = 0.026, 0.034
 0.018, and 0.035 to 0.09 with the eyes exchanged."""
 _CLIPPED_MISFIT = 0.06
 """What counts of a window's misfit in that mean."""
-_SMOOTH_SHARE = 0.5
+_SMOOTH_SHARE = 0.35
 """Half samples of the coarse pictures by which disparities of one thing differ."""
 _LOOKED_AT = _COARSE_RADIUS + 3
 """Coarse samples that windows and smoothing look around people."""
@@ -240,7 +240,7 @@ class StereoAgreement:
             fine.curves,
             [quarter * step / 2 for quarter in _FINE_STEPS],
             radius=_FINE_RADIUS,
-            start=resized(found[:, None], fine_size)[:, 0],
+            start=resized(middle_disparity(found)[:, None], fine_size)[:, 0],
         )
         found, _ = match_eyes(
             pictures,
