@@ -260,7 +260,7 @@ _OTHERS = {
     StereoLayout.SIDE_BY_SIDE: (StereoLayout.TOP_BOTTOM, "tb"),
     StereoLayout.TOP_BOTTOM: (StereoLayout.SIDE_BY_SIDE, "sbs"),
 }
-"""Of each layout of two eyes the other one, and how a user says that."""
+"""The other layout of two eyes for each, and how a user says it."""
 
 
 @dataclass(frozen=True, slots=True)

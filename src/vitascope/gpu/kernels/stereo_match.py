@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import cv2
 import numpy as np
@@ -304,6 +304,12 @@ _MIDDLE_RADIUS = 2
 """The reach of a median, in samples; the same as in stereo_match.cu."""
 _SMOOTH_RADIUS, _SMOOTH_SIGMA = 7, 5.0
 """In samples: people are smooth, what is found of them has the noise of a window."""
+MATCHING_RULES: Final = (
+    "colors are compared around a place",
+    (_MOST_COLOR, _ALPHA_WEIGHT, _SAME_COLOR, _OTHER_COLOR, _COLOR_RADIUS, _LEAST_PERSON),
+    (_MIDDLE_RADIUS, _SMOOTH_RADIUS, _SMOOTH_SIGMA),
+)
+"""What mattes of eyes that agree depend on."""
 
 
 def _displacement(curves: FloatArray, disparity: Any) -> tuple[FloatArray, FloatArray]:
