@@ -203,6 +203,26 @@ def test_outputs_are_the_same_on_either_encoder(tmp_path, monkeypatch):
                     np.testing.assert_allclose(plane.astype(int), expected.astype(int), atol=4)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "wishes", "pixel_format"),
+    [
+        ("key", "o.mp4", {}, "yuv422p10le"),
+        ("key", "o.mp4", {"player": "moon"}, "yuv420p10le"),
+        ("packed-alpha", "o.mp4", {}, "yuv420p10le"),
+        ("key", "o.mov", {"player": "moon", "codec": "prores"}, "yuv422p10le"),
+    ],
+)
+def test_headsets_get_the_chroma_that_they_decode(tmp_path, kind, name, wishes, pixel_format):
+    clip = write_clip(
+        tmp_path / "in.mp4", width=128, height=64, frame_count=1, pixel_format="yuv422p10le",
+    )  # fmt: skip
+    found = encoding_for(
+        Path(name), kind, info=probe(clip), layout=StereoLayout.SIDE_BY_SIDE, settings=settings(**wishes),
+        threads=0, alone=True,
+    )  # fmt: skip
+    assert found.pixel_format == pixel_format
+
+
 def test_masks_are_narrow_enough_even_and_never_larger_than_the_video(clip):
     info = probe(clip)
 

@@ -242,6 +242,20 @@ def test_no_doubt_about_two_layouts_of_a_name_where_it_is_said(layout):
         assert (told.layout, told.doubts) == (layout, ())
 
 
+@pytest.mark.parametrize(
+    ("name", "joined", "expected"),
+    [
+        ("beach_TB_180.mp4", np.hstack, "those that are side-by-side do: --stereo sbs says so"),
+        ("beach_SBS_180.mp4", np.vstack, "those that are top-bottom do: --stereo tb says so"),
+    ],
+)
+def test_halves_that_fit_the_other_layout_name_it(name, joined, expected):
+    picture = joined([grey(), np.roll(grey(), 4, axis=1)])
+    height, width = picture.shape
+    (doubt,) = describe_vr(video(name, (10 * width, 10 * height)), pictures=[picture]).doubts
+    assert doubt.endswith(expected)
+
+
 def test_an_upright_picture_whose_halves_are_alike_is_asked_about():
     eyes = np.vstack(np.hsplit(two_eyes(grey()), 2))
     curtain = np.tile((np.sin(np.arange(256) / 5) * 60 + 128).astype(np.uint8), (512, 1))

@@ -94,12 +94,15 @@ def encoding_for(
     if hardware == "auto" and kind != "mask" and info.has_hdr_side_data:
         hardware = "cpu"
     height, width = picture_size(kind, info, layout=layout, mask_max_width=settings.mask_max_width)
+    for_headset = kind == "packed-alpha" or settings.player is not None
 
     def choose(crf: int | None, preset: str | None) -> Encoding:
         return choose_encoding(
             path,
             codec=codec,
-            source_format=info.format if kind == "alpha" else coded_format(info, codec),
+            source_format=info.format
+            if kind == "alpha"
+            else coded_format(info, codec, for_headset=for_headset),
             crf=crf,
             preset=preset,
             bit_depth=settings.bit_depth,
@@ -123,7 +126,7 @@ def encoding_for(
     )
 
 
-def coded_format(info: VideoInfo, codec: str) -> YuvFormat:
+def coded_format(info: VideoInfo, codec: str, *, for_headset: bool = False) -> YuvFormat:
     """The format that a video's frames are coded in: their own, but 4:2:0 for RGB, as of pictures, GIFs and screens.
 
     Phones, headsets and hardware refuse 4:4:4. Codecs of editors keep it.
@@ -131,10 +134,11 @@ def coded_format(info: VideoInfo, codec: str) -> YuvFormat:
     Args:
         info: The input.
         codec: What is wished, or ``auto``.
+        for_headset: True takes 4:2:0 for 4:2:2, too, as cameras record it: headsets decode nothing else.
     """
     if codec in _EDITING_CODECS:
         return info.format
-    if info.container == "images" or layout_of(info.source_format).way == "rgb":
+    if for_headset or info.container == "images" or layout_of(info.source_format).way == "rgb":
         depth = info.format.bit_depth
         return PIXEL_FORMATS["yuv420p" if depth == 8 else f"yuv420p{depth}le"]
     return info.format

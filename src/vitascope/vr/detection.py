@@ -248,8 +248,19 @@ def _layout(
         if possible is not None and halves_alike(pictures, possible) == "yes":
             doubts.append(f"the halves show the same scene, as two eyes do that are {possible.value}")
     elif halves_alike(pictures, found.layout) == "no":
-        doubts.append(f"the halves do not show the same scene, as two eyes that are {found.layout.value} do")
+        doubt = f"the halves do not show the same scene, as two eyes that are {found.layout.value} do"
+        other, flag = _OTHERS[found.layout]
+        if halves_alike(pictures, other) == "yes":
+            doubt += f"; those that are {other.value} do: --stereo {flag} says so"
+        doubts.append(doubt)
     return found
+
+
+_OTHERS = {
+    StereoLayout.SIDE_BY_SIDE: (StereoLayout.TOP_BOTTOM, "tb"),
+    StereoLayout.TOP_BOTTOM: (StereoLayout.SIDE_BY_SIDE, "sbs"),
+}
+"""The other layout of two eyes for each, and how a user says it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, middle_disparity, smooth_disparity
 
 SIZE = (40, 72)
 STEPS = [0.5 * step for step in range(25)]
@@ -66,6 +66,16 @@ def test_smoothing_takes_noise_and_leaves_steps():
     for columns, value in ((slice(0, middle), 4), (slice(middle, None), 9)):
         assert np.abs(smooth[:, :, columns] - value).std() < 0.03
         assert np.abs(smooth[:, :, columns] - value).max() < 0.1
+
+
+def test_single_places_that_nothing_around_has_are_taken_out_and_steps_stay():
+    middle = SIZE[1] // 2
+    expected = np.full((2, *SIZE), 4, np.float32)
+    expected[:, :, middle:] = 9
+    disparity = expected.copy()
+    disparity[:, 3::7, 3::7] += 20
+    disparity[:, 5::7, 5::7] -= 20
+    assert np.array_equal(middle_disparity(disparity), expected)
 
 
 def test_parts_of_a_sample_are_not_drawn_to_whole_steps():
@@ -131,6 +141,22 @@ def test_what_both_eyes_show_gets_the_mean_and_what_one_shows_keeps_its_own():
     assert np.all(blended[0, :, :5] == 0.25)
     assert np.all(blended[1, :, :5] == 0.75)
     assert planes[0].max() == 0.25  # what was given stays
+
+
+def test_what_is_behind_an_outline_does_not_part_the_eyes():
+    """Half of a sample there is what each eye sees behind the person: it says nothing of whether both see them."""
+    pictures = np.stack([person(), shifted(person(), 4)])
+    pictures[:, 3] = [cv2.GaussianBlur(alpha, (0, 0), 1.5) for alpha in pictures[:, 3]]
+    for picture, behind in zip(pictures, (0.3, 0.6), strict=True):
+        picture[:3] = 0.45 * picture[3] + behind * (1 - picture[3])
+    planes = pictures[:, 3:].copy()
+    planes[1] = planes[1] ** 2
+    disparity, shown = np.full((2, *SIZE), 4, np.float32), np.ones((2, *SIZE), np.float32)
+    left = blend_eyes(planes, pictures, disparity, flat_curves(), shown, tolerance=1)[0, 0]
+    outline = (pictures[0, 3] > 0.4) & (pictures[0, 3] < 0.9)
+    both = (planes[0, 0] + shifted(planes[1], -4)[0]) / 2
+    assert np.abs(planes[0, 0] - both)[outline].mean() > 0.08
+    assert np.abs(left - both)[outline].mean() < 0.04
 
 
 def test_mattes_that_differ_are_brought_together_where_the_person_has_one_color_in_both_eyes():

@@ -18,7 +18,7 @@ from test_stereo_match import (
 )
 
 from cuda_sources import architectures, assert_compiles, needs_nvcc
-from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
+from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, middle_disparity, smooth_disparity
 
 SIZES = [SIZE, (41, 75), (64, 96)]
 
@@ -64,6 +64,17 @@ def test_of_two_things_that_look_alike_each_gets_its_own_there_too():
     found, _ = match_eyes(*there, FAR_STEPS, radius=3, is_mutual=True)
     for things in np.s_[0, 12:28, 52:55], np.s_[0, 12:28, 35:38], np.s_[1, 12:28, 31:34]:
         assert np.abs(found.get()[things] - 4).max() < 1
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("size", [*SIZES, (3, 2)])
+def test_the_middle_is_that_of_the_reference(size):
+    import cupy
+
+    disparity = np.random.default_rng(6).normal(size=(4, *size)).astype(np.float32).round(1)  # some twice
+    np.testing.assert_array_equal(
+        middle_disparity(cupy.asarray(disparity)).get(), middle_disparity(disparity)
+    )
 
 
 @pytest.mark.cuda
@@ -137,5 +148,6 @@ def test_frames_together_follow_the_reference(size, radius):
 @needs_nvcc
 @pytest.mark.parametrize("architecture", architectures("stereo_match.cu"))
 def test_the_source_compiles(tmp_path, architecture):
-    kernels = ["cost_of_steps", "best_step", "smooth_disparity", "moves_between_eyes", "blend_eyes"]
+    kernels = ["cost_of_steps", "best_step", "middle_disparity", "smooth_disparity"]
+    kernels += ["moves_between_eyes", "believe_colors", "blend_eyes"]
     assert_compiles(tmp_path, "stereo_match.cu", architecture, kernels)

@@ -134,3 +134,22 @@ def test_the_sheet_shows_pixels_as_wide_as_they_are(tmp_path, turn, aspect, size
     sheet.save()
     height, width = size
     assert cv2.imread(str(tmp_path / "sheet.png")).shape[:2] == (3 * (height + 6), width + 6)
+
+
+@pytest.mark.parametrize("size", [(512, 256), (256, 256)])
+def test_a_result_of_another_shape_than_its_source_keeps_it(tmp_path, size):
+    """Packed alpha lies side by side, whether the eyes of its source do, and are squeezed, or not."""
+    result = solid_frame(FMT, (256, 512), (0.1, 0.1, 0.1))
+    y, x = np.mgrid[:256, :512]
+    luma = np.where(np.hypot(x - 128, y - 128) < 100, 220, 40).astype(np.uint8)  # the left eye's disc
+    source, alpha = solid_frame(FMT, size, (0.1, 0.1, 0.1)), np.zeros(size, np.uint8)
+    info = film("x_TB_180.mp4" if size[0] > size[1] else "x_HSBS_180.mp4", size)
+    sheet = ContactSheet(tmp_path / "sheet.png", info, describe_vr(info))
+    sheet.add(Rendered(0, [result.with_planes((luma, *result.planes[1:]))], alpha, source))
+    sheet.save()
+    page = cv2.imread(str(tmp_path / "sheet.png"))
+    light = page[2 * VIEW_SIDE :].min(axis=2) > 150
+    rows, columns = np.flatnonzero(light[:, 800:].any(axis=1)), np.flatnonzero(light[:, 800:].any(axis=0))
+    across, down = np.ptp(columns) + 1, np.ptp(rows) + 1
+    assert across == pytest.approx(200 * 400 / 512, abs=3)
+    assert down == pytest.approx(across, abs=3)

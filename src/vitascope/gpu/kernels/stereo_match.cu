@@ -16,6 +16,9 @@
 #ifndef OTHER_COLOR
 #define OTHER_COLOR 0.05f
 #endif
+#ifndef COLOR_RADIUS
+#define COLOR_RADIUS 2
+#endif
 #ifndef LEAST_PERSON
 #define LEAST_PERSON 0.1f
 #endif
@@ -34,6 +37,12 @@ struct Match {
     float first, step;
 };
 
+struct Middle {
+    const float* disparity;  // [eyes, height, width]
+    float* middle;
+    int height, width;
+};
+
 struct Smooth {
     const float* disparity;  // [eyes, height, width]
     float* smoothed;
@@ -48,7 +57,9 @@ struct Blend {
     const float* disparity;  // [eyes, height, width]
     const float* curves;     // [2, 6, height, width]
     const float* shown;      // [eyes, height, width]
-    float* moves;            // [eyes, 3, height, width]: across and down in samples of the planes, and the other eye's share
+    // [eyes, 5, height, width]: across and down in samples of the planes, the other eye's share, and of a sample by itself
+    // how much its color differs, weighted, and that weight
+    float* moves;
     int height, width, full_height, full_width, channels;
     float tolerance;
 };
@@ -201,6 +212,33 @@ extern "C" __global__ void __launch_bounds__(256) best_step(const __grid_constan
         (job.start ? job.start[eye * area + at] : 0.f) + job.first + index * job.step;
 }
 
+constexpr int MIDDLE_RADIUS = 2, MIDDLE_COUNT = (2 * MIDDLE_RADIUS + 1) * (2 * MIDDLE_RADIUS + 1);
+
+// The median of a window, borders repeated: less than half of its values lie below it, and less than half above.
+// grid: (width / 32, height / 8, eyes); block: (32, 8)
+extern "C" __global__ void __launch_bounds__(256) middle_disparity(const __grid_constant__ Middle job) {
+    const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y, eye = blockIdx.z;
+    if (x >= job.width || y >= job.height) return;
+    const int area = job.height * job.width;
+    const float* plane = job.disparity + eye * area;
+    float values[MIDDLE_COUNT];
+    int count = 0;
+#pragma unroll
+    for (int down = -MIDDLE_RADIUS; down <= MIDDLE_RADIUS; ++down)
+#pragma unroll
+        for (int across = -MIDDLE_RADIUS; across <= MIDDLE_RADIUS; ++across)
+            values[count++] = plane[inside(y + down, job.height) * job.width + inside(x + across, job.width)];
+    float middle = values[0];
+#pragma unroll
+    for (int i = 0; i < MIDDLE_COUNT; ++i) {
+        int below = 0, above = 0;
+#pragma unroll
+        for (int j = 0; j < MIDDLE_COUNT; ++j) below += values[j] < values[i], above += values[j] > values[i];
+        if (below <= MIDDLE_COUNT / 2 && above <= MIDDLE_COUNT / 2) middle = values[i];
+    }
+    job.middle[eye * area + y * job.width + x] = middle;
+}
+
 // The border's sample is the mirror, as OpenCV has it.
 __device__ __forceinline__ int mirrored(int i, int length) {
     i = abs(i);
@@ -247,12 +285,33 @@ extern "C" __global__ void __launch_bounds__(256) moves_between_eyes(const __gri
     for (int channel = 0; channel < 3; ++channel)
         color += fabsf(own[channel * area] - read(other + channel * area, corners));
     const float person = fmaxf(own[3 * area], read(other + 3 * area, corners));
-    const float misfit = fminf(color / 3, MOST_COLOR) * person / (person + LEAST_PERSON);
-    const float alike = fminf(fmaxf((OTHER_COLOR - misfit) / (OTHER_COLOR - SAME_COLOR), 0.f), 1.f);
-    float* moves = job.moves + static_cast<long long>(eye) * 3 * area + at;
+    const float weight = person * person * person * person;
+    float* moves = job.moves + static_cast<long long>(eye) * 5 * area + at;
     moves[0] = across * job.full_width / job.width;
     moves[area] = down * job.full_height / job.height;
-    moves[2 * area] = fabsf(back - disparity) <= job.tolerance ? alike * job.shown[eye * area + at] / 2 : 0.f;
+    moves[2 * area] = fabsf(back - disparity) <= job.tolerance ? job.shown[eye * area + at] / 2 : 0.f;
+    moves[3 * area] = fminf(color / 3, MOST_COLOR) * weight;
+    moves[4 * area] = weight;
+}
+
+// How alike the colors around are makes the other eye's share less.
+// grid: (width / 32, height / 8, eyes); block: (32, 8)
+extern "C" __global__ void __launch_bounds__(256) believe_colors(const __grid_constant__ Blend job) {
+    const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y, eye = blockIdx.z;
+    if (x >= job.width || y >= job.height) return;
+    const int area = job.height * job.width;
+    float* moves = job.moves + static_cast<long long>(eye) * 5 * area;
+    float misfit = 0, weight = 0;
+    for (int down = -COLOR_RADIUS; down <= COLOR_RADIUS; ++down) {
+        const float* line = moves + 3 * area + inside(y + down, job.height) * job.width;
+        for (int across = -COLOR_RADIUS; across <= COLOR_RADIUS; ++across) {
+            const int column = inside(x + across, job.width);
+            misfit += line[column];
+            weight += line[area + column];
+        }
+    }
+    misfit /= weight + LEAST_PERSON * (2 * COLOR_RADIUS + 1) * (2 * COLOR_RADIUS + 1);
+    moves[2 * area + y * job.width + x] *= fminf(fmaxf((OTHER_COLOR - misfit) / (OTHER_COLOR - SAME_COLOR), 0.f), 1.f);
 }
 
 // grid: (full_width / 32, full_height / 8, eyes); block: (32, 8)
@@ -262,7 +321,7 @@ extern "C" __global__ void __launch_bounds__(256) blend_eyes(const __grid_consta
     const int area = job.height * job.width, full_area = job.full_height * job.full_width;
     const Corners here = corners_of((x + 0.5f) * job.width / job.full_width - 0.5f,
                                     (y + 0.5f) * job.height / job.full_height - 0.5f, job.height, job.width);
-    const float* moves = job.moves + static_cast<long long>(eye) * 3 * area;
+    const float* moves = job.moves + static_cast<long long>(eye) * 5 * area;
     const float share = read(moves + 2 * area, here);
     const Square there = square_of(x + read(moves, here), y + read(moves + area, here), job.full_height, job.full_width);
     const long long own = static_cast<long long>(eye) * job.channels * full_area;

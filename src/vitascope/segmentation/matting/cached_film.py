@@ -46,6 +46,7 @@ from vitascope.segmentation.matting.levers.motion_smoothing import SMOOTHING_RUL
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE
 from vitascope.segmentation.matting.networks import ChosenNetwork, is_network_file, remembers
 from vitascope.segmentation.matting.rim_people import RIM_RULES
+from vitascope.segmentation.matting.stereo_agreement import AGREEMENT_RULES
 from vitascope.vr.detection import VrDescription
 
 WHOLE_BYTES = 16 << 20
@@ -361,6 +362,7 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
     rules = (
         CLOSE_UP_RULES,
         RIM_RULES,
+        AGREEMENT_RULES,
         SETTLING_SIDE,
         LOOK_AHEAD_SIDE,
         BIDIRECTIONAL_RULES,

@@ -26,7 +26,10 @@ _SHARE: Final = 0.65
 it, eight of which it was not chosen on, alpha's error fell, and in one it grew; below it, with somebody ahead, it grew
 in five of 13."""
 _STAYING_SHARE: Final = 0.55
-"""The share above which they stay so: a change costs what was remembered, and people do not stand still."""
+"""The share above which they stay so: a change costs what was remembered, and people do not stand still. Of 60 made
+walks along the rim, looked at every 2.1 s, the verdict changed 1.1 times a minute, with one bound 1.4 times; with 0.35
+0.8 times, but a fifth of what was bent lay below the first bound. With 0.45 to 0.65 IoU was the same to 0.0001 in six
+places with a truth, to, from and along the rim and poles; with 0.35 it was 0.0007 less in one."""
 _CELLS: Final = 96
 """Along each side of the picture in which people are counted."""
 _PERSON: Final = 0.5

@@ -391,7 +391,7 @@ class ShotInference:
                 return [answer.estimate for answer in answers]
             # By itself: a call that is made again must not find a state that has moved on.
             with memory_errors():
-                return self._sizer_for(images).in_ranges(
+                return bounds_of_calls(self._sizer, len(images)).in_ranges(
                     len(answers), lambda first, end: finished(answers[first:end])
                 )
 
@@ -465,13 +465,7 @@ class ShotInference:
             period = _period(numbers[first])
             return next((at for at in range(first + 1, end) if _period(numbers[at]) != period), end)
 
-        return self._sizer_for(images).in_ranges(len(images), run_part, end_of=end_of)
-
-    def _sizer_for(self, images: Any) -> AdaptiveBatchSizer:
-        most = max(len(images), 1)
-        return self._sizer or AdaptiveBatchSizer(
-            most, max_batch_size=most, min_batch_size=most, growing=False
-        )
+        return bounds_of_calls(self._sizer, len(images)).in_ranges(len(images), run_part, end_of=end_of)
 
     def _count(self, batch: Batch) -> None:
         pictures, views = batch.images, self._fisheye
@@ -540,6 +534,12 @@ class ShotInference:
         if are_seen != self._people.are_seen and isinstance(self._state, SpatialState):
             with memory_errors():
                 self._people.change(self._state, are_seen=are_seen)
+
+
+def bounds_of_calls(sizer: AdaptiveBatchSizer | None, count: int) -> AdaptiveBatchSizer:
+    """The sizer; one that takes all ``count`` frames in one call where there is none."""
+    most = max(count, 1)
+    return sizer or AdaptiveBatchSizer(most, max_batch_size=most, min_batch_size=most, growing=False)
 
 
 def _period(number: int) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import EllipsisType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import cv2
 import numpy as np
@@ -21,7 +21,13 @@ import numpy.typing as npt
 
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resized
-from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, smooth_disparity
+from vitascope.gpu.kernels.stereo_match import (
+    MATCHING_RULES,
+    blend_eyes,
+    match_eyes,
+    middle_disparity,
+    smooth_disparity,
+)
 from vitascope.gpu.memory.host_arrays import scratch_array
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
@@ -44,7 +50,7 @@ _TRUSTED_MEAN, _MOST_MEAN = 0.026, 0.034
 0.018, and 0.035 to 0.09 with the eyes exchanged."""
 _CLIPPED_MISFIT = 0.06
 """What counts of a window's misfit in that mean."""
-_SMOOTH_SHARE = 0.5
+_SMOOTH_SHARE = 0.35
 """Half samples of the coarse pictures by which disparities of one thing differ."""
 _LOOKED_AT = _COARSE_RADIUS + 3
 """Coarse samples that windows and smoothing look around people."""
@@ -56,6 +62,13 @@ _FRAMES_TOGETHER = 4
 """Frames whose eyes a GPU brings together at once: a launch by itself takes longer than what it launches."""
 _NO_DEPTH = 0.1
 """The same, of the mean disparity along outlines up to which both eyes show one picture: then none is believed."""
+AGREEMENT_RULES: Final = (
+    (_SMALLER, _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS, _FINE_STEPS, _FINEST_STEPS),
+    (_LEAST_DISPARITY, _MOST_DISPARITY, _FLAT_DISPARITIES),
+    (_TRUSTED_MEAN, _MOST_MEAN, _CLIPPED_MISFIT, _SMOOTH_SHARE, _TOLERANCE, _NO_DEPTH),
+    MATCHING_RULES,
+)
+"""What mattes of two eyes depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +253,7 @@ class StereoAgreement:
             fine.curves,
             [quarter * step / 2 for quarter in _FINE_STEPS],
             radius=_FINE_RADIUS,
-            start=resized(found[:, None], fine_size)[:, 0],
+            start=resized(middle_disparity(found)[:, None], fine_size)[:, 0],
         )
         found, _ = match_eyes(
             pictures,

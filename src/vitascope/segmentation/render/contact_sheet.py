@@ -119,13 +119,22 @@ class ContactSheet:
         return np.concatenate(framed, axis=0)
 
     def _small(self, frame: Frame) -> Rgb8:
+        """A frame in the size of a still; one of another shape, as packed alpha may be, in the part that it fills."""
         whole = [Region(0, 0, frame.width, frame.height)]
+        is_turned = self._rotation in (90, 270)
+        upright = (frame.width, frame.height) if is_turned else (frame.height, frame.width)
+        scale = min(side / own for side, own in zip(self._size, upright, strict=True))
+        height, width = (max(round(own * scale), 1) for own in upright)
+        below, beside = self._size[0] - height, self._size[1] - width
+        if max(below, beside) <= 1:  # of the same shape, but for rounding
+            below, beside = 0, 0
+        size = self._size[0] - below, self._size[1] - beside
         rgb: Any = preprocess(
-            frame, regions=whole, size=self._size, layout="NHWC", rotation_degrees=self._rotation
+            frame, regions=whole, size=size, layout="NHWC", rotation_degrees=self._rotation
         )[0]
         host = rgb.get() if is_on_gpu(rgb) else rgb  # the GPU's encoder takes its pictures there
         small: Rgb8 = np.rint(host * 255).astype(np.uint8)
-        return small
+        return np.pad(small, ((0, below), (0, beside), (0, 0)), constant_values=24)
 
 
 def _with_time(picture: Rgb8, pts_seconds: float) -> Rgb8:

@@ -8,10 +8,12 @@ import pytest
 from lever_network import EYE, LongTrail, TrailNetwork, frame_of, last_steps
 from vitascope.config.compute import InferenceSettings
 from vitascope.frames import StereoLayout
+from vitascope.gpu import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.levers import bidirectional, missed_people, motion_smoothing
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, EDGE_SCALE
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
+from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
 USUAL, BACK, NEAR, LARGE = (96, 144), (64, 96), (48, 72), (120, 180)
@@ -48,6 +50,7 @@ def mattes(
     layout=StereoLayout.MONO,
     eyes=1,
     cuts=0.0,
+    sizer=None,
     **inference,
 ):
     matting = StreamMatting(
@@ -60,6 +63,7 @@ def mattes(
             inference=InferenceSettings(**{"bidirectional": True, **inference}),
         ),
         waits=waits,
+        sizer=sizer,
     )
     matted = []
     for first in range(0, len(frames), batch):
@@ -491,6 +495,29 @@ def test_what_two_eyes_are_half_sure_of_they_agree_about():
         apart[agreement] = np.abs(left - right)[:, 20:-20, 20:-20].mean()
     assert apart[False] > 0.25
     assert apart[True] < 0.02
+
+
+def test_eyes_for_which_memory_runs_out_agree_in_fewer_frames_at_once(monkeypatch):
+    inner, tried, said = StereoAgreement.agree, [], []
+
+    def scarce(self, estimates, images):
+        tried.append(len(estimates))
+        if len(estimates) > 2:
+            raise MemoryError("no room")
+        return inner(self, estimates, images)
+
+    rows = [(0, 8, 40, 24), (1, 8, 40, 24)]
+    frames = [frame_of(rows, index=index, eyes=2) for index in range(11)]
+    layout = {"layout": StereoLayout.SIDE_BY_SIDE, "eyes": 2, "batch": 11}
+    expected, _ = mattes(frames, LongTrail(), **layout)
+    monkeypatch.setattr(StereoAgreement, "agree", scarce)
+    sizer = AdaptiveBatchSizer(
+        16, max_batch_size=16, growing=False, on_shortage=lambda error, count: said.append(count)
+    )
+    alphas, _ = mattes(frames, LongTrail(), sizer=sizer, **layout)
+    np.testing.assert_array_equal(alphas, expected)
+    assert tried == [8, 4, 2, 2, 2, 2, 2, 1]
+    assert said == [4, 2]
 
 
 @pytest.mark.parametrize(

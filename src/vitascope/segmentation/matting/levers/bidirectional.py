@@ -14,6 +14,7 @@ from vitascope.gpu.kernels.cells import greatest_around
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.kernels.weighted_planes import weighted_sums
+from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.models.network import MatteEstimate, NetworkInput, SpatialState
 from vitascope.segmentation.matting.batch import Batch, mirrored
 from vitascope.segmentation.matting.close_ups import CloseUps
@@ -21,7 +22,7 @@ from vitascope.segmentation.matting.estimates import bounded
 from vitascope.segmentation.matting.levers.missed_people import MissedPeople
 from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
-from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, next_part
+from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, bounds_of_calls, next_part
 
 BACKWARD_SCALE: Final = 2 / 3
 """Size of the pictures on the way back: who is there is told best where more of a body lies in what a feature sees. In
@@ -203,13 +204,18 @@ class Bidirectional:
 
     def _agreed(self, frames: Sequence[Frame], estimates: list[MatteEstimate]) -> list[MatteEstimate]:
         """Mattes of a window whose eyes agree, if they are to."""
-        if self._agreement is None:
+        agreement = self._agreement
+        if agreement is None:
             return estimates
-        agreed: list[MatteEstimate] = []
-        for at in range(0, len(frames), _FRAMES_OF_A_CALL):
-            images = self._stream.views.make(frames[at : at + _FRAMES_OF_A_CALL], self._wanted)
-            agreed += self._agreement.agree(estimates[at : at + len(images)], list(images))
-        return agreed
+
+        def agree(first: int, end: int) -> list[MatteEstimate]:
+            images = self._stream.views.make(frames[first:end], self._wanted)
+            return agreement.agree(estimates[first:end], list(images))
+
+        with memory_errors():
+            return bounds_of_calls(self._stream.sizer, len(frames)).in_ranges(
+                len(frames), agree, end_of=lambda first, most: first + min(most, _FRAMES_OF_A_CALL)
+            )
 
     def _seen_all_ways(
         self,
