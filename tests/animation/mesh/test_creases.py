@@ -234,6 +234,26 @@ def test_an_upper_lip_that_is_dark_without_a_smile_stays_so(mesh, smiling):
     assert abs(lip.mean() - np.mean(UPPER)) < 5
 
 
+def test_what_a_smile_shades_beside_a_corner_leaves_with_a_pucker(mesh, smiling):
+    """A dimple nearly as broad as a lip is high was a grey smudge beside the mouth."""
+    plain, face = smiling
+    scale = build_rig(mesh, face, size=plain.shape[:2]).pose.scale
+    dimple = np.rint(face.landmarks[MOUTH_CORNERS[1], :2] + (0.45 * scale, -0.3 * scale)).astype(int)
+    half, dark = round(0.45 * scale), np.array((120, 84, 70))
+    dimpled = cv2.circle(plain.copy(), dimple.tolist(), half, dark.tolist(), -1)
+    pucker = ExpressionBasis(mesh).displacement(FaceMotion.authored({"mouthPucker": 1.0}).blendshapes)
+    motion = FaceMotion(vertices=pucker)
+    light = []
+    for picture in (plain, dimpled):
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(picture, face=face)
+            drawn, places = animator.animate(motion), animator.bent(motion).places
+        x, y = np.rint(places[MOUTH_CORNERS[1]]).astype(int)
+        beside = drawn[y - 2 * half : y + half, x + 2 : x + 2 + 3 * half].sum(axis=-1)
+        light.append(float(np.percentile(beside, 10)))
+    assert light[0] - light[1] < 0.4 * (SKIN.sum() - dark.sum())
+
+
 def test_a_smiles_folds_leave_the_cheeks_with_a_pucker(mesh, smiling):
     basis = ExpressionBasis(mesh)
     seen, face = smiling

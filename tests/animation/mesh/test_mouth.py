@@ -255,6 +255,22 @@ def test_teeth_in_orange_light_are_told_from_gums_and_the_dark(mesh, inside, are
         assert np.abs(mouth.tones.teeth - inside).max() < 3
 
 
+@pytest.mark.parametrize(("own", "counts"), [((220, 210, 202), True), ((206, 150, 130), False)])
+def test_a_few_own_teeth_say_of_what_colour_made_ones_are(mesh, own, counts):
+    """In orange light made ones were as orange as the skin, beside own ones that were white."""
+    rgb, face = laughing(mesh, skin=(212, 138, 107), lips=(150, 95, 90), teeth=(60, 25, 25))
+    dark = (rgb == (60, 25, 25)).all(axis=-1)
+    plain = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2])).tones.teeth
+    rows = np.flatnonzero(dark.any(axis=1))
+    dark[rows[len(rows) // 4] :] = False
+    rgb[dark] = own
+    mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+    assert not mouth._has_teeth
+    assert mouth.tones.teeth.max() == pytest.approx(plain.max(), abs=1)
+    wanted = np.array(own) / max(own) if counts else plain / plain.max()
+    assert mouth.tones.teeth / mouth.tones.teeth.max() == pytest.approx(wanted, abs=0.02)
+
+
 def test_what_shades_a_portraits_own_teeth_stays_behind_with_its_lips(mesh):
     rgb, face = laughing(mesh, shade=(90, 45, 40))
     with MeshAnimator(mesh) as animator:

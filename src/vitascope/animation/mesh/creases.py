@@ -87,9 +87,9 @@ _REDDER_THAN_LIPS = 0.15
 """What has so much more colour than lips is no light that shines on them."""
 _FINEST_RIM = 128
 """Pixels a centimetre at which an opening's rim is drawn at least."""
-_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.25, 0.6
-"""Around a place so far (the second) outside of a mouth's corner, shadows narrower than the third are filled, out to
-the first."""
+_ENDS_CM, _SMILES_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.4, 0.25, 0.6
+"""Around a place so far (the third) outside of a mouth's corner, shadows narrower than the last are filled, out to the
+first; of a portrait that smiles out to the second more, and if they are twice as broad."""
 _ABOVE_BEARDS = ((50, 117, 101), (280, 346, 330))
 """Points of the right and of the left cheek."""
 _HAIR_COLOUR = (0.5, 0.68)
@@ -386,23 +386,30 @@ class Creases:
         if patch is None:
             return None
         seen = (patch.of(self._rgb) if met is None else met.rgb).astype(np.float32)
-        closed = cv2.GaussianBlur(_without_shadows(seen, scale), (0, 0), 0.15 * scale + 0.5)
+        smile = _own_smile(rig)
+        of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
+        # What a smile shades beside its corners is broader, and lies further out; the lips themselves stay.
+        closed = _without_shadows(seen, (1 + smile) * scale)
+        closed = closed + (_without_shadows(seen, scale) - closed) * of_lips[..., None]
+        closed = cv2.GaussianBlur(closed, (0, 0), 0.15 * scale + 0.5)
         right, left = landmarks[list(MOUTH_CORNERS)]
         outward = _ENDS_OUTWARD_CM * scale * (left - right) / max(float(np.linalg.norm(left - right)), 1.0)
         ends = (right - outward, left + outward)
-        away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0)
-        at_ends = np.clip(1.5 * (1 - away / (_ENDS_CM * scale)), 0, 1)[..., None]
-        shadowed = np.maximum(at_ends, self._own_folds(rig, patch)[..., None])
+        away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0) / scale
+        at_ends, around = (
+            np.clip(1.5 * (1 - away / reach), 0, 1)[..., None]
+            for reach in (_ENDS_CM, _ENDS_CM + _SMILES_ENDS_CM * smile)
+        )
+        shadowed = np.maximum(around, self._own_folds(rig, patch)[..., None])
         shadowed = shadowed * self._bare(closed, landmarks, patch)
         lit = seen + (np.maximum(closed + _grain_of(seen, scale), seen) - seen) * shadowed
-        of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
         lip_colour = self._lip_colour(landmarks, scale)
         if met is None:  # teeth shine, too
             between = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
             teeth = opening_mask(between, patch, feather=max(_LIP_EDGE_CM * scale, 0.5))
             of_lips = of_lips * (1 - np.float32(shown_apart(self._rest)) * teeth)
         of_lips = (of_lips * (1 - at_ends[..., 0]))[..., None]
-        lit_by = 0.0 if met is None else _own_smile(rig)
+        lit_by = 0.0 if met is None else smile
         lip_colours = self._lip_colours(landmarks, patch, scale, smile=lit_by)
         lit = _duller(lit, lip_colours, of_lips, scale)
         tone = cv2.GaussianBlur(lit, (0, 0), max(_COARSE_CM * scale, 0.5))
@@ -414,7 +421,7 @@ class Creases:
         redness = np.clip((tone - self._skin * level) @ red / max(float(red @ red), 1.0), 0, 1)
         if met is not None:
             # A smile pales the ends of lips, which would leave a lump in their middle.
-            pale = (1 - redness) * (_ENDS_ALIKE * _own_smile(rig))
+            pale = (1 - redness) * (_ENDS_ALIKE * smile)
             lit += (lip_colours - tone) * (pale[..., None] * of_lips)
         lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
