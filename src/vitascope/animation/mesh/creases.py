@@ -9,7 +9,7 @@ dark corners, which closed lips would show as a rim, and with the dark of the li
 one with lips that are drawn together: a mouth that becomes narrower takes its corners along, and leaves no dark ends of
 the line between its lips in the cheeks, nor the folds of a smile. Where brows hide the upper lids, a lid that closes is
 of the skin below the eye: hair of the brow, or its shade, would be drawn out over it. So would lashes that stand on a
-lid: it closes without them.
+lid, and all that is fine along it: it closes without them.
 """
 
 from __future__ import annotations
@@ -110,13 +110,12 @@ _SHINES_WHOLLY, _LEAST_COLOURED = (0.45, 0.65), 0.05
 portraits; and colour below which there is none to tell it by."""
 _HIDDEN_LID = (0.7, 0.5)
 """Light of an upper lid beside that of the skin below the eye from which on, and at which wholly, a brow hides it."""
-_LID_LIGHT, _LID_SHADE, _LID_REACH_CM, _LID_SOFT_CM = 1.0, 0.8, 0.4, 0.12
-"""Light of a lid that was hidden, beside that skin's, at its edge and below the brow; how far around it it is drawn,
-and how softly it begins."""
-_LASH_CM, _LASH_DARKER, _LASHES_COVER = 0.3, (0.08, 0.2), 0.15
+_LID_LIGHT, _LID_SHADE, _LID_REACH_CM, _LID_SOFT_CM, _STREAK_CM = 1.0, 0.9, 0.4, 0.12, 0.25
+"""Light of a lid that was hidden, beside that skin's, at its edge and below the brow (seen lids have 0.8 to 1.3, and
+0.7 to 1.2); how far around it it is drawn, how softly it begins, and how far colours are mixed along it."""
+_LASH_CM, _LASH_DARKER = 0.3, (0.08, 0.2)
 """What stands upright on a lid, is narrower than the first, and by the second shares darker than what is beside it, is
-a lash, or hair of a brow; of a lid of which they cover the third share they leave it as it closes, lest it draw them
-out."""
+a lash, or hair of a brow."""
 _CLOSING = (0.1, 0.6)
 """Shares of the opening that are gone, from which on, and at which wholly, a lid shows what it hid."""
 _REDDER, _DULLER = 0.35, 0.6
@@ -427,7 +426,7 @@ class Creases:
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _closed_lid(self, rig: PortraitRig, eye: EyeLandmarks) -> _Fold | None:
-        """The skin of an upper lid that a brow or its shade hides, or lashes cross; None of a lid that is seen."""
+        """The skin of an upper lid without what would be streaks, and of one that a brow or its shade hides."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         rows = (eye.upper_lid, eye.crease, eye.upper[1:-1])
         points = np.concatenate([landmarks[list(row)] for row in rows])
@@ -450,9 +449,11 @@ class Creases:
         bare = _without_strokes(seen, corners, _LASH_CM * scale)
         crossed = 1 - seen.mean(axis=-1, keepdims=True) / np.maximum(bare.mean(axis=-1, keepdims=True), 1)
         crossed = np.interp(crossed, _LASH_DARKER, (0, 1)).astype(np.float32) * lid
-        if hidden == 0 and float(crossed.sum()) < _LASHES_COVER * float(lid.sum()):
-            return None
         lit = seen + (bare - seen) * crossed
+        # Without its edge, which is in part of what is beside it.
+        whole = opening_mask(outline, patch, feather=0)
+        whole = np.asarray(cv2.erode(whole, np.ones((3, 3), np.uint8))[..., None], np.float32)
+        lit = lit + (_along(lit, whole, corners, _STREAK_CM * scale) - lit) * lid
         edge, crease = (landmarks[list(row)] for row in (eye.upper[1:-1], eye.crease))
         to_edge, to_crease = (np.abs(_from_line(patch, line, corners[0])[0]) for line in (edge, crease))
         upwards = (to_edge / np.maximum(to_edge + to_crease, 1e-3))[..., None]
@@ -579,6 +580,25 @@ def _without_strokes(colours: FloatArray, corners: FloatArray, width: float) -> 
     across = np.zeros((2 * half + 1, 2 * half + 1), np.uint8)
     cv2.line(across, start, end, 1)
     return np.asarray(cv2.morphologyEx(colours, cv2.MORPH_CLOSE, across), np.float32)
+
+
+def _along(colours: FloatArray, within: FloatArray, corners: FloatArray, soft: float) -> FloatArray:
+    """Colours (float32 [h, w, 3]) mixed along the line between an eye's corners.
+
+    Args:
+        colours: Of an eye and what is around.
+        within: float32 [h, w, 1], 0..1: what counts.
+        corners: float32 [2, 2], pixels.
+        soft: Standard deviation, pixels.
+    """
+    way = (corners[1] - corners[0]) / max(float(np.linalg.norm(corners[1] - corners[0])), 1.0)
+    half = max(round(2.5 * soft), 1)
+    places = np.stack(np.meshgrid(np.arange(-half, half + 1), np.arange(-half, half + 1)), axis=-1)
+    along, across = places @ way, places @ np.array([-way[1], way[0]])
+    kernel = (_bump(along, 1.4 * soft) * _bump(across, 0.7)).astype(np.float32)
+    weight = cv2.filter2D(within[..., 0], -1, kernel, borderType=cv2.BORDER_CONSTANT)[..., None]
+    mixed = cv2.filter2D(colours * within, -1, kernel, borderType=cv2.BORDER_CONSTANT)
+    return np.asarray(np.where(weight > 1e-3, mixed / np.maximum(weight, 1e-3), colours), np.float32)
 
 
 def _own_smile(rig: PortraitRig) -> float:
