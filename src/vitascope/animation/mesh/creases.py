@@ -163,9 +163,9 @@ class Creases:
             self._smile(rig, "left"),
             self._brows_down(rig, up),
             self._brows_up(rig, up),
-            self._lips_gathered(rig, None),
+            self._lips_gathered(rig, filled, meet=False),
             self._touching(rig, filled),
-            None if filled is None else self._touching(rig, self._lips_gathered(rig, filled)),
+            None if filled is None else self._touching(rig, self._lips_gathered(rig, filled, meet=True)),
             *(self._closed_lid(rig, eye) for eye in EYES),
         )
         self.parts: tuple[Crease | None, ...] = tuple(
@@ -372,26 +372,34 @@ class Creases:
         lit = seen + np.minimum(dark - seen, 0) * line
         return _Fold(lips.patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
-    def _lips_gathered(self, rig: PortraitRig, met: _Fold | None) -> _Fold | None:
+    def _lips_gathered(self, rig: PortraitRig, filled: _Fold | None, *, meet: bool) -> _Fold | None:
         """The mouth with the shadows of its corners filled, and lips as red as they are on less room.
 
         Args:
             rig: Of the portrait.
-            met: Its lips when they meet; None for lips as the portrait shows them.
+            filled: Its mouth with the inside filled; None of closed lips.
+            meet: The lips are brought together; else they are as far apart as the portrait shows them, and only what is
+                beside the opening between them is taken as filled: landmarks leave out the dark ends of it.
         """
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         lips = list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])
         patch = self._patch(landmarks[lips], scale, rig.size)
         if patch is None:
             return None
-        seen = (patch.of(self._rgb) if met is None else met.rgb).astype(np.float32)
+        between = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
+        inside = opening_mask(between, patch, feather=max(_LIP_EDGE_CM * scale, 0.5))
+        right, left = landmarks[list(MOUTH_CORNERS)]
+        seen = patch.of(self._rgb).astype(np.float32)
+        if filled is not None:
+            to_corner = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in (right, left)], axis=0)
+            ends = np.clip(1.5 * (1 - to_corner / (_ENDS_CM * scale)), 0, 1) * (1 - inside)
+            seen += (filled.rgb - seen) * (1.0 if meet else ends[..., None])
         smile = _own_smile(rig)
         of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
         # What a smile shades beside its corners is broader, and lies further out; the lips themselves stay.
         closed = _without_shadows(seen, (1 + smile) * scale)
         closed = closed + (_without_shadows(seen, scale) - closed) * of_lips[..., None]
         closed = cv2.GaussianBlur(closed, (0, 0), 0.15 * scale + 0.5)
-        right, left = landmarks[list(MOUTH_CORNERS)]
         outward = _ENDS_OUTWARD_CM * scale * (left - right) / max(float(np.linalg.norm(left - right)), 1.0)
         ends = (right - outward, left + outward)
         away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0) / scale
@@ -403,12 +411,10 @@ class Creases:
         shadowed = shadowed * self._bare(closed, landmarks, patch)
         lit = seen + (np.maximum(closed + _grain_of(seen, scale), seen) - seen) * shadowed
         lip_colour = self._lip_colour(landmarks, scale)
-        if met is None:  # teeth shine, too
-            between = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
-            teeth = opening_mask(between, patch, feather=max(_LIP_EDGE_CM * scale, 0.5))
-            of_lips = of_lips * (1 - np.float32(shown_apart(self._rest)) * teeth)
+        if not meet:  # teeth shine, too
+            of_lips = of_lips * (1 - np.float32(shown_apart(self._rest)) * inside)
         of_lips = (of_lips * (1 - at_ends[..., 0]))[..., None]
-        lit_by = 0.0 if met is None else smile
+        lit_by = smile if meet else 0.0
         lip_colours = self._lip_colours(landmarks, patch, scale, smile=lit_by)
         lit = _duller(lit, lip_colours, of_lips, scale)
         tone = cv2.GaussianBlur(lit, (0, 0), max(_COARSE_CM * scale, 0.5))
@@ -418,7 +424,7 @@ class Creases:
         red = lip_colour - self._skin * (lip_colour.mean() / max(float(self._skin.mean()), 1.0))
         level = tone.mean(axis=-1, keepdims=True) / max(float(self._skin.mean()), 1.0)
         redness = np.clip((tone - self._skin * level) @ red / max(float(red @ red), 1.0), 0, 1)
-        if met is not None:
+        if meet:
             # A smile pales the ends of lips, which would leave a lump in their middle.
             pale = (1 - redness) * (_ENDS_ALIKE * smile)
             lit += (lip_colours - tone) * (pale[..., None] * of_lips)
