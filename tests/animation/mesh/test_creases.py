@@ -199,6 +199,24 @@ def test_lips_of_a_smile_that_meet_show_one_line_and_no_rest_of_teeth(mesh, smil
         assert beside.max() < 1.15 * sum(LOWER), f"a pale speck at {share}"
 
 
+def test_pixels_that_are_half_of_teeth_are_no_specks_beside_lips_that_meet(mesh, smiling):
+    seen, face = smiling[0].copy(), smiling[1]
+    rims = face.landmarks[list(INNER_UPPER_LIP[2:-2]) + list(INNER_LOWER_LIP[2:-2]), :2]
+    outward = np.sign(rims[:, 1] - face.landmarks[[13, 14], 1].mean())
+    for (x, y), side in zip(rims, outward, strict=True):
+        seen[round(float(y) + 2 * side), round(float(x))] = np.mean([LOWER, (245, 225, 205)], axis=0)
+    motion = FaceMotion(vertices=np.zeros((468, 3), np.float32))
+    drawn = []
+    for picture in (smiling[0], seen):
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(picture, face=face)
+            drawn.append(animator.animate(motion).astype(int).sum(axis=-1))
+            places = animator.bent(motion).places
+    x, y = np.rint(places[[82, 13, 312, 87, 14, 317]].T).astype(int)
+    mouth = np.s_[y.min() - 5 : y.max() + 6, x.min() - 5 : x.max() + 6]
+    assert (drawn[1] - drawn[0])[mouth].max() < 20
+
+
 def upper_lip_shut(mesh, seen, face):
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(seen, face=face)

@@ -72,8 +72,8 @@ _SHADED_CM, _SHADED_LIGHT = 0.55, 0.85
 _MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
 """So near to the opening, what is darker than the second share of the lips, or has less than the third of their colour,
 belongs to it."""
-_LIP_EDGE_CM = 0.05
-"""Lips begin so far beyond the opening."""
+_LIP_EDGE_CM, _SPECKS_CM = 0.05, 0.25
+"""Lips begin so far beyond the opening; what is nearer than the second, and half as narrow, is a speck."""
 _LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT = 0.07, 1.2, 0.6
 """The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs; it is
 fainter where that least makes it broader. Drawn so, its light is 0.65 to 0.9 of theirs: own lines of five faces, from
@@ -310,7 +310,11 @@ class Creases:
             # And what is between these and the skin: what fills them would else be mixed from their edges.
             filled |= cv2.dilate(shaded.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
         made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
-        lit = self._evenly_lit(np.where(filled[..., None], made, seen), landmarks, patch, scale, smile=smile)
+        made = np.where(filled[..., None], made, seen)
+        # Where teeth and lips met a pixel is of both: a pale speck beside the line.
+        specks = (beyond < _SPECKS_CM * scale)[..., None]
+        made = np.where(specks, cv2.medianBlur(made, max(round(_SPECKS_CM * scale), 3) | 1), made)
+        lit = self._evenly_lit(made, landmarks, patch, scale, smile=smile)
         whole = smooth_outline(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])])
         of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
         lip_colours = self._lip_colours(landmarks, patch, scale, smile=smile)
