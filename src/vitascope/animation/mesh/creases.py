@@ -309,11 +309,14 @@ class Creases:
             shaded &= light < _SHADED_LIGHT * unshaded.mean(axis=-1)
             # And what is between these and the skin: what fills them would else be mixed from their edges.
             filled |= cv2.dilate(shaded.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
-        made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
-        made = np.where(filled[..., None], made, seen)
+        made: RgbPicture = np.asarray(
+            cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA),
+            np.uint8,
+        )
+        made[~filled] = seen[~filled]
         # Where teeth and lips met a pixel is of both: a pale speck beside the line.
-        specks = (beyond < _SPECKS_CM * scale)[..., None]
-        made = np.where(specks, cv2.medianBlur(made, max(round(_SPECKS_CM * scale), 3) | 1), made)
+        near = beyond < _SPECKS_CM * scale
+        made[near] = cv2.medianBlur(made, max(round(_SPECKS_CM * scale), 3) | 1)[near]
         lit = self._evenly_lit(made, landmarks, patch, scale, smile=smile)
         whole = smooth_outline(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])])
         of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
