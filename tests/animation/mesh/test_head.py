@@ -85,6 +85,12 @@ def test_what_is_beside_a_head_stays_behind_unless_it_is_like_hair(astronaut, ri
     busy = np.rint(astronaut * matte[..., None] + squares * (1 - matte[..., None])).astype(np.uint8)
     cut = cut_out(busy, rig, matte)
     assert (of_box(rig, cut.rgba)[..., 3][beside] == 0).mean() > 0.4
+    # What stays is seen from outside on: islands would be specks on what is filled in.
+    outer = of_box(rig, (person == 0) & ~near)
+    stays = (of_box(rig, busy) == cut.behind).all(axis=-1) & beside | outer
+    parts = cv2.connectedComponents(stays.astype(np.uint8), connectivity=4)[1]
+    islands = stays & ~np.isin(parts, np.unique(parts[outer]))
+    assert islands.sum() < 5, islands.sum()
     plain = np.rint(astronaut * matte[..., None] + 200 * (1 - matte[..., None])).astype(np.uint8)
     near[:, np.arange(near.shape[1]) % 12 > 0] = False
     strands = np.where(near[..., None], (70, 60, 40), plain).astype(np.uint8)

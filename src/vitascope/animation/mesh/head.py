@@ -197,8 +197,11 @@ def cut_out(rgb: RgbPicture, rig: PortraitRig, matte: FloatArray) -> CutPortrait
     reach = max(1, round(_BEYOND * rig.face_height))
     disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
     smooth = _SMOOTH * rig.face_height
-    hidden = cv2.dilate((alpha > 1 / 255).astype(np.uint8), disc) > 0
-    hidden &= (alpha > 1 / 255) | _like_person(seen.astype(np.float32), alpha, hidden, smooth)
+    near = cv2.dilate((alpha > 1 / 255).astype(np.uint8), disc) > 0
+    hidden = near & ((alpha > 1 / 255) | _like_person(seen.astype(np.float32), alpha, near, smooth))
+    # Islands among what is hidden are no background, either: they would be specks on what is filled in.
+    _, parts = cv2.connectedComponents((~hidden).astype(np.uint8), connectivity=4)
+    hidden = ~np.isin(parts, np.unique(parts[~near]))
     behind = _continued(seen, ~hidden, smooth)
     colours, back = seen.astype(np.float32), behind.astype(np.float32)
     least = np.maximum((colours - back) / np.maximum(255 - back, 1), (back - colours) / np.maximum(back, 1))
