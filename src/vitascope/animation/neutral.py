@@ -63,7 +63,7 @@ _PARTED_GAP = 0.04
 """Lips that are this far apart in a driver's calmest face are those of somebody who speaks all the time: what weights
 of the mouth say is taken out, too. A smaller gap is a person's own, and the portrait's lips are parted as well."""
 _SHUT_CM, _MOST_BOWED_CM = 0.08, 0.04
-"""Gap of lips that are taken for shut (seven shut mouths were read as 0 to 0.08), and how far the middle of the line on
+"""Gap of lips that are taken for shut (six shut mouths were read as 0 to 0.08), and how far the middle of the line on
 which they meet may lie above, or below, the line between the mouth's corners: what is left of a grin bows it by 0.25.
 In four faces at rest it lies 0.02, 0.11 and 0.12 above, and 0.11 below."""
 _ASIDE, _EYE_TURNS = 0.1, 0.25

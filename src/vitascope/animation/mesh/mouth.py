@@ -231,7 +231,7 @@ _COLOURED = 0.12
 """Skin whose least colour is less than that share below its greatest is of a grey picture, or nearly so."""
 _WHITE = np.array([244.0, 238.0, 224.0], np.float32)
 _ENAMEL_COLOURED = 0.55
-"""Teeth have at most that share of the skin's chroma: enamel in seven photographs has 0.1 to 0.7 of it."""
+"""Teeth have at most that share of the skin's chroma: enamel in six photographs has 0.1 to 0.7 of it."""
 
 
 @dataclass(frozen=True, slots=True)
