@@ -138,13 +138,13 @@ class Drawing:
     adds = 0
     fails_at = None
 
-    def __init__(self, mesh, rgb, rig, eyes, mouth):
+    def __init__(self, mesh, rgb, rig, eyes, mouth, creases):
         self._animator = MeshAnimator(mesh)
         self._animator.set_portrait(rgb, face=rig.face)
         seen = tuple(Nothing() if name in self.lacks else eye for name, eye in zip("rl", eyes, strict=True))
         portrait = self._animator._portrait
         self._animator._portrait = replace(
-            portrait, eyes=seen, mouth=Nothing() if "m" in self.lacks else mouth
+            portrait, eyes=seen, mouth=Nothing() if "m" in self.lacks else mouth, creases=creases
         )
         self.drawn = 0
         self.threads = set()
@@ -166,7 +166,7 @@ def drawing(mesh, monkeypatch):
 
     class Ours(Drawing):
         def __init__(self, rgb, cut, rig, maps, eyes, mouth, creases, *, device, keeps_on_gpu):
-            super().__init__(mesh, rgb, rig, eyes, mouth)
+            super().__init__(mesh, rgb, rig, eyes, mouth, creases)
             Ours.made.append(self)
             Ours.devices.append(device)
 

@@ -164,6 +164,15 @@ def test_full_lips_that_are_parted_keep_their_shape(mesh, posed):
     assert rest.blendshapes[BLENDSHAPE_INDEX["mouthPucker"]] == pytest.approx(0.29, abs=0.02)
 
 
+@pytest.mark.parametrize(("gap", "rests_at"), [(0.05, 0.05), (0.12, 0.04), (0.2, 0.0), (0.3, 0.0)])
+def test_lips_that_are_a_little_apart_at_rest_are_parted(mesh, posed, basis, gap, rests_at):
+    """Shut ones are read as up to 0.08 cm apart; a painted girl's are 0.3."""
+    apart = basis.lips_apart * np.float32(gap / (basis.lips_apart[13, 1] - basis.lips_apart[14, 1]))
+    neutral = found(mesh, [posed(seconds=step / 25, bones=apart) for step in range(20)])
+    vertices = neutral.reading.vertices
+    assert vertices[13, 1] - vertices[14, 1] == pytest.approx(rests_at, abs=0.01)
+
+
 @pytest.mark.parametrize("yaw", [0.0, 25.0, -25.0])
 def test_eyes_that_always_look_aside_rest_at_the_camera(mesh, posed, yaw):
     looks = {

@@ -60,12 +60,12 @@ _OF_FULL_LIPS = [BLENDSHAPE_INDEX[name] for name in ("mouthPucker", "mouthFunnel
 The rest of a painted girl whose lips are parted is read as a pucker of 0.29; taken out, she puckered throughout her own
 video."""
 _PARTED_GAP = 0.04
-"""Lips that are this far apart in a driver's calmest face are parted: the gap is taken out of the face at rest, so that
-the portrait's lips are parted as well."""
+"""Lips that are this far apart in a driver's calmest face are those of somebody who speaks all the time: what weights
+of the mouth say is taken out, too. A smaller gap is a person's own, and the portrait's lips are parted as well."""
 _SHUT_CM, _MOST_BOWED_CM = 0.08, 0.04
-"""Gap of lips that are taken for shut, and how far the middle of the line on which they meet may lie above, or below,
-the line between the mouth's corners: what is left of a grin bows it by 0.25. In four faces at rest it lies 0.02, 0.11
-and 0.12 above, and 0.11 below."""
+"""Gap of lips that are taken for shut (six shut mouths were read as 0 to 0.08), and how far the middle of the line on
+which they meet may lie above, or below, the line between the mouth's corners: what is left of a grin bows it by 0.25.
+In four faces at rest it lies 0.02, 0.11 and 0.12 above, and 0.11 below."""
 _ASIDE, _EYE_TURNS = 0.1, 0.25
 """Eyes that look aside by more than the first, in widths of the eye, do not rest, even if they do so all the time: at
 rest they look at the camera. A head that turns by an angle moves irises that stay at it by the second times its sine:
@@ -164,9 +164,7 @@ class NeutralSearch:
             name: np.mean([getattr(reading, name) for reading in calm], axis=0).astype(np.float32)
             for name in ("vertices", "openness", "irises", "blendshapes")
         }
-        reading = replace(best.reading, **mean)
-        if _measured(reading)[_GAP] > _PARTED_GAP or _mouth_weights(reading).max() > _AT_REST:
-            reading = self._rested(reading)
+        reading = self._rested(replace(best.reading, **mean))
         reading = replace(reading, irises=_at_the_camera(reading))
         return NeutralFace(reading, best.face, best.rgb, best.measures)
 
@@ -175,15 +173,20 @@ class NeutralSearch:
         return float(self._scores(neutral.measures[None])[0])
 
     def _rested(self, reading: FaceReading) -> FaceReading:
-        """Take out a smile, a word or an open mouth, for a driver who never rests."""
+        """Take out parted lips, and a smile, a word or an open mouth of a driver who never rests."""
         weights = _mouth_weights(reading)
+        calm = weights.max() <= _AT_REST and _measured(reading)[_GAP] <= _PARTED_GAP
+        if calm:
+            weights[:] = 0
         weights[[index for index in _OF_FULL_LIPS if weights[index] <= _AT_REST]] = 0
         vertices = reading.vertices - self._basis.displacement(weights)
         # The jaw's share is among the weights; what is left is lips alone, such as those of a grin with clenched teeth.
         apart = self._basis.lips_apart
         gap = float(vertices[13, 1] - vertices[14, 1])
-        if gap > _SHUT_CM:
-            vertices = vertices - apart * np.float32((gap - _SHUT_CM) / (apart[13, 1] - apart[14, 1]))
+        excess = max(gap - _SHUT_CM, 0.0)
+        if calm:  # what is clearly no shut pair of lips is parted by all of its gap
+            excess = min(2 * excess, gap)
+        vertices = vertices - apart * np.float32(excess / (apart[13, 1] - apart[14, 1]))
         if weights.max() > _AT_REST and _measured(reading)[_GAP] > _PARTED_GAP:
             vertices = self._lips_met(vertices)
         return replace(reading, vertices=vertices, blendshapes=reading.blendshapes - weights)

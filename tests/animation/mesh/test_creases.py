@@ -77,7 +77,7 @@ def test_at_rest_and_in_a_shout_nothing_folds(shaded, skin):
     for weights in ({}, {"jawOpen": 0.8}, {"mouthPucker": 0.8}):
         picture, strengths, _ = shaded(weights)
         assert not strengths[:4].any()
-        assert (picture == skin).all()
+        assert np.abs(picture.astype(int) - skin).max() <= 1  # what fills the ends of a mouth is rounded
 
 
 def test_lips_that_are_drawn_together_leave_no_dark_ends_and_grow_redder(mesh, shaded, skin):
@@ -199,6 +199,24 @@ def test_lips_of_a_smile_that_meet_show_one_line_and_no_rest_of_teeth(mesh, smil
         assert beside.max() < 1.15 * sum(LOWER), f"a pale speck at {share}"
 
 
+def test_pixels_that_are_half_of_teeth_are_no_specks_beside_lips_that_meet(mesh, smiling):
+    seen, face = smiling[0].copy(), smiling[1]
+    rims = face.landmarks[list(INNER_UPPER_LIP[2:-2]) + list(INNER_LOWER_LIP[2:-2]), :2]
+    outward = np.sign(rims[:, 1] - face.landmarks[[13, 14], 1].mean())
+    for (x, y), side in zip(rims, outward, strict=True):
+        seen[round(float(y) + 2 * side), round(float(x))] = np.mean([LOWER, (245, 225, 205)], axis=0)
+    motion = FaceMotion(vertices=np.zeros((468, 3), np.float32))
+    drawn = []
+    for picture in (smiling[0], seen):
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(picture, face=face)
+            drawn.append(animator.animate(motion).astype(int).sum(axis=-1))
+            places = animator.bent(motion).places
+    x, y = np.rint(places[[82, 13, 312, 87, 14, 317]].T).astype(int)
+    mouth = np.s_[y.min() - 5 : y.max() + 6, x.min() - 5 : x.max() + 6]
+    assert (drawn[1] - drawn[0])[mouth].max() < 20
+
+
 def upper_lip_shut(mesh, seen, face):
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(seen, face=face)
@@ -232,6 +250,49 @@ def test_an_upper_lip_that_is_dark_without_a_smile_stays_so(mesh, smiling):
     seen, face = smiling
     lip = upper_lip_shut(mesh, seen, replace(face, blendshapes=FaceMotion.authored({}).blendshapes))
     assert abs(lip.mean() - np.mean(UPPER)) < 5
+
+
+def test_what_a_smile_shades_beside_a_corner_leaves_with_a_pucker(mesh, smiling):
+    """A dimple nearly as broad as a lip is high was a grey smudge beside the mouth."""
+    plain, face = smiling
+    scale = build_rig(mesh, face, size=plain.shape[:2]).pose.scale
+    dimple = np.rint(face.landmarks[MOUTH_CORNERS[1], :2] + (0.45 * scale, -0.3 * scale)).astype(int)
+    half, dark = round(0.45 * scale), np.array((120, 84, 70))
+    dimpled = cv2.circle(plain.copy(), dimple.tolist(), half, dark.tolist(), -1)
+    pucker = ExpressionBasis(mesh).displacement(FaceMotion.authored({"mouthPucker": 1.0}).blendshapes)
+    motion = FaceMotion(vertices=pucker)
+    light = []
+    for picture in (plain, dimpled):
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(picture, face=face)
+            drawn, places = animator.animate(motion), animator.bent(motion).places
+        x, y = np.rint(places[MOUTH_CORNERS[1]]).astype(int)
+        beside = drawn[y - 2 * half : y + half, x + 2 : x + 2 + 3 * half].sum(axis=-1)
+        light.append(float(np.percentile(beside, 10)))
+    assert light[0] - light[1] < 0.4 * (SKIN.sum() - dark.sum())
+
+
+def test_the_dark_ends_of_an_open_mouth_leave_with_a_round_one(mesh, smiling):
+    """Landmarks end before them: they were black notches beside an o."""
+    plain, face = smiling
+    scale = build_rig(mesh, face, size=plain.shape[:2]).pose.scale
+    dark, basis = plain.copy(), ExpressionBasis(mesh)
+    for corner in MOUTH_CORNERS:
+        middle = np.rint(face.landmarks[corner, :2]).astype(int).tolist()
+        cv2.circle(dark, middle, round(0.4 * scale), (24, 14, 14), -1)
+    round_mouth = {"mouthPucker": 0.9, "jawOpen": 0.4}
+    motion = FaceMotion(vertices=basis.displacement(FaceMotion.authored(round_mouth).blendshapes))
+    light = []
+    for picture in (plain, dark):
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(picture, face=face)
+            drawn, places = animator.animate(motion).astype(int), animator.bent(motion).places
+        (right, row), (left, _) = np.rint(places[list(MOUTH_CORNERS)]).astype(int)
+        beside = [
+            drawn[row - 4 : row + 5, column - 3 : column + 4].sum(axis=-1) for column in (right - 4, left + 4)
+        ]
+        light.append(float(np.percentile(beside, 10)))
+    assert light[1] > 0.75 * light[0]
 
 
 def test_a_smiles_folds_leave_the_cheeks_with_a_pucker(mesh, smiling):
@@ -323,19 +384,42 @@ def test_a_lid_that_a_brow_hides_is_of_skin_when_it_closes(mesh, shaded, skin):
     assert changed.max() < (right[0] + left[0]) / 2  # the person's right is at the picture's left
 
 
-def test_a_lid_that_is_seen_closes_as_it_is(mesh, shaded, skin):
-    seen, _ = with_lids(made_face(mesh), skin, 0.75)
-    closed, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
-    assert not strengths[7:].any() and (closed == seen).all()
+def test_a_lid_that_is_seen_closes_in_its_own_colour(mesh, shaded, skin):
+    seen, middles = with_lids(made_face(mesh), skin, 0.75)
+    closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
+    for x, y in middles:
+        lid = np.s_[y - 3 : y - 1, x - 5 : x + 6]
+        assert np.abs(closed[lid].astype(int) - seen[lid]).max() <= 2
 
 
-def test_a_lid_with_the_rim_of_glasses_on_it_closes_as_it_is(mesh, shaded, skin):
+def test_a_lid_with_the_rim_of_glasses_on_it_closes_with_it(mesh, shaded, skin):
     face, seen = made_face(mesh), skin.copy()
     for eye in EYES:
         rim = np.rint(face.landmarks[list(eye.upper_lid), :2]).astype(np.int32)
         cv2.polylines(seen, [rim], False, (20, 20, 20), 4)
-    closed, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
-    assert not strengths[7:].any() and (closed == seen).all()
+    closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
+    for eye in EYES:
+        for x, y in np.rint(face.landmarks[list(eye.upper_lid)[2:-2], :2]).astype(int):
+            assert closed[y, x].mean() < 0.5 * SKIN.mean()
+
+
+@pytest.mark.parametrize("roll", [0.0, 30.0])
+def test_what_is_fine_on_a_lid_is_not_drawn_out_over_it_as_it_closes(mesh, shaded, skin, roll):
+    """Light and dark hair of a brow, or cracks of a painting, became streaks across it."""
+    face = made_face(mesh, roll=roll)
+    plain, middles = with_lids(face, skin, 0.8)
+    (right, left), seen = middles, plain.copy()
+    along = (left - right) / np.linalg.norm(left - right)
+    upright = np.array([-along[1], along[0]])
+    for middle in middles:
+        for index, offset in enumerate(range(-12, 13, 3)):
+            ends = [np.rint(middle + offset * along + end * upright).astype(int).tolist() for end in (-5, 5)]
+            cv2.line(seen, *ends, (SKIN * (0.72, 0.88)[index % 2]).tolist(), 1)
+    closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0), face=face)
+    for middle in middles:
+        across, up = np.rint(middle - 2 * upright + np.arange(-6, 7)[:, None] * along).astype(int).T
+        streaks, left_of_them = (picture[up, across].mean(axis=-1).std() for picture in (seen, closed))
+        assert left_of_them < 0.25 * streaks
 
 
 @pytest.mark.parametrize("roll", [0.0, 30.0])
@@ -352,8 +436,9 @@ def test_lashes_that_stand_on_a_lid_are_not_drawn_out_over_it_as_it_closes(mesh,
     at_rest, _, _ = shaded({}, rgb=seen, face=face)
     assert (at_rest == seen).all()
     closed, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 1.0), face=face)
+    without, _, _ = shaded({}, rgb=bare, closure=(1.0, 1.0), face=face)
     assert (strengths[7:] == 1).all()
     for x, y in middles:
         lid = np.s_[y - 2 : y + 2, x - 5 : x + 6]
-        left_of_them, drawn = (np.abs(rgb[lid].astype(int) - bare[lid]).mean() for rgb in (closed, seen))
-        assert left_of_them < 0.15 * drawn
+        left_of_them = np.abs(closed[lid].astype(int) - without[lid]).mean()
+        assert left_of_them < 0.15 * np.abs(seen[lid].astype(int) - bare[lid]).mean()

@@ -73,6 +73,32 @@ def test_straight_lines_behind_a_head_that_turns_stay(mesh, astronaut, astronaut
     assert moved[of_box(rig, matte) > 0.9].mean() > 5
 
 
+def test_what_is_beside_a_head_stays_behind_unless_it_is_like_hair(astronaut, rig, matte):
+    """A part of it hung on the head as far as hair may reach, in patches that moved along."""
+    person = (matte > 1 / 255).astype(np.uint8)
+    reach = round(0.04 * rig.face_height)
+    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
+    near = (cv2.dilate(person, disc) > 0) & (person == 0)
+    beside = of_box(rig, near)
+    squares = np.random.default_rng(3).choice([60, 130, 200], (128, 128, 3)) * (0.7, 0.9, 1.2)
+    squares = squares.repeat(4, axis=0).repeat(4, axis=1)
+    busy = np.rint(astronaut * matte[..., None] + squares * (1 - matte[..., None])).astype(np.uint8)
+    cut = cut_out(busy, rig, matte)
+    assert (of_box(rig, cut.rgba)[..., 3][beside] == 0).mean() > 0.4
+    # What stays is seen from outside on: islands would be specks on what is filled in.
+    outer = of_box(rig, (person == 0) & ~near)
+    stays = (of_box(rig, busy) == cut.behind).all(axis=-1) & beside | outer
+    parts = cv2.connectedComponents(stays.astype(np.uint8), connectivity=4)[1]
+    islands = stays & ~np.isin(parts, np.unique(parts[outer]))
+    assert islands.sum() < 5, islands.sum()
+    plain = np.rint(astronaut * matte[..., None] + 200 * (1 - matte[..., None])).astype(np.uint8)
+    near[:, np.arange(near.shape[1]) % 12 > 0] = False
+    strands = np.where(near[..., None], (70, 60, 40), plain).astype(np.uint8)
+    hair = of_box(rig, near)
+    assert hair.sum() > 50
+    assert (of_box(rig, cut_out(strands, rig, matte).rgba)[..., 3][hair] > 150).mean() > 0.9
+
+
 def test_hair_goes_as_the_head_does_to_its_end(mesh, astronaut, rig, matte):
     before, after = rig.rings, with_person(rig, matte).rings
     above = before.directions[:, 1] < -0.5

@@ -284,7 +284,22 @@ def test_a_grin_and_a_smile_have_widths_of_their_own(mesh, basis):
 
     response = measured(mesh, basis, read)
     for gap, asked, drawn in ((2.0, 0.3, 0.3), (0.0, 0.3, 0.4), (0.0, -0.2, -0.2 / 0.75)):
-        assert response.lips(gap, asked)[1] == pytest.approx(drawn, abs=0.02)
+        assert response.lips(gap, asked, own_gap=0.0)[1] == pytest.approx(drawn, abs=0.02)
+
+
+def test_parted_lips_of_a_painting_are_drawn_as_far_apart_as_it_shows_them(mesh, basis):
+    """A third is read of a gap below half a centimetre."""
+    apart = basis.lips_apart / np.float32(gap_cm(basis.lips_apart))
+
+    def read(motion):
+        gap = gap_cm(mesh.vertices + motion.vertices)
+        seen = max(gap / 3, gap - 0.33)
+        return made_face(mesh, displacement=apart * np.float32(seen - gap_cm(mesh.vertices)))
+
+    response = measured(mesh, basis, read)
+    assert response.lips(0.2, 0.0, own_gap=0.6)[0] == pytest.approx(0.53, abs=0.08)
+    assert response.lips(0.2, 0.0, own_gap=0.0)[0] == pytest.approx(0.3, abs=0.01)  # no shout
+    assert response.lips(0.0, 0.0, own_gap=0.6)[0] == pytest.approx(0, abs=0.05)
 
 
 def test_a_pucker_is_drawn_together_until_it_reads(mesh, basis):

@@ -129,11 +129,15 @@ def test_the_sheet_of_a_vr_video_shows_the_views(tmp_path, count):
 def test_the_sheet_shows_pixels_as_wide_as_they_are(tmp_path, turn, aspect, size):
     flat = replace(film("x.mp4", (144, 256)), sample_aspect_ratio=Fraction(aspect), rotation_degrees=turn)
     sheet = ContactSheet(tmp_path / "sheet.png", flat, describe_vr(flat))
-    frame = solid_frame(FMT, (144, 256), (0.1, 0.1, 0.1))
+    frame = solid_frame(FMT, (144, 256), (0.6, 0.6, 0.6))
     sheet.add(Rendered(0, [frame], np.zeros((144, 256), np.uint8), frame))
     sheet.save()
     height, width = size
-    assert cv2.imread(str(tmp_path / "sheet.png")).shape[:2] == (3 * (height + 6), width + 6)
+    page = cv2.imread(str(tmp_path / "sheet.png"))
+    assert page.shape[:2] == (3 * (height + 6), width + 6)
+    source, result = page[2 : height - 30, :width], page[2 * (height + 6) + 2 :][: height - 4, :width]
+    assert np.ptp(source[:, 100:].astype(int)) < 6  # filled
+    assert np.ptp(result.astype(int)) < 6
 
 
 @pytest.mark.parametrize("size", [(512, 256), (256, 256)])

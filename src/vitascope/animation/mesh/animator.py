@@ -298,7 +298,8 @@ class MeshAnimator(Closing):
             own = max(wider(portrait.own_smile), 0.0)
             width -= max(min(max(width, 0.0), own), relaxed * own)
             if portrait.response is not None:
-                gap, width = portrait.response.lips(gap, width)
+                own_gap = gap_cm(portrait.rig.reading.vertices)
+                gap, width = portrait.response.lips(gap, width, own_gap=own_gap)
             corners = corners_cm(motion.vertices) * np.float32(_as_wide_open(gap, motion.vertices))
             displacement = portrait.lips.fit(
                 displacement, gap=gap, wider=width, corners=corners, share=motion.presence

@@ -9,7 +9,7 @@ dark corners, which closed lips would show as a rim, and with the dark of the li
 one with lips that are drawn together: a mouth that becomes narrower takes its corners along, and leaves no dark ends of
 the line between its lips in the cheeks, nor the folds of a smile. Where brows hide the upper lids, a lid that closes is
 of the skin below the eye: hair of the brow, or its shade, would be drawn out over it. So would lashes that stand on a
-lid: it closes without them.
+lid, and all that is fine along it: it closes without them.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ _SHADED_CM, _SHADED_LIGHT = 0.55, 0.85
 _MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
 """So near to the opening, what is darker than the second share of the lips, or has less than the third of their colour,
 belongs to it."""
-_LIP_EDGE_CM = 0.05
-"""Lips begin so far beyond the opening."""
+_LIP_EDGE_CM, _SPECKS_CM = 0.05, 0.25
+"""Lips begin so far beyond the opening; what is nearer than the second, and half as narrow, is a speck."""
 _LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT = 0.07, 1.2, 0.6
 """The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs; it is
 fainter where that least makes it broader. Drawn so, its light is 0.65 to 0.9 of theirs: own lines of five faces, from
@@ -87,9 +87,9 @@ _REDDER_THAN_LIPS = 0.15
 """What has so much more colour than lips is no light that shines on them."""
 _FINEST_RIM = 128
 """Pixels a centimetre at which an opening's rim is drawn at least."""
-_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.25, 0.6
-"""Around a place so far (the second) outside of a mouth's corner, shadows narrower than the third are filled, out to
-the first."""
+_ENDS_CM, _SMILES_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.4, 0.25, 0.6
+"""Around a place so far (the third) outside of a mouth's corner, shadows narrower than the last are filled, out to the
+first; of a portrait that smiles out to the second more, and if they are twice as broad."""
 _ABOVE_BEARDS = ((50, 117, 101), (280, 346, 330))
 """Points of the right and of the left cheek."""
 _HAIR_COLOUR = (0.5, 0.68)
@@ -110,13 +110,12 @@ _SHINES_WHOLLY, _LEAST_COLOURED = (0.45, 0.65), 0.05
 portraits; and colour below which there is none to tell it by."""
 _HIDDEN_LID = (0.7, 0.5)
 """Light of an upper lid beside that of the skin below the eye from which on, and at which wholly, a brow hides it."""
-_LID_LIGHT, _LID_SHADE, _LID_REACH_CM, _LID_SOFT_CM = 1.0, 0.8, 0.4, 0.12
-"""Light of a lid that was hidden, beside that skin's, at its edge and below the brow; how far around it it is drawn,
-and how softly it begins."""
-_LASH_CM, _LASH_DARKER, _LASHES_COVER = 0.3, (0.08, 0.2), 0.15
+_LID_LIGHT, _LID_SHADE, _LID_REACH_CM, _LID_SOFT_CM, _STREAK_CM = 1.0, 0.9, 0.4, 0.12, 0.25
+"""Light of a lid that was hidden, beside that skin's, at its edge and below the brow (seen lids have 0.8 to 1.3, and
+0.7 to 1.2); how far around it it is drawn, how softly it begins, and how far colours are mixed along it."""
+_LASH_CM, _LASH_DARKER = 0.3, (0.08, 0.2)
 """What stands upright on a lid, is narrower than the first, and by the second shares darker than what is beside it, is
-a lash, or hair of a brow; of a lid of which they cover the third share they leave it as it closes, lest it draw them
-out."""
+a lash, or hair of a brow."""
 _CLOSING = (0.1, 0.6)
 """Shares of the opening that are gone, from which on, and at which wholly, a lid shows what it hid."""
 _REDDER, _DULLER = 0.35, 0.6
@@ -164,9 +163,9 @@ class Creases:
             self._smile(rig, "left"),
             self._brows_down(rig, up),
             self._brows_up(rig, up),
-            self._lips_gathered(rig, None),
+            self._lips_gathered(rig, filled, meet=False),
             self._touching(rig, filled),
-            None if filled is None else self._touching(rig, self._lips_gathered(rig, filled)),
+            None if filled is None else self._touching(rig, self._lips_gathered(rig, filled, meet=True)),
             *(self._closed_lid(rig, eye) for eye in EYES),
         )
         self.parts: tuple[Crease | None, ...] = tuple(
@@ -310,8 +309,15 @@ class Creases:
             shaded &= light < _SHADED_LIGHT * unshaded.mean(axis=-1)
             # And what is between these and the skin: what fills them would else be mixed from their edges.
             filled |= cv2.dilate(shaded.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
-        made = cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA)
-        lit = self._evenly_lit(np.where(filled[..., None], made, seen), landmarks, patch, scale, smile=smile)
+        made: RgbPicture = np.asarray(
+            cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA),
+            np.uint8,
+        )
+        made[~filled] = seen[~filled]
+        # Where teeth and lips met a pixel is of both: a pale speck beside the line.
+        near = beyond < _SPECKS_CM * scale
+        made[near] = cv2.medianBlur(made, max(round(_SPECKS_CM * scale), 3) | 1)[near]
+        lit = self._evenly_lit(made, landmarks, patch, scale, smile=smile)
         whole = smooth_outline(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])])
         of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
         lip_colours = self._lip_colours(landmarks, patch, scale, smile=smile)
@@ -373,36 +379,49 @@ class Creases:
         lit = seen + np.minimum(dark - seen, 0) * line
         return _Fold(lips.patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
-    def _lips_gathered(self, rig: PortraitRig, met: _Fold | None) -> _Fold | None:
+    def _lips_gathered(self, rig: PortraitRig, filled: _Fold | None, *, meet: bool) -> _Fold | None:
         """The mouth with the shadows of its corners filled, and lips as red as they are on less room.
 
         Args:
             rig: Of the portrait.
-            met: Its lips when they meet; None for lips as the portrait shows them.
+            filled: Its mouth with the inside filled; None of closed lips.
+            meet: The lips are brought together; else they are as far apart as the portrait shows them, and only what is
+                beside the opening between them is taken as filled: landmarks leave out the dark ends of it.
         """
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         lips = list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])
         patch = self._patch(landmarks[lips], scale, rig.size)
         if patch is None:
             return None
-        seen = (patch.of(self._rgb) if met is None else met.rgb).astype(np.float32)
-        closed = cv2.GaussianBlur(_without_shadows(seen, scale), (0, 0), 0.15 * scale + 0.5)
+        between = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
+        inside = opening_mask(between, patch, feather=max(_LIP_EDGE_CM * scale, 0.5))
         right, left = landmarks[list(MOUTH_CORNERS)]
+        seen = patch.of(self._rgb).astype(np.float32)
+        if filled is not None:
+            to_corner = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in (right, left)], axis=0)
+            ends = np.clip(1.5 * (1 - to_corner / (_ENDS_CM * scale)), 0, 1) * (1 - inside)
+            seen += (filled.rgb - seen) * (1.0 if meet else ends[..., None])
+        smile = _own_smile(rig)
+        of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
+        # What a smile shades beside its corners is broader, and lies further out; the lips themselves stay.
+        closed = _without_shadows(seen, (1 + smile) * scale)
+        closed = closed + (_without_shadows(seen, scale) - closed) * of_lips[..., None]
+        closed = cv2.GaussianBlur(closed, (0, 0), 0.15 * scale + 0.5)
         outward = _ENDS_OUTWARD_CM * scale * (left - right) / max(float(np.linalg.norm(left - right)), 1.0)
         ends = (right - outward, left + outward)
-        away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0)
-        at_ends = np.clip(1.5 * (1 - away / (_ENDS_CM * scale)), 0, 1)[..., None]
-        shadowed = np.maximum(at_ends, self._own_folds(rig, patch)[..., None])
+        away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0) / scale
+        at_ends, around = (
+            np.clip(1.5 * (1 - away / reach), 0, 1)[..., None]
+            for reach in (_ENDS_CM, _ENDS_CM + _SMILES_ENDS_CM * smile)
+        )
+        shadowed = np.maximum(around, self._own_folds(rig, patch)[..., None])
         shadowed = shadowed * self._bare(closed, landmarks, patch)
         lit = seen + (np.maximum(closed + _grain_of(seen, scale), seen) - seen) * shadowed
-        of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
         lip_colour = self._lip_colour(landmarks, scale)
-        if met is None:  # teeth shine, too
-            between = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
-            teeth = opening_mask(between, patch, feather=max(_LIP_EDGE_CM * scale, 0.5))
-            of_lips = of_lips * (1 - np.float32(shown_apart(self._rest)) * teeth)
+        if not meet:  # teeth shine, too
+            of_lips = of_lips * (1 - np.float32(shown_apart(self._rest)) * inside)
         of_lips = (of_lips * (1 - at_ends[..., 0]))[..., None]
-        lit_by = 0.0 if met is None else _own_smile(rig)
+        lit_by = smile if meet else 0.0
         lip_colours = self._lip_colours(landmarks, patch, scale, smile=lit_by)
         lit = _duller(lit, lip_colours, of_lips, scale)
         tone = cv2.GaussianBlur(lit, (0, 0), max(_COARSE_CM * scale, 0.5))
@@ -412,15 +431,15 @@ class Creases:
         red = lip_colour - self._skin * (lip_colour.mean() / max(float(self._skin.mean()), 1.0))
         level = tone.mean(axis=-1, keepdims=True) / max(float(self._skin.mean()), 1.0)
         redness = np.clip((tone - self._skin * level) @ red / max(float(red @ red), 1.0), 0, 1)
-        if met is not None:
+        if meet:
             # A smile pales the ends of lips, which would leave a lump in their middle.
-            pale = (1 - redness) * (_ENDS_ALIKE * _own_smile(rig))
+            pale = (1 - redness) * (_ENDS_ALIKE * smile)
             lit += (lip_colours - tone) * (pale[..., None] * of_lips)
         lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _closed_lid(self, rig: PortraitRig, eye: EyeLandmarks) -> _Fold | None:
-        """The skin of an upper lid that a brow or its shade hides, or lashes cross; None of a lid that is seen."""
+        """The skin of an upper lid without what would be streaks, and of one that a brow or its shade hides."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         rows = (eye.upper_lid, eye.crease, eye.upper[1:-1])
         points = np.concatenate([landmarks[list(row)] for row in rows])
@@ -443,9 +462,11 @@ class Creases:
         bare = _without_strokes(seen, corners, _LASH_CM * scale)
         crossed = 1 - seen.mean(axis=-1, keepdims=True) / np.maximum(bare.mean(axis=-1, keepdims=True), 1)
         crossed = np.interp(crossed, _LASH_DARKER, (0, 1)).astype(np.float32) * lid
-        if hidden == 0 and float(crossed.sum()) < _LASHES_COVER * float(lid.sum()):
-            return None
         lit = seen + (bare - seen) * crossed
+        # Without its edge, which is in part of what is beside it.
+        whole = opening_mask(outline, patch, feather=0)
+        whole = np.asarray(cv2.erode(whole, np.ones((3, 3), np.uint8))[..., None], np.float32)
+        lit = lit + (_along(lit, whole, corners, _STREAK_CM * scale) - lit) * lid
         edge, crease = (landmarks[list(row)] for row in (eye.upper[1:-1], eye.crease))
         to_edge, to_crease = (np.abs(_from_line(patch, line, corners[0])[0]) for line in (edge, crease))
         upwards = (to_edge / np.maximum(to_edge + to_crease, 1e-3))[..., None]
@@ -572,6 +593,25 @@ def _without_strokes(colours: FloatArray, corners: FloatArray, width: float) -> 
     across = np.zeros((2 * half + 1, 2 * half + 1), np.uint8)
     cv2.line(across, start, end, 1)
     return np.asarray(cv2.morphologyEx(colours, cv2.MORPH_CLOSE, across), np.float32)
+
+
+def _along(colours: FloatArray, within: FloatArray, corners: FloatArray, soft: float) -> FloatArray:
+    """Colours (float32 [h, w, 3]) mixed along the line between an eye's corners.
+
+    Args:
+        colours: Of an eye and what is around.
+        within: float32 [h, w, 1], 0..1: what counts.
+        corners: float32 [2, 2], pixels.
+        soft: Standard deviation, pixels.
+    """
+    way = (corners[1] - corners[0]) / max(float(np.linalg.norm(corners[1] - corners[0])), 1.0)
+    half = max(round(2.5 * soft), 1)
+    places = np.stack(np.meshgrid(np.arange(-half, half + 1), np.arange(-half, half + 1)), axis=-1)
+    along, across = places @ way, places @ np.array([-way[1], way[0]])
+    kernel = (_bump(along, 1.4 * soft) * _bump(across, 0.7)).astype(np.float32)
+    weight = cv2.filter2D(within[..., 0], -1, kernel, borderType=cv2.BORDER_CONSTANT)[..., None]
+    mixed = cv2.filter2D(colours * within, -1, kernel, borderType=cv2.BORDER_CONSTANT)
+    return np.asarray(np.where(weight > 1e-3, mixed / np.maximum(weight, 1e-3), colours), np.float32)
 
 
 def _own_smile(rig: PortraitRig) -> float:

@@ -37,9 +37,10 @@ _FACE_COVERED = 0.9
 _LEAST_BACKGROUND = 0.02
 """Least share of background that there must be to go on from."""
 _BEYOND = 0.04
-"""What is so near to the matte may be hair that it missed, in heights of the face."""
-_SMOOTH, _USUAL_PERCENT = 0.06, 97.0
-"""What is finer than this, in heights of the face, is texture; what is more of it than that share is something else."""
+"""What is so near to the matte may be hair that it missed, in heights of the face, if its colour says so."""
+_SMOOTH, _USUAL_PERCENT, _NO_TEXTURE = 0.06, 97.0, 2.0
+"""What is finer than this, in heights of the face, is texture; what is more of it than that share is something else,
+and surely what differs so many times more."""
 _BAND_ROWS, _LEAST_GAP_PX = 128, 32
 """Rows that are laid over the background at a time; and the width from which on the person between both sides of the
 background, who hides it, is left out. At 1080 lines that is half of the samples."""
@@ -195,8 +196,13 @@ def cut_out(rgb: RgbPicture, rig: PortraitRig, matte: FloatArray) -> CutPortrait
     seen, alpha = patch.of(rgb), matte[patch.top :, patch.left :][: patch.height, : patch.width]
     reach = max(1, round(_BEYOND * rig.face_height))
     disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
-    hidden = cv2.dilate((alpha > 1 / 255).astype(np.uint8), disc) > 0
-    behind = _continued(seen, ~hidden, _SMOOTH * rig.face_height)
+    smooth = _SMOOTH * rig.face_height
+    near = cv2.dilate((alpha > 1 / 255).astype(np.uint8), disc) > 0
+    hidden = near & ((alpha > 1 / 255) | _like_person(seen.astype(np.float32), alpha, near, smooth))
+    # Islands among what is hidden are no background, either: they would be specks on what is filled in.
+    _, parts = cv2.connectedComponents((~hidden).astype(np.uint8), connectivity=4)
+    hidden = ~np.isin(parts, np.unique(parts[~near]))
+    behind = _continued(seen, ~hidden, smooth)
     colours, back = seen.astype(np.float32), behind.astype(np.float32)
     least = np.maximum((colours - back) / np.maximum(255 - back, 1), (back - colours) / np.maximum(back, 1))
     cover = np.ceil(np.clip(np.maximum(alpha, least.max(axis=-1)), 0, 1) * 255).astype(np.uint8)
@@ -208,6 +214,32 @@ def cut_out(rgb: RgbPicture, rig: PortraitRig, matte: FloatArray) -> CutPortrait
     area = made.rgba[patch.top :, patch.left :][: patch.height, : patch.width]
     area[..., :3], area[..., 3] = np.clip(left_over, 0, 255), cover
     return CutPortrait(made.rgba, behind, patch, bool((cover == 255).all()))
+
+
+def _like_person(
+    colours: FloatArray, alpha: FloatArray, hidden: npt.NDArray[np.bool_], smooth: float
+) -> npt.NDArray[np.bool_]:
+    """Where colours (float32 [h, w, 3]) are nearer to the person's than to those of the background beside them.
+
+    Args:
+        colours: The portrait's.
+        alpha: float32 [h, w], 0..1: the person's matte.
+        hidden: [h, w]: what surely is no background, and what may be none.
+        smooth: What is finer counts for itself, pixels.
+
+    Returns:
+        bool [h, w], and a pixel around it.
+    """
+    if hidden.all():
+        return hidden
+    of_person, behind = (
+        np.linalg.norm(colours - _spread(colours, known.astype(np.float32), smooth), axis=-1)
+        for known in (alpha > _UNSURE[1], ~hidden)
+    )
+    # A strand of hair, or a blurred edge, differs more from the background than its texture does.
+    usual = np.percentile(behind[~hidden], _USUAL_PERCENT)
+    like = ((of_person < behind) | (behind > _NO_TEXTURE * usual)).astype(np.uint8)
+    return np.asarray(cv2.dilate(like, np.ones((3, 3), np.uint8)) > 0)
 
 
 def _continued(seen: RgbPicture, known: npt.NDArray[np.bool_], smooth: float) -> RgbPicture:

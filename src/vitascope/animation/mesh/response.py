@@ -153,16 +153,21 @@ class Response:
         eyes = [self._more(name, float(now), motion) for name, now in zip(_EYES, closure, strict=True)]
         return np.asarray(displacement, np.float32), np.minimum(closure + np.array(eyes, np.float32), 1.0)
 
-    def lips(self, gap: float, width: float) -> tuple[float, float]:
-        """The gap (centimetres) and width to draw that read as the driver's."""
+    def lips(self, gap: float, width: float, *, own_gap: float) -> tuple[float, float]:
+        """The gap (centimetres) and width to draw that read as the driver's.
+
+        Args:
+            gap: The driver's.
+            width: Likewise.
+            own_gap: What the portrait shows at rest, which is no shout, however little is read of it.
+        """
         asked = gap
         if (curve := self.curves.get(_GAP)) is not None:
             # Beyond what was drawn it goes on in proportion.
             beyond = max(gap / float(curve.readings[-1]), 1.0)
             least = gap if gap > _PARTED_CM else 0.0
-            gap = min(
-                max(curve.strength_for(gap) * beyond, least), gap + min(_MOST_MORE_GAP * gap, _MOST_MORE_CM)
-            )
+            most = max(gap + min(_MOST_MORE_GAP * gap, _MOST_MORE_CM), own_gap)
+            gap = min(max(curve.strength_for(gap) * beyond, least), most)
         if (curve := self.curves.get(_WIDER)) is not None:
             apart = self.curves.get(_WIDER_APART, curve)
             share = min(max(asked, 0.0) / _APART_CM, 1.0)

@@ -43,7 +43,7 @@ class ContactSheet:
     """
 
     def __init__(self, path: Path, info: VideoInfo, vr: VrDescription) -> None:
-        self._path = path
+        self._path, self._info = path, info
         self._rotation: Rotation = info.rotation_degrees
         self._vr = vr if has_rectified_views(vr) and not info.rotation_degrees else None
         high, wide = info.in_square_pixels((info.height, info.width))
@@ -121,8 +121,8 @@ class ContactSheet:
     def _small(self, frame: Frame) -> Rgb8:
         """A frame in the size of a still; one of another shape, as packed alpha may be, in the part that it fills."""
         whole = [Region(0, 0, frame.width, frame.height)]
-        is_turned = self._rotation in (90, 270)
-        upright = (frame.width, frame.height) if is_turned else (frame.height, frame.width)
+        high, wide = self._info.in_square_pixels((frame.height, frame.width))
+        upright = (wide, high) if self._rotation in (90, 270) else (high, wide)
         scale = min(side / own for side, own in zip(self._size, upright, strict=True))
         height, width = (max(round(own * scale), 1) for own in upright)
         below, beside = self._size[0] - height, self._size[1] - width
