@@ -16,7 +16,9 @@ from vitascope.config.compute import InferenceSettings
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.gpu.interchange import to_cupy, to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting.levers import missed_people
 from vitascope.segmentation.matting.levers.missed_people import (
     large_people,
     lasting,
@@ -227,6 +229,21 @@ def test_paint_is_what_is_around():
     assert np.abs(painted[1, :, 16:32, 78] - 0.8).max() < 0.05
 
 
+def test_paint_shrinks_no_row_more_than_a_gpu_does(monkeypatch):
+    """As of eyes of 1536 that a network is shown whole; see ``resized``."""
+    shrunk = []
+
+    def noted(planes, size):
+        shrunk.append(planes.shape[3] / size[1])
+        return resized(planes, size)
+
+    monkeypatch.setattr(missed_people, "resized", noted)
+    pictures, where = a_picture((40, 1536))
+    where[1] = True
+    painted_over(pictures, where)
+    assert 100 < max(shrunk) <= 1000
+
+
 @given(
     height=st.integers(1, 40),
     width=st.integers(1, 40),
@@ -270,7 +287,7 @@ def test_a_gpu_shows_large_people_as_the_cpu_does(dtype):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("size", [(272, 480), (61, 33), (3, 5), (1, 1)])
+@pytest.mark.parametrize("size", [(272, 480), (61, 33), (40, 1536), (3, 5), (1, 1)])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_gpu_paints_as_the_cpu_does(size, dtype):
     pictures, where = a_picture(size)

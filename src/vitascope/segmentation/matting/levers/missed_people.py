@@ -345,7 +345,9 @@ def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
     grids = []
     for samples in _PAINT:
         step = max(height, width) / samples
-        grids.append(resized(known, (max(round(height / step), 1), max(round(width / step), 1))))
+        # Of all of the picture one sample is the mean of the grid before: a GPU shrinks a row 1000 times at most.
+        finer = known if samples > 1 else grids[-1]
+        grids.append(resized(finer, (max(round(height / step), 1), max(round(width / step), 1))))
     around = grids.pop()
     for finer in reversed(grids):
         around = finer + np.float32(_FURTHER) * resized(around, finer.shape[2:])
