@@ -20,6 +20,7 @@ from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import MatteEstimate
 from vitascope.segmentation.matting.levers import missed_people
 from vitascope.segmentation.matting.levers.missed_people import (
+    MissedPeople,
     large_people,
     lasting,
     missed,
@@ -130,6 +131,23 @@ def test_scenery_that_one_look_takes_for_somebody_stays_out():
 def test_somebody_who_is_there_for_a_moment_is_not_believed():
     frames = [*film(LARGE, count=5), frame_of([LARGE, SMALL], index=5)]
     assert mattes(frames)[:, 67, 171].max() == 0
+
+
+def test_frames_in_which_nobody_is_missed_keep_their_mattes(monkeypatch):
+    """Copies of all of a window's mattes would take hundreds of MB."""
+    inner, kept = MissedPeople.complete, []
+
+    def noted(self, batch, estimates, judged):
+        completed = inner(self, batch, estimates, judged)
+        kept.extend(one is other for one, other in zip(estimates, completed, strict=True))
+        return completed
+
+    monkeypatch.setattr(MissedPeople, "complete", noted)
+    comes = [frame_of([LARGE, SMALL], index=index) for index in range(3, 12)]
+    alphas = mattes([*film(LARGE, count=3), *comes])
+    assert kept == [True] * 3 + [False] * 9
+    assert alphas[:3, 67, 171].max() == 0
+    assert alphas[3:, 67, 171].min() > 0.95
 
 
 @pytest.mark.parametrize("count", [1, 2, 9, WINDOW_FRAMES + 3])
