@@ -133,6 +133,13 @@ def test_somebody_who_is_there_for_a_moment_is_not_believed():
     assert mattes(frames)[:, 67, 171].max() == 0
 
 
+@pytest.mark.parametrize("large", [range(6), range(6, 12), range(3, 9)])
+def test_somebody_small_stays_while_somebody_large_is_there_for_a_part_of_a_window(large):
+    """Who walks past before the camera is at neither end."""
+    frames = [frame_of([LARGE, SMALL] if at in large else [SMALL], index=at) for at in range(12)]
+    assert mattes(frames)[:, 67, 171].min() > 0.8
+
+
 def test_frames_in_which_nobody_is_missed_keep_their_mattes(monkeypatch):
     """Copies of all of a window's mattes would take hundreds of MB."""
     inner, kept = MissedPeople.complete, []

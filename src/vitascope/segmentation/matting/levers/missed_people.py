@@ -56,6 +56,7 @@ _MARGIN = 2
 """Around somebody, in samples of the smaller mattes, what was seen beside the large counts, too: their soft edges."""
 
 MISSED_PEOPLE_RULES: Final = (
+    "the middle is looked at where nobody large is at the ends",
     (_LARGE, _SHOWN, _EDGE, _PAINT, _FURTHER, _APART, _SMALLER),
     (_LEAST_SHARE, _SURE, _AGREED, _MISSED, _STILL_MISSED, _LEAST_FRAMES, _MARGIN),
 )
@@ -67,10 +68,10 @@ class MissedPeople:
 
     A network that sees the whole picture tells people by their size among others. A standing man beside a face that
     fills the picture is nobody to it, and is seen at once where that face is no larger than he is. So large people are
-    shown smaller, in the window's last and first frame; what is around them is painted over the rest of them. Where
-    somebody is seen there who is missing in the mattes, the whole window is shown so from its last frame back, and once
-    more in smaller pictures, mirrored. Who is seen in both, for several frames, and not in the paint, is taken from the
-    larger ones, with their edges.
+    shown smaller, in the window's last and first frame, or in the middle one if nobody large is in these; what is
+    around them is painted over the rest of them. Where somebody is seen there who is missing in the mattes, the whole
+    window is shown so from its last frame back, and once more in smaller pictures, mirrored. Who is seen in both, for
+    several frames, and not in the paint, is taken from the larger ones, with their edges.
 
     Args:
         stream: The network, which takes pictures of any size.
@@ -88,8 +89,9 @@ class MissedPeople:
             batch: Frames of one shot, and their usual pictures.
             estimates: Alpha's coefficients, of the size of ``wanted``.
         """
-        looked = sorted({0, len(batch) // 2, len(batch) - 1})
-        alphas = [small_alpha(estimates[at], batch.images[at], self._stream.wanted) for at in looked]
+        alphas = [
+            small_alpha(estimates[at], batch.images[at], self._stream.wanted) for at in _judged_at(len(batch))
+        ]
         return on_its_way(_smaller(np.concatenate(alphas)[:, None])[:, 0])
 
     def complete(
@@ -102,17 +104,29 @@ class MissedPeople:
             estimates: Likewise.
             judged: What came of it.
         """
-        if not any(large_people(alpha).any() for alpha in judged):
+        at_frames = _judged_at(len(batch))
+        is_large = np.reshape([large_people(alpha).any() for alpha in judged], (len(at_frames), -1))
+        large = {at for at, eyes in zip(at_frames, is_large, strict=True) if eyes.any()}
+        if not large:
             return estimates
-        seen = self._seen_beside_large(batch, estimates)
+        ends = {at_frames[0], at_frames[-1]}
+        seen = self._seen_beside_large(batch, estimates, sorted(ends if ends & large else large))
         if not any(one.where.any() for one in seen):
             return estimates
         return [one.put_into(estimate) for one, estimate in zip(reversed(seen), estimates, strict=True)]
 
-    def _seen_beside_large(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> list[_Seen]:
-        """Who is missed and lasts, from the last frame to the first; nothing where nobody is in these two."""
+    def _seen_beside_large(
+        self, batch: Batch, estimates: Sequence[MatteEstimate], first: Sequence[int]
+    ) -> list[_Seen]:
+        """Who is missed and lasts, from the last frame to the first.
+
+        Args:
+            batch: As ``judge`` takes it.
+            estimates: Likewise.
+            first: Frames that are looked at first; the others are not where nobody is missed in these.
+        """
         frames, mattes = batch.frames[::-1], estimates[::-1]
-        ends = sorted({0, len(frames) - 1})
+        ends = [len(frames) - 1 - at for at in reversed(first)]
         alone, shots, others = (self._stream.shots(looks_ahead=False) for _ in range(3))
         first_look = self._look([frames[at] for at in ends], [mattes[at] for at in ends], alone)
         if not any(one.where.any() for one in first_look):
@@ -200,6 +214,11 @@ class _Seen:
         for planes, seen in ((gain, self.gain), (offset, self.offset)):
             planes += shares * (seen - planes)
         return MatteEstimate(gain=gain, offset=offset)
+
+
+def _judged_at(count: int) -> list[int]:
+    """Frames of a window of so many in which large people are looked for."""
+    return sorted({0, count // 2, count - 1})
 
 
 def _shown(
