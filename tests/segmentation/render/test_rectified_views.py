@@ -140,6 +140,18 @@ def test_the_sheet_shows_pixels_as_wide_as_they_are(tmp_path, turn, aspect, size
     assert np.ptp(result.astype(int)) < 6
 
 
+def test_a_strip_makes_no_sheet_of_gigabytes(tmp_path):
+    """Stills of upright ones of 2x300 pixels were 48,000 rows high."""
+    strip = film("x.mp4", (300, 2))
+    sheet = ContactSheet(tmp_path / "sheet.png", strip, describe_vr(strip), kind="key")
+    frame = solid_frame(FMT, (300, 2), (0.6, 0.6, 0.6))
+    sheet.add(Rendered(0, [frame], np.zeros((300, 2), np.uint8), frame))
+    sheet.save()
+    page = cv2.imread(str(tmp_path / "sheet.png"))
+    assert page.shape[:2] == (3 * (1280 + 6), 9 + 6)
+    assert np.ptp(page[-1280:-6, :9].astype(int)) < 6
+
+
 @pytest.mark.parametrize(("size", "aspect"), [((512, 256), 1), ((256, 256), 1), ((256, 256), 2)])
 def test_a_result_of_another_shape_than_its_source_keeps_it(tmp_path, size, aspect):
     """Packed alpha lies side by side, in square pixels, whether the eyes of its source do, and are squeezed, or not."""

@@ -24,7 +24,8 @@ from vitascope.segmentation.render.renderer import Rendered
 from vitascope.vr.detection import VrDescription
 
 _MAX_STILLS = 12
-_STILL_WIDTH = 320
+_STILL_WIDTH, _STILL_HEIGHT = 320, 1280
+"""Samples that a still has at most."""
 _GAP = 6
 _COLUMNS, _VR_COLUMNS = 3, 2
 _VIEWS_WIDTH = 5 * VIEW_SIDE
@@ -55,7 +56,8 @@ class ContactSheet:
         high, wide = info.in_square_pixels((info.height, info.width))
         aspect = wide / high if info.rotation_degrees in (90, 270) else high / wide
         width = _STILL_WIDTH if self._vr is None else _VIEWS_WIDTH // 3
-        self._size = (max(round(width * aspect), 1), width)
+        width = max(min(width, round(_STILL_HEIGHT / aspect)), 1)
+        self._size = min(max(round(width * aspect), 1), _STILL_HEIGHT), width
         self._stride = 1
         self._stills: list[tuple[int, Rgb8]] = []
 
