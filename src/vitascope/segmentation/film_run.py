@@ -303,7 +303,9 @@ class FilmRunner(Closing):
             film = stack.enter_context(
                 FilmRun(self, reader, kinds, profiler=profile.profiler, keeps_mattes=True)
             )
-            sheet = ContactSheet(preview, reader.info, film.vr) if preview is not None else None
+            sheet = None
+            if preview is not None:
+                sheet = ContactSheet(preview, reader.info, film.vr, kind=outputs[0][0])
             files = stack.enter_context(film.files(outputs, encodings))
             source = FramesUntilDamage(reader)
 

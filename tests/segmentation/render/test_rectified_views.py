@@ -111,7 +111,7 @@ def test_flat_video_and_guesses_have_none():
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_sheet_of_a_vr_video_shows_the_views(tmp_path, count):
-    sheet = ContactSheet(tmp_path / "sheet.png", film(), described())
+    sheet = ContactSheet(tmp_path / "sheet.png", film(), described(), kind="key")
     frame, alpha = light(slice(118, 138), slice(118, 138))
     for index in range(count):
         assert sheet.wants(index)
@@ -128,7 +128,7 @@ def test_the_sheet_of_a_vr_video_shows_the_views(tmp_path, count):
 )
 def test_the_sheet_shows_pixels_as_wide_as_they_are(tmp_path, turn, aspect, size):
     flat = replace(film("x.mp4", (144, 256)), sample_aspect_ratio=Fraction(aspect), rotation_degrees=turn)
-    sheet = ContactSheet(tmp_path / "sheet.png", flat, describe_vr(flat))
+    sheet = ContactSheet(tmp_path / "sheet.png", flat, describe_vr(flat), kind="key")
     frame = solid_frame(FMT, (144, 256), (0.6, 0.6, 0.6))
     sheet.add(Rendered(0, [frame], np.zeros((144, 256), np.uint8), frame))
     sheet.save()
@@ -140,15 +140,28 @@ def test_the_sheet_shows_pixels_as_wide_as_they_are(tmp_path, turn, aspect, size
     assert np.ptp(result.astype(int)) < 6
 
 
-@pytest.mark.parametrize("size", [(512, 256), (256, 256)])
-def test_a_result_of_another_shape_than_its_source_keeps_it(tmp_path, size):
-    """Packed alpha lies side by side, whether the eyes of its source do, and are squeezed, or not."""
+def test_a_strip_makes_no_sheet_of_gigabytes(tmp_path):
+    """Stills of upright ones of 2x300 pixels were 48,000 rows high."""
+    strip = film("x.mp4", (300, 2))
+    sheet = ContactSheet(tmp_path / "sheet.png", strip, describe_vr(strip), kind="key")
+    frame = solid_frame(FMT, (300, 2), (0.6, 0.6, 0.6))
+    sheet.add(Rendered(0, [frame], np.zeros((300, 2), np.uint8), frame))
+    sheet.save()
+    page = cv2.imread(str(tmp_path / "sheet.png"))
+    assert page.shape[:2] == (3 * (1280 + 6), 9 + 6)
+    assert np.ptp(page[-1280:-6, :9].astype(int)) < 6
+
+
+@pytest.mark.parametrize(("size", "aspect"), [((512, 256), 1), ((256, 256), 1), ((256, 256), 2)])
+def test_a_result_of_another_shape_than_its_source_keeps_it(tmp_path, size, aspect):
+    """Packed alpha lies side by side, in square pixels, whether the eyes of its source do, and are squeezed, or not."""
     result = solid_frame(FMT, (256, 512), (0.1, 0.1, 0.1))
     y, x = np.mgrid[:256, :512]
     luma = np.where(np.hypot(x - 128, y - 128) < 100, 220, 40).astype(np.uint8)  # the left eye's disc
     source, alpha = solid_frame(FMT, size, (0.1, 0.1, 0.1)), np.zeros(size, np.uint8)
     info = film("x_TB_180.mp4" if size[0] > size[1] else "x_HSBS_180.mp4", size)
-    sheet = ContactSheet(tmp_path / "sheet.png", info, describe_vr(info))
+    info = replace(info, sample_aspect_ratio=Fraction(aspect))
+    sheet = ContactSheet(tmp_path / "sheet.png", info, describe_vr(info), kind="packed-alpha")
     sheet.add(Rendered(0, [result.with_planes((luma, *result.planes[1:]))], alpha, source))
     sheet.save()
     page = cv2.imread(str(tmp_path / "sheet.png"))

@@ -173,7 +173,9 @@ class FilmJoiner:
             order = self._order(reader, outputs, plan, vr=vr, wants_stills=preview is not None)
             int8 = self._int8(video)
             order = replace(order, int8=int8)
-            sheet = ContactSheet(preview, reader.info, vr) if preview is not None else None
+            sheet = None
+            if preview is not None:
+                sheet = ContactSheet(preview, reader.info, vr, kind=outputs[0][0])
             files = stack.enter_context(
                 JoinedOutputSet(
                     reader,

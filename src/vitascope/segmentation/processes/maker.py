@@ -460,7 +460,10 @@ class _Stretch:
         film = order.film
         self._file = file
         self.frames = StretchFrames(reader, film, order.stretch)
-        self._sheet = ContactSheet(film.outputs[0].path, reader.info, vr) if film.still_pts else None
+        self._sheet: ContactSheet | None = None
+        if film.still_pts:
+            shown = film.outputs[0]
+            self._sheet = ContactSheet(shown.path, reader.info, vr, kind=shown.kind)
         self.frame_count = 0
         self._kinds = [output.kind for output in film.outputs]
         self.encoders = [

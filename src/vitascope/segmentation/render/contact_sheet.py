@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from vitascope.config import OutputKind
 from vitascope.errors import OutputError
 from vitascope.frames import Frame, Plane, Rotation, VideoInfo
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
@@ -21,7 +24,8 @@ from vitascope.segmentation.render.renderer import Rendered
 from vitascope.vr.detection import VrDescription
 
 _MAX_STILLS = 12
-_STILL_WIDTH = 320
+_STILL_WIDTH, _STILL_HEIGHT = 320, 1280
+"""Samples that a still has at most."""
 _GAP = 6
 _COLUMNS, _VR_COLUMNS = 3, 2
 _VIEWS_WIDTH = 5 * VIEW_SIDE
@@ -40,16 +44,20 @@ class ContactSheet:
         path: The PNG to write.
         info: The video.
         vr: What it is to VR.
+        kind: What the results are: packed alpha has square pixels whatever its source has.
     """
 
-    def __init__(self, path: Path, info: VideoInfo, vr: VrDescription) -> None:
+    def __init__(self, path: Path, info: VideoInfo, vr: VrDescription, *, kind: OutputKind) -> None:
         self._path, self._info = path, info
+        is_packed = kind == "packed-alpha"
+        self._result_info = replace(info, sample_aspect_ratio=Fraction(1)) if is_packed else info
         self._rotation: Rotation = info.rotation_degrees
         self._vr = vr if has_rectified_views(vr) and not info.rotation_degrees else None
         high, wide = info.in_square_pixels((info.height, info.width))
         aspect = wide / high if info.rotation_degrees in (90, 270) else high / wide
         width = _STILL_WIDTH if self._vr is None else _VIEWS_WIDTH // 3
-        self._size = (max(round(width * aspect), 1), width)
+        width = max(min(width, round(_STILL_HEIGHT / aspect)), 1)
+        self._size = min(max(round(width * aspect), 1), _STILL_HEIGHT), width
         self._stride = 1
         self._stills: list[tuple[int, Rgb8]] = []
 
@@ -106,9 +114,9 @@ class ContactSheet:
         alpha: Plane = cv2.resize(upright, (width, height), interpolation=cv2.INTER_AREA)
         grey: Rgb8 = (alpha if alpha.dtype == np.uint8 else alpha >> 8).astype(np.uint8)
         pictures = [
-            _with_time(self._small(rendered.source), rendered.source.pts_seconds),
+            _with_time(self._small(rendered.source, self._info), rendered.source.pts_seconds),
             np.repeat(grey[..., None], 3, axis=-1),
-            self._small(rendered.pictures[0]),
+            self._small(rendered.pictures[0], self._result_info),
         ]
         if self._vr is not None:
             views = rectified_views(rendered.source, rendered.alpha, self._vr)
@@ -118,10 +126,10 @@ class ContactSheet:
         framed = [np.pad(picture, ((0, _GAP), (0, _GAP), (0, 0)), constant_values=24) for picture in pictures]
         return np.concatenate(framed, axis=0)
 
-    def _small(self, frame: Frame) -> Rgb8:
+    def _small(self, frame: Frame, info: VideoInfo) -> Rgb8:
         """A frame in the size of a still; one of another shape, as packed alpha may be, in the part that it fills."""
         whole = [Region(0, 0, frame.width, frame.height)]
-        high, wide = self._info.in_square_pixels((frame.height, frame.width))
+        high, wide = info.in_square_pixels((frame.height, frame.width))
         upright = (wide, high) if self._rotation in (90, 270) else (high, wide)
         scale = min(side / own for side, own in zip(self._size, upright, strict=True))
         height, width = (max(round(own * scale), 1) for own in upright)

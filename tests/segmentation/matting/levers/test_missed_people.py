@@ -16,8 +16,11 @@ from vitascope.config.compute import InferenceSettings
 from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.gpu.interchange import to_cupy, to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting.levers import missed_people
 from vitascope.segmentation.matting.levers.missed_people import (
+    MissedPeople,
     large_people,
     lasting,
     missed,
@@ -130,6 +133,30 @@ def test_somebody_who_is_there_for_a_moment_is_not_believed():
     assert mattes(frames)[:, 67, 171].max() == 0
 
 
+@pytest.mark.parametrize("large", [range(6), range(6, 12), range(3, 9)])
+def test_somebody_small_stays_while_somebody_large_is_there_for_a_part_of_a_window(large):
+    """Who walks past before the camera is at neither end."""
+    frames = [frame_of([LARGE, SMALL] if at in large else [SMALL], index=at) for at in range(12)]
+    assert mattes(frames)[:, 67, 171].min() > 0.8
+
+
+def test_frames_in_which_nobody_is_missed_keep_their_mattes(monkeypatch):
+    """Copies of all of a window's mattes would take hundreds of MB."""
+    inner, kept = MissedPeople.complete, []
+
+    def noted(self, batch, estimates, judged):
+        completed = inner(self, batch, estimates, judged)
+        kept.extend(one is other for one, other in zip(estimates, completed, strict=True))
+        return completed
+
+    monkeypatch.setattr(MissedPeople, "complete", noted)
+    comes = [frame_of([LARGE, SMALL], index=index) for index in range(3, 12)]
+    alphas = mattes([*film(LARGE, count=3), *comes])
+    assert kept == [True] * 3 + [False] * 9
+    assert alphas[:3, 67, 171].max() == 0
+    assert alphas[3:, 67, 171].min() > 0.95
+
+
 @pytest.mark.parametrize("count", [1, 2, 9, WINDOW_FRAMES + 3])
 def test_shots_of_any_length(count):
     assert mattes(film(LARGE, SMALL, count=count))[:, 67, 171].min() > 0.95
@@ -227,6 +254,21 @@ def test_paint_is_what_is_around():
     assert np.abs(painted[1, :, 16:32, 78] - 0.8).max() < 0.05
 
 
+def test_paint_shrinks_no_row_more_than_a_gpu_does(monkeypatch):
+    """As of eyes of 1536 that a network is shown whole; see ``resized``."""
+    shrunk = []
+
+    def noted(planes, size):
+        shrunk.append(planes.shape[3] / size[1])
+        return resized(planes, size)
+
+    monkeypatch.setattr(missed_people, "resized", noted)
+    pictures, where = a_picture((40, 1536))
+    where[1] = True
+    painted_over(pictures, where)
+    assert 100 < max(shrunk) <= 1000
+
+
 @given(
     height=st.integers(1, 40),
     width=st.integers(1, 40),
@@ -270,7 +312,7 @@ def test_a_gpu_shows_large_people_as_the_cpu_does(dtype):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("size", [(272, 480), (61, 33), (3, 5), (1, 1)])
+@pytest.mark.parametrize("size", [(272, 480), (61, 33), (40, 1536), (3, 5), (1, 1)])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_gpu_paints_as_the_cpu_does(size, dtype):
     pictures, where = a_picture(size)

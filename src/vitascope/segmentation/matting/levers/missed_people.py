@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Final
 
@@ -56,6 +56,7 @@ _MARGIN = 2
 """Around somebody, in samples of the smaller mattes, what was seen beside the large counts, too: their soft edges."""
 
 MISSED_PEOPLE_RULES: Final = (
+    "the middle is looked at where nobody large is at the ends",
     (_LARGE, _SHOWN, _EDGE, _PAINT, _FURTHER, _APART, _SMALLER),
     (_LEAST_SHARE, _SURE, _AGREED, _MISSED, _STILL_MISSED, _LEAST_FRAMES, _MARGIN),
 )
@@ -67,10 +68,10 @@ class MissedPeople:
 
     A network that sees the whole picture tells people by their size among others. A standing man beside a face that
     fills the picture is nobody to it, and is seen at once where that face is no larger than he is. So large people are
-    shown smaller, in the window's last and first frame; what is around them is painted over the rest of them. Where
-    somebody is seen there who is missing in the mattes, the whole window is shown so from its last frame back, and once
-    more in smaller pictures, mirrored. Who is seen in both, for several frames, and not in the paint, is taken from the
-    larger ones, with their edges.
+    shown smaller, in the window's last and first frame, or in the middle one if nobody large is in these; what is
+    around them is painted over the rest of them. Where somebody is seen there who is missing in the mattes, the whole
+    window is shown so from its last frame back, and once more in smaller pictures, mirrored. Who is seen in both, for
+    several frames, and not in the paint, is taken from the larger ones, with their edges.
 
     Args:
         stream: The network, which takes pictures of any size.
@@ -88,8 +89,9 @@ class MissedPeople:
             batch: Frames of one shot, and their usual pictures.
             estimates: Alpha's coefficients, of the size of ``wanted``.
         """
-        looked = sorted({0, len(batch) // 2, len(batch) - 1})
-        alphas = [small_alpha(estimates[at], batch.images[at], self._stream.wanted) for at in looked]
+        alphas = [
+            small_alpha(estimates[at], batch.images[at], self._stream.wanted) for at in _judged_at(len(batch))
+        ]
         return on_its_way(_smaller(np.concatenate(alphas)[:, None])[:, 0])
 
     def complete(
@@ -102,35 +104,42 @@ class MissedPeople:
             estimates: Likewise.
             judged: What came of it.
         """
-        if not any(large_people(alpha).any() for alpha in judged):
+        at_frames = _judged_at(len(batch))
+        is_large = np.reshape([large_people(alpha).any() for alpha in judged], (len(at_frames), -1))
+        large = {at for at, eyes in zip(at_frames, is_large, strict=True) if eyes.any()}
+        if not large:
             return estimates
-        seen = self._seen_beside_large(batch, estimates)
-        return estimates if seen is None else seen.put_into(estimates)
+        ends = {at_frames[0], at_frames[-1]}
+        seen = self._seen_beside_large(batch, estimates, sorted(ends if ends & large else large))
+        if not any(one.where.any() for one in seen):
+            return estimates
+        return [one.put_into(estimate) for one, estimate in zip(reversed(seen), estimates, strict=True)]
 
-    def _seen_beside_large(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> _Seen | None:
-        """Who is missed; None where nobody is in the first and the last frame, or nobody lasts."""
+    def _seen_beside_large(
+        self, batch: Batch, estimates: Sequence[MatteEstimate], first: Sequence[int]
+    ) -> list[_Seen]:
+        """Who is missed and lasts, from the last frame to the first.
+
+        Args:
+            batch: As ``judge`` takes it.
+            estimates: Likewise.
+            first: Frames that are looked at first; the others are not where nobody is missed in these.
+        """
         frames, mattes = batch.frames[::-1], estimates[::-1]
-        ends = sorted({0, len(frames) - 1})
+        ends = [len(frames) - 1 - at for at in reversed(first)]
         alone, shots, others = (self._stream.shots(looks_ahead=False) for _ in range(3))
-        if not self._look([frames[at] for at in ends], [mattes[at] for at in ends], alone).where.any():
-            return None
-        parts: list[_Seen] = []
-        behind = None
+        first_look = self._look([frames[at] for at in ends], [mattes[at] for at in ends], alone)
+        if not any(one.where.any() for one in first_look):
+            return []
+        seen: list[_Seen] = []
         for at in range(0, len(frames), _FRAMES_OF_A_CALL):
             part = slice(at, at + _FRAMES_OF_A_CALL)
-            parts.append(self._look(frames[part], mattes[part], shots, others, behind=behind))
-            behind = parts[-1].where[-1]
-        wheres = np.concatenate([part.where for part in parts])
+            behind = seen[-1].where if seen else None
+            seen += self._look(frames[part], mattes[part], shots, others, behind=behind)
+        wheres = np.stack([one.where for one in seen], axis=1)
         least = min(_LEAST_FRAMES, len(frames))
-        where = np.stack([lasting(eye, least) for eye in wheres.swapaxes(0, 1)], axis=1)
-        if not where.any():
-            return None
-        return _Seen(
-            gain=np.concatenate([part.gain for part in parts]),
-            offset=np.concatenate([part.offset for part in parts]),
-            more=np.concatenate([part.more for part in parts]),
-            where=where,
-        )
+        lasts = np.stack([lasting(eye, least) for eye in wheres], axis=1)
+        return [replace(one, where=where) for one, where in zip(seen, lasts, strict=True)]
 
     def _look(
         self,
@@ -140,7 +149,7 @@ class MissedPeople:
         others: ShotInference | None = None,
         *,
         behind: npt.NDArray[np.bool_] | None = None,
-    ) -> _Seen:
+    ) -> list[_Seen]:
         """Who is missed in each frame.
 
         Args:
@@ -148,13 +157,14 @@ class MissedPeople:
             estimates: Their mattes.
             shots: Is shown them.
             others: Is shown them in the smaller pictures; nobody need be seen there where it is omitted.
-            behind: Where somebody was missed in the frame behind.
+            behind: Where somebody was missed in the frame behind, as ``_Seen.where``.
         """
         views, (height, width) = self._stream.views, self._wanted.size
         images = views.make(frames, self._wanted)
         their_gain, their_offset = _coefficients(estimates)
         theirs = MatteEstimate(gain=their_gain, offset=their_offset)
         there = small_alpha(theirs, images.reshape(-1, *images.shape[2:]), self._wanted)[:, None]
+        del theirs, their_gain, their_offset  # eyes of some frames take hundreds of MB
         large = np.stack([large_people(alpha) for alpha in to_numpy(_smaller(there))[:, 0]])
         painted = np.stack([paint_of(labels) for labels in large])
         gain, offset, said = _shown(shots, frames, images, self._wanted, there, large)
@@ -174,36 +184,41 @@ class MissedPeople:
             # The same eye in the frame behind.
             then = [*before, *wheres][at]
             wheres.append(missed(look[0], look[1], look[2], other, paint, least_area=least_area, behind=then))
-        where = np.stack(wheres).reshape(len(frames), views.eyes, *painted.shape[1:])
-        return _Seen(gain, offset, here >= there, where)
+        more = here >= there
+        eyes_of_frames = (slice(at, at + views.eyes) for at in range(0, len(wheres), views.eyes))
+        return [_Seen(gain[at], offset[at], more[at], np.stack(wheres[at])) for at in eyes_of_frames]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """What is seen in N frames whose large people are smaller, from the last to the first."""
+    """What is seen in a frame whose large people are smaller."""
 
     gain: Any
-    """float32 [N * E, 1, h, w]."""
+    """float32 [E, 1, h, w]."""
     offset: Any
+    """Likewise."""
     more: Any
-    """bool [N * E, 1, h, w]: where no less of anybody is seen than in the matte: large ones beside stay as they are
+    """bool [E, 1, h, w]: where no less of anybody is seen than in the matte: large ones beside stay as they are
     there."""
     where: npt.NDArray[np.bool_]
-    """Who is missed, in the smaller mattes: [N, E, rows, columns], in the host's memory."""
+    """Who is missed, in the smaller mattes: [E, rows, columns], in the host's memory."""
 
-    def put_into(self, estimates: Sequence[MatteEstimate]) -> list[MatteEstimate]:
-        """Mattes of these frames, from the first to the last, with those who are missed in them."""
-        margins = np.stack([_with_margin(eye) for frame in self.where for eye in frame])[:, None]
+    def put_into(self, estimate: MatteEstimate) -> MatteEstimate:
+        """The frame's matte with those who are missed in it; the same where nobody is."""
+        if not self.where.any():
+            return estimate
+        margins = np.stack([_with_margin(eye) for eye in self.where])[:, None]
         margins = array_module(on_gpu=is_on_gpu(self.gain)).asarray(margins)
         shares = resized(margins, self.gain.shape[2:]) * self.more
-        gain, offset = _coefficients(estimates[::-1])
+        gain, offset = _coefficients([estimate])
         for planes, seen in ((gain, self.gain), (offset, self.offset)):
             planes += shares * (seen - planes)
-        eyes = self.where.shape[1]
-        firsts = range(0, len(gain), eyes)
-        return [
-            MatteEstimate(gain=gain[at : at + eyes], offset=offset[at : at + eyes]) for at in reversed(firsts)
-        ]
+        return MatteEstimate(gain=gain, offset=offset)
+
+
+def _judged_at(count: int) -> list[int]:
+    """Frames of a window of so many in which large people are looked for."""
+    return sorted({0, count // 2, count - 1})
 
 
 def _shown(
@@ -342,10 +357,12 @@ def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
     kept = 1 - resized(arrays.asarray(where[:, None].astype(np.float32)), size)
     kept *= kept > 0.999  # between the grid's samples
     known = np.concatenate([pictures.astype(np.float32) * kept, kept], axis=1)
-    grids = []
+    grids: list[Any] = []
     for samples in _PAINT:
         step = max(height, width) / samples
-        grids.append(resized(known, (max(round(height / step), 1), max(round(width / step), 1))))
+        # Of all of the picture one sample is the mean of the grid before: a GPU shrinks a row 1000 times at most.
+        finer = known if samples > 1 else grids[-1]
+        grids.append(resized(finer, (max(round(height / step), 1), max(round(width / step), 1))))
     around = grids.pop()
     for finer in reversed(grids):
         around = finer + np.float32(_FURTHER) * resized(around, finer.shape[2:])
