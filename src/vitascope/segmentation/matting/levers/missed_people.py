@@ -126,9 +126,9 @@ class MissedPeople:
             first: Frames that are looked at first; the others are not where nobody is missed in these.
         """
         frames, mattes = batch.frames[::-1], estimates[::-1]
-        ends = [len(frames) - 1 - at for at in reversed(first)]
+        looked_at = [len(frames) - 1 - at for at in reversed(first)]
         alone, shots, others = (self._stream.shots(looks_ahead=False) for _ in range(3))
-        first_look = self._look([frames[at] for at in ends], [mattes[at] for at in ends], alone)
+        first_look = self._look([frames[at] for at in looked_at], [mattes[at] for at in looked_at], alone)
         if not any(one.where.any() for one in first_look):
             return []
         seen: list[_Seen] = []
@@ -238,8 +238,8 @@ def _shown(
         frames: N frames.
         images: Their pictures [N, E, ...]; given up.
         wanted: How they were prepared.
-        alphas: Their mattes [N * E, 1, h, w], on their device.
-        large: Their large people, int32 [N * E, rows, columns].
+        alphas: Their mattes, float32 [N * E, 1, h, w], 0..1, on their device.
+        large: Their large people, as ``large_people`` gives them, int32 [N * E, rows, columns].
         is_mirrored: Mirror the pictures, and what is seen back.
     """
     for picture, alpha, labels in zip(images.reshape(-1, *images.shape[2:]), alphas, large, strict=True):
@@ -274,6 +274,9 @@ def large_people(alpha: FloatArray) -> npt.NDArray[np.int32]:
 
     Args:
         alpha: float32 [h, w], 0..1.
+
+    Returns:
+        int32 [h, w].
     """
     count, labels, boxes, _ = cv2.connectedComponentsWithStats(
         (alpha > _PERSON).astype(np.uint8), connectivity=4
@@ -290,6 +293,9 @@ def paint_of(large: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
 
     Args:
         large: As ``large_people`` gives it, int32 [rows, columns].
+
+    Returns:
+        bool [rows, columns]: where large people are or are shown, and a little around.
     """
     paint = (large > 0).astype(np.uint8)
     for label in range(1, large.max() + 1):
