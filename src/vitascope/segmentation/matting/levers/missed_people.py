@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
@@ -41,24 +41,27 @@ _SMALLER: Final = 4
 _LEAST_SHARE = 0.0011
 """The share of the picture from which on somebody counts."""
 _SURE = 0.6
-"""The mean of ``|2 alpha - 1|`` inside somebody from which on they are believed."""
-_AGREED = 0.7
-"""The share of somebody that the other look sees, too: one look alone takes scenery for people more often. Where large
-people are painted over, and nobody is left in the picture, it finds somebody in a motorcycle or a wall: so they stay
-in it, smaller."""
+"""The mean of ``|2 alpha - 1|`` inside somebody, over all frames, from which on they are believed: of people who are
+there it is 0.63 and more, of a motorcycle or a wall 0.58 at most. Where large people are painted over, and nobody is
+left in the picture, the network is surer of these: so they stay in it, smaller."""
+_SURE_AROUND, _AROUND = 0.7, 9
+"""That mean around a sample, over so many to a side, from which on the sample is of somebody: scenery that hangs
+together with them is not."""
 _MISSED, _STILL_MISSED = 0.5, 0.9
 """The share of somebody that others see below which they are missed; and of one who was missed in the frame behind."""
 _LEAST_FRAMES = 4
-"""Consecutive frames of a window in which somebody must be missed; all of a shorter one."""
+"""Frames of a window in which somebody must be missed; all of a shorter one."""
 _FRAMES_OF_A_CALL = 8
 """A window is shown in such parts: what the network answers is larger than what is kept of it."""
 _MARGIN = 2
 """Around somebody, in samples of the smaller mattes, what was seen beside the large counts, too: their soft edges."""
+_LESS = 0.5
+"""Where the larger look sees so much less alpha of somebody than the smaller one, this one counts."""
 
 MISSED_PEOPLE_RULES: Final = (
-    "the middle is looked at where nobody large is at the ends",
+    "they are found in the smaller pictures, by how sure a window is of them",
     (_LARGE, _SHOWN, _EDGE, _PAINT, _FURTHER, _APART, _SMALLER),
-    (_LEAST_SHARE, _SURE, _AGREED, _MISSED, _STILL_MISSED, _LEAST_FRAMES, _MARGIN),
+    (_LEAST_SHARE, _SURE, _SURE_AROUND, _AROUND, _MISSED, _STILL_MISSED, _LEAST_FRAMES, _MARGIN, _LESS),
 )
 """What mattes with those who were missed depend on."""
 
@@ -70,17 +73,18 @@ class MissedPeople:
     fills the picture is nobody to it, and is seen at once where that face is no larger than he is. So large people are
     shown smaller, in the window's last and first frame, or in the middle one if nobody large is in these; what is
     around them is painted over the rest of them. Where somebody is seen there who is missing in the mattes, the whole
-    window is shown so from its last frame back, and once more in smaller pictures, mirrored. Who is seen in both, for
-    several frames, and not in the paint, is taken from the larger ones, with their edges.
+    window is shown so from its last frame back. All this in the smaller pictures, mirrored: more of a body lies in what
+    a feature sees. Who is seen for several frames, surely, and not in the paint, is missed. Then the window is shown in
+    the larger pictures, and they are taken from these, with their edges; from the smaller ones where they are lost.
 
     Args:
         stream: The network, which takes pictures of any size.
         wanted: The pictures whose size mattes have.
-        other: The smaller ones.
+        smaller: The smaller ones.
     """
 
-    def __init__(self, stream: StreamNetwork, wanted: NetworkInput, other: NetworkInput) -> None:
-        self._stream, self._wanted, self._other = stream, wanted, other
+    def __init__(self, stream: StreamNetwork, wanted: NetworkInput, smaller: NetworkInput) -> None:
+        self._stream, self._wanted, self._smaller = stream, wanted, smaller
 
     def judge(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> Callable[[], FloatArray]:
         """Begin to bring to the host what ``complete`` judges by.
@@ -110,110 +114,146 @@ class MissedPeople:
         if not large:
             return estimates
         ends = {at_frames[0], at_frames[-1]}
-        seen = self._seen_beside_large(batch, estimates, sorted(ends if ends & large else large))
-        if not any(one.where.any() for one in seen):
+        first = sorted(ends if ends & large else large, reverse=True)
+        alone = self._seen([batch.frames[at] for at in first], [estimates[at] for at in first])
+        if not any(self._missed([one]).any() for one in alone):
             return estimates
-        return [one.put_into(estimate) for one, estimate in zip(reversed(seen), estimates, strict=True)]
-
-    def _seen_beside_large(
-        self, batch: Batch, estimates: Sequence[MatteEstimate], first: Sequence[int]
-    ) -> list[_Seen]:
-        """Who is missed and lasts, from the last frame to the first.
-
-        Args:
-            batch: As ``judge`` takes it.
-            estimates: Likewise.
-            first: Frames that are looked at first; the others are not where nobody is missed in these.
-        """
         frames, mattes = batch.frames[::-1], estimates[::-1]
-        looked_at = [len(frames) - 1 - at for at in reversed(first)]
-        alone, shots, others = (self._stream.shots(looks_ahead=False) for _ in range(3))
-        first_look = self._look([frames[at] for at in looked_at], [mattes[at] for at in looked_at], alone)
-        if not any(one.where.any() for one in first_look):
-            return []
-        seen: list[_Seen] = []
-        for at in range(0, len(frames), _FRAMES_OF_A_CALL):
-            part = slice(at, at + _FRAMES_OF_A_CALL)
-            behind = seen[-1].where if seen else None
-            seen += self._look(frames[part], mattes[part], shots, others, behind=behind)
-        wheres = np.stack([one.where for one in seen], axis=1)
-        least = min(_LEAST_FRAMES, len(frames))
-        lasts = np.stack([lasting(eye, least) for eye in wheres], axis=1)
-        return [replace(one, where=where) for one, where in zip(seen, lasts, strict=True)]
+        seen = self._seen(frames, mattes)
+        wheres = self._missed(seen)
+        if not wheres.any():
+            return estimates
+        return self._with_missed(frames, mattes, seen, wheres)[::-1]
 
-    def _look(
-        self,
-        frames: Sequence[Frame],
-        estimates: Sequence[MatteEstimate],
-        shots: ShotInference,
-        others: ShotInference | None = None,
-        *,
-        behind: npt.NDArray[np.bool_] | None = None,
-    ) -> list[_Seen]:
-        """Who is missed in each frame.
+    def _seen(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> list[_Seen]:
+        """What is seen in frames whose large people are smaller, in the smaller pictures.
 
         Args:
             frames: From the last to the first.
             estimates: Their mattes.
-            shots: Is shown them.
-            others: Is shown them in the smaller pictures; nobody need be seen there where it is omitted.
-            behind: Where somebody was missed in the frame behind, as ``_Seen.where``.
         """
-        views, (height, width) = self._stream.views, self._wanted.size
-        images = views.make(frames, self._wanted)
-        their_gain, their_offset = _coefficients(estimates)
-        theirs = MatteEstimate(gain=their_gain, offset=their_offset)
-        there = small_alpha(theirs, images.reshape(-1, *images.shape[2:]), self._wanted)[:, None]
-        del theirs, their_gain, their_offset  # eyes of some frames take hundreds of MB
-        large = np.stack([large_people(alpha) for alpha in to_numpy(_smaller(there))[:, 0]])
-        painted = np.stack([paint_of(labels) for labels in large])
-        gain, offset, said = _shown(shots, frames, images, self._wanted, there, large)
-        here = said[:, 1:2]
-        told = to_numpy(_smaller(np.concatenate([here, there, said[:, :1]], axis=1)))
-        again = told[:, 0]
-        if others is not None:
-            images = views.make(frames, self._other)
-            said = _shown(others, frames, images, self._other, there, large, is_mirrored=True)[2]
-            again = to_numpy(resized(said[:, 1:2], told.shape[2:]))[:, 0]
-        least_area = _LEAST_SHARE * height * width / _SMALLER**2
-        wheres: list[npt.NDArray[np.bool_]] = []
-        before: Sequence[npt.NDArray[np.bool_] | None] = (
-            [None] * views.eyes if behind is None else list(behind)
+        views, seen = self._stream.views, list[_Seen]()
+        shots = self._stream.shots(looks_ahead=False)
+        for at in range(0, len(frames), _FRAMES_OF_A_CALL):
+            part = slice(at, at + _FRAMES_OF_A_CALL)
+            theirs = self._alpha_of(estimates[part], views.make(frames[part], self._wanted))
+            there = to_numpy(_smaller(theirs))[:, 0]
+            large = np.stack([large_people(alpha) for alpha in there])
+            images = views.make(frames[part], self._smaller)
+            gain, offset, said = _shown(
+                shots, frames[part], images, self._smaller, theirs, large, is_mirrored=True
+            )
+            alpha = to_numpy(resized(said[:, 1:2], there.shape[1:]))[:, 0]
+            paint = np.stack([paint_of(labels) for labels in large])
+            eyes_of_frames = (slice(first, first + views.eyes) for first in range(0, len(large), views.eyes))
+            seen += [
+                _Seen(gain[eyes], offset[eyes], alpha[eyes], there[eyes], large[eyes], paint[eyes])
+                for eyes in eyes_of_frames
+            ]
+        return seen
+
+    def _missed(self, seen: Sequence[_Seen]) -> npt.NDArray[np.bool_]:
+        """Who is missed in frames, from the last to the first: bool [N, E, rows, columns]."""
+        height, width = self._wanted.size
+        alphas, theres, paints = (
+            np.stack(planes, axis=1)
+            for planes in zip(*((one.alpha, one.there, one.paint) for one in seen), strict=True)
         )
-        for at, (look, other, paint) in enumerate(zip(told, again, painted, strict=True)):
-            # The same eye in the frame behind.
-            then = [*before, *wheres][at]
-            wheres.append(missed(look[0], look[1], look[2], other, paint, least_area=least_area, behind=then))
-        more = here >= there
-        eyes_of_frames = (slice(at, at + views.eyes) for at in range(0, len(wheres), views.eyes))
-        return [_Seen(gain[at], offset[at], more[at], np.stack(wheres[at])) for at in eyes_of_frames]
+        least_area = _LEAST_SHARE * height * width / _SMALLER**2
+        of_eyes = zip(alphas, theres, paints, strict=True)
+        return np.stack([missed(*of_eye, least_area=least_area) for of_eye in of_eyes], axis=1)
+
+    def _with_missed(
+        self,
+        frames: Sequence[Frame],
+        estimates: Sequence[MatteEstimate],
+        seen: Sequence[_Seen],
+        wheres: npt.NDArray[np.bool_],
+    ) -> list[MatteEstimate]:
+        """Mattes of frames with those who are missed in them.
+
+        Args:
+            frames: From the last to the first.
+            estimates: Their mattes.
+            seen: What the smaller pictures say of them.
+            wheres: Who is missed, as ``_missed`` gives it.
+        """
+        views, completed = self._stream.views, list[MatteEstimate]()
+        shots = self._stream.shots(looks_ahead=False)
+        count = int(np.flatnonzero(wheres.any(axis=(1, 2, 3)))[-1]) + 1  # before these nobody is missed
+        for at in range(0, count, _FRAMES_OF_A_CALL):
+            part = slice(at, min(at + _FRAMES_OF_A_CALL, count))
+            images = views.make(frames[part], self._wanted)
+            there = self._alpha_of(estimates[part], images)
+            large = np.concatenate([one.large for one in seen[part]])
+            larger = _shown(shots, frames[part], images, self._wanted, there, large)
+            for place, (estimate, one, where) in enumerate(
+                zip(estimates[part], seen[part], wheres[part], strict=True)
+            ):
+                eyes = slice(place * views.eyes, (place + 1) * views.eyes)
+                of_frame = BoundedMatte(*(planes[eyes] for planes in larger))
+                completed.append(
+                    one.put_into(estimate, where, of_frame, there[eyes]) if where.any() else estimate
+                )
+        return [*completed, *estimates[count:]]
+
+    def _alpha_of(self, estimates: Sequence[MatteEstimate], images: Any) -> Any:
+        """Alpha of frames, float32 [N * E, 1, h, w], 0..1, on their device; ``images`` are as large."""
+        gain, offset = _coefficients(estimates)
+        together = MatteEstimate(gain=gain, offset=offset)
+        return small_alpha(together, images.reshape(-1, *images.shape[2:]), self._wanted)[:, None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """What is seen in a frame whose large people are smaller."""
+    """What is seen in a frame whose large people are smaller, in the smaller pictures.
+
+    Of gain and offset it holds float32 [E, 1, h, w], on their device. The others are of the mattes in which people are
+    told one from another, [E, rows, columns], in the host's memory.
+    """
 
     gain: Any
-    """float32 [E, 1, h, w]."""
     offset: Any
-    """Likewise."""
-    more: Any
-    """bool [E, 1, h, w]: where no less of anybody is seen than in the matte: large ones beside stay as they are
-    there."""
-    where: npt.NDArray[np.bool_]
-    """Who is missed, in the smaller mattes: [E, rows, columns], in the host's memory."""
+    alpha: FloatArray
+    there: FloatArray
+    """Alpha of the frame's matte."""
+    large: npt.NDArray[np.int32]
+    """Its large people, as ``large_people`` gives them."""
+    paint: npt.NDArray[np.bool_]
+    """Where the picture is another one."""
 
-    def put_into(self, estimate: MatteEstimate) -> MatteEstimate:
-        """The frame's matte with those who are missed in it; the same where nobody is."""
-        if not self.where.any():
-            return estimate
-        margins = np.stack([_with_margin(eye) for eye in self.where])[:, None]
-        margins = array_module(on_gpu=is_on_gpu(self.gain)).asarray(margins)
-        shares = resized(margins, self.gain.shape[2:]) * self.more
-        gain, offset = _coefficients([estimate])
-        for planes, seen in ((gain, self.gain), (offset, self.offset)):
-            planes += shares * (seen - planes)
-        return MatteEstimate(gain=gain, offset=offset)
+    def put_into(
+        self, estimate: MatteEstimate, where: npt.NDArray[np.bool_], larger: BoundedMatte, there: Any
+    ) -> MatteEstimate:
+        """The frame's matte with those who are missed in it.
+
+        Args:
+            estimate: The matte.
+            where: Who is missed, [E, rows, columns].
+            larger: What is seen of the same in the larger pictures, whose size the matte has.
+            there: The matte's alpha, float32 [E, 1, h, w].
+        """
+        arrays, size = array_module(on_gpu=is_on_gpu(there)), there.shape[2:]
+
+        def enlarged(planes: FloatArray) -> Any:
+            return resized(arrays.asarray(planes[:, None]), size)
+
+        alpha = larger.said[:, 1:2]
+        less = enlarged(((self.alpha - to_numpy(_smaller(alpha))[:, 0]) / np.float32(_LESS)).clip(0.0, 1.0))
+        gain, offset, alpha = (
+            one + less * (other - one)
+            for one, other in (
+                (larger.gain, resized(self.gain, size)),
+                (larger.offset, resized(self.offset, size)),
+                (alpha, enlarged(self.alpha)),
+            )
+        )
+        # Where no less of anybody is seen than in the matte: large ones beside stay as they are there.
+        shares = enlarged(np.stack([_with_margin(eye) for eye in where])) * (alpha >= there)
+        their_gain, their_offset = _coefficients([estimate])
+        their_gain += shares * (gain - their_gain)
+        their_offset += shares * (offset - their_offset)
+        return MatteEstimate(gain=their_gain, offset=their_offset)
 
 
 def _judged_at(count: int) -> list[int]:
@@ -379,64 +419,80 @@ def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
     return painted.astype(pictures.dtype)
 
 
-def lasting(wheres: npt.NDArray[np.bool_], least: int) -> npt.NDArray[np.bool_]:
-    """Who is in at least so many consecutive frames: somebody is who overlaps them in the frame beside.
-
-    Args:
-        wheres: bool [N, h, w] of consecutive frames.
-        least: Frames.
-    """
-
-    def ages(frames: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-        """In how many frames up to each one somebody is, at their places; 0 elsewhere."""
-        before, found = np.zeros(frames[0].shape, np.int32), []
-        for where in frames:
-            count, labels = cv2.connectedComponents(where.astype(np.uint8), connectivity=8)
-            age = np.zeros_like(before)
-            for label in range(1, count):
-                inside = labels == label
-                age[inside] = 1 + before[inside].max()
-            found.append(age)
-            before = age
-        return np.stack(found)
-
-    return ages(wheres) + ages(wheres[::-1])[::-1] > least
-
-
 def missed(
-    here: FloatArray,
-    there: FloatArray,
-    sure: FloatArray,
-    again: FloatArray,
-    painted: npt.NDArray[np.bool_],
-    *,
-    least_area: float,
-    behind: npt.NDArray[np.bool_] | None = None,
+    seen: FloatArray, there: FloatArray, painted: npt.NDArray[np.bool_], *, least_area: float
 ) -> npt.NDArray[np.bool_]:
-    """Where somebody is who is missed elsewhere.
+    """Where somebody is who is missed elsewhere, in consecutive frames of one eye.
 
     Args:
-        here: float32 [h, w], 0..1, alpha of a picture in which large people are smaller.
-        there: Alpha of the whole picture.
-        sure: How sure the first is, ``|2 alpha - 1|``.
-        again: Alpha of another look at the same.
-        painted: bool [h, w], where paint is.
+        seen: float32 [N, h, w], 0..1, alpha of pictures in which large people are smaller.
+        there: Alpha of the whole pictures.
+        painted: bool [N, h, w], where paint is.
         least_area: Samples from which on somebody counts.
-        behind: As returned for the frame behind.
+
+    Returns:
+        bool [N, h, w].
     """
-    people = (here > _PERSON).astype(np.uint8)
-    count, labels, boxes, _ = cv2.connectedComponentsWithStats(people, connectivity=8)
-    where = np.zeros(here.shape, bool)
-    for label in range(1, count):
-        inside = (labels == label) & ~painted
-        area = int(inside.sum())
-        if area < least_area or area < _APART * boxes[label, cv2.CC_STAT_AREA]:
+    found = np.zeros(seen.shape, bool)
+    least_frames = min(_LEAST_FRAMES, len(seen))
+    sure = np.abs(2 * seen - 1)
+    for places in _followed([_people(*of_frame, least_area) for of_frame in zip(seen, painted, strict=True)]):
+        if np.concatenate([sure[at][inside] for at, inside in places.items()]).mean() < _SURE:
             continue
-        most = _STILL_MISSED if behind is not None and behind[inside].mean() > _PERSON else _MISSED
-        is_there = sure[inside].mean() >= _SURE and (again[inside] > _PERSON).mean() >= _AGREED
-        if is_there and (there[inside] > _PERSON).mean() < most:
-            where |= inside
-    return where
+        missing: dict[int, npt.NDArray[np.bool_]] = {}
+        for at, inside in places.items():
+            is_still = at - 1 in missing and missing[at - 1][inside].mean() > _PERSON
+            if (there[at][inside] > _PERSON).mean() < (_STILL_MISSED if is_still else _MISSED):
+                missing[at] = inside
+        if len(missing) >= least_frames:
+            for at, inside in missing.items():
+                found[at] |= _sure_part(sure[at], inside)
+    return found
+
+
+def _people(
+    alpha: FloatArray, painted: npt.NDArray[np.bool_], least_area: float
+) -> list[npt.NDArray[np.bool_]]:
+    """People in a frame who are not in the paint, each as bool [h, w]."""
+    count, labels, boxes, _ = cv2.connectedComponentsWithStats(
+        (alpha > _PERSON).astype(np.uint8), connectivity=8
+    )
+    people = []
+    for label in range(1, count):
+        whole = boxes[label, cv2.CC_STAT_AREA]
+        if whole < least_area:
+            continue
+        inside = (labels == label) & ~painted
+        if inside.sum() >= max(least_area, _APART * whole):
+            people.append(inside)
+    return people
+
+
+def _followed(frames: Sequence[Sequence[npt.NDArray[np.bool_]]]) -> list[dict[int, npt.NDArray[np.bool_]]]:
+    """Where each person is, by frame: who overlaps somebody of the frame before is the same.
+
+    Args:
+        frames: The people of each frame, each as bool [h, w].
+    """
+    people: list[dict[int, npt.NDArray[np.bool_]]] = []
+    for at, insides in enumerate(frames):
+        for inside in insides:
+            same = [one for one in people if at - 1 in one and (one[at - 1] & inside).any()]
+            joined: dict[int, npt.NDArray[np.bool_]] = {}
+            for places in (*same, {at: inside}):
+                for frame, place in places.items():
+                    joined[frame] = joined[frame] | place if frame in joined else place
+            people = [one for one in people if not any(one is other for other in same)]
+            people.append(dict(sorted(joined.items())))
+    return people
+
+
+def _sure_part(sure: FloatArray, inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The part of somebody around which the network is sure."""
+    weights = inside.astype(np.float32)
+    around = cv2.blur(sure * weights, (_AROUND, _AROUND))
+    part: npt.NDArray[np.bool_] = inside & (around >= _SURE_AROUND * cv2.blur(weights, (_AROUND, _AROUND)))
+    return part
 
 
 def _with_margin(where: npt.NDArray[np.bool_]) -> FloatArray:
