@@ -60,12 +60,12 @@ _FINER = 1.5
 _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY = 1.0, 0.3
 """What the finer answer's word is worth where the two others differ: for somebody more, as it loses who fills it. This
 and what follows was chosen on seeds 60 and 70 to 76."""
-_WITNESS, _WITNESS_TRUST = 2.0, 8
-"""How much the finer answer counts by itself where it sees somebody, and the power of its sureness."""
-_UNSURE, _DOUBTED_TRUST = 1 / 8, 2
-"""How unsure the way there is that nobody is there, and that power from there on: of people whom the finer answer alone
-sees it is sure to 0.7 on the mean, of other things to 0.91; and no cell of a small body is sure. Both powers were
-chosen on the seeds 111 to 126 and 201 to 222."""
+_WITNESS, _WITNESS_TRUST = 2.0, 12
+"""How much the finer answer counts by itself where it sees somebody, and the power of its sureness: of people whom it
+alone sees, and who are there, it is sure to 0.9 and more; of others seldom to 0.8."""
+_MET_TRUST = 2
+"""That power where both others miss whom it sees, and one sees somebody there within ``_LASTING_FRAMES``: who is small
+is found late, and no cell of a small body is sure. Chosen on the seeds 111 to 118."""
 _SOLID, _SOLID_TRUST = 3.0, 4
 """How much more the way there counts where it is sure of somebody three cells thick and more, and beside, and the power
 of its sureness: so who leaves keeps parts that the two others miss. Chosen on seeds 111 to 118."""
@@ -88,11 +88,10 @@ _FINENESS = 2
 
 BIDIRECTIONAL_RULES: Final = (
     "eyes agree last, their fisheye pictures are seen in all sizes, the way back is smaller beside larger edges, and "
-    "who is seen in these alone is small, and believed where the way there is not sure of the contrary",
+    "who is seen in these alone is small",
     (BACKWARD_SCALE, NEAR_SIDE, EDGE_SCALE, _CELLS),
     (_TRUST, _LEAST_WEIGHT, _FAVOUR, _YOUNG, _DECISION, _DOUBT),
-    (_AGREES, _FINER, _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY),
-    (_WITNESS, _WITNESS_TRUST, _UNSURE, _DOUBTED_TRUST),
+    (_AGREES, _FINER, _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY, _WITNESS, _WITNESS_TRUST, _MET_TRUST),
     (_SOLID, _SOLID_TRUST, _LASTING_FRAMES, _LASTING, _SEEN),
     (_NEAR, _MISSED, _BESIDE, _HAIR_CELLS, _LEAST_FINE, _FINENESS),
 )
@@ -113,8 +112,8 @@ class Bidirectional:
     there remembers of it, except of places where the two directions differ: there it judges for itself. The larger
     look has finer edges, finds who is small, and loses who fills the picture: its edges count where it agrees, its
     word where the two others differ, and by itself where it is very sure of somebody small for several frames, or
-    fairly sure while the way there is not sure that nobody is there. It is left out where the eye has no more samples.
-    It is mirrored, too. Beside it the way there counts more where it is sure of somebody for several frames,
+    fairly sure of one whom another look sees there a moment before or after. It is left out where the eye has no more
+    samples. It is mirrored, too. Beside it the way there counts more where it is sure of somebody for several frames,
     unless they are thin: both others miss somebody near who leaves.
 
     The hair of one person who is near is seen best in still smaller pictures, least in the larger ones, and an answer
@@ -265,7 +264,7 @@ class Bidirectional:
 
     def _as_one(self, seen: Sequence[_Known], *, has_hair: bool) -> list[MatteEstimate]:
         """What each side says of a window's frames, as one; see ``_together``."""
-        lasting = [_lasting(one.mean) for one in (seen[0], seen[-1])] if self._has_edges else []
+        lasting = [_lasting(one.mean) for one in seen] if self._has_edges else []
         return [
             estimate
             for at in range(0, len(seen[0].mean), _FRAMES_OF_A_CALL)
@@ -367,8 +366,8 @@ def _together(
         answers: Of each side, about the same frames.
         size: Of the result, (height, width).
         young: What it counts that the way there sees nobody, in the first frames; 1 in those beyond.
-        lasting: How much longer than a moment the way there and the answer for edges see somebody in each cell, float32
-            [N, E, 1, rows, columns], 0..1, as ``_lasting`` gives it; only with an answer for edges.
+        lasting: How much longer than a moment each sees somebody in each cell, float32 [N, E, 1, rows, columns], 0..1,
+            as ``_lasting`` gives it; only with an answer for edges.
         has_hair: True where hair may be seen.
     """
     gains, offsets, sures, means, fines = (
@@ -388,11 +387,11 @@ def _together(
     if len(answers) > 2:
         nearer = abs(means[2] - means[1]) - abs(means[2] - means[0])
         word = np.exp(nearer * (_WORD_FOR_NOBODY + (_WORD_FOR_SOMEBODY - _WORD_FOR_NOBODY) * means[2]))
-        there, larger = (_of_all_eyes(one) for one in lasting)
+        there, back, larger = (_of_all_eyes(one) for one in lasting)
         solid = _SOLID * _solid(means[0] * sures[0] ** _SOLID_TRUST) * there
         alone = (means[2] - np.maximum(*means[:2])).clip(0.0, 1.0)
-        doubted = (alone / _MISSED).clip(0.0, 1.0) * ((1 - sures[0]) / np.float32(_UNSURE)).clip(0.0, 1.0)
-        trust = _WITNESS_TRUST + np.float32(_DOUBTED_TRUST - _WITNESS_TRUST) * doubted
+        met = (alone / _MISSED).clip(0.0, 1.0) * (there + back > 0)
+        trust = _WITNESS_TRUST + np.float32(_MET_TRUST - _WITNESS_TRUST) * met
         witness = _WITNESS * sures[2] ** trust * (1 + _FAVOUR) * around[2] * larger
         # Whom it alone sees is small. Three cells of it and more are the scene that was seen between two who part.
         witness *= 1 - _solid((alone > _SEEN).astype("float32"))
