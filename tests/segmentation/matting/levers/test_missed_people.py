@@ -258,7 +258,8 @@ def test_paint_is_what_is_around():
     assert np.abs(painted[1, :, 16:32, 78] - 0.8).max() < 0.05
 
 
-def test_paint_shrinks_no_row_more_than_a_gpu_does(monkeypatch):
+@pytest.mark.parametrize("width", [1536, 12000])
+def test_paint_shrinks_no_row_more_than_a_gpu_does(monkeypatch, width):
     """As of eyes of 1536 that a network is shown whole; see ``resized``."""
     shrunk = []
 
@@ -267,7 +268,7 @@ def test_paint_shrinks_no_row_more_than_a_gpu_does(monkeypatch):
         return resized(planes, size)
 
     monkeypatch.setattr(missed_people, "resized", noted)
-    pictures, where = a_picture((40, 1536))
+    pictures, where = a_picture((40, width))
     where[1] = True
     painted_over(pictures, where)
     assert 100 < max(shrunk) <= 1000
@@ -316,7 +317,7 @@ def test_a_gpu_shows_large_people_as_the_cpu_does(dtype):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("size", [(272, 480), (61, 33), (40, 1536), (3, 5), (1, 1)])
+@pytest.mark.parametrize("size", [(272, 480), (61, 33), (40, 1536), (8, 4001), (3, 5), (1, 1)])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_gpu_paints_as_the_cpu_does(size, dtype):
     pictures, where = a_picture(size)

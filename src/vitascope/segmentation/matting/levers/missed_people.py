@@ -406,8 +406,8 @@ def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
     grids: list[Any] = []
     for samples in _PAINT:
         step = max(height, width) / samples
-        # Of all of the picture one sample is the mean of the grid before: a GPU shrinks a row 1000 times at most.
-        finer = known if samples > 1 else grids[-1]
+        # A GPU shrinks a row 1000 times at most.
+        finer = known if samples > 1 and step <= 1000 else grids[-1]
         grids.append(resized(finer, (max(round(height / step), 1), max(round(width / step), 1))))
     around = grids.pop()
     for finer in reversed(grids):
