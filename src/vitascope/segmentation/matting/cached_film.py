@@ -43,6 +43,7 @@ from vitascope.segmentation.matting.close_ups import CLOSE_UP_RULES
 from vitascope.segmentation.matting.levers.bidirectional import BIDIRECTIONAL_RULES
 from vitascope.segmentation.matting.levers.missed_people import MISSED_PEOPLE_RULES
 from vitascope.segmentation.matting.levers.motion_smoothing import SMOOTHING_RULES
+from vitascope.segmentation.matting.levers.scenery import SCENERY_RULES
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE
 from vitascope.segmentation.matting.networks import ChosenNetwork, is_network_file, remembers
 from vitascope.segmentation.matting.rim_people import RIM_RULES
@@ -367,6 +368,7 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
         LOOK_AHEAD_SIDE,
         BIDIRECTIONAL_RULES,
         MISSED_PEOPLE_RULES,
+        SCENERY_RULES,
         SMOOTHING_RULES,
         PRESENCE_RULES,
     )

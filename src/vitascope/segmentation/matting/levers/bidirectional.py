@@ -21,6 +21,7 @@ from vitascope.segmentation.matting.close_ups import CloseUps
 from vitascope.segmentation.matting.estimates import bounded
 from vitascope.segmentation.matting.levers.missed_people import MissedPeople
 from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing
+from vitascope.segmentation.matting.levers.scenery import Scenery, in_doubt
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, bounds_of_calls, next_part
 
@@ -121,8 +122,8 @@ class Bidirectional:
     two others count by how much their alpha follows the picture's detail. A window in which somebody comes near, or
     goes, is seen back in both sizes, and passes from the one to the other.
 
-    Then people are looked for whom larger ones hide, see ``MissedPeople``; mattes are smoothed over time, see
-    ``MotionSmoothing``; and eyes that are to agree do so.
+    Then scenery is taken out, see ``Scenery``, where looks differ; people are looked for whom larger ones hide, see
+    ``MissedPeople``; mattes are smoothed over time, see ``MotionSmoothing``; and eyes that are to agree do so.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -138,6 +139,7 @@ class Bidirectional:
             self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
         near = min(BACKWARD_SCALE, NEAR_SIDE / max(stream.wanted.size))
         self._backward_near = _resized(stream.wanted, near, stream.eye_size)
+        self._scenery = Scenery(stream.wanted)
         self._missed = MissedPeople(stream, self._wanted, self._backward)
         self._smoothing = MotionSmoothing(stream.views, self._wanted)
         # Eyes agree last: smoothed after that, they were further apart again.
@@ -181,12 +183,13 @@ class Bidirectional:
         motion = self._smoothing.watch(shown, people.max(axis=(0, 1, 2)))
         try:
             is_near = CloseUps.would_be_seen(people[-1, :, 0], from_share=_NEAR)
-            seen = self._seen_all_ways(batch, ahead, beyond, back, is_near=is_near)
+            seen, differ = self._seen_all_ways(batch, ahead, beyond, back, is_near=is_near)
             del ahead  # a window's planes take hundreds of MB
-            judged = self._missed.judge(batch, seen)
-            # On a GPU before that is asked for: nobody is missed as a rule, and the GPU goes on while the host waits.
+            doubted, judged = on_its_way(differ), self._missed.judge(batch, seen)
+            # On a GPU before these are asked for: nobody is missed as a rule, and the GPU goes on while the host waits.
             smoothed = self._smoothing.smooth(batch.frames, seen, motion) if is_on_gpu(seen[0].gain) else None
-            completed = self._missed.complete(batch, seen, judged())
+            cleared = self._scenery.cleared(batch, seen) if doubted().all() else seen
+            completed = self._missed.complete(batch, cleared, judged())
             if smoothed is not None and completed is seen:
                 return smoothed
             return self._smoothing.smooth(batch.frames, completed, motion)
@@ -225,8 +228,8 @@ class Bidirectional:
         back: dict[bool, _Known],
         *,
         is_near: bool,
-    ) -> list[MatteEstimate]:
-        """Mattes of a window, with what all looks say of it.
+    ) -> tuple[list[MatteEstimate], Any]:
+        """Mattes of a window, with what all looks say of it; and whether they differ, as ``in_doubt`` gives it.
 
         Args:
             batch: The window.
@@ -251,16 +254,18 @@ class Bidirectional:
             memory.mirror()
             larger = stream.shots(state=memory)
             edges.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
+        differ = in_doubt([one.mean for one in (ahead, *back.values(), *edges)])
         made = {near: self._as_one([ahead, back.pop(near), *edges], has_hair=near) for near in tuple(back)}
         if was_near == is_near:
-            return made[is_near]
-        return [
+            return made[is_near], differ
+        mixed = [
             MatteEstimate(
                 gain=_between(one.gain, other.gain, at / len(batch)),
                 offset=_between(one.offset, other.offset, at / len(batch)),
             )
             for at, (one, other) in enumerate(zip(made[was_near], made[is_near], strict=True), start=1)
         ]
+        return mixed, differ
 
     def _as_one(self, seen: Sequence[_Known], *, has_hair: bool) -> list[MatteEstimate]:
         """What each side says of a window's frames, as one; see ``_together``."""

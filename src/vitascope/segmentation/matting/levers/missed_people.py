@@ -18,7 +18,7 @@ from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.kernels.small_matte import BoundedMatte
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch, mirrored
-from vitascope.segmentation.matting.estimates import bounded, small_alpha
+from vitascope.segmentation.matting.estimates import COARSER, bounded, coarse, small_alpha
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork
 
 _PERSON: Final = 0.5
@@ -27,17 +27,15 @@ _LARGE = 0.05
 ``several`` and ``crossing`` of the seeds 92, 205, and 111 to 126, and on scenery of 211 to 222, of
 ``benchmarks/matte_quality``."""
 _SHOWN = 0.3
-"""The size at which they are shown: at 0.4 fewer of the others are seen in both looks (``crossing`` 112 and 118)."""
+"""The size at which they are shown: at 0.4 fewer of the others are seen (``crossing`` 112 and 118)."""
 _EDGE = 3
-"""Samples of the smaller mattes around them that are painted over, too: their hair."""
+"""Samples of the coarse mattes around them that are painted over, too: their hair."""
 _PAINT = (120, 30, 10, 3, 1)
 """Samples of the longer side of the grids from which paint is made. Each finds what is further around."""
 _FURTHER = 0.01
 """How much a grid counts beside the finer one before it."""
 _APART = 0.6
 """The share of somebody that lies outside the paint at least."""
-_SMALLER: Final = 4
-"""By how much the mattes in which people are told one from another are smaller than the network's pictures."""
 _LEAST_SHARE = 0.0011
 """The share of the picture from which on somebody counts."""
 _SURE = 0.6
@@ -54,13 +52,13 @@ _LEAST_FRAMES = 4
 _FRAMES_OF_A_CALL = 8
 """A window is shown in such parts: what the network answers is larger than what is kept of it."""
 _MARGIN = 2
-"""Around somebody, in samples of the smaller mattes, what was seen beside the large counts, too: their soft edges."""
+"""Around somebody, in samples of the coarse mattes, what was seen beside the large counts, too: their soft edges."""
 _LESS = 0.5
 """Where the larger look sees so much less alpha of somebody than the smaller one, this one counts."""
 
 MISSED_PEOPLE_RULES: Final = (
     "they are found in the smaller pictures, by how sure a window is of them",
-    (_LARGE, _SHOWN, _EDGE, _PAINT, _FURTHER, _APART, _SMALLER),
+    (_LARGE, _SHOWN, _EDGE, _PAINT, _FURTHER, _APART, COARSER),
     (_LEAST_SHARE, _SURE, _SURE_AROUND, _AROUND, _MISSED, _STILL_MISSED, _LEAST_FRAMES, _MARGIN, _LESS),
 )
 """What mattes with those who were missed depend on."""
@@ -96,7 +94,7 @@ class MissedPeople:
         alphas = [
             small_alpha(estimates[at], batch.images[at], self._stream.wanted) for at in _judged_at(len(batch))
         ]
-        return on_its_way(_smaller(np.concatenate(alphas)[:, None])[:, 0])
+        return on_its_way(coarse(np.concatenate(alphas)[:, None])[:, 0])
 
     def complete(
         self, batch: Batch, estimates: list[MatteEstimate], judged: FloatArray
@@ -137,7 +135,7 @@ class MissedPeople:
         for at in range(0, len(frames), _FRAMES_OF_A_CALL):
             part = slice(at, at + _FRAMES_OF_A_CALL)
             theirs = self._alpha_of(estimates[part], views.make(frames[part], self._wanted))
-            there = to_numpy(_smaller(theirs))[:, 0]
+            there = to_numpy(coarse(theirs))[:, 0]
             large = np.stack([large_people(alpha) for alpha in there])
             images = views.make(frames[part], self._smaller)
             gain, offset, said = _shown(
@@ -159,7 +157,7 @@ class MissedPeople:
             np.stack(planes, axis=1)
             for planes in zip(*((one.alpha, one.there, one.paint) for one in seen), strict=True)
         )
-        least_area = _LEAST_SHARE * height * width / _SMALLER**2
+        least_area = _LEAST_SHARE * height * width / COARSER**2
         of_eyes = zip(alphas, theres, paints, strict=True)
         return np.stack([missed(*of_eye, least_area=least_area) for of_eye in of_eyes], axis=1)
 
@@ -239,7 +237,7 @@ class _Seen:
             return resized(arrays.asarray(planes[:, None]), size)
 
         alpha = larger.said[:, 1:2]
-        less = enlarged(((self.alpha - to_numpy(_smaller(alpha))[:, 0]) / np.float32(_LESS)).clip(0.0, 1.0))
+        less = enlarged(((self.alpha - to_numpy(coarse(alpha))[:, 0]) / np.float32(_LESS)).clip(0.0, 1.0))
         gain, offset, alpha = (
             one + less * (other - one)
             for one, other in (
@@ -301,12 +299,6 @@ def _coefficients(estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
         gains.append(one.gain)
         offsets.append(one.offset)
     return np.concatenate(gains), np.concatenate(offsets)
-
-
-def _smaller(planes: Any) -> Any:
-    """Planes [N, C, h, w] in which people are told one from another, on their device."""
-    height, width = planes.shape[2:]
-    return resized(planes, (ceil(height / _SMALLER), ceil(width / _SMALLER)))
 
 
 def large_people(alpha: FloatArray) -> npt.NDArray[np.int32]:
