@@ -540,6 +540,27 @@ def test_own_teeth_go_on_above_where_the_lip_hides_them(mesh):
     assert mouth.own.cover[y - far - patch.top, tooth].max() < 0.05
 
 
+def test_lower_teeth_of_an_open_mouth_do_not_hang_in_the_middle_of_it(mesh):
+    """Taken for upper ones they floated below the lip that they were to hang from."""
+    apart = ExpressionBasis(mesh).lips_apart
+    face = made_face(mesh, scale=18.0, displacement=apart * np.float32(1.6))
+    rgb = painted(face)
+    inner = face.landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]), :2]
+    mouth = np.zeros(rgb.shape[:2], np.uint8)
+    cv2.fillPoly(mouth, [np.rint(inner).astype(np.int32)], 1)
+    (_, upper), (_, lower) = face.landmarks[[13, 14], :2]
+    rows = np.arange(rgb.shape[0])[:, None]
+    for begins, seen in ((0.0, True), (0.5, False)):
+        rgb[mouth > 0] = (60, 30, 28)
+        first = upper + begins * (lower - upper)
+        rgb[(mouth > 0) & (rows > first) & (rows < first + 0.48 * (lower - upper))] = TEETH
+        made = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+        assert made._has_teeth is seen
+        assert (made._own_edge is not None) is seen and (made.bared_cm > 0) is seen
+        if not seen:  # made ones hang from the upper lip, not from where these end
+            assert made._upper_edge[1] > made._rest_up - 0.6 * made._rest_gap_cm
+
+
 def test_lips_that_close_over_bared_teeth_cover_them_to_their_ends(mesh):
     """In a round mouth the upper teeth of a portrait that grins stood out as far as in its grin."""
     rgb, face = laughing(mesh)

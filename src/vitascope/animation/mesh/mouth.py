@@ -215,6 +215,9 @@ _NOTCH_CM = 0.25
 _HANGS_CM, _BELOW_ROW_CM, _LAST_TEETH_CM = 0.4, 0.1, 0.5
 """What hangs below their edge, and their row by more than the second, and is narrower than the first, does not belong
 to it; so far from the last of them their height is that of the row beside them."""
+_LOWER_BEGIN = 0.4
+"""Teeth that begin lower between the lips, as a share of the gap, are lower ones: upper ones of six people began at
+-0.12 to 0.27, the lower ones of a man who speaks at 0.52."""
 _THINNEST_CM = 0.2
 """Where less than that height of them is seen, they are taken for a gleam on a lip, or in a corner."""
 _STRIP_CM, _STRIP_LEAVES_CM = (0.58, 0.66), (0.1, 0.4)
@@ -414,12 +417,16 @@ class Mouth:
         self._see_teeth(picture[core > 0].astype(np.float32), _skin(rgb, rig))
         beyond_own = np.full(inside.shape, -1.0, np.float32)
         if self._has_teeth:
-            self._upper_edge[1] = low
+            hangs_at, self._upper_edge[1] = float(self._upper_edge[1]), low
             lip = rig.face.landmarks[list(OUTER_LOWER_LIP[3:8]), :2] * 0.5
             lip += rig.face.landmarks[[88, 178, 14, 402, 318], :2] * 0.5
-            beyond_own, hidden = self._beyond_own(picture, inside, patch, rig, median_at(rgb, lip, 2))
-            core[beyond_own > 0] = 0
-            inside[hidden] = core[hidden] = 1
+            found = self._beyond_own(picture, inside, patch, rig, median_at(rgb, lip, 2))
+            if found is None:
+                self._has_teeth, self._upper_edge[1] = False, hangs_at
+            else:
+                beyond_own, hidden = found
+                core[beyond_own > 0] = 0
+                inside[hidden] = core[hidden] = 1
             own = self.tones.teeth
             lighter = max(in_light / max(float(own.max()), 1.0) - 1, 0.0) * self._strip
             self.tones = replace(self.tones, teeth=np.asarray(own * (1 + lighter), np.float32))
@@ -440,11 +447,11 @@ class Mouth:
         patch: Patch,
         rig: PortraitRig,
         lip: FloatArray,
-    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]] | None:
         """How far pixels of the patch lie above, below or beside the portrait's own teeth: float32 [h, w], pixels.
 
         Negative within them; -1 everywhere if none are found. And where a lip hides them, bool [h, w]: there they are
-        continued in the picture, in place.
+        continued in the picture, in place. None if they are lower ones.
         """
         matrix = self._teeth_matrix(self._rest_pose, self._upper_edge, edge_at_top=False)
         onto = _onto(matrix, patch)
@@ -463,6 +470,13 @@ class Mouth:
         columns = np.flatnonzero(longest > _THINNEST_CM * PIXELS_A_CM)
         if not len(columns):
             return np.full(inside.shape, -1.0, np.float32), np.zeros(inside.shape, bool)
+        back = cv2.invertAffineTransform(onto)
+        lips = (rig.face.landmarks[[13, 14], :2] - (patch.left, patch.top)) @ back[:, :2].T + back[:, 2]
+        front = columns[np.abs(columns / PIXELS_A_CM - HALF_WIDTH_CM) < _FRONT_TEETH_CM]
+        begin = float(np.median((lowest - longest)[front])) if len(front) else float(lips[0, 1])
+        if begin - lips[0, 1] > _LOWER_BEGIN * (lips[1, 1] - lips[0, 1]):
+            # Lower teeth of an open mouth do not hang from its upper lip.
+            return None
         self._strip = 1 - _smooth(float(np.percentile(longest[columns], 95)) / PIXELS_A_CM, *_STRIP_CM)
         all_columns = np.arange(size[0], dtype=np.float32)
         beside_cm = (
@@ -506,7 +520,6 @@ class Mouth:
         # Behind its own teeth made ones are not to be seen below these.
         behind = bottom - _BEHIND_OWN_CM * PIXELS_A_CM
         self._own_edge = behind + (arch - behind) * np.minimum(beside_cm / _GOES_ON_CM, 1)
-        back = cv2.invertAffineTransform(onto)
         y, x = np.mgrid[: patch.height, : patch.width]
         column, row = (back[k, 0] * x + back[k, 1] * y + back[k, 2] for k in (0, 1))
         beside = np.maximum(columns[0] - column, column - columns[-1])
