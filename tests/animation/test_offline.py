@@ -256,6 +256,23 @@ def test_whose_face_of_several_was_followed_is_told(run, tmp_path, astronaut):
     assert told[::2] == (0, "") and "faces" not in told[1]
 
 
+def test_a_still_picture_as_a_driver_is_told(run, tmp_path, astronaut):
+    random = np.random.default_rng(0)
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    words = (EXAMPLES / "astronaut.jpg", "-d", folder, "-o", tmp_path / "a.mp4", "-y")
+    eyes = np.s_[100:112, 190:262]
+    for blinks in (False, True):
+        for number in range(4):
+            rgb = astronaut + random.normal(0, 3, astronaut.shape)  # a camera's noise
+            rgb[eyes] = rgb[95, 226] if blinks and number == 2 else rgb[eyes]
+            name = str(folder / f"{number}.png")
+            assert cv2.imwrite(name, np.clip(rgb, 0, 255).astype(np.uint8)[..., ::-1])
+        code, printed, err = run(*words)
+        assert (code, err) == (0, "")
+        assert (f"note: {folder}: a still picture, which moves nothing" in printed.splitlines()) != blinks
+
+
 def test_settings_act(run, tmp_path, motion_file):
     still = tmp_path / "still.mp4"
     code, *_ = run(

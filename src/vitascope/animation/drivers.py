@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import ClassVar, Literal
 
+import cv2
 import numpy as np
 
 from vitascope.animation.canonical_mesh import CanonicalMesh, Pose
@@ -204,6 +205,8 @@ class VideoDriver(Closing):
         self._follow = settings.tracking.follow
         self._estimator = make_estimator(mesh, settings, frame_rate=float(info.average_frame_rate))
         self._keep_pictures = keep_pictures
+        self._first: FloatArray | None = None
+        self._is_still = True
 
     def close(self) -> None:
         """Close the file and the tracker."""
@@ -214,14 +217,17 @@ class VideoDriver(Closing):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Whose face was followed, where there were several and nobody said which one."""
+        """Whose face was followed, where there were several and nobody said which one; and that nothing moved."""
+        notes = []
         count = self._tracker.most_faces
-        if self._follow != "largest" or count < 2:
-            return ()
-        return (
-            f"{self.path}: {count} faces; the largest is followed (another one: tracking.max_num_faces={count} and "
-            "tracking.follow=0, 1 … from the left)",
-        )
+        if self._follow == "largest" and count > 1:
+            notes.append(
+                f"{self.path}: {count} faces; the largest is followed (another one: tracking.max_num_faces={count} "
+                "and tracking.follow=0, 1 … from the left)"
+            )
+        if self._is_still:
+            notes.append(f"{self.path}: a still picture, which moves nothing")
+        return tuple(notes)
 
     @property
     def corrupt_count(self) -> int:
@@ -266,6 +272,10 @@ class VideoDriver(Closing):
 
     def _track(self, frame: Frame, rotation: Rotation) -> _Seen:
         rgb = driver_picture(frame, rotation_degrees=rotation)
+        if self._is_still:
+            small = cv2.resize(rgb, _SEEN_FROM_AFAR, interpolation=cv2.INTER_AREA).astype(np.float32)
+            self._first = small if self._first is None else self._first
+            self._is_still = bool(np.abs(small - self._first).max() < _SAME)
         face = self._tracker.track(rgb, pts_seconds=frame.pts_seconds)
         time = FrameTime(frame.pts, frame.time_base, frame.duration)
         return _Seen(time, frame.index, frame.pts_seconds, face, rgb if self._keep_pictures else None)
@@ -282,6 +292,9 @@ class _Seen:
     rgb: RgbPicture | None
 
 
+_SEEN_FROM_AFAR, _SAME = (48, 48), 4.0
+"""Pictures made so small whose every pixel differs by less than that many codes of 255 are the same one: a camera's
+noise, and what a codec changes, is not seen in them."""
 _MOST_HELD = 20_000
 """Faces of 9 kB that wait for the whole driver: eleven minutes. What comes later is followed as live drivers are."""
 

@@ -443,3 +443,24 @@ def test_lashes_that_stand_on_a_lid_are_not_drawn_out_over_it_as_it_closes(mesh,
         lid = np.s_[y - 2 : y + 2, x - 5 : x + 6]
         left_of_them = np.abs(closed[lid].astype(int) - without[lid]).mean()
         assert left_of_them < 0.15 * np.abs(seen[lid].astype(int) - bare[lid]).mean()
+
+
+@pytest.mark.parametrize("roll", [0.0, 30.0])
+def test_a_line_painted_along_a_lid_is_not_drawn_out_over_it_as_it_closes(mesh, shaded, skin, roll):
+    """Mascara became a dark cloud over all of the lid."""
+    face = made_face(mesh, scale=24.0, roll=roll)
+    bare, _ = with_lids(face, skin, 0.9)
+    seen = bare.copy()
+    for eye in EYES:
+        edge, row = (face.landmarks[list(points), :2] for points in (eye.upper[1:-1], eye.upper_lid))
+        band = np.concatenate(
+            (edge - 0.4 * (row - edge), (edge + 0.6 * (row - edge))[::-1])
+        )  # lashes, before the eye
+        cv2.fillPoly(seen, [np.rint(band).astype(np.int32)], (60, 45, 40))
+    closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0), face=face)
+    without, _, _ = shaded({}, rgb=bare, closure=(1.0, 1.0), face=face)
+    for eye in EYES:
+        edge, row = (face.landmarks[list(points), :2] for points in (eye.upper[3:-3], eye.upper_lid[2:-2]))
+        x, y = np.rint(edge + 0.4 * (row - edge)).astype(int).T
+        painted, left_of_it = (np.abs(one[y, x].astype(int) - without[y, x]).mean() for one in (seen, closed))
+        assert left_of_it < 0.35 * painted

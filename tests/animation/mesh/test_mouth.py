@@ -13,6 +13,7 @@ from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains, bend
 from vitascope.animation.mesh.layers import opening_mask
+from vitascope.animation.mesh.lips import LipFit, gap_cm
 from vitascope.animation.mesh.mouth import (
     _EDGE_CM,
     HALF_WIDTH_CM,
@@ -515,6 +516,70 @@ def test_a_strip_of_own_teeth_leaves_as_lips_part_wide(mesh, strip):
             bent = bend(portrait.rig, mesh, FaceMotion(vertices=moved), displacement=moved, gains=Gains())
             shares.append(portrait.mouth.placed(bent).own_share)
     assert shares == [1.0, 0.0] if strip else shares == [1.0, 1.0]
+
+
+def test_own_teeth_go_on_above_where_the_lip_hides_them(mesh):
+    """A made row above them was a second row of teeth, of other columns."""
+    rgb, face = laughing(mesh)
+    y = round(float(face.landmarks[14, 1])) - RIM_PX
+    middle = round(float(face.landmarks[14, 0]))
+    upper = rgb[: y - 13]
+    upper[(upper == TEETH).all(axis=-1)] = LIPS  # 0.72 cm of them are seen
+    teeth = (rgb == TEETH).all(axis=-1)
+    for x in range(middle - 20, middle + 21, 10):
+        rgb[:, x : x + 2][teeth[:, x : x + 2]] = (150, 140, 130)
+    mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+    assert mouth.own is not None and mouth._has_teeth and mouth._strip == 0
+    patch = mouth.own.patch
+    above, tooth = y - 15 - patch.top, np.s_[middle + 4 - patch.left : middle + 8 - patch.left]
+    assert (mouth.own.cover[above, tooth] > 0.95).all()
+    assert (mouth.own.rgb[above, tooth].mean(axis=-1) > 0.8 * np.mean(TEETH)).all()
+    between = mouth.own.rgb[above, middle - patch.left : middle + 2 - patch.left]
+    assert between.mean() < 0.75 * np.mean(TEETH)
+    far = round(1.3 * mouth._scale * 18.0)
+    assert mouth.own.cover[y - far - patch.top, tooth].max() < 0.05
+
+
+def test_lower_teeth_of_an_open_mouth_do_not_hang_in_the_middle_of_it(mesh):
+    """Taken for upper ones they floated below the lip that they were to hang from."""
+    apart = ExpressionBasis(mesh).lips_apart
+    face = made_face(mesh, scale=18.0, displacement=apart * np.float32(1.6))
+    rgb = painted(face)
+    inner = face.landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]), :2]
+    mouth = np.zeros(rgb.shape[:2], np.uint8)
+    cv2.fillPoly(mouth, [np.rint(inner).astype(np.int32)], 1)
+    (_, upper), (_, lower) = face.landmarks[[13, 14], :2]
+    rows = np.arange(rgb.shape[0])[:, None]
+    for begins, seen in ((0.0, True), (0.5, False)):
+        rgb[mouth > 0] = (60, 30, 28)
+        first = upper + begins * (lower - upper)
+        rgb[(mouth > 0) & (rows > first) & (rows < first + 0.48 * (lower - upper))] = TEETH
+        made = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
+        assert made._has_teeth is seen
+        assert (made._own_edge is not None) is seen and (made.bared_cm > 0) is seen
+        if not seen:  # made ones hang from the upper lip, not from where these end
+            assert made._upper_edge[1] > made._rest_up - 0.6 * made._rest_gap_cm
+
+
+def test_lips_that_close_over_bared_teeth_cover_them_to_their_ends(mesh):
+    """In a round mouth the upper teeth of a portrait that grins stood out as far as in its grin."""
+    rgb, face = laughing(mesh)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        portrait = animator._portrait
+        rest, bared = portrait.rig.reading.vertices, portrait.mouth.bared_cm
+        pixels = (round(float(face.landmarks[14, 1])) - RIM_PX - face.landmarks[13, 1]) / 18.0
+        assert bared == pytest.approx(pixels, abs=0.1)
+        now = rest + portrait.lips.fit(np.zeros_like(rest), gap=0.3, wider=0.0)
+        plain = rest + LipFit(ExpressionBasis(mesh), rest).fit(np.zeros_like(rest), gap=0.3, wider=0.0)
+        assert gap_cm(now) == pytest.approx(0.3, abs=0.02)
+        assert plain[13, 1] - now[13, 1] > 0.15
+        bent = bend(
+            portrait.rig, mesh, FaceMotion(vertices=now - rest), displacement=now - rest, gains=Gains()
+        )
+        placed = portrait.mouth.placed(bent)
+        # They stay where the skull has them.
+        assert placed.own[1, 2] == pytest.approx(portrait.mouth._own_matrix(bent.pose, 0.0)[1, 2], abs=0.1)
 
 
 def test_a_narrow_own_tooth_that_stands_apart_keeps_its_end(mesh):

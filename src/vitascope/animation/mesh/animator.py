@@ -209,7 +209,7 @@ class MeshAnimator(Closing):
                 keeps_on_gpu=self._keeps_on_gpu,
             )
         self.close()
-        lips = LipFit(self._basis, rig.reading.vertices)
+        lips = LipFit(self._basis, rig.reading.vertices, bared_cm=mouth.bared_cm)
         smile = np.where(_OF_A_SMILE, face.blendshapes, 0).astype(np.float32)
         own_smile = self._basis.displacement(smile)
         face_grid, step = maps.face, int(maps.face.step)

@@ -116,6 +116,12 @@ _LID_LIGHT, _LID_SHADE, _LID_REACH_CM, _LID_SOFT_CM, _STREAK_CM = 1.0, 0.9, 0.4,
 _LASH_CM, _LASH_DARKER = 0.3, (0.08, 0.2)
 """What stands upright on a lid, is narrower than the first, and by the second shares darker than what is beside it, is
 a lash, or hair of a brow."""
+_CLEAN_LID, _CLEAN_SOFT_CM, _EDGE_LIGHT = (0.65, 0.95), 0.3, 0.92
+"""Heights on a lid, from its edge to its crease, between which it is of its own colour; how softly that goes on down to
+the edge; and the edge's light beside it."""
+_AT_EDGE, _ALONG_EDGE, _MADE_UP, _EDGE_DARKER = 0.2, (0.5, 0.6), (0.8, 0.45), (0.12, 0.3)
+"""What lies below the first height on the second shares of the lid's length (a rim of glasses crosses it), ends below
+the third height, wholly below the fourth, and is darker than the lid by the last shares is of lashes and paint."""
 _CLOSING = (0.1, 0.6)
 """Shares of the opening that are gone, from which on, and at which wholly, a lid shows what it hid."""
 _REDDER, _DULLER = 0.35, 0.6
@@ -470,6 +476,16 @@ class Creases:
         edge, crease = (landmarks[list(row)] for row in (eye.upper[1:-1], eye.crease))
         to_edge, to_crease = (np.abs(_from_line(patch, line, corners[0])[0]) for line in (edge, crease))
         upwards = (to_edge / np.maximum(to_edge + to_crease, 1e-3))[..., None]
+        # Roots of lashes, and a line drawn along them, would become a smear: a lid has its colour down to the edge.
+        clean = whole * ((upwards > _CLEAN_LID[0]) & (upwards < _CLEAN_LID[1]))
+        own = _EDGE_LIGHT * _spread(lit, clean, max(_CLEAN_SOFT_CM * scale, 0.5))
+        darker = 1 - lit.mean(axis=-1, keepdims=True) / np.maximum(own.mean(axis=-1, keepdims=True), 1)
+        is_dark, at_edge = darker > _EDGE_DARKER[0], (upwards < _AT_EDGE) & (whole > 0)
+        along_edge = float((is_dark & at_edge).sum() / max(at_edge.sum(), 1))
+        made_up = np.interp(darker, _EDGE_DARKER, (0, 1)) * np.interp(upwards, _MADE_UP[::-1], (1, 0)) * lid
+        made_up *= _reaching(is_dark, at_edge) * np.interp(along_edge, _ALONG_EDGE, (0, 1))
+        made_up = made_up.astype(np.float32)
+        lit += np.maximum(own - lit, 0) * made_up
         # In the light of the skin below the eye, of the face's colour: that one may be red.
         level = float(below.mean()) / max(float(self._skin.mean()), 1.0)
         skin = self._skin * (level * (_LID_LIGHT + (_LID_SHADE - _LID_LIGHT) * upwards))
@@ -612,6 +628,26 @@ def _along(colours: FloatArray, within: FloatArray, corners: FloatArray, soft: f
     weight = cv2.filter2D(within[..., 0], -1, kernel, borderType=cv2.BORDER_CONSTANT)[..., None]
     mixed = cv2.filter2D(colours * within, -1, kernel, borderType=cv2.BORDER_CONSTANT)
     return np.asarray(np.where(weight > 1e-3, mixed / np.maximum(weight, 1e-3), colours), np.float32)
+
+
+def _reaching(parts: npt.NDArray[np.bool_], places: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The connected parts [h, w, 1] that reach some places [h, w, 1]."""
+    _, labels = cv2.connectedComponents(parts[..., 0].astype(np.uint8))
+    reaching = np.setdiff1d(labels[places[..., 0]], (0,))
+    return np.asarray(np.isin(labels, reaching)[..., None])
+
+
+def _spread(colours: FloatArray, where: FloatArray, soft: float) -> FloatArray:
+    """Colours (float32 [h, w, 3]) of a place going on softly beyond it; black where nothing of it is near.
+
+    Args:
+        colours: Of an eye and what is around.
+        where: float32 [h, w, 1], 0..1.
+        soft: Standard deviation, pixels.
+    """
+    weight = cv2.GaussianBlur(where, (0, 0), soft)[..., None]
+    spread = cv2.GaussianBlur(colours * where, (0, 0), soft)
+    return np.asarray(np.where(weight > 1e-4, spread / np.maximum(weight, 1e-4), 0), np.float32)
 
 
 def _own_smile(rig: PortraitRig) -> float:

@@ -41,7 +41,10 @@ _SHOWN_APART_CM = (0.1, 0.3)
 """Lips that a portrait shows nearer than the first show nothing between them, from the second on surely."""
 _MEETING, _MET = 0.5, 0.15
 """Lips that come nearer than the first share of the gap that the portrait shows begin to show what closed ones do."""
-_UPPER_SHARE = 0.35
+_UPPER_SHARE, _MOST_UPPER = 0.35, 0.8
+"""An upper lip's share of what brings lips together; and its most, where it covers teeth that a portrait's smile bares:
+lips that rest show 0.2 cm of them, and a round mouth hardly more."""
+_BARE_AT_REST_CM = 0.2
 _DRAWN_TOGETHER = (0.04, 0.2)
 """A mouth that a driver narrows by the first share leaves a portrait its own smile, from the second on none of it."""
 _CORNERS = np.array(MOUTH_CORNERS, np.intp)
@@ -99,10 +102,13 @@ class LipFit:
     Args:
         basis: Displacements of expressions.
         rest: float32 [468, 3]: the portrait's face.
+        bared_cm: How far below its upper lip the upper teeth end that it shows; 0 if it shows none.
     """
 
-    def __init__(self, basis: ExpressionBasis, rest: FloatArray) -> None:
+    def __init__(self, basis: ExpressionBasis, rest: FloatArray, *, bared_cm: float = 0.0) -> None:
         self._rest = rest
+        covers = (bared_cm - _BARE_AT_REST_CM) / max(gap_cm(rest), 1e-3)
+        self._covers = min(max(covers, _UPPER_SHARE), _MOST_UPPER) - _UPPER_SHARE
         self._apart = basis.lips_apart / np.float32(gap_cm(basis.lips_apart))
         jaw = basis.field("jawOpen")
         self._jaw = jaw / np.float32(gap_cm(jaw))
@@ -161,6 +167,7 @@ class LipFit:
         fitted = fitted + self._jaw * np.float32(np.clip(lack + _MOST_CM, -_MOST_BY_JAW_CM, 0) * share)
         lack = float(np.clip(lack, -_MOST_CM, _MOST_CM)) * share
         fitted = fitted + self._apart * np.float32(lack)
+        fitted = fitted - self._lower * np.float32(min(lack, 0.0) * self._covers)
         raised = float((fitted[_UPPER_EDGE, 1] - fitted[_NOSE, 1]).mean())
         fitted = fitted + self._lower * np.float32(max(raised - self._room, 0.0))
         if corners is not None:

@@ -27,6 +27,7 @@ from vitascope.animation.mesh.layers import (
     median_at,
     opening_mask,
     patch_around,
+    read_at,
     smooth_outline,
 )
 from vitascope.animation.mesh.rig import PortraitRig
@@ -214,11 +215,17 @@ _NOTCH_CM = 0.25
 _HANGS_CM, _BELOW_ROW_CM, _LAST_TEETH_CM = 0.4, 0.1, 0.5
 """What hangs below their edge, and their row by more than the second, and is narrower than the first, does not belong
 to it; so far from the last of them their height is that of the row beside them."""
+_LOWER_BEGIN = 0.4
+"""Teeth that begin lower between the lips, as a share of the gap, are lower ones: upper ones of six people began at
+-0.12 to 0.27, the lower ones of a man who speaks at 0.52."""
 _THINNEST_CM = 0.2
 """Where less than that height of them is seen, they are taken for a gleam on a lip, or in a corner."""
 _STRIP_CM, _STRIP_LEAVES_CM = (0.58, 0.66), (0.1, 0.4)
 """Own teeth of which no more than the first height is seen, of those taller than the second all the more, are a strip
 in the shade of a lip, and no teeth once lips are so much farther apart than in the portrait."""
+_CROWN_CM, _NECK_LIGHT = 1.05, 0.85
+"""Own teeth of which a lip hides the upper part go on up to that height above their edge, and the light they have there
+beside that of what is seen: a made row above them would be a second row of teeth."""
 _OWN_ENDS_PX, _BEHIND_OWN_CM, _GOES_ON_CM = 1.4, 0.1, 0.15
 """They fade out in so many pixels, so that CPU and GPU sample the same edge; made ones end so far above it, and so far
 beside the portrait's own where their row lies."""
@@ -319,6 +326,8 @@ class Mouth:
         self._unsmiling_width_cm = self._width_cm
         self._own_edge: FloatArray | None = None
         self._strip = 0.0
+        self.bared_cm = 0.0
+        """How far below the upper lip, in its middle, the upper teeth end that the portrait shows."""
         self._rest_outline = rest[list(_OUTLINE)].copy()
         self._inward_cm = np.zeros((len(_OUTLINE), 2), np.float32)
         self._rest_up = float(rest[13, 1])
@@ -408,11 +417,16 @@ class Mouth:
         self._see_teeth(picture[core > 0].astype(np.float32), _skin(rgb, rig))
         beyond_own = np.full(inside.shape, -1.0, np.float32)
         if self._has_teeth:
-            self._upper_edge[1] = low
+            hangs_at, self._upper_edge[1] = float(self._upper_edge[1]), low
             lip = rig.face.landmarks[list(OUTER_LOWER_LIP[3:8]), :2] * 0.5
             lip += rig.face.landmarks[[88, 178, 14, 402, 318], :2] * 0.5
-            beyond_own = self._beyond_own(picture, inside, patch, rig, median_at(rgb, lip, 2))
-            core[beyond_own > 0] = 0
+            found = self._beyond_own(picture, inside, patch, rig, median_at(rgb, lip, 2))
+            if found is None:
+                self._has_teeth, self._upper_edge[1] = False, hangs_at
+            else:
+                beyond_own, hidden = found
+                core[beyond_own > 0] = 0
+                inside[hidden] = core[hidden] = 1
             own = self.tones.teeth
             lighter = max(in_light / max(float(own.max()), 1.0) - 1, 0.0) * self._strip
             self.tones = replace(self.tones, teeth=np.asarray(own * (1 + lighter), np.float32))
@@ -433,10 +447,11 @@ class Mouth:
         patch: Patch,
         rig: PortraitRig,
         lip: FloatArray,
-    ) -> FloatArray:
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]] | None:
         """How far pixels of the patch lie above, below or beside the portrait's own teeth: float32 [h, w], pixels.
 
-        Negative within them; -1 everywhere if none are found.
+        Negative within them; -1 everywhere if none are found. And where a lip hides them, bool [h, w]: there they are
+        continued in the picture, in place. None if they are lower ones.
         """
         matrix = self._teeth_matrix(self._rest_pose, self._upper_edge, edge_at_top=False)
         onto = _onto(matrix, patch)
@@ -454,7 +469,14 @@ class Mouth:
             longest = np.maximum(longest, run)
         columns = np.flatnonzero(longest > _THINNEST_CM * PIXELS_A_CM)
         if not len(columns):
-            return np.full(inside.shape, -1.0, np.float32)
+            return np.full(inside.shape, -1.0, np.float32), np.zeros(inside.shape, bool)
+        back = cv2.invertAffineTransform(onto)
+        lips = (rig.face.landmarks[[13, 14], :2] - (patch.left, patch.top)) @ back[:, :2].T + back[:, 2]
+        front = columns[np.abs(columns / PIXELS_A_CM - HALF_WIDTH_CM) < _FRONT_TEETH_CM]
+        begin = float(np.median((lowest - longest)[front])) if len(front) else float(lips[0, 1])
+        if begin - lips[0, 1] > _LOWER_BEGIN * (lips[1, 1] - lips[0, 1]):
+            # Lower teeth of an open mouth do not hang from its upper lip.
+            return None
         self._strip = 1 - _smooth(float(np.percentile(longest[columns], 95)) / PIXELS_A_CM, *_STRIP_CM)
         all_columns = np.arange(size[0], dtype=np.float32)
         beside_cm = (
@@ -489,16 +511,28 @@ class Mouth:
         hangs = edge > level + _BELOW_ROW_CM * PIXELS_A_CM
         edge = np.where(hangs, formed(edge, cv2.MORPH_OPEN, _HANGS_CM), edge)
         bottom = smooth(formed(edge, cv2.MORPH_CLOSE, _NOTCH_CM))
+        middle = bottom[np.abs(all_columns / PIXELS_A_CM - HALF_WIDTH_CM) < _FRONT_TEETH_CM].max()
+        self.bared_cm = (
+            self._rest_up
+            - float(self._upper_edge[1])
+            + (float(middle) / PIXELS_A_CM - _EDGE_CM) * self._scale
+        )
         # Behind its own teeth made ones are not to be seen below these.
         behind = bottom - _BEHIND_OWN_CM * PIXELS_A_CM
         self._own_edge = behind + (arch - behind) * np.minimum(beside_cm / _GOES_ON_CM, 1)
-        back = cv2.invertAffineTransform(onto)
         y, x = np.mgrid[: patch.height, : patch.width]
         column, row = (back[k, 0] * x + back[k, 1] * y + back[k, 2] for k in (0, 1))
         beside = np.maximum(columns[0] - column, column - columns[-1])
-        above, below = (
-            sign * (row - np.interp(column, all_columns, end)) for sign, end in ((-1, top), (1, bottom))
+        neck = np.minimum(top, bottom - _CROWN_CM * PIXELS_A_CM)
+        above, above_seen, below = (
+            sign * (row - np.interp(column, all_columns, end))
+            for sign, end in ((-1, neck), (-1, top), (1, bottom))
         )
+        pixel = self._rest_pose.scale * self._scale / PIXELS_A_CM
+        hidden: npt.NDArray[np.bool_] = (
+            (np.maximum(above, beside) <= 0) & (above_seen > -_OWN_ENDS_PX / pixel) & (below < 0)
+        )
+        picture[hidden] = _turned_up(picture, onto, column[hidden], row[hidden], (top, neck, bottom), pixel)
         # At rest the lips' outline is drawn together to theirs.
         places = rig.face.landmarks[list(_OUTLINE), :2] - (patch.left, patch.top)
         nearest = places @ back[:, :2].T + back[:, 2]
@@ -509,8 +543,7 @@ class Mouth:
         # Across a face in profile nothing can be told.
         back_to_cm = np.linalg.pinv(self._right_and_up(self._rest_pose), rcond=0.1)
         self._inward_cm = np.asarray(inward @ back_to_cm, np.float32)
-        pixel = self._rest_pose.scale * self._scale / PIXELS_A_CM
-        return np.asarray(np.maximum(np.maximum(above, below), beside) * pixel, np.float32)
+        return np.asarray(np.maximum(np.maximum(above, below), beside) * pixel, np.float32), hidden
 
     def _right_and_up(self, pose: Pose) -> FloatArray:
         """A centimetre of the face to the right and upward, at the mouth: float32 [2, 2], rows of (x, y), pixels."""
@@ -568,7 +601,7 @@ class Mouth:
         own_share = self._own_share(gap, grin)
         # An open mouth whose lips move together shows teeth wherever they go, not what is above or below them.
         up = float(bent.vertices[13, 1])
-        sunk = 0.0 if self.own is None else max(self._rest_up - up - _LIP_SLIDES_CM, 0.0)
+        sunk = 0.0 if self.own is None else max(self._rest_up - up - max(_LIP_SLIDES_CM, self.bared_cm), 0.0)
         drop, low = bent.jaw_drop_cm, float(bent.vertices[14, 1])
         bared = grin * max(gap - self._rest_gap_cm - _BARED * drop, 0.0)
         touching = _TOUCHING_CM[0] + (_TOUCHING_CM[1] - _TOUCHING_CM[0]) * grin
@@ -696,6 +729,35 @@ class Mouth:
         light = _falling_in(mask, placed.light_px)
         colours *= (0.70 + 0.35 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
         return colours
+
+
+def _turned_up(
+    picture: RgbPicture,
+    onto: FloatArray,
+    columns: npt.NDArray[np.floating[Any]],
+    rows: npt.NDArray[np.floating[Any]],
+    ends: tuple[FloatArray, FloatArray, FloatArray],
+    pixel: float,
+) -> npt.NDArray[np.uint8]:
+    """Continue teeth above where a picture shows them, by what it shows of each below: uint8 [N, 3].
+
+    Args:
+        picture: uint8 [h, w, 3].
+        onto: float [2, 3]: from the upright row of teeth to the picture.
+        columns: float [N]: places of the row to continue.
+        rows: Likewise.
+        ends: float32 [columns of the row] each: rows in which what is seen begins, teeth begin, and end.
+        pixel: One of the row, in pixels of the picture.
+    """
+    top, neck, bottom = (np.interp(columns, np.arange(len(end)), end) for end in ends)
+    first = np.minimum(top + 2 * _OWN_ENDS_PX / pixel, (top + bottom) / 2)
+    up = (first - rows) / np.maximum(first - neck, 1)
+    # No farther down than the middle: the edges are darker, and notched.
+    seen = first + np.clip(up, 0, 1) * np.maximum((top + bottom) / 2 - first, 0)
+    places = np.stack((columns, seen), -1) @ onto[:, :2].T + onto[:, 2]
+    colours = read_at(picture, places[None].astype(np.float32))
+    light = 1 - (1 - _NECK_LIGHT) * np.clip(up, 0, 1)[:, None]
+    return np.asarray(np.rint(colours[0] * light), np.uint8)
 
 
 def _falling_in(opening: FloatArray, softness_px: float) -> FloatArray:
