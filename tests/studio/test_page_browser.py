@@ -418,6 +418,7 @@ def test_what_is_not_saved_of_a_film_that_is_left_is_saved_once_it_can_be(page, 
     page.show(studio.opened.address.partition("&")[0], width=DESK)
     open_film(page, "wedding.mp4")
     page.value(LOSING)
+    page.value(SOON)
     page.value("window.loses = 'saves'")
     grow(page, 2)
     page.until(NOT_YET)
