@@ -170,5 +170,5 @@ class Page:
         return self._complaints
 
     def screenshot(self, path: Path) -> None:
-        """The whole page as PNG."""
+        """The whole page as PNG or JPEG, by the name."""
         self.shown.screenshot(path=path, full_page=True)

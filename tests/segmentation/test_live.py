@@ -204,6 +204,8 @@ def capture(monkeypatch: pytest.MonkeyPatch, scripted: Any) -> ScriptedCapture:
         return made
 
     monkeypatch.setattr(cameras, "open_capture", open_capture)
+    # It gives nothing unasked: the end of a run would wait for more.
+    monkeypatch.setattr(cameras, "_CLOSING_SECONDS", 0.1)
     return made
 
 

@@ -23,6 +23,7 @@ from vitascope.errors import InputError
 from vitascope.file_lock import write_file
 from vitascope.gpu.profiling.charts import Chart, require_matplotlib
 from vitascope.gpu.profiling.tables import html_page, text_table
+from vitascope.observe.report_values import gib
 from vitascope.segmentation.run_profile import PARTS_OF_STAGES
 
 
@@ -491,9 +492,9 @@ def _about(run: BenchResults, *, prefix: str) -> Section:
     machine = run.machine
     sentences = [
         f"{run.kind}, began {run.began_at}" + ("" if run.finished else "; it did not finish"),
-        f"{machine.processor}, {machine.cores} cores, {_gib(machine.memory_bytes)}, {machine.system}",
+        f"{machine.processor}, {machine.cores} cores, {gib(machine.memory_bytes)}, {machine.system}",
         *(
-            f"{gpu.name}: driver {gpu.driver}, {_gib(gpu.memory_bytes)}, at most {_or_unknown(gpu.sm_clock_mhz)} MHz, "
+            f"{gpu.name}: driver {gpu.driver}, {gib(gpu.memory_bytes)}, at most {_or_unknown(gpu.sm_clock_mhz)} MHz, "
             f"{_or_unknown(gpu.power_watts)} W"
             for gpu in machine.gpus
         ),
@@ -521,10 +522,6 @@ def _number(value: float | None) -> str:
 
 def _or_unknown(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.0f}"
-
-
-def _gib(nbytes: int | None) -> str:
-    return "memory unknown" if nbytes is None else f"{nbytes / 2**30:.0f} GiB"
 
 
 def text_report(analysis: Analysis) -> str:

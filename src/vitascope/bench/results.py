@@ -25,6 +25,7 @@ from vitascope.errors import DeviceError, InputError, MissingDependencyError
 from vitascope.file_lock import write_file
 from vitascope.gpu.profiling.bottleneck import Finding
 from vitascope.gpu.profiling.utilisation import GpuLimits, NvmlGpu, Utilisation
+from vitascope.observe.report_values import gib
 
 _PACKAGES = (
     "numpy",
@@ -111,7 +112,7 @@ def differences(one: Machine, other: Machine) -> tuple[str, ...]:
     if one.cores != other.cores:
         found.append(f"cores: {one.cores} against {other.cores}")
     if _differ_much(one.memory_bytes, other.memory_bytes):
-        found.append(f"memory: {_gib(one.memory_bytes)} against {_gib(other.memory_bytes)}")
+        found.append(f"memory: {gib(one.memory_bytes)} against {gib(other.memory_bytes)}")
     return tuple(found)
 
 
@@ -119,10 +120,6 @@ def _differ_much(one: int | None, other: int | None) -> bool:
     if one is None or other is None:
         return False
     return abs(one - other) > _MEMORY_TOLERANCE * max(one, other)
-
-
-def _gib(nbytes: int | None) -> str:
-    return "unknown" if nbytes is None else f"{nbytes / 2**30:.0f} GiB"
 
 
 def _processor_name() -> str:

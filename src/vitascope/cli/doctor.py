@@ -41,6 +41,7 @@ def findings() -> dict[str, str]:
     from vitascope.device import available_cores, physical_memory_bytes, probe_gpus, simd_features
     from vitascope.media.writing.encoding import available_codecs
     from vitascope.models.store.store import ModelStore
+    from vitascope.observe.report_values import gib
     from vitascope.tune.system_checks import check_system
 
     memory = physical_memory_bytes()
@@ -57,7 +58,7 @@ def findings() -> dict[str, str]:
         "processor": f"{platform.machine()}, {available_cores()} cores"
         + (f", {memory / 2**30:.0f} GiB memory" if memory else ""),
         "SIMD": f"NumPy: {', '.join(simd_features()) or 'none'}; OpenCV: {cv2.getCPUFeaturesLine()}",
-        "GPU": "; ".join(f"{gpu.name}, {_gib(gpu.memory_bytes)}, driver {gpu.driver}" for gpu in gpus)
+        "GPU": "; ".join(f"{gpu.name}, {gib(gpu.memory_bytes)}, driver {gpu.driver}" for gpu in gpus)
         or "none found (no NVIDIA driver); everything runs on the CPU",
         "segment computes on": _device(),
         "decoding": f"PyAV {av.__version__} (libavcodec {versions}); on a GPU with NVDEC what that takes, else here",
@@ -107,7 +108,3 @@ def _engines() -> dict[str, str]:
         "PyTorch": torch or "missing: pip install 'vitascope[torch]'",
         **lines,
     }
-
-
-def _gib(size_bytes: int | None) -> str:
-    return "memory unknown" if size_bytes is None else f"{size_bytes / 2**30:.0f} GiB"

@@ -46,7 +46,7 @@ def optimize(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
-    """Find the fastest settings for segment on this machine, by measuring, or what limits it.
+    """Measure which settings for segment are fastest on this machine, or what limits it.
 
     vitascope optimize in.mp4 --save-config tuned.yaml  keep the best settings
     vitascope segment in.mp4 out.mp4 -c tuned.yaml      use them
@@ -65,7 +65,7 @@ def optimize(
         resume: Continue an interrupted search, kept beside the file of --save-config.
         overwrite: Replace the settings file.
         detect_bottlenecks: Change nothing: say what limits the run, and the one change that helps.
-        auto_optimize: Search, as without it.
+        auto_optimize: Search for the fastest settings: the default.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
         config: Settings file (YAML); what it sets is not searched.
         set_: One setting as key=value; it is not searched.

@@ -30,6 +30,11 @@ def size_in_words(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
 
 
+def gib(size_bytes: float | None, *, decimals: int = 0) -> str:
+    """Memory for people: ``80 GiB``; ``memory unknown`` for None."""
+    return "memory unknown" if size_bytes is None else f"{size_bytes / 2**30:.{decimals}f} GiB"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
     """One file that was written."""

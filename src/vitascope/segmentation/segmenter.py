@@ -175,7 +175,7 @@ class Segmenter(Closing):
 
     @property
     def shares_many(self) -> bool:
-        """True where ``write_all`` makes many videos at once: several processes, and nobody in them is looked for."""
+        """True if ``write_all`` makes many videos at once: in several processes, with everybody kept."""
         return not isinstance(self._runner, FilmRunner) and not self.settings.people.active
 
     def write_all(
@@ -186,7 +186,7 @@ class Segmenter(Closing):
         on_start: Callable[[PlannedVideo, Started], object],
         resume: bool = False,
     ) -> Iterator[FilmEnded]:
-        """Segment many videos by several processes, the longest first, short ones whole, many at a time.
+        """Segment many videos at a time in several processes: the longest first, short ones whole.
 
         Args:
             planned: Inputs and outputs, which do not clash.
@@ -263,7 +263,7 @@ class Segmenter(Closing):
         on_report: Callable[[LiveMattingReport], object] | None = None,
         on_message: Callable[[str], object] | None = None,
     ) -> LiveMattingReport:
-        """Cut people out of what a camera gives, and show it, until the run is stopped or the source ends.
+        """Cut people out of a camera's pictures, live, until the run is stopped or the source ends.
 
         The newest picture comes first: one that is late drops out. What is shown is the one kind of
         ``output.kinds``; ``alpha`` goes to sinks that take transparency.

@@ -54,7 +54,7 @@ class StillSegmenter(Closing):
     ``batching.dynamic`` says how many pictures share a call, and how long one waits for others while some thread is
     still preparing its own; when every thread inside ``mask`` waits, the batch is sent at once. Stateless networks and
     RVM compute a call's pictures together. The selfie networks' gate looks at each picture alone, so with it a shared
-    call saves nothing; it is as safe to use from several threads.
+    call saves nothing.
 
     Args:
         profile: ``fast``, ``balanced`` or ``quality``; ignored when ``loaded`` is given.
@@ -121,7 +121,7 @@ class StillSegmenter(Closing):
         self.chosen.network.close()
 
     def mask(self, picture: npt.NDArray[np.uint8]) -> Plane:
-        """Where people are in one picture. Thread-safe: call it from as many threads as there are pictures at a time.
+        """Find where people are in one picture; any number of threads may call it at a time.
 
         Args:
             picture: uint8 [H, W, 3], RGB, upright.
@@ -145,7 +145,7 @@ class StillSegmenter(Closing):
             return self._mask(picture)
 
     def stats(self) -> BatcherStats:
-        """Numbers of pictures that shared calls, and their waiting times."""
+        """Say how many pictures shared calls, and how long they waited."""
         return self._batcher.stats()
 
     def _mask(self, picture: npt.NDArray[np.uint8]) -> Plane:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 
 from fake_onnx_runtime import fake_onnx_runtime
@@ -28,7 +29,7 @@ def test_what_is_missing_comes_with_what_installs_it(monkeypatch):
 
 def test_what_is_there_has_its_version(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt(version="10.9.0"))
-    monkeypatch.setattr(selection, "version", lambda package: "0.47.0")
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "0.47.0")
     listed = {engine.name: engine for engine in engine_inventory()}
     assert (listed["TensorRT"].version, listed["TensorRT"].missing) == ("10.9.0", None)
     assert (listed["Model Optimizer"].version, listed["Model Optimizer"].missing) == ("0.47.0", None)

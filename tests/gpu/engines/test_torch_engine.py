@@ -168,7 +168,8 @@ def test_packages_need_a_directory_and_a_fingerprint(tmp_path):
 class TestCompiled:
     pytestmark = needs_compiler
 
-    def test_compile_gives_the_same(self, capfd):
+    def test_compile_gives_the_same(self, capfd, monkeypatch):
+        monkeypatch.setattr(torch._inductor.config, "cpp_cache_precompile_headers", False)  # as for packages
         with engine(mode="compile") as running:
             for width in (5, 9):
                 inputs = arrays(width)
@@ -188,7 +189,10 @@ import distutils.core
 
 sys.path.insert(0, sys.argv[1])
 from test_torch_engine import aot, arrays, assert_right
+from torch._inductor import config
 
+config.aot_inductor.precompile_headers = False  # gain time from the second package on
+config.cpp.vec_isa_ok = True  # else small programs are compiled first, to see what the processor can do
 notes = []
 with aot(Path(sys.argv[2]), notes) as running:
     assert_right(running.run(arrays()), arrays())

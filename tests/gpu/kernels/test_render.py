@@ -12,7 +12,6 @@ from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region, cut, each_eye
 
 KEY = (120, 255, 155)
-SEMI_PLANAR = ["nv12", "p010le"]
 
 
 def eyes_of(frame):

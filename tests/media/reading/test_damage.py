@@ -606,9 +606,9 @@ def test_a_damaged_keyframe_that_is_not_called_one_counts(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("suffix", [".avi", ".mp4", ".mkv"])
-@pytest.mark.parametrize("which", [0, 12, 17])
+@pytest.mark.parametrize("which", [0, 12, 13])
 def test_a_picture_of_mpeg4_that_shows_nothing_is_missing(tmp_path: Path, suffix: str, which: int) -> None:
-    """Its decoder takes it for one that was dropped on purpose, which is much shorter."""
+    """Its decoder takes it for one that was dropped on purpose, which is much shorter, whoever encodes it."""
     path = write_clip(tmp_path / f"in{suffix}", codec="mpeg4", frame_count=24, codec_options={"g": "12"})
     with av.open(str(path)) as container:
         pictures = [bytes(packet) for packet in container.demux(video=0) if packet.size]

@@ -20,7 +20,7 @@ from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import Chosen, gpu_openers
 from vitascope.models.custom import custom
 from vitascope.models.rvm import fused_network
-from vitascope.segmentation.matting import gpu_networks
+from vitascope.segmentation.matting import networks
 from vitascope.segmentation.segmenter import Segmenter
 
 GPU = Device("cuda", "Fake GPU", 0)
@@ -51,7 +51,7 @@ def trt(monkeypatch):
 
 
 def options(**flags):
-    return gpu_networks._options(load_settings(flags=flags).settings, GPU)
+    return networks._options(load_settings(flags=flags).settings, GPU)
 
 
 def build(network, **flags):
@@ -92,7 +92,7 @@ def test_cudnn_is_not_searched_with_pytorch_unless_asked_for(
     module = SimpleNamespace(RvmTorchNetwork=lambda path, **options: told.append(options))
     monkeypatch.setitem(sys.modules, "vitascope.models.rvm.torch_network", module)
     settings = load_settings(flags={"model.backend": "torch", **flags}).settings
-    gpu_networks._torch_candidate(tmp_path / "rvm.onnx", "rvm", settings, GPU).open()
+    networks._torch_candidate(tmp_path / "rvm.onnx", "rvm", settings, GPU).open()
     assert told[0]["cudnn_benchmark"] is in_pytorch
     assert options(**flags).cudnn_benchmark is in_onnx_runtime
 
@@ -141,12 +141,12 @@ def candidates(monkeypatch):
         seen.extend(listed)
         raise EngineError("enough")
 
-    monkeypatch.setattr(gpu_networks, "choose_engine", choose)
+    monkeypatch.setattr(networks, "choose_engine", choose)
 
     def listed(**flags):
         seen.clear()
         with pytest.raises(EngineError, match="enough"):
-            gpu_networks.open_rvm_on_gpu(
+            networks._open_rvm_on_gpu(
                 Path(__file__), name="rvm", settings=load_settings(flags=flags).settings, device=GPU
             )
         return list(seen)
@@ -188,21 +188,21 @@ def test_a_file_of_ones_own_is_no_pytorch_network(trt, tmp_path):
     for backend in ("triton", "torch", "inductor"):
         settings = load_settings(flags={"model.backend": backend}).settings
         with pytest.raises(UsageError, match=f"model.backend={backend} runs RVM alone"):
-            gpu_networks.open_custom_on_gpu(tmp_path / "n.onnx", kind="matte", settings=settings, device=GPU)
+            networks._open_custom_on_gpu(tmp_path / "n.onnx", kind="matte", settings=settings, device=GPU)
 
 
 def test_what_became_of_kept_engines_is_told_with_the_reasons(trt, monkeypatch, tmp_path):
     line = "the kept engine was built by TensorRT 10.9.0; built anew by 11.4.0"
     scripted = BrightnessNetwork()
     scripted.notes = (line, line)
-    for module, name in ((gpu_networks, "choose_engine"), (custom, "choose_custom_network")):
+    for module, name in ((networks, "choose_engine"), (custom, "choose_custom_network")):
         monkeypatch.setattr(module, name, lambda *_, **__: Chosen(scripted, "tensorrt", ("it is used",)))
     file = tmp_path / "network.onnx"
     file.write_bytes(b"read for its sha256 alone")
     settings = load_settings().settings
-    opened = gpu_networks.open_custom_on_gpu(file, kind="matte", settings=settings, device=GPU)
+    opened = networks._open_custom_on_gpu(file, kind="matte", settings=settings, device=GPU)
     assert opened.reasons == ("it is used", line)
-    opened = gpu_networks.open_rvm_on_gpu(file, name="rvm", settings=settings, device=GPU)
+    opened = networks._open_rvm_on_gpu(file, name="rvm", settings=settings, device=GPU)
     assert opened.reasons == ("it is used", line)
 
 

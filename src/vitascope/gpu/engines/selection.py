@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, get_args
 
@@ -436,6 +435,9 @@ def engine_inventory() -> list[InstalledEngine]:
     That a provider is there does not mean that its libraries fit: that shows when a network is opened. Loads TensorRT
     and the TensorRT-RTX plugin where they are installed, which takes a second.
     """
+    # Imported here: it takes 20 ms, which no run needs to wait for.
+    from importlib.metadata import PackageNotFoundError, version
+
     listed = [
         _status(f"ONNX Runtime, {PROVIDER_LABELS[provider]}", ort.__version__, missing_provider(provider))
         for provider in get_args(Provider)

@@ -482,7 +482,7 @@ class PinnedMemoryPool(Closing):
         return self._lent.get(id(base))
 
     def upload(self, array: npt.NDArray[Any], *, stream: Any = None, beside: bool = True) -> Any:
-        """Bring an array up to the GPU without a wait of the host: up to 2 MiB on ``stream``, more on one of its own.
+        """Copy an array to the GPU without making the host wait: up to 2 MiB on ``stream``, more on one of its own.
 
         What lies in a lease of this pool is copied from there: do not write to it before the copy is over
         (``PinnedLease.wait``). Anything else is copied to a lease first, and may be changed at once.
@@ -506,7 +506,7 @@ class PinnedMemoryPool(Closing):
         return self._copy_streams().upload(array, stream=stream, pool=self, beside=beside)
 
     def download(self, array: Any, *, stream: Any = None) -> PendingArray:
-        """Bring an array down behind the work that makes it: up to 2 MiB on ``stream``, more on one of the pool's own.
+        """Copy an array to the host after the work that makes it: up to 2 MiB on ``stream``, more on one of its own.
 
         Args:
             array: CuPy array, or another library's array on the GPU (``__cuda_array_interface__``), such as a

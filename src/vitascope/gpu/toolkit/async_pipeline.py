@@ -873,7 +873,7 @@ class AsyncPipeline:
             yield result
 
     def finish(self) -> None:
-        """Say that nothing more is submitted, without waiting: ``results`` then ends behind the last one."""
+        """Say, without waiting, that nothing more will be submitted: ``results`` then ends after the last one."""
         with self._lock:
             was_running, self._state = self._state == "running", "stopped"
         self._submissions.end()

@@ -442,7 +442,7 @@ class CUDAKernelProcessor(Closing):
         out: Any = None,
         async_exec: bool = False,
     ) -> Any:
-        """One network input from pictures of any sizes and kinds, in order; see ``fused_preprocess``.
+        """Make one network input from pictures of any sizes and kinds, in order; see ``fused_preprocess``.
 
         The kind of the result is that of the first.
         """
@@ -545,7 +545,7 @@ class CUDAKernelProcessor(Closing):
         out: Any = None,
         async_exec: bool = False,
     ) -> Any:
-        """Class map or mask from a network's scores, cleaned and smoothed; arguments as ``kernels.postprocess_mask``.
+        """Make a class map or mask of a network's scores, cleaned and smoothed; see ``kernels.postprocess_mask``.
 
         Args:
             scores: float16 or float32 [N, C, h, w], or [C, h, w] for one picture.
@@ -593,7 +593,7 @@ class CUDAKernelProcessor(Closing):
         out: Any = None,
         async_exec: bool = False,
     ) -> Any:
-        """The picture in R'G'B' at full resolution.
+        """Convert a picture to R'G'B' at full resolution.
 
         Args:
             frame: A ``Frame``, or NV12 or P010 planes, see ``frame_from_nv12``.
@@ -619,11 +619,11 @@ class CUDAKernelProcessor(Closing):
         out: Any = None,
         async_exec: bool = False,
     ) -> Any:
-        """[N, H, W, 3] or [N, 3, H, W] of frames of one size; see ``nv12_to_rgb``."""
+        """Convert frames of one size to [N, H, W, 3] or [N, 3, H, W]; see ``nv12_to_rgb``."""
         return self._to_rgb(frames, color, layout, dtype, out, async_exec, is_batch=True)
 
     def synchronize(self) -> None:
-        """Wait on the host until every asynchronous call is through."""
+        """Wait on the host until every asynchronous call is done."""
         self._runner.synchronize()
 
     def close(self) -> None:

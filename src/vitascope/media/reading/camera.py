@@ -21,6 +21,8 @@ _RETRY_SECONDS = 1.0
 """Between attempts to find a camera again."""
 _SILENCE_SECONDS = 2.0
 """A camera that gives no picture for this long hangs."""
+_CLOSING_SECONDS = 2.0
+"""How long the end of a read is waited for as a camera closes; a driver that hangs is left behind."""
 
 _FFMPEG_LEVEL = "OPENCV_FFMPEG_LOGLEVEL"
 
@@ -202,7 +204,7 @@ class Camera:
             self._is_stopped = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join(_SILENCE_SECONDS)
+            self._thread.join(_CLOSING_SECONDS)
         if self._capture is not None:
             self._capture.close()
 

@@ -32,7 +32,7 @@ from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.estimates import small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
-from vitascope.segmentation.matting.opened_network import rvm_size
+from vitascope.segmentation.matting.networks import rvm_size
 from vitascope.segmentation.matting.shots import EyeViews, ShotInference, Views
 from vitascope.segmentation.matting.stream import upright_size
 from vitascope.vr.projection import Equirectangular

@@ -6,21 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
 from vitascope.config import Settings
+from vitascope.config.home import engine_cache
 from vitascope.device import Device
-from vitascope.errors import ModelUnavailableError, UsageError
+from vitascope.errors import EngineError, MissingDependencyError, ModelUnavailableError, UsageError
+from vitascope.gpu.engines import Precision
+from vitascope.gpu.engines.selection import Arrays, Candidate, Chosen, GpuOptions, Machine, choose_engine
 from vitascope.models.custom.decoders import NetworkKind
-from vitascope.models.network import MattingNetwork
+from vitascope.models.host_network import HostNetwork
+from vitascope.models.network import MattingNetwork, engine_notes
+from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.models.store.catalogue import InputKind, load_catalogue
-from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.matting.opened_network import (
-    OpenedNetwork,
-    refuse_gpu_engine,
-    refuse_int8,
-    rvm_size,
-)
+from vitascope.models.store.store import Fingerprint, ModelStore
 
 FetchProgress = Callable[[str, int, int], None]
 """Called with (model name, bytes so far, bytes in all) while a model is fetched."""
@@ -68,6 +67,14 @@ class ChosenNetwork(Generic[Network]):
     """Why it runs on its engine, one line each: what was passed over, and for what."""
 
 
+class _Opened(NamedTuple):
+    """A network that runs, and why on this engine."""
+
+    network: MattingNetwork
+    reasons: tuple[str, ...] = ()
+    """One line each: what was passed over, and for what."""
+
+
 def open_network(
     settings: Settings,
     store: ModelStore,
@@ -105,7 +112,7 @@ def open_network(
         return _chosen(_open_named("selfie", settings, store, device, progress), "auto", note)
 
 
-def _chosen(opened: OpenedNetwork, requested: str, note: str | None = None) -> ChosenNetwork[MattingNetwork]:
+def _chosen(opened: _Opened, requested: str, note: str | None = None) -> ChosenNetwork[MattingNetwork]:
     return ChosenNetwork(opened.network, requested, note, opened.reasons)
 
 
@@ -145,7 +152,6 @@ def open_first_network(store: ModelStore, *, threads: int, on_gpu: bool) -> Matt
         ModelError: The installation lacks it.
         EngineError: The engine cannot load it.
     """
-    from vitascope.models.host_network import HostNetwork
     from vitascope.models.selfie.selfie import SelfieNetwork
 
     network = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"), threads=threads)
@@ -154,7 +160,7 @@ def open_first_network(store: ModelStore, *, threads: int, on_gpu: bool) -> Matt
 
 def _open_named(
     name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
-) -> OpenedNetwork:
+) -> _Opened:
     _require_matting(name)
     # Networks are imported where they are opened: one run needs one of them, and onnx alone takes 0.1 s to import.
     match name:
@@ -167,20 +173,18 @@ def _open_named(
 
 def _open_rvm(
     name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
-) -> OpenedNetwork:
+) -> _Opened:
     # A file that is here is verified and never silently replaced: a damaged one is the user's to know about.
     if store.is_cached(name):
         path = store.path(name)
     else:
         path = store.pull(name, progress=None if progress is None else partial(progress, name))
     if device.kind == "cuda":
-        from vitascope.segmentation.matting.gpu_networks import open_rvm_on_gpu
-
-        return open_rvm_on_gpu(path, name=name, settings=settings, device=device)
+        return _open_rvm_on_gpu(path, name=name, settings=settings, device=device)
     from vitascope.models.rvm.rvm import RvmNetwork
 
-    refuse_gpu_engine(settings)
-    return OpenedNetwork(
+    _refuse_gpu_engine(settings)
+    return _Opened(
         RvmNetwork(
             path,
             name=name,
@@ -191,7 +195,7 @@ def _open_rvm(
     )
 
 
-def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Device) -> OpenedNetwork:
+def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Device) -> _Opened:
     from vitascope.models.selfie.selfie import SelfieNetwork
 
     network = SelfieNetwork(
@@ -201,26 +205,22 @@ def _open_selfie(name: str, settings: Settings, store: ModelStore, device: Devic
         choice="aspect" if name == "selfie" else "landscape",
     )
     if device.kind == "cuda":
-        from vitascope.segmentation.matting.gpu_networks import on_processor
-
-        return on_processor(
+        return _on_processor(
             network, settings=settings, why="the selfie networks are small and gated on the CPU"
         )
-    refuse_gpu_engine(settings)
-    refuse_int8(settings, name=name)
-    return OpenedNetwork(network)
+    _refuse_gpu_engine(settings)
+    _refuse_int8(settings, name=name)
+    return _Opened(network)
 
 
-def _open_custom(settings: Settings, device: Device) -> OpenedNetwork:
+def _open_custom(settings: Settings, device: Device) -> _Opened:
     if device.kind == "cuda":
-        from vitascope.segmentation.matting.gpu_networks import open_custom_on_gpu
-
-        return open_custom_on_gpu(
+        return _open_custom_on_gpu(
             Path(settings.model.name), kind=_custom_kind(settings), settings=settings, device=device
         )
-    refuse_gpu_engine(settings)
-    refuse_int8(settings, name=settings.model.name)
-    return OpenedNetwork(_open_custom_on_processor(settings))
+    _refuse_gpu_engine(settings)
+    _refuse_int8(settings, name=settings.model.name)
+    return _Opened(_open_custom_on_processor(settings))
 
 
 def _open_custom_on_processor(settings: Settings) -> MattingNetwork:
@@ -264,3 +264,260 @@ def remembers(name: str) -> bool:
 def is_network_file(name: str) -> bool:
     """True for the path of somebody's own network, in the place of a name of ours."""
     return name.lower().endswith(".onnx") or "/" in name or "\\" in name
+
+
+class RvmSize(TypedDict):
+    """The size of RVM's picture: arguments of its networks."""
+
+    downsample_ratio: float | None
+    longest_side: int | None
+
+
+def rvm_size(settings: Settings) -> RvmSize:
+    """The picture's size that the settings ask for."""
+    ratio = settings.model.downsample_ratio
+    return RvmSize(
+        downsample_ratio=None if ratio == "auto" else ratio, longest_side=settings.model.longest_side
+    )
+
+
+def _refuse_gpu_engine(settings: Settings) -> None:
+    """Refuse an engine that a run on the CPU does not have.
+
+    Raises:
+        UsageError: ``model.backend`` names one.
+    """
+    backend = settings.model.backend
+    if backend not in ("auto", "onnxruntime"):
+        raise UsageError(f"model.backend={backend} runs on a GPU, and this run computes on the CPU")
+
+
+def _refuse_int8(settings: Settings, *, name: str) -> None:
+    """Refuse 8 bits for a network that has none on the CPU.
+
+    Raises:
+        UsageError: ``gpu.precision`` asks for them.
+    """
+    if settings.gpu.precision == "int8":
+        raise UsageError(
+            f"gpu.precision=int8: on the CPU RVM alone is quantised, and the network is {name}; leave it out, or "
+            "quantise a network of your own with ModelQuantizer (docs/quantization.md)"
+        )
+
+
+_MOST_FRAMES = 16
+"""Frames of one call for which engines are built, where they are built for sizes."""
+
+_INT8_FAILS = (
+    "RVM in int8 fails the quantiser's gate: on some clips its matte is off by more than one code of 255 "
+    "(docs/quantization.md has the figures); take fp16 or mixed"
+)
+
+
+def _open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device) -> _Opened:
+    """RVM on the engine that ``model.backend`` names; ``auto`` takes the first that is installed and right.
+
+    In order: our fused Triton kernels, PyTorch's operators, TensorRT, ONNX Runtime with its GPU providers, the CPU.
+    ``inductor`` is PyTorch compiled, which ``auto`` does not take: its fusion is slower than ours, and takes minutes to
+    build.
+
+    Args:
+        path: The official ONNX file, verified.
+        name: What reports call it.
+        settings: The run's settings.
+        device: A GPU.
+
+    Raises:
+        EngineError: The engine that was requested failed, or gives wrong answers here.
+        MissingDependencyError: It is not installed; the message names the package.
+        UsageError: The engine does not compute with ``gpu.precision``.
+    """
+    import cupy
+
+    from vitascope.models.rvm.rvm import RvmEngines, RvmNetwork, rvm_candidates
+
+    def open_onnx(engines: RvmEngines | None) -> RvmNetwork:
+        threads = settings.processing.num_threads
+        return RvmNetwork(path, name=name, threads=threads, open_engines=engines, **rvm_size(settings))
+
+    def on_processor_once(inputs: Arrays) -> Arrays:
+        network = RvmNetwork(path)
+        try:
+            return network_runner(network, on_gpu=False)(inputs)
+        finally:
+            network.close()
+
+    with cupy.cuda.Device(device.index):
+        chosen = choose_engine(
+            [
+                _fused_candidate(path, name, settings, device),
+                _torch_candidate(path, name, settings, device),
+                *rvm_candidates(open_onnx, _options(settings, device), most_frames=_MOST_FRAMES),
+            ],
+            wanted=settings.model.backend,
+            reference=on_processor_once,
+            make_inputs=random_pictures(),
+            model=Fingerprint.of(path).sha256,
+            machine=Machine.of_gpu(device.index),
+            cache_dir=engine_cache(),
+        )
+    if settings.gpu.precision == "int8" and chosen.name == "processor":
+        chosen.engine.close()
+        raise EngineError(f"gpu.precision=int8: no engine here computes it: {'; '.join(chosen.reasons)}")
+    return _opened(chosen)
+
+
+def _open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, device: Device) -> _Opened:
+    """A user's ONNX file on the fastest engine that is installed and right, the CPU at worst.
+
+    Args:
+        path: The file.
+        kind: What it puts out.
+        settings: The run's settings.
+        device: A GPU.
+
+    Raises:
+        ModelError: It is not a network of its kind.
+        EngineError: The engine that was requested failed, or gives wrong answers here.
+        MissingDependencyError: It is not installed.
+        UsageError: ``model.backend`` asks for an engine that runs no ONNX files.
+    """
+    import cupy
+
+    from vitascope.models.custom.custom import choose_custom_network
+
+    model = settings.model
+    if model.backend in ("triton", "torch", "inductor"):
+        raise UsageError(
+            f"model.backend={model.backend} runs RVM alone; an ONNX file runs on onnxruntime or tensorrt"
+        )
+    with cupy.cuda.Device(device.index):
+        chosen = choose_custom_network(
+            path,
+            _options(settings, device),
+            kind=kind,
+            person_class=model.person_class,
+            threads=settings.processing.num_threads,
+            wanted=model.backend,
+            most_pictures=2 * _MOST_FRAMES,
+            model=Fingerprint.of(path).sha256,
+            machine=Machine.of_gpu(device.index),
+            cache_dir=engine_cache(),
+        )
+    return _opened(chosen)
+
+
+def _on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> _Opened:
+    """A network that computes on the CPU, for frames on a GPU.
+
+    Args:
+        network: Any.
+        settings: The run's settings.
+        why: One line for the report.
+
+    Raises:
+        UsageError: ``model.backend`` asks for an engine of the GPU.
+    """
+    if settings.model.backend not in ("auto", "onnxruntime"):
+        raise UsageError(f"{network.name} does not run on model.backend={settings.model.backend}: {why}")
+    return _Opened(HostNetwork(network), (why,))
+
+
+def _opened(chosen: Chosen[MattingNetwork]) -> _Opened:
+    """The network, why it was chosen, and what became of kept engines."""
+    return _Opened(chosen.engine, (*chosen.reasons, *engine_notes(chosen.engine)))
+
+
+def _precision(settings: Settings) -> Precision:
+    gpu = settings.gpu
+    return "tf32" if gpu.precision == "fp32" and gpu.allow_tf32 else gpu.precision
+
+
+def _tensorrt_precision(settings: Settings) -> Precision:
+    """TensorRT's arithmetic: ``gpu.precision`` within what ``tensorrt.precision`` allows, or the int8 it asks for."""
+    wanted, allowed = _precision(settings), settings.tensorrt.precision
+    if allowed.int8:
+        return "int8"
+    if wanted in ("fp16", "mixed") and not allowed.fp16:
+        return "tf32" if settings.gpu.allow_tf32 else "fp32"
+    return wanted
+
+
+def _options(settings: Settings, device: Device) -> GpuOptions:
+    return GpuOptions(
+        cache_dir=settings.tensorrt.cache_dir or engine_cache(),
+        precision=_precision(settings),
+        tensorrt_precision=_tensorrt_precision(settings),
+        workspace_bytes=round(settings.tensorrt.workspace_gb * 1e9),
+        device_id=device.index,
+        cudnn_benchmark=settings.gpu.cudnn_benchmark is not False,
+        deterministic=settings.gpu.cudnn_deterministic,
+    )
+
+
+def _fused_candidate(path: Path, name: str, settings: Settings, device: Device) -> Candidate[MattingNetwork]:
+    """Our fused kernels, compiled by Triton when they are first met."""
+    precision = _precision(settings)
+
+    def open_network() -> MattingNetwork:
+        if precision == "int8":
+            raise UsageError(_INT8_FAILS)
+        if precision not in ("fp16", "mixed"):
+            raise UsageError(
+                f"the fused kernels compute fp16 and mixed, not {precision}; take --backend torch"
+            )
+        from vitascope.models.rvm.fused_network import RvmFusedNetwork
+
+        return RvmFusedNetwork(
+            path,
+            name=name,
+            device_id=device.index,
+            precision=precision,
+            most_frames=_MOST_FRAMES,
+            cache_dir=engine_cache(),
+            **rvm_size(settings),
+        )
+
+    return Candidate(
+        name="triton",
+        precision=precision,
+        open=open_network,
+        describe=lambda network: network.engine_name,
+        runner=partial(network_runner, on_gpu=True),
+    )
+
+
+def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) -> Candidate[MattingNetwork]:
+    """PyTorch's operators, in a CUDA graph, or compiled where ``inductor`` is requested."""
+    precision = _precision(settings)
+    compiles = settings.model.backend == "inductor"
+
+    def open_network() -> MattingNetwork:
+        if precision == "int8":
+            raise UsageError(_INT8_FAILS)
+        try:
+            from vitascope.models.rvm.torch_network import RvmTorchNetwork
+        except ImportError as error:
+            raise MissingDependencyError(
+                "PyTorch is not installed: pip install 'vitascope[torch]'"
+            ) from error
+        return RvmTorchNetwork(
+            path,
+            name=name,
+            device=f"cuda:{device.index}",
+            precision=precision,
+            mode="aot" if compiles else "eager",
+            most_frames=_MOST_FRAMES,
+            cudnn_benchmark=settings.gpu.cudnn_benchmark is True,
+            cudnn_deterministic=settings.gpu.cudnn_deterministic,
+            cache_dir=engine_cache(),
+            **rvm_size(settings),
+        )
+
+    return Candidate(
+        name="inductor" if compiles else "torch",
+        precision=precision,
+        open=open_network,
+        describe=lambda network: network.engine_name,
+        runner=partial(network_runner, on_gpu=True),
+    )

@@ -36,12 +36,12 @@ from vitascope.errors import (
 )
 from vitascope.media.libav import wrap_output_error
 from vitascope.models.store.store import ModelStore
+from vitascope.observe.report_values import gib
 from vitascope.observe.standard_streams import quiet_native_stderr
 from vitascope.segmentation.capacity import gpu_bytes_needed, gpu_room_bytes
 from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.networks import is_network_file
-from vitascope.segmentation.processes.hands import gib
 from vitascope.segmentation.processes.maker import StretchMaker
 from vitascope.segmentation.processes.port import (
     MakerFacts,
@@ -370,7 +370,8 @@ class ClusterMakers:
                 small, name = min(
                     (room, gpu.name) for room, gpu in zip(rooms, gpus, strict=False) if room is not None
                 )
-                has = f"GPU ({name}) has {gib(small)} for a run, which needs about {gib(needed)}"
+                room, needs = gib(small, decimals=1), gib(needed, decimals=1)
+                has = f"GPU ({name}) has {room} for a run, which needs about {needs}"
                 self._notes.append(
                     f"{len(before) - len(seats)} of {len(before)} processes of {node.label} were left out: a {has}"
                     if seats
@@ -453,7 +454,10 @@ class ClusterMakers:
         return seat.room_bytes >= gpu_bytes_needed(self._loaded)
 
     def _too_small(self, seat: _Seat) -> DeviceError:
-        has, needs = gib(seat.room_bytes or 0), gib(gpu_bytes_needed(self._loaded))
+        has, needs = (
+            gib(seat.room_bytes or 0, decimals=1),
+            gib(gpu_bytes_needed(self._loaded), decimals=1),
+        )
         return DeviceError(f"{seat.label} has a GPU with {has} for it, and a run needs about {needs}")
 
     def _all_introduced(self) -> list[MakerFacts]:

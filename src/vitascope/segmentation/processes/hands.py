@@ -12,6 +12,7 @@ from operator import attrgetter
 from time import monotonic
 
 from vitascope.errors import InputError, UsageError, VitascopeError, WorkerError
+from vitascope.observe.report_values import gib
 from vitascope.segmentation.processes.port import MakerGoneError, StretchMakers
 
 _MOST_TRIES = 2
@@ -145,13 +146,15 @@ class Hands:
         with self._changed:
             most = max((self._rooms[number] for number in self._left), default=inf)
             small = {n: room for n, room in enumerate(self._rooms) if room < min(gpu_bytes, most)}
-        needs = f"{name} needs about {gib(gpu_bytes)}"
+        needs = f"{name} needs about {gib(gpu_bytes, decimals=1)}"
         notes = [
-            f"{self.makers.label(number)} was left out: its GPU has {gib(room)} for it, and {needs}"
+            f"{self.makers.label(number)} was left out: its GPU has {gib(room, decimals=1)} for it, and {needs}"
             for number, room in small.items()
         ]
         if most < gpu_bytes:
-            notes.append(f"{needs} of a GPU, and none has more than {gib(most)}: it was tried there")
+            notes.append(
+                f"{needs} of a GPU, and none has more than {gib(most, decimals=1)}: it was tried there"
+            )
         return notes
 
     @property
@@ -346,8 +349,3 @@ class Hands:
             given_up, self._waiting = self._waiting, []
         for piece in given_up:
             piece.failed(self._last_loss)
-
-
-def gib(nbytes: float) -> str:
-    """Memory in words."""
-    return f"{nbytes / 2**30:.1f} GiB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import sys
 import threading
 import time
@@ -439,20 +440,28 @@ def test_a_callback_that_waits_for_what_it_asked_for_is_refused_instead_of_hangi
 
     def ask(_):
         later = batcher.submit_async(request(1))
-        for wait in (later.result, later.exception):
+        for wait in (
+            later.result,
+            later.exception,
+            lambda timeout: concurrent.futures.wait([first, later], timeout),
+            lambda timeout: [*concurrent.futures.as_completed([first, later], timeout)],
+        ):
             with pytest.raises((RuntimeError, TimeoutError)) as refused:
                 wait(timeout=5)
             told.append(str(refused.value))
+        assert concurrent.futures.wait([first]).done == {first}  # these are there
+        assert [*concurrent.futures.as_completed([first])] == [first]
         with pytest.raises(TimeoutError):  # whether it is there may be asked
             later.result(timeout=0)
         later.add_done_callback(lambda one: told.append(one.result().data[0]))
         later.add_done_callback(lambda _: is_over.set())
 
     with StreamBatcher(BatchConfig(timeout_ms=0), double, num_streams=streams, device="cpu") as batcher:
-        batcher.submit_async(request(0)).add_done_callback(ask)
+        first = batcher.submit_async(request(0))
+        first.add_done_callback(ask)
         assert is_over.wait(20)
-    assert ["cannot wait for its responses" in text for text in told[:2]] == [True, True]
-    assert told[2] == 2
+    assert ["cannot wait for its responses" in text for text in told[:4]] == [True] * 4
+    assert told[4] == 2
 
 
 @pytest.mark.parametrize("streams", [1, 2])

@@ -113,7 +113,7 @@ class AdaptiveBatchSizer:
         return self._size
 
     def adjust_batch_size(self, latency_ms: float | None = None) -> int:
-        """Look at memory and latency, and choose the size of the next call. To be called after each call.
+        """Choose the size of the next call by memory and latency; call it after each call.
 
         Args:
             latency_ms: How long the call took, until its result was there.
@@ -167,7 +167,7 @@ class AdaptiveBatchSizer:
         *,
         end_of: Callable[[int, int], int] | None = None,
     ) -> list[T]:
-        """Call a function for consecutive ranges of 0 to ``count``, again and smaller where memory runs out.
+        """Call a function for consecutive ranges of 0 to ``count``; where memory runs out, again for smaller ones.
 
         Args:
             count: How many.
@@ -394,7 +394,7 @@ class BatchSizeOptimizer:
         self._timer = timer
 
     def find_optimal_batch_size(self) -> int:
-        """The best size; ``search`` tells more."""
+        """Find the best size; ``search`` tells more."""
         return self.search().batch_size
 
     def search(self) -> BatchSearchResult:
@@ -536,7 +536,7 @@ def find_optimal_batch_size(
     device: Literal["auto", "cuda", "cpu"] = "auto",
     device_id: int = 0,
 ) -> int:
-    """The best batch size of a network, by ``BatchSizeOptimizer``.
+    """Find the best batch size of a network with ``BatchSizeOptimizer``.
 
     Args:
         model: A ``torch.nn.Module`` (moved to the device and set to evaluate), an engine of one input, or a callable

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
@@ -429,7 +430,8 @@ class Batcher:
 
         Returns:
             Its response to be; ``cancel()`` withdraws it until its call begins. Callbacks run on the batcher's thread;
-            where they, or ``inference_fn``, would wait for a response, ``result()`` raises as ``submit`` does.
+            where they, or ``inference_fn``, would wait for a response, by ``result()``, ``exception()``,
+            ``concurrent.futures.wait`` or ``as_completed``, that raises as ``submit`` does. ``done()`` never waits.
 
         Raises:
             RequestRejectedError: There is no room.
@@ -611,6 +613,7 @@ class _ResponseToBe(Future[InferenceResponse]):
     def __init__(self, threads: Sequence[threading.Thread]) -> None:
         super().__init__()
         self._threads = threads
+        self._waiters = _Waiters(self, threads)
 
     def result(self, timeout: float | None = None) -> InferenceResponse:
         if timeout != 0 and not self.done():
@@ -621,6 +624,26 @@ class _ResponseToBe(Future[InferenceResponse]):
         if timeout != 0 and not self.done():
             _refuse_own_threads(self._threads)
         return super().exception(timeout)
+
+
+class _Waiters(list[Any]):
+    """Where ``concurrent.futures.wait`` and ``as_completed`` enlist, before they wait and without a word to the future.
+
+    Python has no public way to refuse them.
+    """
+
+    def __init__(self, future: _ResponseToBe, threads: Sequence[threading.Thread]) -> None:
+        super().__init__()
+        self._future = weakref.ref(
+            future
+        )  # a cycle would keep responses, some on a GPU, until it is collected
+        self._threads = threads
+
+    def append(self, waiter: Any) -> None:
+        future = self._future()
+        if future is None or not future.done():
+            _refuse_own_threads(self._threads)
+        super().append(waiter)
 
 
 def _refuse_own_threads(threads: Sequence[threading.Thread]) -> None:
