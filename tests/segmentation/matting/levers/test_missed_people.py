@@ -403,3 +403,20 @@ def test_who_is_missed_is_seen_and_not_in_the_paint(frames, seed):
     assert not (found & painted).any()
     assert (seen[found] > 0.5).all()
     assert found.any(axis=(1, 2)).sum() in {0, *range(min(frames, 4), frames + 1)}
+
+
+class Footless(Proud):
+    """Loses feet in the smaller pictures."""
+
+    def infer(self, images, state):
+        answers = super().infer(images, state)
+        if images.shape[4] == 96:
+            for one in answers:
+                one.offset[:, :, 33:] *= 0.2
+        return answers
+
+
+def test_who_is_seen_in_part_is_taken_whole_from_the_larger_pictures():
+    spots = LARGE, (0, 150, 40, 34)  # to row 74, of which the smaller pictures show those up to 66
+    assert mattes(film(*spots), Proud(size=(96, 144)))[:, 71, 167].min() > 0.9
+    assert mattes(film(*spots), Footless(size=(96, 144)))[:, 71, 167].min() > 0.9

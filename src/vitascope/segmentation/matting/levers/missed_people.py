@@ -53,13 +53,28 @@ _FRAMES_OF_A_CALL = 8
 """A window is shown in such parts: what the network answers is larger than what is kept of it."""
 _MARGIN = 2
 """Around somebody, in samples of the coarse mattes, what was seen beside the large counts, too: their soft edges."""
-_LESS = 0.5
-"""Where the larger look sees so much less alpha of somebody than the smaller one, this one counts."""
+_LESS, _LOST = 0.5, 5
+"""Where the larger look sees so much less alpha of somebody than the smaller one, in so many samples of the coarse
+mattes to a side, this one counts: where less are less, edges are finer."""
+_AGREED = 0.7
+"""The share of somebody in the larger look that the smaller one must see for all of them to be taken."""
 
 MISSED_PEOPLE_RULES: Final = (
     "they are found in the smaller pictures, by how sure a window is of them",
     (_LARGE, _SHOWN, _EDGE, _PAINT, _FURTHER, _APART, COARSER),
-    (_LEAST_SHARE, _SURE, _SURE_AROUND, _AROUND, _MISSED, _STILL_MISSED, _LEAST_FRAMES, _MARGIN, _LESS),
+    (
+        _LEAST_SHARE,
+        _SURE,
+        _SURE_AROUND,
+        _AROUND,
+        _MISSED,
+        _STILL_MISSED,
+        _LEAST_FRAMES,
+        _MARGIN,
+        _LESS,
+        _LOST,
+        _AGREED,
+    ),
 )
 """What mattes with those who were missed depend on."""
 
@@ -237,7 +252,12 @@ class _Seen:
             return resized(arrays.asarray(planes[:, None]), size)
 
         alpha = larger.said[:, 1:2]
-        less = enlarged(((self.alpha - to_numpy(coarse(alpha))[:, 0]) / np.float32(_LESS)).clip(0.0, 1.0))
+        shown = to_numpy(coarse(alpha))[:, 0]
+        where = np.stack([_whole(*eye) for eye in zip(where, shown, self.paint, strict=True)])
+        lost = ((self.alpha - shown) / np.float32(_LESS)).clip(0.0, 1.0)
+        less = enlarged(
+            np.stack([cv2.morphologyEx(eye, cv2.MORPH_OPEN, np.ones((_LOST, _LOST))) for eye in lost])
+        )
         gain, offset, alpha = (
             one + less * (other - one)
             for one, other in (
@@ -485,6 +505,17 @@ def _sure_part(sure: FloatArray, inside: npt.NDArray[np.bool_]) -> npt.NDArray[n
     around = cv2.blur(sure * weights, (_AROUND, _AROUND))
     part: npt.NDArray[np.bool_] = inside & (around >= _SURE_AROUND * cv2.blur(weights, (_AROUND, _AROUND)))
     return part
+
+
+def _whole(
+    where: npt.NDArray[np.bool_], larger: FloatArray, painted: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Where somebody is, and all of people in the larger look who are there mostly; all [h, w]."""
+    whole = where.copy()
+    for inside in _people(larger, painted, 1):
+        if where[inside].mean() >= _AGREED:
+            whole |= inside
+    return whole
 
 
 def _with_margin(where: npt.NDArray[np.bool_]) -> FloatArray:
