@@ -25,6 +25,7 @@ from vitascope.segmentation.matting.levers.missed_people import (
     missed,
     paint_of,
     painted_over,
+    taken_whole,
     with_smaller_people,
 )
 from vitascope.segmentation.matting.shot_windows import WINDOW_FRAMES
@@ -405,18 +406,13 @@ def test_who_is_missed_is_seen_and_not_in_the_paint(frames, seed):
     assert found.any(axis=(1, 2)).sum() in {0, *range(min(frames, 4), frames + 1)}
 
 
-class Footless(Proud):
-    """Loses feet in the smaller pictures."""
-
-    def infer(self, images, state):
-        answers = super().infer(images, state)
-        if images.shape[4] == 96:
-            for one in answers:
-                one.offset[:, :, 33:] *= 0.2
-        return answers
-
-
 def test_who_is_seen_in_part_is_taken_whole_from_the_larger_pictures():
-    spots = LARGE, (0, 150, 40, 34)  # to row 74, of which the smaller pictures show those up to 66
-    assert mattes(film(*spots), Proud(size=(96, 144)))[:, 71, 167].min() > 0.9
-    assert mattes(film(*spots), Footless(size=(96, 144)))[:, 71, 167].min() > 0.9
+    nothing = np.zeros((540, 200), bool)
+    most, half, all_of_them = (somebody(until=end) for end in (260, 180, 300))
+    assert np.array_equal(taken_whole(most > 0, all_of_them, nothing), all_of_them > 0)
+    assert np.array_equal(taken_whole(half > 0, all_of_them, nothing), half > 0)
+    assert np.array_equal(taken_whole(all_of_them > 0, most, nothing), all_of_them > 0)
+    painted = np.arange(200) < np.where(np.arange(540) < 200, 0, 70)[:, None]
+    assert np.array_equal(
+        taken_whole((most > 0) & ~painted, all_of_them, painted), (all_of_them > 0) & ~painted
+    )

@@ -253,7 +253,7 @@ class _Seen:
 
         alpha = larger.said[:, 1:2]
         shown = to_numpy(coarse(alpha))[:, 0]
-        where = np.stack([_whole(*eye) for eye in zip(where, shown, self.paint, strict=True)])
+        where = np.stack([taken_whole(*eye) for eye in zip(where, shown, self.paint, strict=True)])
         lost = ((self.alpha - shown) / np.float32(_LESS)).clip(0.0, 1.0)
         less = enlarged(
             np.stack([cv2.morphologyEx(eye, cv2.MORPH_OPEN, np.ones((_LOST, _LOST))) for eye in lost])
@@ -507,7 +507,7 @@ def _sure_part(sure: FloatArray, inside: npt.NDArray[np.bool_]) -> npt.NDArray[n
     return part
 
 
-def _whole(
+def taken_whole(
     where: npt.NDArray[np.bool_], larger: FloatArray, painted: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
     """Where somebody is, and all of people in the larger look who are there mostly; all [h, w]."""
