@@ -276,6 +276,8 @@ class VideoInfo:
     """True when the container says that the left or upper half is the right eye's."""
     fov_degrees: float | None = None
     """Horizontal field of view of an eye, from the container's ``hfov`` box; None when it does not say."""
+    has_layered_eyes: bool = False
+    """True when the container says that two eyes lie in layers of the stream (MV-HEVC): frames show the first alone."""
     audio_stream_count: int = 0
     audio_codec: str | None = None
     """FFmpeg's name of the first sound track's decoder; None without sound, or for a codec that it does not know."""

@@ -223,6 +223,20 @@ def test_headsets_get_the_chroma_that_they_decode(tmp_path, kind, name, wishes, 
     assert found.pixel_format == pixel_format
 
 
+@pytest.mark.parametrize(
+    ("wishes", "size", "pixel_format"),
+    [({}, (127, 65), "yuv444p"), ({"player": "moon"}, (128, 66), "yuv420p")],
+)
+def test_headsets_get_odd_sizes_as_even_ones(clip, wishes, size, pixel_format):
+    info = replace(probe(clip), width=127, height=65)
+    found = encoding_for(
+        Path("o.mp4"), "key", info=info, layout=StereoLayout.SIDE_BY_SIDE, settings=settings(**wishes),
+        threads=0, alone=True,
+    ).for_size(127, 65)  # fmt: skip
+    assert (found.coded_size(127, 65), found.pixel_format) == (size, pixel_format)
+    assert any("odd size" in note for note in found.notes)
+
+
 def test_masks_are_narrow_enough_even_and_never_larger_than_the_video(clip):
     info = probe(clip)
 

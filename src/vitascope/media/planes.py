@@ -356,10 +356,18 @@ class FramePacker:
         color: Colour of the frames that come in.
         full_range: Range of the frames that go out (pictures in RGB are always full).
         rotation_degrees: Clockwise turn applied to the pixels, for containers that cannot say it: 0, 90, 180, 270.
+        size: (height, width) of the frames that go out, once turned; larger ones repeat the last row and column. That
+            of those that come in when omitted.
     """
 
     def __init__(
-        self, pixel_format: str, *, color: ColorSpec, full_range: bool, rotation_degrees: int = 0
+        self,
+        pixel_format: str,
+        *,
+        color: ColorSpec,
+        full_range: bool,
+        rotation_degrees: int = 0,
+        size: tuple[int, int] | None = None,
     ) -> None:
         self._target = pixel_format
         self._target_format = VideoFormat(pixel_format)
@@ -367,6 +375,7 @@ class FramePacker:
         self._color = color
         self._full_range = full_range
         self._turns = -(rotation_degrees // 90)  # np.rot90 counts counterclockwise
+        self._size = size
         self._reformatter = VideoReformatter()
         self._luma_table: npt.NDArray[Any] | None = None
 
@@ -398,6 +407,8 @@ class FramePacker:
         if self._turns:
             planes, source = self._rotated(planes, source)
             alpha = np.rot90(alpha, self._turns) if alpha is not None else None
+        if self._size not in (None, planes[0].shape):
+            planes, alpha = self._enlarged(planes, source, alpha)
         if self._target.startswith("gray"):
             packed = self._pack_grey(planes[0], source)
         elif self._target_format.is_rgb:
@@ -463,6 +474,23 @@ class FramePacker:
             )
             planes, source = _planes_of(picture), full
         return tuple(np.rot90(plane, self._turns) for plane in planes), source
+
+    def _enlarged(
+        self, planes: tuple[Plane, ...], source: YuvFormat, alpha: Plane | None
+    ) -> tuple[tuple[Plane, ...], Plane | None]:
+        """Repeat the last row and column until the picture has its size."""
+        assert self._size is not None  # else there is nothing to do
+        height, width = self._size
+        luma, *chroma = planes
+        rows, columns = -(-height >> source.chroma_shift_y), -(-width >> source.chroma_shift_x)
+        larger = (_repeated(luma, height, width), *(_repeated(plane, rows, columns) for plane in chroma))
+        return larger, None if alpha is None else _repeated(alpha, height, width)
+
+
+def _repeated(plane: Plane, rows: int, columns: int) -> Plane:
+    """A plane [h, w, ...] with its last row and column repeated, to so many of each."""
+    missing = (rows - plane.shape[0], columns - plane.shape[1])
+    return np.pad(plane, [(0, count) for count in missing] + [(0, 0)] * (plane.ndim - 2), mode="edge")
 
 
 def scale_alpha(alpha: Plane, bits: int) -> Plane:

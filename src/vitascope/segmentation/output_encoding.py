@@ -108,6 +108,7 @@ def encoding_for(
             bit_depth=settings.bit_depth,
             with_alpha=kind == "alpha",
             grey=kind == "mask",
+            is_even=for_headset,
             speed=settings.speed,
             threads=threads,
             hardware=hardware,

@@ -115,6 +115,11 @@ def describe_vr(
     """
     name = _name_of(info, pictures, layout)
     doubts = list(name.doubts)
+    if info.has_layered_eyes:
+        doubts.append(
+            "the video is a spatial one, whose eyes lie in layers (MV-HEVC): the first alone is read; "
+            "what exports it side by side gives both"
+        )
     found = _layout(info, name, pictures, layout, doubts)
     regions = eye_regions(info.width, info.height, found.layout)
     aspect = float(regions[0].width * info.sample_aspect_ratio / regions[0].height)
@@ -246,7 +251,11 @@ def _layout(
         return found
     if found.layout is StereoLayout.MONO:
         if possible is not None and halves_alike(pictures, possible) == "yes":
-            doubts.append(f"the halves show the same scene, as two eyes do that are {possible.value}")
+            doubt = f"the halves show the same scene, as two eyes do that are {possible.value}"
+            if declared is None:
+                flag = "tb" if possible is StereoLayout.TOP_BOTTOM else "sbs"
+                doubt += f": --stereo {flag} says so"
+            doubts.append(doubt)
     elif halves_alike(pictures, found.layout) == "no":
         doubt = f"the halves do not show the same scene, as two eyes that are {found.layout.value} do"
         other, flag = _OTHERS[found.layout]

@@ -25,6 +25,7 @@ from vitascope.media.metadata.spherical import (
 from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.writer import VideoWriter
+from vitascope.vr.detection import describe_vr
 
 VR180 = SphericalMetadata(StereoLayout.SIDE_BY_SIDE, Projection.HALF_EQUIRECTANGULAR)
 
@@ -210,6 +211,44 @@ def test_boxes_that_end_early_say_nothing(clip: Path, damage: bytes) -> None:
     write_spherical(clip, SphericalMetadata(sample_entry_boxes=damage))
     got = read_spherical(clip)
     assert got == SphericalMetadata(sample_entry_boxes=damage)
+
+
+def spatial_boxes(*, with_eyes: bool = True) -> bytes:
+    """``vexu`` and ``hfov`` as a phone's spatial video has them: both eyes, a baseline, and no packing."""
+
+    def box(kind: bytes, payload: bytes) -> bytes:
+        return struct.pack(">I4s", 8 + len(payload), kind) + payload
+
+    eyes = box(b"stri", bytes([0, 0, 0, 0, 3])) + box(b"cams", box(b"blin", struct.pack(">2I", 0, 19240)))
+    surface = box(b"proj", box(b"prji", bytes(4) + b"rect"))
+    usage = (box(b"eyes", eyes) if with_eyes else b"") + surface
+    return box(b"vexu", usage) + box(b"hfov", struct.pack(">I", 63_400))
+
+
+def test_eyes_in_layers_are_told_and_not_said_of_what_shows_one(clip: Path, tmp_path: Path) -> None:
+    write_spherical(clip, SphericalMetadata(sample_entry_boxes=spatial_boxes()))
+    info = probe(clip)
+    assert info.has_layered_eyes
+    assert info.stereo is None
+    assert any("MV-HEVC" in doubt for doubt in describe_vr(info).doubts)
+    out = tmp_path / "out.mp4"
+    with open_video(clip) as reader:
+        encoding = choose_encoding(out, source_format=reader.info.format)
+        with VideoWriter(out, info=reader.info, encoding=encoding, copy_from=clip) as writer:
+            for frame in reader:
+                writer.write(frame)
+    got = read_spherical(out)
+    assert got is not None
+    assert not got.has_layered_eyes
+    assert (got.projection, got.fov_degrees) == (Projection.FLAT, 63.4)
+    assert got.sample_entry_boxes == spatial_boxes(with_eyes=False)
+
+
+def test_eyes_beside_each_other_are_no_layers(clip: Path) -> None:
+    side = struct.pack(">I4s5s", 13, b"st3d", bytes([0, 0, 0, 0, 2]))
+    write_spherical(clip, SphericalMetadata(sample_entry_boxes=side + spatial_boxes()))
+    info = probe(clip)
+    assert (info.stereo, info.has_layered_eyes) == (StereoLayout.SIDE_BY_SIDE, False)
 
 
 @pytest.mark.parametrize("layout", [StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM])

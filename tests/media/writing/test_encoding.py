@@ -201,6 +201,24 @@ def test_odd_sizes_need_full_chroma_in_h264(size: tuple[int, int], pixel_format:
 
 
 @pytest.mark.parametrize(
+    ("codec", "size", "coded"),
+    [
+        ("h264", (97, 64), (98, 64)),
+        ("h265", (96, 65), (96, 66)),
+        ("h265", (97, 65), (98, 66)),
+        ("vp9", (97, 65), (97, 65)),  # has odd sizes in 4:2:0
+        ("h264", (96, 64), (96, 64)),
+    ],
+)
+def test_odd_sizes_stay_420_for_a_headset(codec: Any, size: tuple[int, int], coded: tuple[int, int]) -> None:
+    path = Path("a.webm" if codec == "vp9" else "a.mp4")
+    chosen = choose_encoding(path, codec=codec, source_format=EIGHT, is_even=True).for_size(*size)
+    assert chosen.pixel_format == "yuv420p"
+    assert chosen.coded_size(*size) == coded
+    assert [f"written as {coded[0]}x{coded[1]}" in note for note in chosen.notes] == [True] * (coded != size)
+
+
+@pytest.mark.parametrize(
     ("codec", "refused", "taken"),
     [
         ("h265", [(1, 1), (2, 2), (4, 4), (15, 64), (64, 8)], [(16, 16), (17, 33)]),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from written_films import decode, encode, make_frame, make_info, plane
 
-from vitascope.frames import Projection, StereoLayout
+from vitascope.frames import PIXEL_FORMATS, Projection, StereoLayout
 from vitascope.media.metadata.spherical import SphericalMetadata, read_spherical
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.writer import VideoWriter
@@ -112,6 +112,26 @@ def test_odd_sizes_come_out_as_they_went_in(tmp_path: Path, size: tuple[int, int
     writer = encode(path, make_info(*size), pts=range(2))
     assert {(frame.width, frame.height) for frame in decode(path)} == {size}
     assert bool(writer.report.notes) == (suffix != ".webm" and (size[0] % 2 or size[1] % 2) == 1)
+
+
+@pytest.mark.parametrize("format_name", ["yuv420p", "nv12", "yuv420p10le", "yuv422p", "yuv444p"])
+@pytest.mark.parametrize(("suffix", "degrees"), [(".mp4", 0), (".mkv", 90)])
+def test_an_odd_size_for_a_headset_repeats_its_last_row_and_column(
+    tmp_path: Path, format_name: str, suffix: str, degrees: int
+) -> None:
+    info = make_info(97, 67, format_name=format_name, rotation_degrees=degrees)
+    path = tmp_path / f"out{suffix}"
+    depth = info.format.bit_depth
+    narrow = PIXEL_FORMATS["yuv420p" if depth == 8 else "yuv420p10le"]
+    writer = encode(path, info, encoding=choose_encoding(path, source_format=narrow, is_even=True, crf=4))
+    frame = decode(path)[0]
+    assert (frame.width, frame.height) == ((98, 68) if degrees == 0 else (68, 98))
+    assert frame.format.name == narrow.name
+    assert any("98x68" in note or "68x98" in note for note in writer.report.notes)
+    want = np.rot90(make_frame(info, 0).planes[0] >> info.format.sample_shift, -degrees // 90).astype(int)
+    want = np.pad(want, ((0, 1), (0, 1)), mode="edge")
+    luma = frame.to_ndarray()[: frame.height].astype(int)
+    assert np.abs(luma - want).mean() < 3 << depth - 8
 
 
 @pytest.mark.parametrize("degrees", [90, 180, 270])

@@ -114,6 +114,37 @@ def test_looking_near_people_alone_changes_nothing(lens, monkeypatch):
     assert np.abs(near - everywhere).mean() < 1e-5
 
 
+def two_close_together(gap, *, near=12, far=0, side=256):
+    """Eyes [2, ...] that see two textured people beside each other, one nearer; disparities in samples."""
+    random = np.random.default_rng(0)
+    pictures, mattes = np.full((2, side, side, 3), 0.4, np.float32), np.zeros((2, side, side), np.float32)
+    for first, last, disparity in ((140 + gap, 200, far), (80, 140, near)):
+        texture = cv2.GaussianBlur(random.random((140, last - first, 3), np.float32), (0, 0), 1.2)
+        for eye in range(2):
+            columns = np.s_[60:200, first - disparity * eye : last - disparity * eye]
+            pictures[eye][columns], mattes[eye][columns] = (3 * texture - 1).clip(0, 1), 1
+    return pictures.transpose(0, 3, 1, 2), np.stack([cv2.GaussianBlur(one, (0, 0), 1) for one in mattes])
+
+
+@pytest.mark.parametrize("gap", [2, 4])
+def test_of_two_people_close_together_the_nearer_has_their_own_disparity_up_to_the_edge(gap, monkeypatch):
+    pictures, mattes = two_close_together(gap)
+    found, blend = [], stereo_agreement.blend_eyes
+
+    def blend_eyes(planes, smaller, disparity, *rest, **options):
+        found.append(disparity * 256)  # of a flat lens it is a share of the width
+        return blend(planes, smaller, disparity, *rest, **options)
+
+    monkeypatch.setattr(stereo_agreement, "blend_eyes", blend_eyes)
+    wanted = NetworkInput((256, 256), "NCHW")
+    monkeypatch.setattr(stereo_agreement, "_NOBODY", -1.0)  # disparities of whole pictures
+    StereoAgreement.of_eyes(None, wanted, right_eye_first=False).agree(
+        [MatteEstimate(alpha=mattes)], [pictures]
+    )
+    edge = found[0][0, 32:98, 62:70]  # at half the size
+    assert np.abs(edge - 12).max() < 0.5
+
+
 def one_picture_twice():
     """Pictures of both eyes, each with the noise that its encoder left, and mattes that differ."""
     view, _ = seen(LENSES[0])

@@ -1,4 +1,4 @@
-"""Each eye straightened in five directions: what stands where, and that the matte's edge is drawn on it."""
+"""Each eye straightened in all directions: what stands where, and that the matte's edge is drawn on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vitascope.vr.detection import describe_vr
 FMT = PIXEL_FORMATS["yuv420p"]
 SIZE = (256, 512)
 EDGE = np.array([255, 0, 200])
-VIEWS = ("ahead", "left", "right", "up", "down")
+VIEWS = ("ahead", "left", "right", "up", "down", "behind")
 
 
 def film(name="x_LR_180.mp4", size=SIZE):
@@ -73,6 +73,32 @@ def test_people_stand_in_the_view_that_looks_there(rows, columns, eye, shown, hi
         assert lit(page, eye, view) == (0.0, False)
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "shown"),
+    [
+        (slice(118, 138), slice(246, 266), "ahead"),
+        (slice(118, 138), slice(118, 138), "left"),
+        (slice(118, 138), slice(0, 20), "behind"),
+        (slice(118, 138), slice(492, 512), "behind"),  # beyond the seam
+    ],
+)
+def test_of_an_eye_that_sees_all_around_there_is_a_view_behind(rows, columns, shown):
+    vr = described(Projection.EQUIRECTANGULAR, StereoLayout.MONO)
+    page = rectified_views(*light(rows, columns), vr)
+    assert page.shape == (VIEW_SIDE, 6 * VIEW_SIDE, 3)
+    assert {view for view in VIEWS if lit(page, 0, view)[1]} - {"up", "down"} == {shown}
+
+
+def test_a_view_behind_is_whole_across_the_seam():
+    frame, alpha = light(slice(118, 138), slice(0, 20))
+    both = frame.planes[0].copy()
+    both[118:138, 492:], alpha[118:138, 492:] = 200, 255
+    vr = described(Projection.EQUIRECTANGULAR, StereoLayout.MONO)
+    behind = rectified_views(frame.with_planes((both, *frame.planes[1:])), alpha, vr)[:, 5 * VIEW_SIDE :]
+    middle = behind[VIEW_SIDE // 2, VIEW_SIDE // 2 - 20 : VIEW_SIDE // 2 + 20].astype(int)
+    assert np.ptp(middle, axis=0).max() < 6  # no line where left and right meet
+
+
 def test_straight_lines_are_straight():
     """A light sphere from 20 degrees to the right on: its border is a meridian, a straight line in every view."""
     x = (np.arange(256) + 0.5) / 256 * 180 - 90
@@ -86,20 +112,20 @@ def test_straight_lines_are_straight():
 
 
 @pytest.mark.parametrize(
-    ("projection", "fov", "layout", "rows"),
+    ("projection", "fov", "layout", "rows", "views"),
     [
-        (Projection.FISHEYE, 190, StereoLayout.SIDE_BY_SIDE, 2),
-        (Projection.EQUIRECTANGULAR, None, StereoLayout.TOP_BOTTOM, 2),
-        (Projection.EQUIRECTANGULAR, None, StereoLayout.MONO, 1),
+        (Projection.FISHEYE, 190, StereoLayout.SIDE_BY_SIDE, 2, 5),
+        (Projection.EQUIRECTANGULAR, None, StereoLayout.TOP_BOTTOM, 2, 6),
+        (Projection.EQUIRECTANGULAR, None, StereoLayout.MONO, 1, 6),
     ],
 )
-def test_every_projection_has_its_views(projection, fov, layout, rows):
+def test_every_projection_has_its_views(projection, fov, layout, rows, views):
     vr = described(projection, layout, fov)
     frame, alpha = light(slice(100, 156), slice(100, 156))
     assert has_rectified_views(vr)
     assert rectified_views(frame, alpha.astype(np.uint16) * 257, vr).shape == (
         rows * VIEW_SIDE,
-        5 * VIEW_SIDE,
+        views * VIEW_SIDE,
         3,
     )
 

@@ -100,6 +100,9 @@ class SphericalMetadata:
     """True when the left or upper half is the right eye's."""
     fov_degrees: float | None = None
     """Horizontal field of view of an eye; None when the file does not say."""
+    has_layered_eyes: bool = False
+    """True where a track holds both eyes without packing them into a picture: as layers (MV-HEVC, spatial video), of
+    which decoders show one. What ``sample_entry_boxes`` say of the eyes is left out then: what is written has one."""
 
 
 def read_spherical(path: Path) -> SphericalMetadata | None:
@@ -131,7 +134,7 @@ def read_spherical(path: Path) -> SphericalMetadata | None:
     if not entry_boxes and not v1_boxes:
         return None
     stereo, projection = _read_v1(v1_boxes[0].head) if v1_boxes else (None, None)
-    right_eye_first, fov_degrees = False, None
+    right_eye_first, fov_degrees, has_both_eyes = False, None, False
     for box in entry_boxes:
         if box.kind == b"st3d" and len(box.head) >= 5:
             stereo = _STEREO_OF_ST3D.get(box.head[4], stereo)
@@ -146,15 +149,21 @@ def read_spherical(path: Path) -> SphericalMetadata | None:
                 stereo = stereo or _STEREO_OF_VEXU.get(packing.head[4:8])
             if (eyes := box.child(b"eyes", b"stri")) is not None and len(eyes.head) > 4:
                 right_eye_first |= bool(eyes.head[4] & _EYES_REVERSED)
+                has_both_eyes |= eyes.head[4] & _BOTH_EYES == _BOTH_EYES
         elif box.kind == b"hfov" and len(box.head) >= 4:
             fov_degrees = struct.unpack_from(">I", box.head)[0] / 1000 or None
+    has_layered_eyes = has_both_eyes and stereo is None
+    if has_layered_eyes:
+        for box in entry_boxes:
+            box.children = box.without(b"eyes")
     return SphericalMetadata(
         stereo,
         projection,
         b"".join(box.to_bytes() for box in entry_boxes),
         b"".join(box.to_bytes() for box in v1_boxes),
-        right_eye_first,
+        right_eye_first and not has_layered_eyes,
         fov_degrees,
+        has_layered_eyes,
     )
 
 

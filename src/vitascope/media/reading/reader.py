@@ -462,6 +462,7 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
         projection=boxes.projection or side_data.projection,
         right_eye_first=boxes.right_eye_first or side_data.right_eye_first,
         fov_degrees=boxes.fov_degrees or side_data.fov_degrees,
+        has_layered_eyes=boxes.has_layered_eyes,
         audio_stream_count=facts.audio_stream_count,
         audio_codec=facts.audio_codec,
         subtitle_stream_count=facts.subtitle_stream_count,

@@ -102,6 +102,7 @@ class PictureSetup:
             self.encoding = encoding.for_size(self.width, self.height)
         except OutputError as error:
             raise OutputError(f"{info.path}: {error}") from error
+        self.width, self.height = self.encoding.coded_size(self.width, self.height)
         self.frame_rate = info.average_frame_rate or _DEFAULT_FRAME_RATE
         self.full_range = encoding.codec == "png" or (
             info.color.full_range and encoding.codec not in _LIMITED_RANGE_CODECS
@@ -134,6 +135,7 @@ class PictureSetup:
             color=self._info.color,
             full_range=self.full_range,
             rotation_degrees=self.turned_degrees,
+            size=(self.height, self.width),
         )
         if not self.encoding.is_nvenc:
             return packer

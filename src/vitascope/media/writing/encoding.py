@@ -199,6 +199,8 @@ class Encoding:
     """Encoder threads, of all encoders together; 0 lets the encoder take what the machine has."""
     parallel_encoders: int = 1
     """Encoders that work at once on closed chunks of the video; see ``parallel_encoder``."""
+    is_even: bool = False
+    """True where a picture of odd width or height gets one more column or row, the last one again, to stay 4:2:0."""
     notes: tuple[str, ...] = ()
     """Losses that come with the choice, one line each, for the closing summary."""
 
@@ -221,7 +223,7 @@ class Encoding:
         """The same encoding, fit for a picture size.
 
         Encoders that refuse odd sizes in 4:2:0 and 4:2:2 are fed 4:4:4 instead, so that a picture of 97x65 comes out
-        97x65.
+        97x65; with ``is_even`` larger pictures, see ``coded_size``.
 
         Raises:
             OutputError: The encoder cannot take the size in any format.
@@ -250,6 +252,12 @@ class Encoding:
         odd = (width % 2 and chosen.chroma_width() < 64) or (height % 2 and chosen.chroma_height() < 64)
         if not odd or self.encoder not in _EVEN_SIZE_ENCODERS:
             return fit
+        if (coded := self.coded_size(width, height)) != (width, height):
+            note = (
+                f"{width}x{height} is an odd size, which headsets cannot decode: written as {coded[0]}x{coded[1]}, "
+                f"the last {_added(width, height)} repeated"
+            )
+            return replace(fit, notes=(*self.notes, note))
         pixel_format = (
             self.pixel_format.replace("nv12", "yuv420p").replace("420", "444").replace("422", "444")
         )
@@ -259,6 +267,17 @@ class Encoding:
             )
         note = f"{width}x{height} is an odd size, which {self.codec} takes only as 4:4:4; some players cannot show that"
         return replace(fit, pixel_format=pixel_format, notes=(*self.notes, note))
+
+    def coded_size(self, width: int, height: int) -> tuple[int, int]:
+        """(width, height) of the pictures that are written of pictures of a size."""
+        if not self.is_even or self.is_nvenc or self.encoder not in _EVEN_SIZE_ENCODERS:
+            return width, height
+        return width + width % 2, height + height % 2
+
+
+def _added(width: int, height: int) -> str:
+    """What an odd picture gets to be even."""
+    return " and ".join(name for name, side in (("column", width), ("row", height)) if side % 2)
 
 
 def choose_encoding(
@@ -271,6 +290,7 @@ def choose_encoding(
     bit_depth: Literal["auto", 8, 10] = "auto",
     with_alpha: bool = False,
     grey: bool = False,
+    is_even: bool = False,
     speed: Speed = "balanced",
     threads: int = 0,
     hardware: Hardware = "cpu",
@@ -294,6 +314,7 @@ def choose_encoding(
         bit_depth: Bits of a sample; ``auto`` keeps the source's as far as the codec goes.
         with_alpha: True when an alpha plane comes with every frame.
         grey: True when only luma means something (masks); lossless codecs then store no chroma at all.
+        is_even: As ``Encoding`` has it: for players that decode nothing but 4:2:0.
         speed: Column of the table above.
         threads: Encoder threads, of all encoders together; 0 takes what the machine has.
         hardware: ``nvenc`` for the GPU's encoder (H.264, H.265, AV1; 4:2:0 without alpha), ``cpu``, or ``auto``: the
@@ -348,6 +369,7 @@ def choose_encoding(
         parameters=MappingProxyType(parameters),
         threads=threads,
         parallel_encoders=count,
+        is_even=is_even,
         notes=notes,
     )
     presets = PRESETS.get(name, ())

@@ -19,7 +19,12 @@ from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.writing.output_target import partial_file
-from vitascope.segmentation.render.rectified_views import VIEW_SIDE, has_rectified_views, rectified_views
+from vitascope.segmentation.render.rectified_views import (
+    VIEW_SIDE,
+    has_rectified_views,
+    rectified_views,
+    view_count,
+)
 from vitascope.segmentation.render.renderer import Rendered
 from vitascope.vr.detection import VrDescription
 
@@ -28,7 +33,6 @@ _STILL_WIDTH, _STILL_HEIGHT = 320, 1280
 """Samples that a still has at most."""
 _GAP = 6
 _COLUMNS, _VR_COLUMNS = 3, 2
-_VIEWS_WIDTH = 5 * VIEW_SIDE
 
 Rgb8 = npt.NDArray[np.uint8]
 
@@ -55,7 +59,7 @@ class ContactSheet:
         self._vr = vr if has_rectified_views(vr) and not info.rotation_degrees else None
         high, wide = info.in_square_pixels((info.height, info.width))
         aspect = wide / high if info.rotation_degrees in (90, 270) else high / wide
-        width = _STILL_WIDTH if self._vr is None else _VIEWS_WIDTH // 3
+        width = _STILL_WIDTH if self._vr is None else view_count(self._vr) * VIEW_SIDE // 3
         width = max(min(width, round(_STILL_HEIGHT / aspect)), 1)
         self._size = min(max(round(width * aspect), 1), _STILL_HEIGHT), width
         self._stride = 1

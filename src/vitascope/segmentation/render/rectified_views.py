@@ -1,4 +1,4 @@
-"""What a viewer in a headset sees of a frame: each eye straightened in five directions, with the matte's edge."""
+"""What a viewer in a headset sees of a frame: each eye straightened in all directions, with the matte's edge."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VIEW_SIDE = 240
 """Samples of a side of a view."""
 _FOV_DEGREES = 90.0
 _EYE_SIDE = 720
-"""Samples of a side of the picture of an eye that views are read from: what they show at 180 degrees, doubled."""
+"""Samples of 180 degrees in the picture of an eye that views are read from: what they show, doubled."""
 _EDGE, _BESIDE = (255, 0, 200), 24
 _DRAWN_SHIFT = 2
 
@@ -41,8 +41,15 @@ def has_rectified_views(vr: VrDescription) -> bool:
     return isinstance(vr.trusted_lens, Equirectangular | Fisheye)
 
 
+def view_count(vr: VrDescription) -> int:
+    """Views of each eye; only of a video that ``has_rectified_views``."""
+    return len(_directions(_known(vr.lenses[0])))
+
+
 def rectified_views(frame: Frame, alpha: Plane, vr: VrDescription) -> Rgb8:
-    """A row of five views for each eye: ahead, left, right, up, down; the matte's edge is drawn where alpha is a half.
+    """A row of views for each eye: ahead, left, right, up, down; of an eye that sees all around, behind, too.
+
+    The matte's edge is drawn where alpha is a half.
 
     Args:
         frame: Not turned.
@@ -50,16 +57,16 @@ def rectified_views(frame: Frame, alpha: Plane, vr: VrDescription) -> Rgb8:
         vr: What the video is to VR.
 
     Returns:
-        uint8 RGB [eyes * VIEW_SIDE, 5 * VIEW_SIDE, 3]; dark where an eye sees nothing.
+        uint8 RGB [eyes * VIEW_SIDE, view_count * VIEW_SIDE, 3]; dark where an eye sees nothing.
     """
     regions = eye_regions(frame.width, frame.height, vr.layout)
-    size = (_EYE_SIDE, _EYE_SIDE)
+    size = _eye_size(_known(vr.lenses[0]))
     shown: Any = preprocess(frame, regions=regions, size=size, layout="NHWC")
     eyes = shown.get() if is_on_gpu(shown) else shown
     peak = np.float32(np.iinfo(alpha.dtype).max)
     rows = []
     for eye, region, lens in zip(eyes, regions, vr.lenses, strict=True):
-        matte: Any = cv2.resize(alpha[region.rows, region.columns], size, interpolation=cv2.INTER_AREA)
+        matte: Any = cv2.resize(alpha[region.rows, region.columns], size[::-1], interpolation=cv2.INTER_AREA)
         matte = matte.astype(np.float32) / peak
         rows.append(np.concatenate([_view(eye, matte, maps) for maps in _maps(_known(lens))], axis=1))
     return np.concatenate(rows, axis=0)
@@ -79,16 +86,15 @@ def _view(eye: Any, matte: Any, maps: tuple[Any, Any]) -> Rgb8:
 
 @lru_cache(maxsize=4)
 def _maps(lens: Equirectangular | Fisheye) -> list[tuple[Any, Any]]:
-    aside, up = _turns(lens)
     return [
         reprojection_map(
             lens,
             Rectilinear(_FOV_DEGREES, _FOV_DEGREES),
-            source_size=(_EYE_SIDE, _EYE_SIDE),
+            source_size=_eye_size(lens),
             target_size=(VIEW_SIDE, VIEW_SIDE),
             rotation=turned(yaw_degrees=yaw, pitch_degrees=pitch),
         )
-        for yaw, pitch in ((0.0, 0.0), (-aside, 0.0), (aside, 0.0), (0.0, up), (0.0, -up))
+        for yaw, pitch in _directions(lens)
     ]
 
 
@@ -97,11 +103,22 @@ def _known(lens: Lens) -> Equirectangular | Fisheye:
     return lens
 
 
-def _turns(lens: Equirectangular | Fisheye) -> tuple[float, float]:
-    """How far to look aside and up, in degrees: as far as a view is filled."""
+def _eye_size(lens: Equirectangular | Fisheye) -> tuple[int, int]:
+    """(height, width) of the picture of an eye that views are read from: one that looks all around is twice as wide."""
+    return _EYE_SIDE, 2 * _EYE_SIDE if _looks_behind(lens) else _EYE_SIDE
+
+
+def _directions(lens: Equirectangular | Fisheye) -> list[tuple[float, float]]:
+    """Where the views look, (yaw, pitch) in degrees: aside and up as far as a view is filled."""
     if isinstance(lens, Equirectangular):
         fovs = lens.horizontal_fov_degrees, lens.vertical_fov_degrees
     else:
         fovs = lens.fov_degrees, lens.fov_degrees
     aside, up = (min(max((fov - _FOV_DEGREES) / 2, 0.0), 90.0) for fov in fovs)
-    return aside, up
+    behind = [(180.0, 0.0)] if _looks_behind(lens) else []
+    return [(0.0, 0.0), (-aside, 0.0), (aside, 0.0), (0.0, up), (0.0, -up), *behind]
+
+
+def _looks_behind(lens: Equirectangular | Fisheye) -> bool:
+    """True where a view to the back shows something: ahead and to the sides, three of 90 degrees show 270."""
+    return isinstance(lens, Equirectangular) and lens.horizontal_fov_degrees > 3 * _FOV_DEGREES
