@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.device import available_cores
-from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.interchange import on_its_way
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
@@ -42,6 +42,8 @@ _LEAST_CORNERS, _MOST_CORNERS = 8, 200
 """Corners by which the camera's motion is told."""
 _TRACE = 0.01
 """Alpha that is as good as nobody."""
+_FRAMES_OF_A_CALL = 8
+"""Frames are looked at in such parts: their planes are large."""
 _LEAST_CHANGE = 0.1
 """The change of alpha from which on a frame has another matte."""
 
@@ -91,8 +93,13 @@ class Scenery:
             batch: Frames of one shot, and their usual pictures.
             estimates: Alpha's coefficients.
         """
-        seen = [self._seen(images, one) for images, one in zip(batch.images, estimates, strict=True)]
-        pictures, alphas = (np.stack(planes, axis=1) for planes in zip(*seen, strict=True))
+        parts = [
+            self._seen(batch.images[at : at + _FRAMES_OF_A_CALL], estimates[at : at + _FRAMES_OF_A_CALL])
+            for at in range(0, len(estimates), _FRAMES_OF_A_CALL)
+        ]
+        planes = np.concatenate([part() for part in parts])
+        seen = planes.reshape(len(estimates), -1, *planes.shape[1:])
+        pictures, alphas = seen[..., :3].swapaxes(0, 1), seen[..., 3].swapaxes(0, 1)
         kept = np.stack(
             [kept_shares(*eye, threads=self._threads) for eye in zip(pictures, alphas, strict=True)], axis=1
         )
@@ -104,13 +111,16 @@ class Scenery:
             for one, shares, is_changed in zip(estimates, kept, changes, strict=True)
         ]
 
-    def _seen(self, images: Any, estimate: MatteEstimate) -> tuple[FloatArray, FloatArray]:
-        """RGB [E, h, w, 3] and alpha [E, h, w] of a frame, coarse, float32, 0..1, in the host's memory."""
-        alpha = coarse(small_alpha(estimate, images, self._shown)[:, None])
+    def _seen(self, images: Any, estimates: Sequence[MatteEstimate]) -> Callable[[], FloatArray]:
+        """Begin to bring RGB and alpha of some frames to the host, coarse: float32 [N * E, h, w, 4], 0..1."""
+        pictures = plain_rgb(images, self._shown)
+        pictures = pictures.reshape(-1, *pictures.shape[2:])
+        joined = MatteEstimate.joined(estimates)
+        alpha = coarse(small_alpha(joined, images.reshape(-1, *images.shape[2:]), self._shown)[:, None])
         arrays = array_module(on_gpu=is_on_gpu(images))
-        rgb = arrays.ascontiguousarray(plain_rgb(images, self._shown))
-        rgb = to_numpy(resized(rgb, alpha.shape[2:])).astype(np.float32, copy=False)
-        return np.ascontiguousarray(np.moveaxis(rgb, 1, -1)), to_numpy(alpha)[:, 0]
+        rgb = resized(arrays.ascontiguousarray(pictures), alpha.shape[2:]).astype("float32", copy=False)
+        planes = np.concatenate([rgb, alpha], axis=1)
+        return on_its_way(arrays.ascontiguousarray(np.moveaxis(planes, 1, -1)))
 
 
 def in_doubt(means: Sequence[Any]) -> Any:
@@ -167,11 +177,11 @@ def kept_shares(pictures: FloatArray, alphas: FloatArray, *, threads: ThreadPool
     behind = np.einsum("nhw,nhwc->hwc", shows.astype(np.float32), colors) / np.maximum(seen, 1)[..., None]
     behind = behind.astype(np.float32)
     spread = _mean_around(behind * behind) - _mean_around(behind) ** 2
-    detail = np.sqrt(spread.max(axis=-1).clip(0))
+    detail = np.sqrt(_greatest(spread).clip(0))
     tells = (detail > _DETAIL) & (seen >= _LEAST_SEEN)
 
     def differs(picture: FloatArray) -> FloatArray:
-        return _mean_around(np.abs(picture - behind).max(axis=-1))
+        return _mean_around(_greatest(np.abs(picture - behind)))
 
     most = np.maximum(_ALIKE, _ALIKE_IN_DETAIL * detail)
     alike = is_inside & tells & (np.stack(list(threads.map(differs, colors))) < most)
@@ -190,6 +200,12 @@ def kept_shares(pictures: FloatArray, alphas: FloatArray, *, threads: ThreadPool
     return np.stack(list(threads.map(shares, laid_alphas, alike, moves)))
 
 
+def _greatest(colors: FloatArray) -> FloatArray:
+    """The greatest of three channels [h, w, 3]: NumPy takes longer along the last axis."""
+    red, green, blue = (colors[..., channel] for channel in range(3))
+    return np.maximum(np.maximum(red, green), blue)
+
+
 def _mean_around(planes: FloatArray) -> FloatArray:
     """The mean of what is around each sample, of planes [h, w] or [h, w, C]."""
     mean: Any = cv2.blur(planes.astype(np.float32, copy=False), (_AROUND, _AROUND))
@@ -205,7 +221,8 @@ def _camera_moves(
     It turns, grows and shifts, as most corners do where nobody is; without corners it stays (RANSAC: Fischler and
     Bolles 1981; corners are followed as in Bouguet 2001).
     """
-    greys = (pictures.mean(axis=-1) * 255).round().astype(np.uint8)
+    red, green, blue = (pictures[..., channel] for channel in range(3))
+    greys = ((red + green + blue) / 3 * 255).round().astype(np.uint8)
     people = alphas > _PERSON
 
     def step(grey: Any, before: Any, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
