@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
@@ -538,6 +540,22 @@ def test_own_teeth_go_on_above_where_the_lip_hides_them(mesh):
     assert between.mean() < 0.75 * np.mean(TEETH)
     far = round(1.3 * mouth._scale * 18.0)
     assert mouth.own.cover[y - far - patch.top, tooth].max() < 0.05
+
+
+def test_a_portrait_as_wide_as_its_mouth_stays_as_it_was(mesh):
+    """What is looked at is then a view of the portrait."""
+    rgb, face = laughing(mesh)
+    upper = rgb[: round(float(face.landmarks[14, 1])) - RIM_PX - 13]
+    upper[(upper == TEETH).all(axis=-1)] = LIPS  # these are drawn anew
+    left, right = np.rint(face.landmarks[[61, 291], 0]).astype(int)
+    first, last = left - 10, right + 10
+    landmarks = face.landmarks - np.float32((first, 0, 0))
+    narrow = np.ascontiguousarray(rgb[:, first:last])
+    before = narrow.copy()
+    mouth = Mouth(narrow, build_rig(mesh, replace(face, landmarks=landmarks), size=narrow.shape[:2]))
+    assert mouth.own is not None and mouth._has_teeth
+    assert mouth.own.patch.width == narrow.shape[1]
+    assert np.array_equal(narrow, before)
 
 
 def test_lower_teeth_of_an_open_mouth_do_not_hang_in_the_middle_of_it(mesh):

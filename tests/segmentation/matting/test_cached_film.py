@@ -27,6 +27,7 @@ from vitascope.segmentation.matting.cached_film import (
 from vitascope.segmentation.matting.levers.bidirectional import BIDIRECTIONAL_RULES
 from vitascope.segmentation.matting.levers.missed_people import MISSED_PEOPLE_RULES
 from vitascope.segmentation.matting.levers.motion_smoothing import SMOOTHING_RULES
+from vitascope.segmentation.matting.levers.scenery import SCENERY_RULES
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.matting.stereo_agreement import AGREEMENT_RULES
 from vitascope.segmentation.segmenter import Segmenter
@@ -263,7 +264,7 @@ def test_looking_for_a_home_makes_none(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "rules", [AGREEMENT_RULES, BIDIRECTIONAL_RULES, MISSED_PEOPLE_RULES, SMOOTHING_RULES]
+    "rules", [AGREEMENT_RULES, BIDIRECTIONAL_RULES, MISSED_PEOPLE_RULES, SCENERY_RULES, SMOOTHING_RULES]
 )
 def test_mattes_of_other_rules_are_not_used_again(rules):
     assert rules in rules_of_mattes("cpu")

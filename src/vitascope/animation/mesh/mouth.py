@@ -412,7 +412,7 @@ class Mouth:
         core = cv2.erode(inside, np.ones((3, 3), np.uint8))
         if not core.any():
             return None
-        picture = np.ascontiguousarray(patch.of(rgb))
+        picture = patch.of(rgb).copy()
         in_light = float(self.tones.teeth.max())
         self._see_teeth(picture[core > 0].astype(np.float32), _skin(rgb, rig))
         beyond_own = np.full(inside.shape, -1.0, np.float32)

@@ -416,3 +416,19 @@ def test_who_is_seen_in_part_is_taken_whole_from_the_larger_pictures():
     assert np.array_equal(
         taken_whole((most > 0) & ~painted, all_of_them, painted), (all_of_them > 0) & ~painted
     )
+
+
+def test_each_of_several_is_taken_whole_or_not_at_all():
+    """By themselves: somebody who is agreed upon, one who is not, specks, and one in the paint."""
+    larger = np.zeros((61, 97), np.float32)
+    larger[5:25, 5:15] = larger[5:25, 30:40] = larger[30:50, 60:80] = 0.9
+    larger[::7, 90::2] = 0.9
+    where, painted = np.zeros(larger.shape, bool), np.zeros(larger.shape, bool)
+    where[5:19, 5:15] = where[5:18, 30:40] = where[30:50, 60:80] = True  # 14 and 13 of 20 rows
+    where[0, 90] = True  # one of the specks
+    painted[30:39, 60:80] = True
+    wanted = where.copy()
+    wanted[5:25, 5:15] = True
+    assert np.array_equal(taken_whole(where, larger, painted), wanted)
+    assert not taken_whole(np.zeros((1, 1), bool), np.ones((1, 1), np.float32), np.zeros((1, 1), bool)).any()
+    assert not taken_whole(np.zeros((3, 1), bool), np.zeros((3, 1), np.float32), np.ones((3, 1), bool)).any()
