@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Final
 
@@ -43,8 +43,8 @@ _SURE = 0.6
 there it is 0.63 and more, of a motorcycle or a wall 0.58 at most. Where large people are painted over, and nobody is
 left in the picture, the network is surer of these: so they stay in it, smaller."""
 _SURE_AROUND, _AROUND = 0.7, 9
-"""That mean around a sample, over so many to a side, from which on the sample is of somebody: scenery that hangs
-together with them is not."""
+"""That mean around a sample, over so many to a side, from which on the sample is of somebody, or from that of all of
+them in the frame: scenery that hangs together with them is not."""
 _MISSED, _STILL_MISSED = 0.5, 0.9
 """The share of somebody that others see below which they are missed; and of one who was missed in the frame behind."""
 _LEAST_FRAMES = 4
@@ -60,7 +60,7 @@ _AGREED = 0.7
 """The share of somebody in the larger look that the smaller one must see for all of them to be taken."""
 
 MISSED_PEOPLE_RULES: Final = (
-    "they are found in the smaller pictures, by how sure a window is of them",
+    "they are found in the smaller pictures, by how sure a window is of them, or by two looks of one size",
     (_LARGE, _SHOWN, _EDGE, _PAINT, _FURTHER, _APART, COARSER),
     (
         _LEAST_SHARE,
@@ -133,17 +133,28 @@ class MissedPeople:
             return estimates
         frames, mattes = batch.frames[::-1], estimates[::-1]
         seen = self._seen(frames, mattes)
+        if (
+            self._smaller.size == self._wanted.size
+        ):  # a look that sees more of a body cannot be had: two must agree
+            again = self._seen(frames, mattes, is_mirrored=False)
+            seen = [
+                replace(one, alpha=np.minimum(one.alpha, other.alpha))
+                for one, other in zip(seen, again, strict=True)
+            ]
         wheres = self._missed(seen)
         if not wheres.any():
             return estimates
         return self._with_missed(frames, mattes, seen, wheres)[::-1]
 
-    def _seen(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> list[_Seen]:
+    def _seen(
+        self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], *, is_mirrored: bool = True
+    ) -> list[_Seen]:
         """What is seen in frames whose large people are smaller, in the smaller pictures.
 
         Args:
             frames: From the last to the first.
             estimates: Their mattes.
+            is_mirrored: Whether the pictures are mirrored.
         """
         views, seen = self._stream.views, list[_Seen]()
         shots = self._stream.shots(looks_ahead=False)
@@ -154,7 +165,7 @@ class MissedPeople:
             large = np.stack([large_people(alpha) for alpha in there])
             images = views.make(frames[part], self._smaller)
             gain, offset, said = _shown(
-                shots, frames[part], images, self._smaller, theirs, large, is_mirrored=True
+                shots, frames[part], images, self._smaller, theirs, large, is_mirrored=is_mirrored
             )
             alpha = to_numpy(resized(said[:, 1:2], there.shape[1:]))[:, 0]
             paint = np.stack([paint_of(labels) for labels in large])
@@ -221,8 +232,8 @@ class MissedPeople:
 class _Seen:
     """What is seen in a frame whose large people are smaller, in the smaller pictures.
 
-    Of gain and offset it holds float32 [E, 1, h, w], on their device. The others are of the mattes in which people are
-    told one from another, [E, rows, columns], in the host's memory.
+    Gain and offset are float32 [E, 1, h, w], on their device. The others are coarse, [E, rows, columns], in the host's
+    memory.
     """
 
     gain: Any
@@ -503,7 +514,8 @@ def _sure_part(sure: FloatArray, inside: npt.NDArray[np.bool_]) -> npt.NDArray[n
     """The part of somebody around which the network is sure."""
     weights = inside.astype(np.float32)
     around = cv2.blur(sure * weights, (_AROUND, _AROUND))
-    part: npt.NDArray[np.bool_] = inside & (around >= _SURE_AROUND * cv2.blur(weights, (_AROUND, _AROUND)))
+    least = min(_SURE_AROUND, 0.95 * float(sure[inside].mean()))
+    part: npt.NDArray[np.bool_] = inside & (around >= least * cv2.blur(weights, (_AROUND, _AROUND)))
     return part
 
 

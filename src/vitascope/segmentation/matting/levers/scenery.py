@@ -40,6 +40,13 @@ _PERSON = 0.2
 """Alpha from which on a place may move with somebody, and not with the camera."""
 _LEAST_CORNERS, _MOST_CORNERS = 8, 200
 """Corners by which the camera's motion is told."""
+_CORNER_QUALITY, _CORNERS_APART = 0.01, 4
+"""As OpenCV's ``goodFeaturesToTrack`` takes them."""
+_FOLLOWED_IN, _OFF, _LEAST_AGREED = 11, 0.7, 0.25
+"""Samples to a side in which a corner is followed; how far off the motion it may be; and the least share of corners
+that agree on it: fewer do in a flash."""
+_LEAST_VOICE = 0.02
+"""Of a frame that shows half of somebody."""
 _TRACE = 0.01
 """Alpha that is as good as nobody."""
 _FRAMES_OF_A_CALL = 8
@@ -61,7 +68,17 @@ SCENERY_RULES: Final = (
         _VEILED,
         _KEPT,
     ),
-    (_PERSON, _LEAST_CORNERS, _MOST_CORNERS, _TRACE, _LEAST_CHANGE),
+    (
+        _PERSON,
+        _LEAST_CORNERS,
+        _MOST_CORNERS,
+        _CORNER_QUALITY,
+        _CORNERS_APART,
+        _FOLLOWED_IN,
+        _OFF,
+        _LEAST_AGREED,
+    ),
+    (_LEAST_VOICE, _TRACE, _LEAST_CHANGE),
 )
 """What mattes without scenery depend on."""
 
@@ -83,8 +100,6 @@ class Scenery:
 
     def __init__(self, shown: NetworkInput) -> None:
         self._shown = shown
-        # They begin when they are needed.
-        self._threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-scenery")
 
     def cleared(self, batch: Batch, estimates: list[MatteEstimate]) -> list[MatteEstimate]:
         """Mattes of a window without scenery; the same list where none is found.
@@ -100,9 +115,11 @@ class Scenery:
         planes = np.concatenate([part() for part in parts])
         seen = planes.reshape(len(estimates), -1, *planes.shape[1:])
         pictures, alphas = seen[..., :3].swapaxes(0, 1), seen[..., 3].swapaxes(0, 1)
-        kept = np.stack(
-            [kept_shares(*eye, threads=self._threads) for eye in zip(pictures, alphas, strict=True)], axis=1
-        )
+        # They end here: few windows are in doubt.
+        with ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-scenery") as threads:
+            kept = np.stack(
+                [kept_shares(*eye, threads=threads) for eye in zip(pictures, alphas, strict=True)], axis=1
+            )
         changes = ((1 - kept) * np.moveaxis(alphas, 0, 1)).max(axis=(1, 2, 3)) > _LEAST_CHANGE
         if not changes.any():
             return estimates
@@ -118,7 +135,7 @@ class Scenery:
         joined = MatteEstimate.joined(estimates)
         alpha = coarse(small_alpha(joined, images.reshape(-1, *images.shape[2:]), self._shown)[:, None])
         arrays = array_module(on_gpu=is_on_gpu(images))
-        rgb = resized(arrays.ascontiguousarray(pictures), alpha.shape[2:]).astype("float32", copy=False)
+        rgb = resized(arrays.ascontiguousarray(pictures), alpha.shape[2:])
         planes = np.concatenate([rgb, alpha], axis=1)
         return on_its_way(arrays.ascontiguousarray(np.moveaxis(planes, 1, -1)))
 
@@ -185,7 +202,7 @@ def kept_shares(pictures: FloatArray, alphas: FloatArray, *, threads: ThreadPool
 
     most = np.maximum(_ALIKE, _ALIKE_IN_DETAIL * detail)
     alike = is_inside & tells & (np.stack(list(threads.map(differs, colors))) < most)
-    voices = alike * (np.abs(2 * laid_alphas - 1) ** _SURENESS + np.float32(0.02))
+    voices = alike * (np.abs(2 * laid_alphas - 1) ** _SURENESS + np.float32(_LEAST_VOICE))
     agreed = (voices * laid_alphas).sum(axis=0) / np.maximum(voices.sum(axis=0), 1e-3)
     alike &= alike.sum(axis=0) >= _LEAST_ALIKE
 
@@ -218,7 +235,7 @@ def _camera_moves(
 ) -> npt.NDArray[np.float64]:
     """Where each frame lies upon the one in the middle: affine, float64 [N, 2, 3], in samples.
 
-    It turns, grows and shifts, as most corners do where nobody is; without corners it stays (RANSAC: Fischler and
+    It turns, grows and shifts, as corners do where nobody is; it stays where they do not agree (RANSAC: Fischler and
     Bolles 1981; corners are followed as in Bouguet 2001).
     """
     red, green, blue = (pictures[..., channel] for channel in range(3))
@@ -228,7 +245,9 @@ def _camera_moves(
     def step(grey: Any, before: Any, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
         free = cv2.dilate(where.astype(np.uint8), np.ones((_AROUND, _AROUND))) == 0
         still = np.eye(3)
-        corners = cv2.goodFeaturesToTrack(grey, _MOST_CORNERS, 0.01, 4, mask=free.astype(np.uint8))
+        corners = cv2.goodFeaturesToTrack(
+            grey, _MOST_CORNERS, _CORNER_QUALITY, _CORNERS_APART, mask=free.astype(np.uint8)
+        )
         if corners is None or len(corners) < _LEAST_CORNERS:
             return still
         unknown: Any = None
@@ -238,8 +257,10 @@ def _camera_moves(
         followed = status[:, 0] > 0
         if followed.sum() < _LEAST_CORNERS:
             return still
-        move, _ = cv2.estimateAffinePartial2D(corners[followed], found[followed], ransacReprojThreshold=0.7)
-        return still if move is None else np.vstack([move, still[2]])
+        move, agree = cv2.estimateAffinePartial2D(
+            corners[followed], found[followed], ransacReprojThreshold=_OFF
+        )
+        return still if move is None or agree.mean() < _LEAST_AGREED else np.vstack([move, still[2]])
 
     steps = threads.map(step, greys[1:], greys[:-1], people[1:] | people[:-1])
     to_first = [np.eye(3)]
