@@ -64,7 +64,9 @@ def segmenter(monkeypatch, device, **settings):
 
         network = HostNetwork(network)
     segment_with(monkeypatch, network)
-    flags = {"gpu.device": device, **{key.replace("__", "."): value for key, value in settings.items()}}
+    # By its name ``fast`` takes the settings of RVM on a GPU, where that was fetched.
+    named = {"gpu.device": device, "model.name": "selfie"}
+    flags = {**named, **{key.replace("__", "."): value for key, value in settings.items()}}
     return Segmenter(loaded=load_settings(profile="fast", flags=flags))
 
 
