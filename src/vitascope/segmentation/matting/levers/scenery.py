@@ -46,7 +46,7 @@ _FOLLOWED_IN, _OFF, _LEAST_AGREED = 11, 0.7, 0.25
 """Samples to a side in which a corner is followed; how far off the motion it may be; and the least share of corners
 that agree on it: fewer do in a flash."""
 _LEAST_VOICE = 0.02
-"""Of a frame that shows half of somebody."""
+"""The voice of a frame that shows half of somebody."""
 _TRACE = 0.01
 """Alpha that is as good as nobody."""
 _FRAMES_OF_A_CALL = 8
