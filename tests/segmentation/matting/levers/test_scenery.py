@@ -156,3 +156,14 @@ def test_a_gpu_takes_out_what_the_cpu_takes_out():
     cleared = [Scenery(SHOWN).cleared(*window(bikes=(4, 5), move=move)) for move in (np.asarray, to_cupy)]
     for one, other in zip(*cleared, strict=True):
         assert np.abs(one.offset - to_numpy(other.offset)).max() < 0.02
+
+
+def test_a_part_of_somebody_that_is_missed_in_most_frames_is_no_scenery(threads):
+    """A shirt behind an arm looks the same in all frames, too."""
+    pictures, alphas = walk()
+    alphas[:] = 0
+    alphas[:, 30:, 60:90] = 1  # stands still
+    alphas[2:, 50:66, 70:80] = 0
+    alphas[2:, 30:50, 84:92] = 0  # at their edge
+    kept = kept_shares(pictures, alphas, threads=threads)
+    assert kept[:2, 30:, 60:90].min() > 0.99

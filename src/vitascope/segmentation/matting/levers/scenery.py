@@ -23,6 +23,9 @@ _DOUBT = 0.5
 follows was chosen on ``benchmarks/matte_quality``, seeds 111 to 126 and 201 to 222."""
 _NOBODY = 0.2
 """Alpha up to which a frame shows what is behind people."""
+_SOMEBODY, _BESIDE, _BAY = 0.5, 0.02, 0.08
+"""Alpha from which on somebody is there; what is not seen so near to them, as a share of the longer side, may be a part
+of them, as may what lies between parts of them that are twice the third apart: a shirt behind an arm."""
 _LEAST_SEEN, _LEAST_ALIKE = 2, 4
 """Frames that must show what is behind; and frames of one look, those with somebody among them."""
 _ALIKE, _ALIKE_IN_DETAIL = 0.04, 0.3
@@ -91,7 +94,8 @@ class Scenery:
     what is behind people is what frames show in which nobody is there. Where a frame shows the same, by its colours and
     their detail, it has a voice in whether that is somebody; and where most say no, alpha falls.
 
-    It is for windows in doubt: where looks at a frame differ. People who stand still keep their mattes if two of three
+    Beside somebody, and between parts of them, a frame that sees nobody has no voice: it may miss a part of them. It is
+    for windows in doubt: where looks at a frame differ. People who stand still keep their mattes if two of three
     frames see them, and lose them if fewer than one in three does.
 
     Args:
@@ -189,7 +193,8 @@ def kept_shares(pictures: FloatArray, alphas: FloatArray, *, threads: ThreadPool
     colors = np.stack(list(threads.map(laid, pictures, moves)))
     laid_alphas = np.stack(list(threads.map(laid, alphas, moves)))
     is_inside = np.stack(list(threads.map(inside, moves)))
-    shows = is_inside & (laid_alphas < _NOBODY)
+    is_beside = np.stack(list(threads.map(_beside_somebody, laid_alphas)))
+    shows = is_inside & (laid_alphas < _NOBODY) & ~is_beside
     seen = shows.sum(axis=0)
     behind = np.einsum("nhw,nhwc->hwc", shows.astype(np.float32), colors) / np.maximum(seen, 1)[..., None]
     behind = behind.astype(np.float32)
@@ -202,7 +207,7 @@ def kept_shares(pictures: FloatArray, alphas: FloatArray, *, threads: ThreadPool
 
     most = np.maximum(_ALIKE, _ALIKE_IN_DETAIL * detail)
     alike = is_inside & tells & (np.stack(list(threads.map(differs, colors))) < most)
-    voices = alike * (np.abs(2 * laid_alphas - 1) ** _SURENESS + np.float32(_LEAST_VOICE))
+    voices = (alike & ~is_beside) * (np.abs(2 * laid_alphas - 1) ** _SURENESS + np.float32(_LEAST_VOICE))
     agreed = (voices * laid_alphas).sum(axis=0) / np.maximum(voices.sum(axis=0), 1e-3)
     alike &= alike.sum(axis=0) >= _LEAST_ALIKE
 
@@ -215,6 +220,17 @@ def kept_shares(pictures: FloatArray, alphas: FloatArray, *, threads: ThreadPool
         return cv2.warpAffine(share, move, size, flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, borderValue=1)
 
     return np.stack(list(threads.map(shares, laid_alphas, alike, moves)))
+
+
+def _beside_somebody(alpha: FloatArray) -> npt.NDArray[np.bool_]:
+    """Where nobody is seen beside somebody or between parts of them: it may be a part of them that is missed."""
+    people = (alpha > _SOMEBODY).astype(np.uint8)
+    beside, bay = (max(round(share * max(alpha.shape)), 1) for share in (_BESIDE, _BAY))
+    wider = cv2.copyMakeBorder(people, bay, bay, bay, bay, cv2.BORDER_REPLICATE)
+    closed = cv2.morphologyEx(wider, cv2.MORPH_CLOSE, np.ones((2 * bay + 1, 2 * bay + 1)))
+    closed = closed[bay:-bay, bay:-bay] + cv2.dilate(people, np.ones((2 * beside + 1, 2 * beside + 1)))
+    missed: npt.NDArray[np.bool_] = (closed > 0) & (people == 0)
+    return missed
 
 
 def _greatest(colors: FloatArray) -> FloatArray:
