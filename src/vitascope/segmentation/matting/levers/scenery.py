@@ -58,30 +58,10 @@ _LEAST_CHANGE = 0.1
 """The change of alpha from which on a frame has another matte."""
 
 SCENERY_RULES: Final = (
-    (
-        _DOUBT,
-        _NOBODY,
-        _LEAST_SEEN,
-        _LEAST_ALIKE,
-        _ALIKE,
-        _ALIKE_IN_DETAIL,
-        _DETAIL,
-        _AROUND,
-        _SURENESS,
-        _VEILED,
-        _KEPT,
-    ),
-    (
-        _PERSON,
-        _LEAST_CORNERS,
-        _MOST_CORNERS,
-        _CORNER_QUALITY,
-        _CORNERS_APART,
-        _FOLLOWED_IN,
-        _OFF,
-        _LEAST_AGREED,
-    ),
-    (_LEAST_VOICE, _TRACE, _LEAST_CHANGE),
+    (_DOUBT, _NOBODY, _SOMEBODY, _BESIDE, _BAY, _LEAST_SEEN, _LEAST_ALIKE),
+    (_ALIKE, _ALIKE_IN_DETAIL, _DETAIL, _AROUND, _SURENESS, _VEILED, _KEPT),
+    (_PERSON, _LEAST_CORNERS, _MOST_CORNERS, _CORNER_QUALITY, _CORNERS_APART),
+    (_FOLLOWED_IN, _OFF, _LEAST_AGREED, _LEAST_VOICE, _TRACE, _LEAST_CHANGE),
 )
 """What mattes without scenery depend on."""
 
@@ -119,7 +99,7 @@ class Scenery:
         planes = np.concatenate([part() for part in parts])
         seen = planes.reshape(len(estimates), -1, *planes.shape[1:])
         pictures, alphas = seen[..., :3].swapaxes(0, 1), seen[..., 3].swapaxes(0, 1)
-        # They end here: few windows are in doubt.
+        # They end with the window, so none is left when the run ends.
         with ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-scenery") as threads:
             kept = np.stack(
                 [kept_shares(*eye, threads=threads) for eye in zip(pictures, alphas, strict=True)], axis=1
