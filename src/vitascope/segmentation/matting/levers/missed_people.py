@@ -87,8 +87,9 @@ class MissedPeople:
     shown smaller, in the window's last and first frame, or in the middle one if nobody large is in these; what is
     around them is painted over the rest of them. Where somebody is seen there who is missing in the mattes, the whole
     window is shown so from its last frame back. All this in the smaller pictures, mirrored: more of a body lies in what
-    a feature sees. Who is seen for several frames, surely, and not in the paint, is missed. Then the window is shown in
-    the larger pictures, and they are taken from these, with their edges; from the smaller ones where they are lost.
+    a feature sees. Who is seen for several frames, surely, and not in the paint, is missed; where the pictures are no
+    smaller, as in small videos, a second look must see them, too. Then the window is shown in the larger pictures, and
+    they are taken from these, with their edges; from the smaller ones where they are lost.
 
     Args:
         stream: The network, which takes pictures of any size.
