@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cuda_sources import architectures, assert_compiles, needs_nvcc
-from vitascope.gpu.kernels.cells import greatest_around
+from vitascope.gpu.kernels.cells import greatest_around, mean_around
 
 SHAPES = [(2, 1, 14, 24), (1, 1), (3, 1, 5), (4, 9, 1), (2, 2, 1, 33, 7)]
 
@@ -27,6 +27,36 @@ def test_the_greatest_of_nine(shape):
     np.testing.assert_array_equal(given, before)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_mean_of_25(shape):
+    given = cells(shape)
+    rows, columns = shape[-2:]
+    grids = given.reshape(-1, rows, columns)
+    # One row or column has nothing to be mirrored: it is its own neighbour.
+    ways = ["edge" if side == 1 else "reflect" for side in (rows, columns)]
+    wide = np.pad(
+        np.pad(grids, ((0, 0), (2, 2), (0, 0)), mode=ways[0]), ((0, 0), (0, 0), (2, 2)), mode=ways[1]
+    )
+    expected = np.mean([wide[:, y : y + rows, x : x + columns] for y in range(5) for x in range(5)], axis=0)
+    np.testing.assert_allclose(mean_around(given), expected.reshape(shape), atol=1e-6)
+    assert mean_around(given).dtype == np.float32
+    assert mean_around(given[:0]).shape == (0, *shape[1:])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_mean_of_the_kernel(shape):
+    import cupy
+
+    given = cells(shape)
+    there = cupy.asarray(given)
+    np.testing.assert_allclose(mean_around(there).get(), mean_around(given), atol=1e-6)
+    np.testing.assert_allclose(
+        mean_around(there[..., ::-1]).get(), mean_around(np.ascontiguousarray(given[..., ::-1])), atol=1e-6
+    )
+    assert mean_around(there[:0]).shape == (0, *shape[1:])
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_kernel_is_equal(shape):
@@ -42,4 +72,4 @@ def test_the_kernel_is_equal(shape):
 @needs_nvcc
 @pytest.mark.parametrize("architecture", architectures("cells.cu"))
 def test_the_source_compiles(tmp_path, architecture):
-    assert_compiles(tmp_path, "cells.cu", architecture, ["greatest_around"])
+    assert_compiles(tmp_path, "cells.cu", architecture, ["greatest_around", "mean_around"])

@@ -61,13 +61,24 @@ def test_padded_rows_and_radius_zero(operation):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("radius", [0, 1, 4])
+def test_several_planes_are_each_by_itself(operation, radius):
+    planes = noise((3, 20, 41), np.uint8)[:, :, 2:33]
+    expected = np.stack([operation(plane, radius) for plane in planes])
+    np.testing.assert_array_equal(operation(planes, radius), expected)
+    assert operation(planes[:0], radius).shape == (0, 20, 31)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("radius", [-1, MAX_RADIUS_PX + 1])
 def test_a_radius_out_of_range_is_refused(operation, radius):
     with pytest.raises(ValueError, match="expected 0 to 256"):
         operation(np.zeros((4, 4), np.uint8), radius)
 
 
-@pytest.mark.parametrize("plane", [np.zeros((4, 4), np.float32), np.zeros((4, 4, 2), np.uint8)])
+@pytest.mark.parametrize(
+    "plane", [np.zeros((4, 4), np.float32), np.zeros(4, np.uint8), np.zeros((1, 4, 4, 2), np.uint8)]
+)
 def test_other_arrays_are_refused(plane):
     with pytest.raises(ValueError, match="expected uint8 or uint16"):
         dilate_box(plane, 1)

@@ -14,3 +14,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) greatest_around(const floa
             greatest = fmaxf(greatest, own[row * columns + column]);
     made[static_cast<long long>(blockIdx.y) * rows * columns + at] = greatest;
 }
+
+__device__ __forceinline__ int mirrored(int at, int length) {
+    if (length == 1) return 0;
+    while (at < 0 || at >= length) at = at < 0 ? -at : 2 * length - 2 - at;
+    return at;
+}
+
+// grid: (cells / 128, grids)
+extern "C" __global__ void __launch_bounds__(THREADS) mean_around(const float* cells, float* made, int rows, int columns) {
+    const int at = blockIdx.x * THREADS + threadIdx.x;
+    if (at >= rows * columns) return;
+    const float* const own = cells + static_cast<long long>(blockIdx.y) * rows * columns;
+    const int y = at / columns, x = at % columns;
+    float sum = 0.f;
+    for (int row = y - 2; row <= y + 2; ++row)
+        for (int column = x - 2; column <= x + 2; ++column)
+            sum += own[mirrored(row, rows) * columns + mirrored(column, columns)];
+    made[static_cast<long long>(blockIdx.y) * rows * columns + at] = sum / 25.f;
+}

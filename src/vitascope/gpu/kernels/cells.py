@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -31,7 +32,7 @@ def greatest_around(cells: FloatArray) -> FloatArray:
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if is_on_gpu(cells):
-        made: FloatArray = _launch(cells)
+        made: FloatArray = _launch("greatest_around", cells)
         return made
     grown = cells.copy()
     for before, after in ((np.s_[..., :-1, :], np.s_[..., 1:, :]), (np.s_[..., :-1], np.s_[..., 1:])):
@@ -41,15 +42,38 @@ def greatest_around(cells: FloatArray) -> FloatArray:
     return grown
 
 
-def _launch(cells: Any) -> Any:
+def mean_around(cells: FloatArray) -> FloatArray:
+    """The mean of each cell and the 24 around it; the grid is mirrored at its border (``cv2.BORDER_REFLECT_101``).
+
+    Runs where the cells are: OpenCV on the CPU; CuPy in one kernel, ordered on the current stream. Results differ by
+    rounding.
+
+    Args:
+        cells: float32 [..., rows, columns].
+
+    Returns:
+        float32 of the same shape, in memory of its own.
+
+    Raises:
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    if is_on_gpu(cells):
+        made: FloatArray = _launch("mean_around", cells)
+        return made
+    means = np.empty(cells.shape, np.float32)
+    for at in np.ndindex(*cells.shape[:-2] if cells.size else (0,)):
+        means[at] = cv2.blur(cells[at], (5, 5))
+    return means
+
+
+def _launch(name: str, cells: Any) -> Any:
     import cupy
 
     cells = cupy.ascontiguousarray(cells, "float32")
     made = cupy.empty_like(cells)
     rows, columns = cells.shape[-2:]
     if cells.size:
-        with nvtx_range("greatest around"):
-            kernel = cuda_kernel("cells.cu", "greatest_around")
+        with nvtx_range(name):
             grid = math.ceil(rows * columns / _THREADS), math.prod(cells.shape[:-2])
-            kernel(grid, (_THREADS,), (cells, made, np.int32(rows), np.int32(columns)))
+            cuda_kernel("cells.cu", name)(grid, (_THREADS,), (cells, made, np.int32(rows), np.int32(columns)))
     return made

@@ -29,7 +29,7 @@ def dilate_box(plane: Plane, radius_px: int) -> Plane:
     current stream. Results are equal bit for bit.
 
     Args:
-        plane: uint8 or uint16 [H, W]; rows may be padded.
+        plane: uint8 or uint16 [H, W], or several, [N, H, W]; rows may be padded.
         radius_px: Samples to each side, 0 to 256; 0 gives the plane itself.
 
     Returns:
@@ -64,8 +64,10 @@ def structuring_element(shape: Shape, radius_px: int) -> Plane:
 
 
 def _morph(plane: Plane, radius_px: int, *, shape: Shape, erode: bool) -> Plane:
-    if plane.dtype not in (np.uint8, np.uint16) or plane.ndim != 2:
-        raise ValueError(f"plane is {plane.dtype} {plane.shape}, expected uint8 or uint16 [H, W]")
+    if plane.dtype not in (np.uint8, np.uint16) or plane.ndim not in (2, 3):
+        raise ValueError(
+            f"plane is {plane.dtype} {plane.shape}, expected uint8 or uint16 [H, W] or [N, H, W]"
+        )
     if not 0 <= radius_px <= MAX_RADIUS_PX:
         raise ValueError(f"radius is {radius_px}, expected 0 to {MAX_RADIUS_PX}")
     if radius_px == 0:
@@ -74,7 +76,13 @@ def _morph(plane: Plane, radius_px: int, *, shape: Shape, erode: bool) -> Plane:
         made: Plane = launch_morphology(plane, radius_px, shape=shape, erode=erode)
         return made
     operation = cv2.erode if erode else cv2.dilate
-    return operation(np.ascontiguousarray(plane), structuring_element(shape, radius_px))
+    window = structuring_element(shape, radius_px)
+    if plane.ndim == 2:
+        return operation(np.ascontiguousarray(plane), window)
+    planes = np.empty_like(plane, order="C")
+    for one, target in zip(plane, planes, strict=True):
+        target[...] = operation(np.ascontiguousarray(one), window)
+    return planes
 
 
 # As in morphology.cu.

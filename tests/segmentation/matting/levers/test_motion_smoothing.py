@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import cv2
@@ -41,7 +42,9 @@ def flickering(count, *, right=2):
 
 
 def smoothing():
-    return MotionSmoothing(EyeViews([Region(0, 0, SIZE[1], SIZE[0])], 0), WANTED)
+    return MotionSmoothing(
+        EyeViews([Region(0, 0, SIZE[1], SIZE[0])], 0), WANTED, ThreadPoolExecutor(available_cores())
+    )
 
 
 EVERYWHERE = np.ones((3, 5), np.float32)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
+from vitascope.device import available_cores
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way
 from vitascope.gpu.kernels.cells import greatest_around
@@ -139,9 +142,11 @@ class Bidirectional:
             self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
         near = min(BACKWARD_SCALE, NEAR_SIDE / max(stream.wanted.size))
         self._backward_near = _resized(stream.wanted, near, stream.eye_size)
-        self._scenery = Scenery(stream.wanted)
+        # They begin when they are needed, and end with the lever: to begin anew for each window takes longer.
+        threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-motion")
+        self._scenery = Scenery(stream.wanted, threads)
         self._missed = MissedPeople(stream, self._wanted, self._backward)
-        self._smoothing = MotionSmoothing(stream.views, self._wanted)
+        self._smoothing = MotionSmoothing(stream.views, self._wanted, threads)
         # Eyes agree last: smoothed after that, they were further apart again.
         self._agreement = None if stream.agreement is None else replace(stream.agreement, wanted=self._wanted)
         shrink = max(max(stream.wanted.size) / _CELLS, 1.0)
@@ -183,12 +188,14 @@ class Bidirectional:
         motion = self._smoothing.watch(shown, people.max(axis=(0, 1, 2)))
         try:
             is_near = CloseUps.would_be_seen(people[-1, :, 0], from_share=_NEAR)
-            seen, differ = self._seen_all_ways(batch, ahead, beyond, back, is_near=is_near)
+            seen, doubted = self._seen_all_ways(batch, ahead, beyond, back, is_near=is_near)
             del ahead  # a window's planes take hundreds of MB
-            doubted, judged = on_its_way(differ), self._missed.judge(batch, seen)
-            # On a GPU before these are asked for: nobody is missed as a rule, and the GPU goes on while the host waits.
-            smoothed = self._smoothing.smooth(batch.frames, seen, motion) if is_on_gpu(seen[0].gain) else None
-            cleared = self._scenery.cleared(batch, seen) if doubted().all() else seen
+            judged, smoothed, cleared = self._missed.judge(batch, seen), None, seen
+            if doubted().all():
+                cleared = self._scenery.cleared(batch, seen)
+            elif is_on_gpu(seen[0].gain):
+                # Before who is missed is asked for: nobody is as a rule, and the GPU goes on while the host waits.
+                smoothed = self._smoothing.smooth(batch.frames, seen, motion)
             completed = self._missed.complete(batch, cleared, judged())
             if smoothed is not None and completed is seen:
                 return smoothed
@@ -228,8 +235,8 @@ class Bidirectional:
         back: dict[bool, _Known],
         *,
         is_near: bool,
-    ) -> tuple[list[MatteEstimate], Any]:
-        """Mattes of a window, with what all looks say of it; and whether they differ, as ``in_doubt`` gives it.
+    ) -> tuple[list[MatteEstimate], Callable[[], npt.NDArray[np.bool_]]]:
+        """Mattes of a window, with what all looks say of it; and what tells whether they differ, see ``in_doubt``.
 
         Args:
             batch: The window.
@@ -254,10 +261,11 @@ class Bidirectional:
             memory.mirror()
             larger = stream.shots(state=memory)
             edges.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
-        differ = in_doubt([one.mean for one in (ahead, *back.values(), *edges)])
+        # On its way before the mattes are made: the GPU makes them while the host waits for it.
+        doubted = on_its_way(in_doubt([one.mean for one in (ahead, *back.values(), *edges)]))
         made = {near: self._as_one([ahead, back.pop(near), *edges], has_hair=near) for near in tuple(back)}
         if was_near == is_near:
-            return made[is_near], differ
+            return made[is_near], doubted
         mixed = [
             MatteEstimate(
                 gain=_between(one.gain, other.gain, at / len(batch)),
@@ -265,7 +273,7 @@ class Bidirectional:
             )
             for at, (one, other) in enumerate(zip(made[was_near], made[is_near], strict=True), start=1)
         ]
-        return mixed, differ
+        return mixed, doubted
 
     def _as_one(self, seen: Sequence[_Known], *, has_hair: bool) -> list[MatteEstimate]:
         """What each side says of a window's frames, as one; see ``_together``."""

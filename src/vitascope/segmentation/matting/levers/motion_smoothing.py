@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.device import available_cores
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way, to_cupy
 from vitascope.gpu.kernels.along_motion import MEAN_RULES, REACH_FRAMES, mean_along_motion
@@ -58,21 +57,19 @@ class MotionSmoothing:
     """Smooths windows of a shot, one after the other, where people are.
 
     Motion is dense optical flow (Kroeger and others, "Fast Optical Flow using Dense Inverse Search", 2016), found on
-    the CPU, by as many threads as there are cores, while the network sees the window. A window's last frames are mixed
-    with those before them alone.
+    the CPU while the network sees the window. A window's last frames are mixed with those before them alone.
 
     Args:
         views: Makes the pictures.
         wanted: The pictures whose size mattes have.
+        threads: Find the motion, of several frames at a time.
     """
 
-    def __init__(self, views: Views, wanted: NetworkInput) -> None:
-        self._views, self._wanted = views, wanted
+    def __init__(self, views: Views, wanted: NetworkInput, threads: ThreadPoolExecutor) -> None:
+        self._views, self._wanted, self._threads = views, wanted, threads
         scale = min(_MOTION_SIDE / max(wanted.size), 1.0)
         height, width = (max(round(side * scale), 1) for side in wanted.size)
         self._small = replace(wanted, size=(height, width))
-        # They begin when they are needed, and end with the smoothing: to begin anew for each window takes longer.
-        self._threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-motion")
         self._greys: list[Any] = []
         """The last window's last frames, uint8 [E, h', w'] each."""
         self._last: tuple[Any, Any] | None = None

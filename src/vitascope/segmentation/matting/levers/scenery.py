@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -10,11 +10,13 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.device import available_cores
-from vitascope.gpu.interchange import on_its_way
+from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.kernels.cells import mean_around
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
+from vitascope.gpu.kernels.morphology import dilate_box, erode_box
+from vitascope.gpu.kernels.moved_planes import moved
 from vitascope.gpu.kernels.resize_normalize import resized
-from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
+from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import coarse, plain_rgb, small_alpha
 
@@ -34,7 +36,7 @@ deviation, where that is more: frames that lie between one another's samples dif
 _DETAIL = 0.02
 """That deviation from which on a sample is told from others: who wears a wall's colour stands before it."""
 _AROUND: Final = 5
-"""Samples to a side that are compared."""
+"""Samples to a side that are compared, as ``mean_around`` does."""
 _SURENESS = 2
 """The power of ``|2 alpha - 1|`` that is a frame's voice: a veil has little to say."""
 _VEILED, _KEPT = 0.3, 0.7
@@ -45,9 +47,9 @@ _LEAST_CORNERS, _MOST_CORNERS = 8, 200
 """Corners by which the camera's motion is told."""
 _CORNER_QUALITY, _CORNERS_APART = 0.01, 4
 """As OpenCV's ``goodFeaturesToTrack`` takes them."""
-_FOLLOWED_IN, _OFF, _LEAST_AGREED = 11, 0.7, 0.25
-"""Samples to a side in which a corner is followed; how far off the motion it may be; and the least share of corners
-that agree on it: fewer do in a flash."""
+_FOLLOWED_IN, _OFF, _LEAST_AGREED, _LEAST_GROWTH = 11, 0.7, 0.25, 0.5
+"""Samples to a side in which a corner is followed; how far off the motion it may be; the least share of corners that
+agree on it: fewer do in a flash; and the least size of a frame upon the one before."""
 _LEAST_VOICE = 0.02
 """The voice of a frame that shows half of somebody."""
 _TRACE = 0.01
@@ -61,7 +63,7 @@ SCENERY_RULES: Final = (
     (_DOUBT, _NOBODY, _SOMEBODY, _BESIDE, _BAY, _LEAST_SEEN, _LEAST_ALIKE),
     (_ALIKE, _ALIKE_IN_DETAIL, _DETAIL, _AROUND, _SURENESS, _VEILED, _KEPT),
     (_PERSON, _LEAST_CORNERS, _MOST_CORNERS, _CORNER_QUALITY, _CORNERS_APART),
-    (_FOLLOWED_IN, _OFF, _LEAST_AGREED, _LEAST_VOICE, _TRACE, _LEAST_CHANGE),
+    (_FOLLOWED_IN, _OFF, _LEAST_AGREED, _LEAST_GROWTH, _LEAST_VOICE, _TRACE, _LEAST_CHANGE),
 )
 """What mattes without scenery depend on."""
 
@@ -80,10 +82,11 @@ class Scenery:
 
     Args:
         shown: The pictures that the network is shown.
+        threads: Look for the camera's motion, in several frames at a time.
     """
 
-    def __init__(self, shown: NetworkInput) -> None:
-        self._shown = shown
+    def __init__(self, shown: NetworkInput, threads: ThreadPoolExecutor) -> None:
+        self._shown, self._threads = shown, threads
 
     def cleared(self, batch: Batch, estimates: list[MatteEstimate]) -> list[MatteEstimate]:
         """Mattes of a window without scenery; the same list where none is found.
@@ -96,15 +99,10 @@ class Scenery:
             self._seen(batch.images[at : at + _FRAMES_OF_A_CALL], estimates[at : at + _FRAMES_OF_A_CALL])
             for at in range(0, len(estimates), _FRAMES_OF_A_CALL)
         ]
-        planes = np.concatenate([part() for part in parts])
+        planes = np.concatenate(parts)
         seen = planes.reshape(len(estimates), -1, *planes.shape[1:])
-        pictures, alphas = seen[..., :3].swapaxes(0, 1), seen[..., 3].swapaxes(0, 1)
-        # They end with the window, so none is left when the run ends.
-        with ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-scenery") as threads:
-            kept = np.stack(
-                [kept_shares(*eye, threads=threads) for eye in zip(pictures, alphas, strict=True)], axis=1
-            )
-        changes = ((1 - kept) * np.moveaxis(alphas, 0, 1)).max(axis=(1, 2, 3)) > _LEAST_CHANGE
+        kept = np.stack([kept_shares(eye, threads=self._threads) for eye in seen.swapaxes(0, 1)], axis=1)
+        changes = to_numpy(((1 - kept) * seen[:, :, 3]).max(axis=(1, 2, 3))) > _LEAST_CHANGE
         if not changes.any():
             return estimates
         return [
@@ -112,16 +110,14 @@ class Scenery:
             for one, shares, is_changed in zip(estimates, kept, changes, strict=True)
         ]
 
-    def _seen(self, images: Any, estimates: Sequence[MatteEstimate]) -> Callable[[], FloatArray]:
-        """Begin to bring RGB and alpha of some frames to the host, coarse: float32 [N * E, h, w, 4], 0..1."""
+    def _seen(self, images: Any, estimates: Sequence[MatteEstimate]) -> Any:
+        """RGB and alpha of some frames, coarse: float32 [N * E, 4, h, w], 0..1, on their device."""
         pictures = plain_rgb(images, self._shown)
         pictures = pictures.reshape(-1, *pictures.shape[2:])
         joined = MatteEstimate.joined(estimates)
         alpha = coarse(small_alpha(joined, images.reshape(-1, *images.shape[2:]), self._shown)[:, None])
         arrays = array_module(on_gpu=is_on_gpu(images))
-        rgb = resized(arrays.ascontiguousarray(pictures), alpha.shape[2:])
-        planes = np.concatenate([rgb, alpha], axis=1)
-        return on_its_way(arrays.ascontiguousarray(np.moveaxis(planes, 1, -1)))
+        return np.concatenate([resized(arrays.ascontiguousarray(pictures), alpha.shape[2:]), alpha], axis=1)
 
 
 def in_doubt(means: Sequence[Any]) -> Any:
@@ -136,107 +132,73 @@ def in_doubt(means: Sequence[Any]) -> Any:
     return ((most - least).max() > _DOUBT).reshape(1)
 
 
-def _thinned(estimate: MatteEstimate, shares: FloatArray) -> MatteEstimate:
-    """A matte of which shares are kept, [E, rows, columns]."""
+def _thinned(estimate: MatteEstimate, shares: Any) -> MatteEstimate:
+    """A matte of which shares are kept, [E, rows, columns], on its device."""
     assert estimate.gain is not None  # coefficients, by contract
     assert estimate.offset is not None
-    arrays = array_module(on_gpu=is_on_gpu(estimate.gain))
-    kept = resized(arrays.asarray(shares[:, None]), estimate.size)
+    kept = resized(shares[:, None], estimate.size)
     return MatteEstimate(gain=estimate.gain * kept, offset=estimate.offset * kept)
 
 
-def kept_shares(pictures: FloatArray, alphas: FloatArray, *, threads: ThreadPoolExecutor) -> FloatArray:
+def kept_shares(seen: Any, *, threads: ThreadPoolExecutor) -> Any:
     """How much of alpha is kept in consecutive frames of one eye.
 
     Args:
-        pictures: float32 [N, h, w, 3], 0..1, RGB.
-        alphas: float32 [N, h, w], 0..1.
-        threads: Work on frames at a time.
+        seen: RGB and alpha, float32 [N, 4, h, w], 0..1.
+        threads: Look for the camera's motion, in several frames at a time.
 
     Returns:
-        float32 [N, h, w], 0..1.
+        float32 [N, h, w], 0..1, on their device.
     """
-    count, size = len(alphas), alphas.shape[2:0:-1]
-    kept = np.ones_like(alphas)
-    if count < _LEAST_ALIKE or (alphas <= _NOBODY).all():
-        return kept
-    moves = _camera_moves(pictures, alphas, threads)
+    pictures, alphas = seen[:, :3], seen[:, 3]
+    everything = np.ones_like(alphas)
+    if len(seen) < _LEAST_ALIKE:
+        return everything
+    greys = to_numpy((pictures.mean(axis=1) * 255).round().astype("uint8"))
+    people = to_numpy(alphas > _PERSON)
+    if not people.any():
+        return everything
+    moves = _camera_moves(greys, people, threads)
 
-    def laid(picture: FloatArray, move: FloatArray) -> Any:
-        return cv2.warpAffine(picture, move, size, borderMode=cv2.BORDER_REPLICATE)
+    laid = moved(seen, moves)
+    colors, alphas = laid[:, :3], laid[:, 3]
+    is_inside = moved(everything[:, None], moves, beyond=0.0)[:, 0] > 0.99
+    is_beside = _beside_somebody(alphas)
+    shows = is_inside & (alphas < _NOBODY) & ~is_beside
+    count = shows.sum(axis=0)
+    behind = (colors * shows[:, None]).sum(axis=0, dtype="float32") / count.clip(1).astype("float32")
+    detail = np.sqrt((mean_around(behind * behind) - mean_around(behind) ** 2).max(axis=0).clip(0.0, None))
+    tells = (detail > _DETAIL) & (count >= _LEAST_SEEN)
 
-    def inside(move: FloatArray) -> npt.NDArray[np.bool_]:
-        whole = np.ones(alphas.shape[1:], np.float32)
-        there: npt.NDArray[np.bool_] = cv2.warpAffine(whole, move, size) > 0.99
-        return there
-
-    colors = np.stack(list(threads.map(laid, pictures, moves)))
-    laid_alphas = np.stack(list(threads.map(laid, alphas, moves)))
-    is_inside = np.stack(list(threads.map(inside, moves)))
-    is_beside = np.stack(list(threads.map(_beside_somebody, laid_alphas)))
-    shows = is_inside & (laid_alphas < _NOBODY) & ~is_beside
-    seen = shows.sum(axis=0)
-    behind = np.einsum("nhw,nhwc->hwc", shows.astype(np.float32), colors) / np.maximum(seen, 1)[..., None]
-    behind = behind.astype(np.float32)
-    spread = _mean_around(behind * behind) - _mean_around(behind) ** 2
-    detail = np.sqrt(_greatest(spread).clip(0))
-    tells = (detail > _DETAIL) & (seen >= _LEAST_SEEN)
-
-    def differs(picture: FloatArray) -> FloatArray:
-        return _mean_around(_greatest(np.abs(picture - behind)))
-
-    most = np.maximum(_ALIKE, _ALIKE_IN_DETAIL * detail)
-    alike = is_inside & tells & (np.stack(list(threads.map(differs, colors))) < most)
-    voices = (alike & ~is_beside) * (np.abs(2 * laid_alphas - 1) ** _SURENESS + np.float32(_LEAST_VOICE))
-    agreed = (voices * laid_alphas).sum(axis=0) / np.maximum(voices.sum(axis=0), 1e-3)
+    differs = mean_around(abs(colors - behind).max(axis=1))
+    alike = is_inside & tells & (differs < (_ALIKE_IN_DETAIL * detail).clip(_ALIKE, None))
+    voices = (alike & ~is_beside) * (abs(2 * alphas - 1) ** _SURENESS + np.float32(_LEAST_VOICE))
+    agreed = (voices * alphas).sum(axis=0) / voices.sum(axis=0).clip(1e-3, None)
     alike &= alike.sum(axis=0) >= _LEAST_ALIKE
 
-    def shares(alpha: FloatArray, where: npt.NDArray[np.bool_], move: FloatArray) -> Any:
-        own = _mean_around(alpha * where)
-        share = _mean_around(agreed * where) / np.maximum(own, _TRACE)
-        share = np.where(
-            where & (own > _TRACE), ((share - _VEILED) / (_KEPT - _VEILED)).clip(0, 1), 1
-        ).astype(np.float32)
-        return cv2.warpAffine(share, move, size, flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, borderValue=1)
-
-    return np.stack(list(threads.map(shares, laid_alphas, alike, moves)))
+    own = mean_around(alphas * alike)
+    share = (mean_around(agreed * alike) / own.clip(_TRACE, None) - _VEILED) / (_KEPT - _VEILED)
+    share = np.where(alike & (own > _TRACE), share.clip(0.0, 1.0), everything)
+    return moved(share[:, None], moves, is_back=True, beyond=1.0)[:, 0]
 
 
-def _beside_somebody(alpha: FloatArray) -> npt.NDArray[np.bool_]:
-    """Where nobody is seen beside somebody or between parts of them: it may be a part of them that is missed."""
-    people = (alpha > _SOMEBODY).astype(np.uint8)
-    beside, bay = (max(round(share * max(alpha.shape)), 1) for share in (_BESIDE, _BAY))
-    wider = cv2.copyMakeBorder(people, bay, bay, bay, bay, cv2.BORDER_REPLICATE)
-    closed = cv2.morphologyEx(wider, cv2.MORPH_CLOSE, np.ones((2 * bay + 1, 2 * bay + 1)))
-    closed = closed[bay:-bay, bay:-bay] + cv2.dilate(people, np.ones((2 * beside + 1, 2 * beside + 1)))
-    missed: npt.NDArray[np.bool_] = (closed > 0) & (people == 0)
-    return missed
-
-
-def _greatest(colors: FloatArray) -> FloatArray:
-    """The greatest of three channels [h, w, 3]: NumPy takes longer along the last axis."""
-    red, green, blue = (colors[..., channel] for channel in range(3))
-    return np.maximum(np.maximum(red, green), blue)
-
-
-def _mean_around(planes: FloatArray) -> FloatArray:
-    """The mean of what is around each sample, of planes [h, w] or [h, w, C]."""
-    mean: Any = cv2.blur(planes.astype(np.float32, copy=False), (_AROUND, _AROUND))
-    around: FloatArray = mean
-    return around
+def _beside_somebody(alphas: Any) -> Any:
+    """Where nobody is seen beside somebody or between parts of them, bool [N, h, w]: a part of them may be missed."""
+    people = (alphas > _SOMEBODY).astype("uint8")
+    beside, bay = (max(round(share * max(alphas.shape[1:])), 1) for share in (_BESIDE, _BAY))
+    wider = np.pad(people, ((0, 0), (bay, bay), (bay, bay)), mode="edge")
+    closed = erode_box(dilate_box(wider, bay), bay)[:, bay:-bay, bay:-bay]
+    return ((closed | dilate_box(people, beside)) > 0) & (people == 0)
 
 
 def _camera_moves(
-    pictures: FloatArray, alphas: FloatArray, threads: ThreadPoolExecutor
+    greys: npt.NDArray[np.uint8], people: npt.NDArray[np.bool_], threads: ThreadPoolExecutor
 ) -> npt.NDArray[np.float64]:
     """Where each frame lies upon the one in the middle: affine, float64 [N, 2, 3], in samples.
 
     It turns, grows and shifts, as corners do where nobody is; it stays where they do not agree (RANSAC: Fischler and
     Bolles 1981; corners are followed as in Bouguet 2001).
     """
-    red, green, blue = (pictures[..., channel] for channel in range(3))
-    greys = ((red + green + blue) / 3 * 255).round().astype(np.uint8)
-    people = alphas > _PERSON
 
     def step(grey: Any, before: Any, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
         free = cv2.dilate(where.astype(np.uint8), np.ones((_AROUND, _AROUND))) == 0
@@ -248,7 +210,7 @@ def _camera_moves(
             return still
         unknown: Any = None
         found, status, _ = cv2.calcOpticalFlowPyrLK(
-            grey, before, corners, unknown, winSize=(11, 11), maxLevel=3
+            grey, before, corners, unknown, winSize=(_FOLLOWED_IN, _FOLLOWED_IN), maxLevel=3
         )
         followed = status[:, 0] > 0
         if followed.sum() < _LEAST_CORNERS:
@@ -256,7 +218,10 @@ def _camera_moves(
         move, agree = cv2.estimateAffinePartial2D(
             corners[followed], found[followed], ransacReprojThreshold=_OFF
         )
-        return still if move is None or agree.mean() < _LEAST_AGREED else np.vstack([move, still[2]])
+        if move is None or agree.mean() < _LEAST_AGREED:
+            return still
+        shrinks = np.linalg.det(move[:, :2]) < _LEAST_GROWTH**2
+        return still if shrinks else np.vstack([move, still[2]])
 
     steps = threads.map(step, greys[1:], greys[:-1], people[1:] | people[:-1])
     to_first = [np.eye(3)]

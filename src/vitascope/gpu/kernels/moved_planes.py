@@ -1,0 +1,80 @@
+"""Planes that are turned, grown and shifted, each by its own move, as a camera's motion lays them upon one another."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_on_gpu, nvtx_range
+
+FloatArray = npt.NDArray[np.float32]
+
+
+def moved(
+    planes: FloatArray,
+    moves: npt.NDArray[np.float64],
+    *,
+    is_back: bool = False,
+    beyond: float | None = None,
+) -> FloatArray:
+    """Planes of pictures, moved, and read linearly between samples.
+
+    Runs where the planes are: OpenCV on the CPU; CuPy in one kernel, ordered on the current stream. Results differ by
+    rounding, of places to 1/32 sample where OpenCV reads so.
+
+    Args:
+        planes: float32 [N, C, h, w].
+        moves: Where a place (x, y) of each picture's planes is moved to, affine, float64 [N, 2, 3], in samples, in the
+            host's memory; a map that can be inverted.
+        is_back: Move back what was moved so.
+        beyond: What lies beyond the planes; their border goes on when omitted.
+
+    Returns:
+        float32 of the same shape, in memory of its own.
+
+    Raises:
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    if is_on_gpu(planes):
+        made: FloatArray = _launch(planes, moves, is_back=is_back, beyond=beyond)
+        return made
+    flags = cv2.INTER_LINEAR | (cv2.WARP_INVERSE_MAP if is_back else 0)
+    border = cv2.BORDER_REPLICATE if beyond is None else cv2.BORDER_CONSTANT
+    out = np.empty(planes.shape, np.float32)
+    for picture, move, into in zip(planes, moves, out, strict=True):
+        for plane, target in zip(picture, into, strict=True):
+            target[...] = cv2.warpAffine(
+                plane, move, plane.shape[::-1], flags=flags, borderMode=border, borderValue=beyond or 0.0
+            )
+    return out
+
+
+# As in moved_planes.cu.
+_BLOCK = 32, 8
+_JOB = np.dtype([*fields("u8", "planes", "places", "out"), *fields("i4", "channels", "height", "width")])
+
+
+def _launch(planes: Any, moves: npt.NDArray[np.float64], *, is_back: bool, beyond: float | None) -> Any:
+    import cupy
+
+    planes = cupy.ascontiguousarray(planes, "float32")
+    out = cupy.empty_like(planes)
+    count, channels, height, width = planes.shape
+    if not planes.size:
+        return out
+    # Where each sample of the result is read from.
+    whole = np.tile(np.eye(3), (count, 1, 1))
+    whole[:, :2] = moves
+    read_from = whole if is_back else np.linalg.inv(whole)
+    places = cupy.asarray(np.ascontiguousarray(read_from[:, :2], np.float32))
+    job = np.zeros(1, _JOB)
+    job[0] = (planes.data.ptr, places.data.ptr, out.data.ptr, channels, height, width)
+    defines = {} if beyond is None else {"BEYOND": f"{float(beyond)}f"}
+    with nvtx_range("moved planes"):
+        kernel = cuda_kernel("moved_planes.cu", "moved", **defines)
+        kernel((math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1]), count), _BLOCK, (by_value(job),))
+    return out
