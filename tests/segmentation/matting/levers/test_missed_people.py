@@ -233,7 +233,7 @@ def test_large_people_are_shown_smaller(dtype):
     picture, alpha = np.full((3, 272, 480), 0.2, dtype), np.zeros((1, 136, 240), np.float32)
     picture[:, 100:180, 200:320] = 0.9
     alpha[:, 50:90, 100:160] = 1
-    shown = with_smaller_people(picture, alpha, large_people(alpha[0, ::2, ::2]))
+    shown = with_smaller_people(picture[None], alpha[None], large_people(alpha[0, ::2, ::2])[None])[0]
     assert shown.dtype == dtype
     assert picture.max() > 0.89  # as it was
     bright = shown[0] > 0.55
@@ -303,22 +303,28 @@ def test_paint_lies_between_the_colours_around(height, width, dtype, seed):
 def test_people_of_any_shape_are_shown_smaller(height, width, seed):
     random = np.random.default_rng(seed)
     alpha = cv2.resize(random.random((6, 7), np.float32), (width, height))[None]
-    picture = 0.25 + random.random((3, 2 * height + 1, width), np.float32) / 2
-    shown = with_smaller_people(picture, alpha, large_people(alpha[0]))
-    assert shown.shape == picture.shape
+    pictures = 0.25 + random.random((2, 3, 2 * height + 1, width), np.float32) / 2
+    alphas, large = (
+        np.stack([alpha, alpha[..., ::-1]]),
+        [large_people(one) for one in (alpha[0], alpha[0, :, ::-1])],
+    )
+    shown = with_smaller_people(pictures, alphas, np.stack(large))
+    assert shown.shape == pictures.shape
     assert np.isfinite(shown).all()
     assert shown.max() <= 0.751
+    alone = with_smaller_people(pictures[1:], alphas[1:], large[1][None])
+    np.testing.assert_array_equal(shown[1:], alone)
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_gpu_shows_large_people_as_the_cpu_does(dtype):
     random = np.random.default_rng(3)
-    picture = random.random((3, 271, 480), np.float32).astype(dtype)
-    large = bent_around_a_corner()
-    alpha = cv2.GaussianBlur((large > 0).astype(np.float32), (5, 5), 0)[None]
-    shown = with_smaller_people(picture, alpha, large)
-    on_gpu = with_smaller_people(to_cupy(picture), to_cupy(alpha), large)
+    pictures = random.random((2, 3, 271, 480), np.float32).astype(dtype)
+    large = np.stack([bent_around_a_corner(), bent_around_a_corner()[::-1]])
+    alphas = np.stack([cv2.GaussianBlur((one > 0).astype(np.float32), (5, 5), 0)[None] for one in large])
+    shown = with_smaller_people(pictures, alphas, large)
+    on_gpu = with_smaller_people(to_cupy(pictures), to_cupy(alphas), large)
     assert on_gpu.dtype == dtype
     assert np.abs(to_numpy(on_gpu).astype(float) - shown).max() < 2e-3
 

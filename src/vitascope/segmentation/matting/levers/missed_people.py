@@ -51,6 +51,8 @@ _LEAST_FRAMES = 4
 """Frames of a window in which somebody must be missed; all of a shorter one."""
 _FRAMES_OF_A_CALL = 8
 """A window is shown in such parts: what the network answers is larger than what is kept of it."""
+_PICTURES_OF_A_CALL = 4
+"""Pictures are painted over in such parts: it takes several times their memory."""
 _MARGIN = 2
 """Around somebody, in samples of the coarse mattes, what was seen beside the large counts, too: their soft edges."""
 _LESS, _LOST = 0.5, 5
@@ -212,13 +214,16 @@ class MissedPeople:
             there = self._alpha_of(estimates[part], images)
             large = np.concatenate([one.large for one in seen[part]])
             larger = _shown(shots, frames[part], images, self._wanted, there, large)
+            theirs = to_numpy(coarse(larger.said[:, 1:2]))[:, 0]
             for place, (estimate, one, where) in enumerate(
                 zip(estimates[part], seen[part], wheres[part], strict=True)
             ):
                 eyes = slice(place * views.eyes, (place + 1) * views.eyes)
                 of_frame = BoundedMatte(*(planes[eyes] for planes in larger))
                 completed.append(
-                    one.put_into(estimate, where, of_frame, there[eyes]) if where.any() else estimate
+                    one.put_into(estimate, where, of_frame, theirs[eyes], there[eyes])
+                    if where.any()
+                    else estimate
                 )
         return [*completed, *estimates[count:]]
 
@@ -248,7 +253,12 @@ class _Seen:
     """Where the picture is another one."""
 
     def put_into(
-        self, estimate: MatteEstimate, where: npt.NDArray[np.bool_], larger: BoundedMatte, there: Any
+        self,
+        estimate: MatteEstimate,
+        where: npt.NDArray[np.bool_],
+        larger: BoundedMatte,
+        shown: FloatArray,
+        there: Any,
     ) -> MatteEstimate:
         """The frame's matte with those who are missed in it.
 
@@ -256,6 +266,7 @@ class _Seen:
             estimate: The matte.
             where: Who is missed, [E, rows, columns].
             larger: What is seen of the same in the larger pictures, whose size the matte has.
+            shown: Its alpha, coarse, [E, rows, columns].
             there: The matte's alpha, float32 [E, 1, h, w].
         """
         arrays, size = array_module(on_gpu=is_on_gpu(there)), there.shape[2:]
@@ -264,7 +275,6 @@ class _Seen:
             return resized(arrays.asarray(planes[:, None]), size)
 
         alpha = larger.said[:, 1:2]
-        shown = to_numpy(coarse(alpha))[:, 0]
         where = np.stack([taken_whole(*eye) for eye in zip(where, shown, self.paint, strict=True)])
         lost = ((self.alpha - shown) / np.float32(_LESS)).clip(0.0, 1.0)
         less = enlarged(
@@ -312,10 +322,15 @@ def _shown(
         large: Their large people, as ``large_people`` gives them, int32 [N * E, rows, columns].
         is_mirrored: Mirror the pictures, and what is seen back.
     """
-    for picture, alpha, labels in zip(images.reshape(-1, *images.shape[2:]), alphas, large, strict=True):
-        if labels.any():  # one by one: it takes several times the memory of a picture
-            planes = picture if wanted.layout == "NCHW" else np.moveaxis(picture, -1, 0)
-            planes[...] = with_smaller_people(planes, alpha, labels)
+    planes = images.reshape(-1, *images.shape[2:])
+    if wanted.layout == "NHWC":
+        planes = np.moveaxis(planes, -1, 1)
+    changed = np.flatnonzero(large.any(axis=(1, 2))).tolist()
+    for first in range(0, len(changed), _PICTURES_OF_A_CALL):
+        some = changed[first : first + _PICTURES_OF_A_CALL]
+        pictures, opacities = (np.stack([each[at] for at in some]) for each in (planes, alphas))
+        for at, shown in zip(some, with_smaller_people(pictures, opacities, large[some]), strict=True):
+            planes[at] = shown
     if is_mirrored:
         images = mirrored(images, wanted.layout)
     answers = shots.estimate(Batch(frames, images, [False] * len(frames)))
@@ -384,32 +399,33 @@ def _places(
     return (own[0], own[1]), (shown[0], shown[1])
 
 
-def with_smaller_people(picture: Any, alpha: Any, large: npt.NDArray[np.int32]) -> Any:
-    """A picture in which large people are shown smaller, and what is around them where they were.
+def with_smaller_people(pictures: Any, alphas: Any, large: npt.NDArray[np.int32]) -> Any:
+    """Pictures in which large people are shown smaller, and what is around them where they were.
 
     Args:
-        picture: float16 or float32 [3, h, w], on its device.
-        alpha: float32 [1, rows, columns], 0..1, on the same device.
-        large: As ``large_people`` gives it, in any size.
+        pictures: float16 or float32 [N, 3, h, w], on their device.
+        alphas: float32 [N, 1, rows, columns], 0..1, on the same device.
+        large: As ``large_people`` gives it, in any size, int32 [N, rows, columns].
 
     Returns:
-        Of its dtype, on its device.
+        Of their dtype, on their device.
     """
-    arrays = array_module(on_gpu=is_on_gpu(picture))
-    size = picture.shape[1:]
-    alpha = resized(alpha[None], size)
-    shown = painted_over(picture[None], paint_of(large)[None])[0].astype(np.float32)
+    arrays = array_module(on_gpu=is_on_gpu(pictures))
+    size = pictures.shape[2:]
+    alphas = resized(alphas, size)
+    shown = painted_over(pictures, np.stack([paint_of(labels) for labels in large])).astype(np.float32)
+    labels = arrays.asarray(large[:, None])
     for label in range(1, large.max() + 1):
-        inside = large == label
-        (rows, columns), (upright, across) = _places(inside, size)
-        opacity = resized(arrays.asarray(inside[None, None].astype(np.float32)), size) * alpha
-        opacity = opacity[..., rows, columns]
-        person = np.concatenate([picture[None, :, rows, columns] * opacity, opacity], axis=1)
-        person = resized(person, (upright.stop - upright.start, across.stop - across.start))[0]
-        place = shown[:, upright, across]
-        place *= 1 - person[3:]
-        place += person[:3]
-    return shown.astype(picture.dtype)
+        opacities = resized((labels == label).astype("float32"), size) * alphas
+        for at in np.flatnonzero((large == label).any(axis=(1, 2))).tolist():
+            (rows, columns), (upright, across) = _places(large[at] == label, size)
+            opacity = opacities[at, None, :, rows, columns]
+            person = np.concatenate([pictures[at, None, :, rows, columns] * opacity, opacity], axis=1)
+            person = resized(person, (upright.stop - upright.start, across.stop - across.start))[0]
+            place = shown[at, :, upright, across]
+            place *= 1 - person[3:]
+            place += person[:3]
+    return shown.astype(pictures.dtype)
 
 
 def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
