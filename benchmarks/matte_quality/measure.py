@@ -8,6 +8,10 @@ Usage: python benchmarks/matte_quality/measure.py [CLIP.mp4 ...] [--seeds 0,1] [
 
 Rows go to ``benchmarks/results/matte_quality.json``, the table to ``benchmarks/matte_quality/table.md``, unless
 ``--rows`` and ``--table`` say otherwise.
+
+``--backwards`` also mattes each clip from its last frame to its first. So its first frame is seen last, with the same
+blur and in the same pose: what its error was more before comes of being first. Such rows are kept in
+``benchmarks/results/first_frames.json``.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -151,6 +155,8 @@ class Measurement:
     settings: dict[str, Any]
     keep: Path | None
     """Folder for mattes."""
+    is_backwards_too: bool
+    """Also show each clip from its last frame to its first."""
     stamp: dict[str, Any]
     """What every row says; mattes are kept under it, too."""
 
@@ -162,10 +168,18 @@ class Measurement:
         worst: list[WorstFrame] = []
         with TemporaryDirectory(prefix="vitascope-") as folder:
             path = write_film(film, Path(folder) / f"{film.name}.mp4")
+            back = replace(film, rgb=film.rgb[::-1], alpha=film.alpha[::-1])
+            path_back = write_film(back, Path(folder) / "back.mp4") if self.is_backwards_too else None
             for column in self.columns:
                 what = (film.name, self.size, self.frames, column, self.stamp)
                 made = mattes(path, column, self.size, self.settings)
                 row, frames = measured(film, kept_mattes(self.keep, repr(what), made), column)
+                if path_back is not None and "first" in film.moments:
+                    *_, last = mattes(path_back, column, self.size, self.settings)
+                    row["first_seen_last_sad"] = round(scores(last, film.alpha[0], before=None)["sad"], 4)
+                    row["moments"]["first, against itself seen last"] = round(
+                        row["first_frame_sad"] / max(row["first_seen_last_sad"], 1e-6), 3
+                    )
                 print(kind, seed, column, row["whole"], row["moments"], row["frame_sad"], flush=True)
                 rows.append(row | self.stamp)
                 worst = _worst([*worst, *frames])
@@ -216,7 +230,8 @@ def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
         "",
         "## Moments: SAD of the frame as a multiple of its shot's median: median over clips, and the highest",
         "",
-        "The median is that of the frames in which as many people stand: who leaves takes their error along.",
+        "The median is that of the frames in which as many people stand: who leaves takes their error along. What is",
+        "seen last has its shot behind it: it is the last frame of the clip shown backwards.",
         "",
         *_head(columns),
     ]
@@ -261,6 +276,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=12)
     parser.add_argument("--height", type=int, default=540)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the run")
+    parser.add_argument("--backwards", action="store_true", help="also show each clip backwards")
     parser.add_argument(
         "--keep", type=Path, help="folder for mattes, which a run of the same commit takes again"
     )
@@ -287,6 +303,7 @@ def main() -> None:
         frames=given.frames,
         settings={key: yaml.safe_load(value) for key, value in (word.split("=", 1) for word in given.set)},
         keep=given.keep,
+        is_backwards_too=given.backwards,
         stamp={
             "people": [one.name for one in sources],
             "settings": given.set,
