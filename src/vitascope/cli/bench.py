@@ -412,6 +412,9 @@ def animate(
         file = save_config or _DEFAULT_FILE
         if file.is_dir():
             raise UsageError(f"--save-config: {file} is a folder, expected a file such as {_DEFAULT_FILE}")
+        with holding_interrupts():
+            from vitascope.media.writing.output_target import refuse_inputs
+        refuse_inputs(file, {"the portrait": image, "the driver": driver}, what="settings file")
         may_replace([file] if file.exists() else [], overwrite=overwrite, screen=Screen())
         _tune(image, driver, duration, file, source, json=json)
         return
