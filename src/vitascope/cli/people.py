@@ -85,6 +85,9 @@ def people(
         with JobProgress(screen, visible=not (quiet or json)) as progress:
 
             def started(event: Started) -> None:
+                if not quiet:
+                    for doubt in event.doubts:
+                        screen.print_lines(f"note: {video.name}: {doubt}")
                 progress.show(video.name, event.pipeline, frame_count=event.expected_frame_count)
 
             table = find_people(

@@ -621,6 +621,7 @@ def _segment(
         from vitascope.segmentation.segmenter import Segmenter
 
     page = Page()
+    doubts: set[tuple[Path, str]] = set()
     with (
         serving_metrics(metrics_at, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
         JobProgress(screen, visible=chatty, tell=print_json_line if tells else None) as progress,
@@ -628,8 +629,9 @@ def _segment(
     ):
 
         def started(plan: "PlannedVideo", event: "Started") -> None:
-            if not quiet:
-                for doubt in event.doubts:
+            for doubt in event.doubts:
+                if not quiet and (plan.video, doubt) not in doubts:  # the look for people has the run's, too
+                    doubts.add((plan.video, doubt))
                     screen.print_lines(f"note: {plan.video.name}: {doubt}")
             name = str(plan.video) if tells else plan.video.name
             name = f"{name}: who is in it" if event.is_scan else name

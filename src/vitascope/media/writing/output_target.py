@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from vitascope.errors import InputError, OutputError, UsageError
+from vitascope.errors import BeingWrittenError, InputError, OutputError, UsageError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.reading.images import find_images
 from vitascope.media.remote import RemotePath
@@ -50,7 +50,7 @@ class WriterLock:
         target: The output. Its folder exists.
 
     Raises:
-        OutputError: Somebody is writing it.
+        BeingWrittenError: Somebody is writing it.
         OSError: The lock file cannot be made.
     """
 
@@ -93,7 +93,7 @@ class WriterLock:
             else:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
-            raise OutputError(
+            raise BeingWrittenError(
                 f"{target}: cannot create it: it is being written already; wait for the other run or end it"
             ) from error
         except OSError as error:
