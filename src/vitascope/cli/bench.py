@@ -224,7 +224,10 @@ def pipeline(
     with holding_interrupts():
         from vitascope.bench.results import RESULTS_NAME, ResultsFile
         from vitascope.bench.suite import PipelineOptions, bench_pipeline, keep_earlier
+        from vitascope.media.writing.output_target import refuse_unwritable
 
+    if output_dir is not None:
+        refuse_unwritable(output_dir / RESULTS_NAME)
     page = Page()
     options = PipelineOptions(
         video=video,
