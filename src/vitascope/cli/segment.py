@@ -73,7 +73,7 @@ def segment(
     grow: Annotated[float | None, Parameter(metavar="PIXELS", group=MATTE)] = None,
     feather: Annotated[float | None, Parameter(metavar="PIXELS", group=MATTE)] = None,
     smoothing: Annotated[float | None, Parameter(group=MATTE)] = None,
-    decontaminate: Annotated[bool | None, Parameter(negative="", group=MATTE)] = None,
+    decontaminate: Annotated[bool | None, Parameter(group=MATTE)] = None,
     keep: Annotated[str | None, Parameter(metavar="N,N", group=PEOPLE)] = None,
     exclude: Annotated[str | None, Parameter(metavar="N,N", group=PEOPLE)] = None,
     keep_held: Annotated[bool | None, Parameter(negative="", group=PEOPLE)] = None,
@@ -150,7 +150,7 @@ def segment(
         hints: Hints file: who is kept when, clicks, boxes, strokes, regions.
         feather: Soften edges.
         smoothing: Steady the matte over time, 0 to 1.
-        decontaminate: Remove the old background's colour from soft edges.
+        decontaminate: Remove the old background's colour from soft edges, or leave it [default: remove].
         key_color: Colour behind people in key: #78FF9B, 120,255,155 or a name.
         background: Image or video behind people in replace.
         codec: Video codec [default: auto, by the file name].
