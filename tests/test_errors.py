@@ -15,6 +15,7 @@ CODES = {
     "InputError": 3,
     "CorruptInputError": 3,
     "OutputError": 4,
+    "BeingWrittenError": 4,
     "ModelError": 5,
     "ModelUnavailableError": 5,
     "ModelChecksumError": 5,

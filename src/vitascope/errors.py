@@ -9,6 +9,7 @@
         ├── InputError                 3   a file that cannot be read, or holds no video
         │   └── CorruptInputError      3   a video that stops being decodable
         ├── OutputError                4   a file that cannot be written
+        │   └── BeingWrittenError      4   another run writes it
         ├── ModelError                 5   a network that cannot be had, verified or used
         │   ├── ModelUnavailableError  5   not on this machine, and it could not be fetched
         │   └── ModelChecksumError     5   the bytes are not those the catalogue names
@@ -38,6 +39,7 @@ from difflib import get_close_matches
 __all__ = [
     "BatcherStoppedError",
     "BatchingError",
+    "BeingWrittenError",
     "ConfigError",
     "CorruptInputError",
     "DeviceError",
@@ -93,6 +95,10 @@ class OutputError(VitascopeError):
     """A file that cannot be written: no permission, no space, or a codec the container does not take."""
 
     exit_code = 4
+
+
+class BeingWrittenError(OutputError):
+    """A file that another run, or another thread of this one, is writing."""
 
 
 class ModelError(VitascopeError):

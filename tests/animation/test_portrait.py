@@ -73,6 +73,44 @@ def test_alpha_lies_on_white(tmp_path, astronaut):
     assert "white" in notes[0]
 
 
+def write_tiff(path, rgba, *, extra):
+    """An uncompressed TIFF of one strip (TIFF 6.0), uint8 or uint16 [H, W, 4], with ExtraSamples."""
+    height, width = rgba.shape[:2]
+    bits = 8 * rgba.itemsize
+    tags = [
+        (256, 4, width),
+        (257, 4, height),
+        (259, 3, 1),
+        (262, 3, 2),
+        (273, 4, 0),
+        (277, 3, 4),
+        (278, 4, height),
+    ]
+    tags += [(279, 4, rgba.nbytes), (284, 3, 1), (338, 3, extra)]
+    end = (
+        8 + 2 + 12 * (len(tags) + 1) + 4
+    )  # where what does not fit into the directory lies: bits, then samples
+    entries = [
+        struct.pack("<HHII", tag, kind, 1, end + 8 if tag == 273 else value) for tag, kind, value in tags
+    ]
+    entries.insert(2, struct.pack("<HHII", 258, 3, 4, end))
+    head = b"II*\0" + struct.pack("<IH", 8, len(entries)) + b"".join(entries) + bytes(4)
+    path.write_bytes(head + struct.pack("<4H", *[bits] * 4) + rgba.tobytes())
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize(("extra", "multiplied"), [(1, True), (2, False)])
+def test_half_transparent_colours_of_a_tiff(tmp_path, dtype, extra, multiplied):
+    peak = np.iinfo(dtype).max
+    colour, alpha = np.array([1.0, 0.5, 0.25]), np.linspace(0, 1, 33)[None, :, None]
+    stored = np.broadcast_to(colour, (20, 33, 3)) * (alpha if multiplied else 1)
+    rgba = np.dstack((stored, np.broadcast_to(alpha, (20, 33, 1))))
+    write_tiff(tmp_path / "a.tif", np.rint(rgba * peak).astype(dtype), extra=extra)
+    rgb, _ = read_picture(tmp_path / "a.tif", max_side=MAX)
+    shown = 255 * (colour * alpha + 1 - alpha)
+    assert np.abs(rgb - shown).max() < 2
+
+
 def test_sixteen_bits_and_grey(tmp_path, astronaut):
     save(tmp_path / "deep.png", astronaut.astype(np.uint16) * 257)
     rgb, _ = read_picture(tmp_path / "deep.png", max_side=MAX)

@@ -63,6 +63,17 @@ def test_a_limited_run_enters_its_tool_when_the_network_is_warm(film, monkeypatc
     assert order == ["warm", "tool"]
 
 
+def test_what_an_interrupted_run_says_of_discarded_pictures_is_left_out(film, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt("kept what was written: discarded.mp4.part")
+
+    monkeypatch.setattr(limited_run, "warm_up", lambda *_, **__: None)
+    monkeypatch.setattr(limited_run.Segmenter, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        run_for(LimitedRun(video=film, seconds=1.0, profile="fast"))
+    assert not str(raised.value)
+
+
 def test_a_limited_run_takes_nothing_from_the_cache_of_mattes(film, monkeypatch, tmp_path):
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path))
     run = LimitedRun(video=film, seconds=5.0, profile="fast", assignments=("processing.enable_caching=true",))

@@ -359,6 +359,14 @@ def test_a_library_that_cannot_be_loaded_is_one_line(fails, tmp_path, clip, monk
     assert message.startswith(f"vitascope: a library cannot be loaded: {reason}: {advice}")
 
 
+def test_ctrl_c_that_a_library_takes_for_a_reason_not_to_load_is_ctrl_c(fails, tmp_path, clip, monkeypatch):
+    def broken(*_, **__):
+        raise ImportError("Cannot import module 'y'") from KeyboardInterrupt()
+
+    monkeypatch.setattr(film_run, "open_network", broken)
+    assert fails("segment", clip, "-o", tmp_path / "o.mp4") == (130, "vitascope: interrupted\n")
+
+
 def test_a_name_that_stdout_cannot_show_ends_nothing(clip, tmp_path):
     answer = subprocess.run(
         [sys.executable, "-m", "vitascope", "segment", clip, "-o", tmp_path / "ü.mp4", *LIGHT],

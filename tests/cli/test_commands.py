@@ -682,7 +682,7 @@ def test_edges_are_flags_and_v_tells_of_stages(run, clip, tmp_path):
         "2",
         "--smoothing",
         "0.3",
-        "--decontaminate",
+        "--no-decontaminate",
     )
     code, out, _ = run("segment", clip, tmp_path / "o.mp4", "--profile", "fast", "-v", *edges)
     assert code == 0

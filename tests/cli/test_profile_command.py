@@ -33,6 +33,16 @@ def test_nsight_has_two_names(name, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("vitascope: nsys is not installed")
 
 
+@pytest.mark.parametrize("words", [("profile",), ("bench", "pipeline")])
+def test_where_nothing_can_be_written_nothing_is_measured(tmp_path, capsys, words):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=12)
+    assert run(*words, "-d", 20, clip, "--profile", "fast", "-o", clip) == 4
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert printed.err.startswith(f"vitascope: {clip}")
+    assert printed.err.endswith("a part of the path is a file, not a folder\n")
+
+
 def test_what_does_not_exist(tmp_path, capsys):
     assert run("profile", "-t", "vtune", "in.mp4") == 2
     assert run("profile", "-t", "memory", tmp_path / "missing.mp4") == 3

@@ -1,4 +1,4 @@
-"""The question before files are replaced."""
+"""What may be replaced: nothing that is read, and other files only after a question."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+from command_line import run
 
 from vitascope.cli.options import may_replace
 from vitascope.errors import OutputError
@@ -51,3 +52,27 @@ def test_what_comes_after_the_question_begins_a_line(tmp_path, monkeypatch, type
     question = f"{path} exists already. Replace? [y/N] "
     echoed = typed.getvalue().endswith("\n")  # a terminal shows what is typed, the end of its line, too
     assert shown.getvalue() == question + ("" if echoed else "\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("vr", "verify", "read/1.png", "--html", "read/1.png"),
+        ("vr", "verify", "other.mp4", "--matte", "read/1.png", "--html", "read/1.png"),
+        ("people", "read", "-o", "read/1.png"),
+        ("people", "read/%d.png", "-o", "link.png"),
+        ("optimize", "read/1.png", "-o", "read/1.png"),
+        ("bench", "animate", "--auto-tune", "--image", "read/1.png", "-o", "read/../read/1.png"),
+        ("bench", "animate", "--auto-tune", "--driver", "read/1.png", "-o", "link.png"),
+    ],
+)
+def test_nothing_that_a_command_reads_is_replaced(tmp_path, monkeypatch, capsys, words):
+    read = tmp_path / "read" / "1.png"
+    read.parent.mkdir()
+    read.write_bytes(b"as it was")
+    (tmp_path / "link.png").symlink_to(read)
+    monkeypatch.chdir(tmp_path)
+    assert run(*words, "-y") == 2
+    line = capsys.readouterr().err
+    assert line.endswith("; name another file\n") and words[-1] in line
+    assert read.read_bytes() == b"as it was"

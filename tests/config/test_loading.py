@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vitascope.config import (
@@ -38,6 +39,22 @@ def message_of(**sources: object) -> str:
 
 def batch_and_origin(loaded: LoadedSettings) -> tuple[str, str]:
     return str(loaded.settings.model.batch_size), str(loaded.origin("model.batch_size"))
+
+
+def test_numbers_of_numpy_are_numbers():
+    flags = {
+        "model.batch_size": np.int64(2),
+        "edges.feather_px": np.float32(1.5),
+        "edges.threshold": np.array([0.25, 0.75]),
+        "edges.decontaminate": np.bool_(False),
+    }
+    settings = load_settings(flags=flags).settings
+    assert (settings.edges.feather_px, settings.edges.decontaminate) == (1.5, False)
+    assert (
+        settings.edges.threshold
+        == load_settings(assignments=["edges.threshold=0.25,0.75"]).settings.edges.threshold
+    )
+    assert settings.model.batch_size == load_settings(flags={"model.batch_size": 2}).settings.model.batch_size
 
 
 def test_each_source_overrides_the_ones_before_it(tmp_path: Path) -> None:

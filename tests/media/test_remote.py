@@ -91,6 +91,15 @@ def test_names():
         assert str(path_of(name)) == str(Path(name))
 
 
+@pytest.mark.parametrize(
+    "url", ["file:///films/a%20b.mp4", "file://localhost/films/a b.mp4", Path("file:///films/a b.mp4")]
+)
+def test_a_url_of_a_file_browser_is_a_file_of_this_machine(url):
+    path = path_of(url)
+    assert type(path) is type(Path())
+    assert path == Path("/films/a b.mp4")
+
+
 def test_a_file_of_a_store_is_a_file(store):
     path = store / "in" / "a.bin"
     assert not path.exists()

@@ -139,6 +139,13 @@ def test_what_pip_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert seen[0][-2:] == ["--", "netpack==1.2"]
 
 
+def test_what_pip_did_not_foresee_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = 'ERROR: Exception:\nTraceback (most recent call last):\n  File "x.py", line 1\nOSError: the disk is full\n\n'
+    monkeypatch.setattr(fetching, "run_pip", lambda arguments: subprocess.CompletedProcess([], 2, "", said))
+    with pytest.raises(FetchError, match=r"^pip: OSError: the disk is full$"):
+        fetch_wheel(tmp_path)
+
+
 def test_a_pip_without_words_gives_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "run_pip", lambda arguments: subprocess.CompletedProcess([], 7, "", ""))
     with pytest.raises(FetchError, match="pip: exit code 7"):

@@ -365,12 +365,16 @@ def test_a_stretch_is_cut(studio, films):
         ({"task": "cut", "kind": "replace"}, "behind people"),
         ({"task": "cut", "command": "rm -rf /"}, "command"),
         ({"task": "cut", "kind": "key", "film": "/etc/passwd"}, "film"),
+        ({"task": "cut", "kind": "key", "end_seconds": float("inf")}, "no JSON"),
+        (b'{"task": "cut", "begin_seconds": 1e999}', "begin_seconds"),
+        (b'{"task": "cut", "end_seconds": -1e999}', "end_seconds"),
     ],
 )
 def test_an_order_that_is_none_is_refused(studio, order, why):
     answer = studio.ask("POST", f"/api/films/{studio.film()['id']}/jobs", order)
     assert answer.status == 422
     assert why in answer.json["error"]
+    assert studio.get("/api/jobs").json["jobs"] == []
 
 
 def test_a_job_that_fails_says_why_and_the_next_one_runs(studio):

@@ -22,6 +22,7 @@ from vitascope.errors import InputError, UsageError, VitascopeError
 from vitascope.file_lock import write_file
 from vitascope.segmentation import film_run
 from vitascope.tune import optimizer as search_time
+from vitascope.tune import tuned_file
 from vitascope.tune.knobs import cell_of, knobs_for
 from vitascope.tune.optimizer import LEAST_FRAMES, ClipTrials, Target, Tuner
 from vitascope.tune.search import Effect, Measured
@@ -382,6 +383,17 @@ def test_the_file_says_why_and_loads_and_the_history_remembers(scripted, plainly
     assert line["after"]["fps"] > line["before"]["fps"]
     assert line["date"] == "2026-05-04T03:02:00+00:00"
     assert {"trade_off", "clip", "device", "file"} < set(line)
+
+
+def test_what_was_found_is_told_where_the_history_cannot_be_written(plainly_tuned, tmp_path, monkeypatch):
+    (tmp_path / "home").write_text("a file in place of the folder")
+    monkeypatch.setattr(tuned_file, "history_path", lambda: tmp_path / "home" / "history.jsonl")
+    history = append_history(
+        plainly_tuned, subject="a clip", when=datetime(2026, 5, 4, tzinfo=UTC), file=None
+    )
+    *found, last = plainly_tuned.lines(file=None, usage="", history=history)
+    assert last.startswith(f"history: {tmp_path / 'home' / 'history.jsonl'}: cannot be written: ")
+    assert found[0] == "model.batch_size: 4"
 
 
 def test_a_reason_says_when_a_knob_matters_little():

@@ -40,7 +40,7 @@ from vitascope.media.libav import wrap_output_error
 from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.output_clock import FrameTime
-from vitascope.media.writing.output_target import picture_folder
+from vitascope.media.writing.output_target import picture_folder, refuse_inputs
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.models.store.store import ModelStore
 from vitascope.observe.report_values import VideoReport, WrittenFile, frames_in_words
@@ -471,10 +471,7 @@ def _refuse_clashes(portrait: Path, driver: Path, out: Path, record: Path | None
     """Refuse, before anything opens, to write over what is read."""
     if record is not None and record.suffix.lower() != MOTION_SUFFIX:
         raise UsageError(f"{record}: motion is recorded to a file that ends in {MOTION_SUFFIX}")
-    written = [path for path in (out, record) if path is not None]
-    for path in written:
-        for name, read in (("portrait", portrait), ("driver", driver)):
-            if path.exists() and read.exists() and path.samefile(read):
-                raise UsageError(f"{path}: the output is the {name}; name another file")
+    for path in (path for path in (out, record) if path is not None):
+        refuse_inputs(path, {"the portrait": portrait, "the driver": driver})
     if record is not None and out.absolute() == record.absolute():
         raise UsageError(f"{out}: video and motion cannot be the same file")

@@ -20,7 +20,7 @@ from vitascope.errors import InputError, ModelUnavailableError, UsageError
 from vitascope.gpu.kernels.look_alike import look_alike
 from vitascope.media.metadata.icc import picture_primaries
 from vitascope.media.planes import RGB_COLOR
-from vitascope.media.reading.images import picture_size
+from vitascope.media.reading.images import is_tiff_with_alpha, picture_size
 
 PortraitFace = Literal["largest"] | int
 """The face that moves: the largest, or the n-th from the left, from 0."""
@@ -173,7 +173,8 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
     if raw is not None and raw.ndim == 3 and raw.shape[2] == 4 and raw.shape[:2] == bgr.shape[:2]:
         peak = {"uint8": 255.0, "uint16": 65535.0}.get(raw.dtype.name, 1.0)
         if raw[..., 3].min() < peak:
-            _show_on_white(bgr, raw[..., 3:], peak)
+            # libtiff, by which OpenCV makes 8 bits of a TIFF, multiplies colours by what is said to be alpha.
+            _show_on_white(bgr, raw[..., 3:], peak, is_premultiplied=is_tiff_with_alpha(data))
             notes.append("transparent parts of the portrait are shown on white")
     bgr, more = _shrunk(bgr, max_side)
     rgb: RgbPicture = np.ascontiguousarray(bgr[..., ::-1]).astype(np.uint8, copy=False)
@@ -228,18 +229,22 @@ def _unreadable(path: Path, size: tuple[int, int]) -> InputError:
     )
 
 
-def _show_on_white(bgr: npt.NDArray[Any], alpha: npt.NDArray[Any], peak: float) -> None:
+def _show_on_white(
+    bgr: npt.NDArray[Any], alpha: npt.NDArray[Any], peak: float, *, is_premultiplied: bool
+) -> None:
     """Blend a picture with white where it is transparent, in place.
 
     Args:
         bgr: uint8 [H, W, 3].
         alpha: [H, W, 1], 0..``peak``.
         peak: Opaque.
+        is_premultiplied: ``bgr`` is multiplied by alpha already.
     """
     for first in range(0, len(bgr), _ROWS_BLENDED):
         rows = slice(first, first + _ROWS_BLENDED)
         share = alpha[rows].astype(np.float32) / peak
-        bgr[rows] = np.rint(bgr[rows] * share + _TRANSPARENT * (1 - share)).astype(np.uint8)
+        colours = bgr[rows] if is_premultiplied else bgr[rows] * share
+        bgr[rows] = np.rint(np.minimum(colours + _TRANSPARENT * (1 - share), 255)).astype(np.uint8)
 
 
 def with_even_sides(portrait: Portrait) -> Portrait:

@@ -77,7 +77,10 @@ def run_for(
         warm_up(segmenter, run.video, kind=_KIND)
         marks = _marked(segmenter.device) if marks_work else nullcontext()
         with stopping_after(run.seconds) as start_clock, around(), marks:
-            report = segmenter.write(run.video, [(_KIND, out)], on_start=start_clock)
+            try:
+                report = segmenter.write(run.video, [(_KIND, out)], on_start=start_clock)
+            except KeyboardInterrupt as error:
+                raise KeyboardInterrupt from error  # its words are of a file that goes with the folder
         if keep_in is not None:
             keep_in.mkdir(parents=True, exist_ok=True)
             for path, name in zip(profile_paths(out), ("stages.json", "stages.trace.json"), strict=True):

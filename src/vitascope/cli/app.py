@@ -122,7 +122,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(f"no memory is left: {error}; free some, or take fewer frames at a time", debug=debug)
         raise SystemExit(FAILED) from None
     except ImportError as error:
-        _complain(_not_loaded(error), debug=debug)
+        cause = _first_cause(error)
+        if isinstance(
+            cause, KeyboardInterrupt
+        ):  # NumPy and others take it for a reason why they cannot be loaded
+            _complain("interrupted", debug=debug)
+            raise SystemExit(INTERRUPTED) from None
+        _complain(_not_loaded(cause), debug=debug)
         raise SystemExit(FAILED) from None
     except OSError as error:
         if isinstance(error, FileNotFoundError) and error.filename is None:  # os.getcwd names nothing
@@ -173,11 +179,15 @@ def _complain(message: str, *, debug: bool) -> None:
     console.print(f"vitascope: {' '.join(message.split())}")
 
 
-def _not_loaded(error: ImportError) -> str:
-    """Name the library that a command needs and cannot have; its own error is wrapped in those of who imports it."""
-    cause: BaseException = error
-    while (deeper := cause.__cause__ or cause.__context__) is not None:
-        cause = deeper
+def _first_cause(error: BaseException) -> BaseException:
+    """What an error began with: that of a library is wrapped in those of who imports it."""
+    while (deeper := error.__cause__ or error.__context__) is not None:
+        error = deeper
+    return error
+
+
+def _not_loaded(cause: BaseException) -> str:
+    """Name the library that a command needs and cannot have."""
     short = "failed to map segment" in str(cause) or "cannot allocate memory" in str(cause).lower()
     what = "no memory is left for it; free some, or raise the limit" if short else "install Vitascope again"
     return f"a library cannot be loaded: {cause}: {what}"

@@ -224,7 +224,10 @@ def pipeline(
     with holding_interrupts():
         from vitascope.bench.results import RESULTS_NAME, ResultsFile
         from vitascope.bench.suite import PipelineOptions, bench_pipeline, keep_earlier
+        from vitascope.media.writing.output_target import refuse_unwritable
 
+    if output_dir is not None:
+        refuse_unwritable(output_dir / RESULTS_NAME)
     page = Page()
     options = PipelineOptions(
         video=video,
@@ -412,6 +415,9 @@ def animate(
         file = save_config or _DEFAULT_FILE
         if file.is_dir():
             raise UsageError(f"--save-config: {file} is a folder, expected a file such as {_DEFAULT_FILE}")
+        with holding_interrupts():
+            from vitascope.media.writing.output_target import refuse_inputs
+        refuse_inputs(file, {"the portrait": image, "the driver": driver}, what="settings file")
         may_replace([file] if file.exists() else [], overwrite=overwrite, screen=Screen())
         _tune(image, driver, duration, file, source, json=json)
         return

@@ -77,6 +77,7 @@ def optimize(
     with holding_interrupts():
         from vitascope.bench.synthetic_clip import synthetic_or
         from vitascope.config import SettingsSource
+        from vitascope.media.writing.output_target import refuse_inputs
         from vitascope.tune.search import may_go_on_to_replace
 
     if resume and save_config is None:
@@ -88,6 +89,7 @@ def optimize(
             "--detect-bottlenecks changes nothing, so it saves nothing; leave one of the two out"
         )
     if save_config is not None and save_config.exists():
+        refuse_inputs(save_config, {"the video": video}, what="settings file")
         state = _state_of(save_config)
         # A search that goes on was allowed to replace the file that was there when it began, but no other.
         goes_on = resume and may_go_on_to_replace(save_config, state)

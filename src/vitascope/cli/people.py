@@ -60,7 +60,7 @@ def people(
     loaded = SettingsSource(profile=None, files=config, assignments=set_, flags=flags).load()
     with holding_interrupts():
         from vitascope.config import vitascope_home
-        from vitascope.media.writing.output_target import refuse_unwritable
+        from vitascope.media.writing.output_target import refuse_inputs, refuse_unwritable
         from vitascope.models.store.store import ModelStore
         from vitascope.observe.progress import JobProgress
         from vitascope.segmentation.film_run import Started
@@ -74,6 +74,7 @@ def people(
     if out is not None:
         if out.suffix.lower() != ".png":
             raise OutputError(f"{out}: the sheet is a PNG; let its name end in .png")
+        refuse_inputs(out, {"the input": video}, what="sheet")
         may_replace([out] if out.exists() else [], overwrite=overwrite, screen=screen)
         refuse_unwritable(out)
     table = None if again else known_people(video, loaded.settings.video)
@@ -84,6 +85,9 @@ def people(
         with JobProgress(screen, visible=not (quiet or json)) as progress:
 
             def started(event: Started) -> None:
+                if not quiet:
+                    for doubt in event.doubts:
+                        screen.print_lines(f"note: {video.name}: {doubt}")
                 progress.show(video.name, event.pipeline, frame_count=event.expected_frame_count)
 
             table = find_people(

@@ -42,7 +42,9 @@ def profile(
     with holding_interrupts():
         from vitascope.bench.limited_run import LimitedRun
         from vitascope.bench.profiling import profile_video
+        from vitascope.media.writing.output_target import refuse_unwritable
 
+    refuse_unwritable(output_dir / "stages.json")  # or another of them; nobody measures for nothing
     run = LimitedRun(
         video=video,
         seconds=duration,

@@ -73,7 +73,7 @@ def segment(
     grow: Annotated[float | None, Parameter(metavar="PIXELS", group=MATTE)] = None,
     feather: Annotated[float | None, Parameter(metavar="PIXELS", group=MATTE)] = None,
     smoothing: Annotated[float | None, Parameter(group=MATTE)] = None,
-    decontaminate: Annotated[bool | None, Parameter(negative="", group=MATTE)] = None,
+    decontaminate: Annotated[bool | None, Parameter(group=MATTE)] = None,
     keep: Annotated[str | None, Parameter(metavar="N,N", group=PEOPLE)] = None,
     exclude: Annotated[str | None, Parameter(metavar="N,N", group=PEOPLE)] = None,
     keep_held: Annotated[bool | None, Parameter(negative="", group=PEOPLE)] = None,
@@ -150,7 +150,7 @@ def segment(
         hints: Hints file: who is kept when, clicks, boxes, strokes, regions.
         feather: Soften edges.
         smoothing: Steady the matte over time, 0 to 1.
-        decontaminate: Remove the old background's colour from soft edges.
+        decontaminate: Remove the old background's colour from soft edges, or leave it [default: remove].
         key_color: Colour behind people in key: #78FF9B, 120,255,155 or a name.
         background: Image or video behind people in replace.
         codec: Video codec [default: auto, by the file name].
@@ -621,6 +621,7 @@ def _segment(
         from vitascope.segmentation.segmenter import Segmenter
 
     page = Page()
+    doubts: set[tuple[Path, str]] = set()
     with (
         serving_metrics(metrics_at, screen=screen, quiet=quiet, tensorboard=tensorboard) as metrics,
         JobProgress(screen, visible=chatty, tell=print_json_line if tells else None) as progress,
@@ -628,8 +629,9 @@ def _segment(
     ):
 
         def started(plan: "PlannedVideo", event: "Started") -> None:
-            if not quiet:
-                for doubt in event.doubts:
+            for doubt in event.doubts:
+                if not quiet and (plan.video, doubt) not in doubts:  # the look for people has the run's, too
+                    doubts.add((plan.video, doubt))
                     screen.print_lines(f"note: {plan.video.name}: {doubt}")
             name = str(plan.video) if tells else plan.video.name
             name = f"{name}: who is in it" if event.is_scan else name

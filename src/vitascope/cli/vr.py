@@ -282,10 +282,12 @@ def verify(
         quiet: Print nothing but what is wrong.
     """
     with holding_interrupts():
+        from vitascope.media.writing.output_target import refuse_inputs
         from vitascope.segmentation.vr.verification import verify as verify_video
         from vitascope.vr.players import PLAYERS
 
     if html is not None and html.exists():
+        refuse_inputs(html, {"the video": video, "the mask": matte}, what="page")
         may_replace([html], overwrite=overwrite, screen=Screen())
     report = verify_video(video, matte=matte, wanted=_video_settings(stereo, projection, fov), page=html)
     problems = report.problems

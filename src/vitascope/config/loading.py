@@ -334,6 +334,8 @@ def _flag(key: str, given: Any) -> dict[str, _Entry]:
     value, name = (given.value, given.name) if isinstance(given, FlagValue) else (given, "settings")
     if key not in setting_fields():
         raise unknown_setting(key, source=name)
+    if hasattr(value, "tolist"):  # a number or an array of NumPy: what a program computes its settings with
+        value = value.tolist()
     return {key: _Entry(_anchor(key, value, folder=Path()), Origin(OriginKind.FLAG, name))}
 
 

@@ -21,6 +21,7 @@ from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from urllib.request import url2pathname
 from zlib import crc32
 
 from vitascope.errors import MissingDependencyError
@@ -44,16 +45,26 @@ def path_of(name: str | PathLike[str]) -> Path:
     """A path of this machine, or behind a URL.
 
     Args:
-        name: As a user wrote it, such as ``s3://bucket/in/a.mp4``.
+        name: As a user wrote it, such as ``s3://bucket/in/a.mp4``, or as file browsers hand it on: ``file:///a%20b.mp4``
+            is a file of this machine (RFC 8089).
     """
     if isinstance(name, Path):
         # A URL that was taken for a path of this machine has lost a slash.
         is_url = not isinstance(name, RemotePath) and len(name.parts) > 1 and _SCHEME.fullmatch(name.parts[0])
+        if is_url and name.parts[0] == "file:":
+            return _local("/".join(name.parts[1:]))
         return RemotePath(*name.parts) if is_url else name
     match = _URL.fullmatch(os.fspath(name))
     if match is None:
         return Path(name)
+    if match[1] == "file":
+        return _local(match[2].removeprefix("localhost"))
     return RemotePath(f"{match[1]}:", *(part for part in match[2].split("/") if part))
+
+
+def _local(rest: str) -> Path:
+    """A file of this machine by what stands behind ``file://``."""
+    return Path(url2pathname(f"/{rest.lstrip('/')}"))
 
 
 def remove_folder(folder: Path) -> None:

@@ -43,11 +43,12 @@ from vitascope.media.live_loop import (
 from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of, rgb_of, scale_alpha
 from vitascope.media.reading.camera import Camera, CameraPicture, camera_named, is_camera
 from vitascope.media.reading.paced import PacedFilm
-from vitascope.media.sinks.file import FileSink, refuse_inputs
+from vitascope.media.sinks.file import FileSink
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
 from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, Sink, SinkFormat, make_sink
 from vitascope.media.sinks.window import WindowSink
 from vitascope.media.writing.encoding import Encoding
+from vitascope.media.writing.output_target import refuse_inputs
 from vitascope.segmentation.capacity import works_in_processes
 from vitascope.segmentation.film_job import FilmJob
 from vitascope.segmentation.film_run import FilmRunner, open_job
@@ -454,9 +455,10 @@ def check_live(
     }
     made = [make_sink(one, file=in_file) if isinstance(one, str) else one for one in sinks]
     video = None if is_camera(source) else Path(source)
-    refuse_inputs(made, {"input": video, "background": encoding.background})
-    for path in settings_files:
-        refuse_inputs(made, {"settings file": path})
+    for path in (sink.path for sink in made if isinstance(sink, FileSink)):
+        refuse_inputs(path, {"the input": video, "the background": encoding.background})
+        for file in settings_files:
+            refuse_inputs(path, {"the settings file": file})
     for sink in made:
         if has_alpha and sink.pixel_format not in ALPHA_FORMATS:
             raise UsageError(

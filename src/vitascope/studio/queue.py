@@ -51,7 +51,8 @@ class NoSuchJobError(UsageError):
 
 
 class _Kept(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # What is infinite cannot be written as JSON: no list of jobs would be sent any more, and none read after a restart.
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Order(_Kept):

@@ -641,12 +641,17 @@ async def _json(request: Request) -> dict[str, Any]:
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
-        given = json.loads(content)
+        given = json.loads(content, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise UsageError("the request is no JSON") from error
     if not isinstance(given, dict):
         raise UsageError("the request is no JSON object")
     return given
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse what Python's ``json`` takes beside JSON."""
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _number(

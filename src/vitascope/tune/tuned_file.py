@@ -16,7 +16,6 @@ from typing import Any
 
 from vitascope import __version__
 from vitascope.config import SettingsSource, vitascope_home
-from vitascope.errors import OutputError
 from vitascope.tune.search import Effect, Measured, SearchResult, Trial
 
 NOTHING_BETTER = "nothing was better than the settings as they are"
@@ -70,13 +69,13 @@ class TunedSettings(ABC):
     def place_and_score(self, trial: Trial) -> Mapping[str, object]:
         """Which cell a trial measured, and its score, in plain values."""
 
-    def lines(self, *, file: Path | None, usage: str, history: Path, with_missed: bool = False) -> list[str]:
+    def lines(self, *, file: Path | None, usage: str, history: str, with_missed: bool = False) -> list[str]:
         """The result for a person, a line each.
 
         Args:
             file: The settings file that was written; None without one.
             usage: A command that uses it, up to the file.
-            history: Where the search was noted.
+            history: Where the search was noted, as of ``append_history``.
             with_missed: Tell what cannot be had, too; for commands that do not fail of it.
         """
         lines = []
@@ -202,7 +201,7 @@ def history_path() -> Path:
     return vitascope_home() / "optimization_history.jsonl"
 
 
-def append_history(tuned: TunedSettings, *, subject: str, when: datetime, file: Path | None) -> Path:
+def append_history(tuned: TunedSettings, *, subject: str, when: datetime, file: Path | None) -> str:
     """Add one line.
 
     Args:
@@ -212,10 +211,7 @@ def append_history(tuned: TunedSettings, *, subject: str, when: datetime, file: 
         file: The settings file that was written; None without one.
 
     Returns:
-        The history's path.
-
-    Raises:
-        OutputError: It cannot be written.
+        The history's path, and why it lacks the line where it cannot be written: what was found is no less true.
     """
     before, after = tuned.figures()
     line = {
@@ -240,8 +236,8 @@ def append_history(tuned: TunedSettings, *, subject: str, when: datetime, file: 
         with path.open("a", encoding="utf-8") as file_:
             file_.write(json.dumps(line, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    return path
+        return f"{path}: cannot be written: {error.strerror or error}"
+    return str(path)
 
 
 def read_history() -> Iterator[dict[str, Any]]:

@@ -76,7 +76,7 @@ PLAYERS: Final[Mapping[str, Player]] = MappingProxyType(
             Player("skybox", "Skybox", _ALPHA_FIRST, frozenset(), None),
             Player("4xvr", "4XVR", _ALPHA_FIRST, frozenset(), None, wants_all_words=True),
             Player("moon", "Moon Player", ("key-color",), frozenset(), None),
-            Player("quest", "players on a Quest", _ALPHA_FIRST, frozenset({"st3d", "sv3d"}), None),
+            Player("quest", "a player on a Quest", _ALPHA_FIRST, frozenset({"st3d", "sv3d"}), None),
             Player(
                 "visionpro", "Vision Pro", ("key-color",), frozenset({"st3d", "sv3d", "vexu"}), None,
                 goes_by_name=False,

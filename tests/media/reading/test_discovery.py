@@ -120,6 +120,19 @@ def test_image_folders_and_patterns_are_one_input(tree: Path) -> None:
     assert video.relative_path == Path("frames")
 
 
+def test_a_link_that_leads_back_up_gives_no_longer_names(tmp_path: Path) -> None:
+    for name in ("clips/a/x.mp4", "clips/b/y.mp4"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    (tmp_path / "clips" / "a" / "loop").symlink_to("..")
+    found = find_videos([tmp_path / "clips" / "**" / "*.mp4"], recursive=False)
+    assert [video.path.relative_to(tmp_path).as_posix() for video in found] == [
+        "clips/a/x.mp4",
+        "clips/b/y.mp4",
+    ]
+    assert [video.relative_path.as_posix() for video in found] == ["a/x.mp4", "b/y.mp4"]
+
+
 def test_glob_of_image_folders(tree: Path) -> None:
     (found,) = find_videos([tree / "fr*"], recursive=False)
     assert (found.path, found.relative_path) == (tree / "frames", Path("frames"))

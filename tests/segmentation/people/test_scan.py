@@ -42,6 +42,69 @@ def test_a_scan_finds_everybody_and_keeps_what_it_found(clip):
     assert "could not be fetched" in table.facts.notes[0]
 
 
+def test_a_look_that_another_run_takes_is_waited_for(clip):
+    path = table_path(clip, load_settings().settings.video)
+    other = PeopleWriter(path)
+    told = []
+
+    def the_other_finishes(started):
+        told.append((started.doubts, started.is_scan))
+        other.finish(
+            [Presence(5, 0, 9, 0.3, 1.0, 10, 0)], faces={}, time_base=(1, 25), origin_pts=0, video=clip.name,
+            fingerprint="", begin_seconds=0, end_seconds=None, network="rvm", notes=(),
+        )  # fmt: skip
+
+    table = find_people(
+        clip, load_settings(), store=ModelStore(clip.parent / "home"), on_start=the_other_finishes
+    )
+    assert told == [(("another run looks for its people already; this one waits for it",), True)]
+    assert [person.number for person in table.people] == [5]  # what the other found
+    assert not list(path.parent.glob(".*"))
+
+
+def test_what_the_look_and_the_run_both_say_of_a_video_is_said_once(clip, tmp_path, capsys):
+    words = [
+        "segment",
+        str(clip),
+        "-o",
+        str(tmp_path / "out.mp4"),
+        "--stereo",
+        "sbs",
+        "--keep",
+        "1",
+        "--profile",
+        "fast",
+    ]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    assert capsys.readouterr().err.count("the halves do not show the same scene") == 1
+
+
+def test_a_look_that_another_run_gives_up_is_taken_here(clip):
+    other = PeopleWriter(table_path(clip, load_settings().settings.video))
+    begun = []
+
+    def the_other_fails(started):
+        begun.append(started)
+        if len(begun) == 1:
+            other.__exit__()
+
+    table = find_people(
+        clip, load_settings(), store=ModelStore(clip.parent / "home"), on_start=the_other_fails
+    )
+    assert [person.number for person in table.people] == [1, 2]
+    assert len(begun) == 2
+
+
+def test_who_waits_for_another_run_can_be_interrupted(clip):
+    path = table_path(clip, load_settings().settings.video)
+    store = ModelStore(clip.parent / "home")
+    with PeopleWriter(path), pytest.raises(KeyboardInterrupt):
+        find_people(clip, load_settings(), store=store, on_start=lambda run: run.pipeline.interrupt())
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(("turn", "wider"), [(0, 2), (90, 1 / 2)])
 def test_pictures_of_people_show_pixels_as_wide_as_they_are(home, tmp_path, turn, wider):
     shapes = []

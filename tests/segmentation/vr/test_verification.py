@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -199,6 +200,12 @@ def test_the_command_says_it_and_its_exit_code_too(runs, capsys):
     said = capsys.readouterr()
     assert ended.value.code == 0, said.err
     assert "sync" in said.out and "in step" in said.out
+    with pytest.raises(SystemExit) as ended:
+        main(["vr", "verify", str(packed), *flags, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (ended.value.code, told["video"], told["problems"]) == (0, str(packed), [])
+    assert (told["found"]["projection"], told["matte"]["lag_frames"]) == ("fisheye", 0)
+    assert told["frame_count"] == FRAMES
     renamed = packed.with_name("film.mkv.mp4")
     renamed.write_bytes(packed.read_bytes())
     with pytest.raises(SystemExit) as ended:

@@ -39,10 +39,11 @@ from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.reading.camera import Camera, camera_named, is_camera
 from vitascope.media.reading.microphone import is_microphone
-from vitascope.media.sinks.file import FileSink, refuse_inputs
+from vitascope.media.sinks.file import FileSink
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
 from vitascope.media.sinks.sink import Sink, SinkFormat, make_sink
 from vitascope.media.sinks.window import WindowSink
+from vitascope.media.writing.output_target import refuse_inputs
 from vitascope.models.selfie.selfie import SelfieNetwork
 from vitascope.models.store.store import ModelStore
 
@@ -114,7 +115,9 @@ def animate_live(
     in_file = {"codec": encoding.codec, "crf": encoding.crf, "preset": encoding.preset}
     made_sinks = [make_sink(spec, file=in_file) for spec in sinks]
     is_file = not (is_camera(driver) or is_microphone(driver))
-    refuse_inputs(made_sinks, {"portrait": portrait, "driver": Path(driver) if is_file else None})
+    read = {"the portrait": portrait, "the driver": Path(driver) if is_file else None}
+    for path in (sink.path for sink in made_sinks if isinstance(sink, FileSink)):
+        refuse_inputs(path, read)
     if is_camera(driver):
         if settings.voice.drives:
             raise UsageError(

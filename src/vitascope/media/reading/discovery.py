@@ -66,9 +66,16 @@ def find_videos(
         if not videos:
             where = "and below it" if recursive else "itself; --recursive looks further down"
             raise InputError(f"{name}: no videos found in the folder {where}")
-        for video in videos:
-            # By any way to its folder; a link beside a video has a name of its own, and so an output of its own.
-            found.setdefault(video.path.parent.resolve() / video.path.name, video)
+        # By any way to its folder, of which a ** finds forty where a link leads back up, it is named by the shortest. A
+        # link beside a video has a name of its own, and so an output of its own.
+        places = [video.path.parent.resolve() / video.path.name for video in videos]
+        shortest: dict[Path, int] = {}
+        for place, video in zip(places, videos, strict=True):
+            length = len(video.path.parts)
+            shortest[place] = min(length, shortest.get(place, length))
+        for place, video in zip(places, videos, strict=True):
+            if len(video.path.parts) == shortest[place]:
+                found.setdefault(place, video)
     if not found:
         raise InputError("no input was named")
     return list(found.values())

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import cast
 
 import av
+import numpy as np
+import numpy.typing as npt
 
 from vitascope.errors import InputError
 from vitascope.media.libav import silence_libav, wrap_input_error
@@ -268,7 +270,7 @@ _HEAD_BYTES = 1 << 20
 # JPEG (ITU-T T.81, B.1.1.3): frame headers, and markers without a length.
 _FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
-_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_EXTRA_SAMPLES = 256, 257, 338
 _WEBP_ANIMATION = 0x02
 
 
@@ -341,16 +343,36 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 
 
 def _tiff(head: bytes) -> tuple[int, int] | None:
-    order = "<" if head[:2] == b"II" else ">"
-    (at,) = struct.unpack_from(f"{order}I", head, 4)
-    (count,) = struct.unpack_from(f"{order}H", head, at)
-    found: dict[int, int] = {}
-    for number in range(count):
-        tag, kind = struct.unpack_from(f"{order}HH", head, at + 2 + 12 * number)
-        value = struct.unpack_from(f"{order}{'H' if kind == 3 else 'I'}", head, at + 10 + 12 * number)
-        found[tag] = value[0]
+    found = _tiff_values(head)
     width, height = found.get(_TIFF_WIDTH), found.get(_TIFF_HEIGHT)
     return None if width is None or height is None else (width, height)
+
+
+def is_tiff_with_alpha(content: npt.NDArray[np.uint8]) -> bool:
+    """True if a file, uint8 [N], is a TIFF that says of its fourth sample that it is alpha (TIFF 6.0, section 18)."""
+    if content[:4].tobytes() not in (b"II*\0", b"MM\0*"):
+        return False
+    try:
+        return _tiff_values(content.data).get(_TIFF_EXTRA_SAMPLES) in (1, 2)
+    except struct.error:  # it is cut off
+        return False
+
+
+def _tiff_values(content: bytes | memoryview) -> dict[int, int]:
+    """The values of a TIFF's first directory, by their tags; of those with several the first, if they stand in place.
+
+    Raises:
+        struct.error: It is cut off.
+    """
+    order = "<" if bytes(content[:2]) == b"II" else ">"
+    (at,) = struct.unpack_from(f"{order}I", content, 4)
+    (count,) = struct.unpack_from(f"{order}H", content, at)
+    found: dict[int, int] = {}
+    for number in range(count):
+        tag, kind = struct.unpack_from(f"{order}HH", content, at + 2 + 12 * number)
+        value = struct.unpack_from(f"{order}{'H' if kind == 3 else 'I'}", content, at + 10 + 12 * number)
+        found[tag] = value[0]
+    return found
 
 
 def _pnm(head: bytes) -> tuple[int, int] | None:

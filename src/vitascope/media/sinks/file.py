@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal
@@ -13,7 +12,7 @@ import numpy as np
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.media.planes import RGB_VIDEO_COLOR
-from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, PixelFormat, Sink, SinkFormat
+from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, PixelFormat, SinkFormat
 from vitascope.media.writing.encoding import CodecName, choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 
@@ -22,22 +21,6 @@ _YUV420P = PIXEL_FORMATS["yuv420p"]
 _ROOM_BYTES, _ROOM_BYTES_A_PICTURE = 32_000_000, 32
 """Free bytes of a disk that completing a file may take: pictures that the encoder still holds, and an MP4's index. Its
 tables take at most 28 bytes for a picture's size, times and place (ISO/IEC 14496-12, 8.6 and 8.7)."""
-
-
-def refuse_inputs(sinks: Iterable[Sink], inputs: Mapping[str, Path | None]) -> None:
-    """Refuse, before anything opens, to write over what a live run reads; links and other spellings are seen through.
-
-    Args:
-        sinks: Those that write no file are left alone.
-        inputs: Files that are read, by what a message calls them; None is none.
-
-    Raises:
-        UsageError: The file of a sink is one of them.
-    """
-    for path in (sink.path for sink in sinks if isinstance(sink, FileSink)):
-        for name, read in inputs.items():
-            if read is not None and read.exists() and path.exists() and path.samefile(read):
-                raise UsageError(f"{path}: the output is the {name}; name another file")
 
 
 class FileSink:

@@ -19,13 +19,15 @@ import secrets
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from vitascope.errors import OutputError, UsageError
+from vitascope.errors import BeingWrittenError, InputError, OutputError, UsageError
 from vitascope.media.libav import wrap_output_error
+from vitascope.media.reading.images import find_images
 from vitascope.media.remote import RemotePath
 
 if sys.platform == "win32":
@@ -48,7 +50,7 @@ class WriterLock:
         target: The output. Its folder exists.
 
     Raises:
-        OutputError: Somebody is writing it.
+        BeingWrittenError: Somebody is writing it.
         OSError: The lock file cannot be made.
     """
 
@@ -91,7 +93,7 @@ class WriterLock:
             else:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
-            raise OutputError(
+            raise BeingWrittenError(
                 f"{target}: cannot create it: it is being written already; wait for the other run or end it"
             ) from error
         except OSError as error:
@@ -511,6 +513,28 @@ def is_written(path: Path) -> bool:
     """
     pictures = picture_folder(path)
     return path.is_file() if pictures is None else pictures.is_filled()
+
+
+def refuse_inputs(path: Path, read: Mapping[str, Path | None], *, what: str = "output") -> None:
+    """Refuse, before anything opens, to write over what is read; links and other spellings are seen through.
+
+    Args:
+        path: What is written.
+        read: Files, folders and patterns of pictures that are read, by what a message calls them; None is none.
+        what: What a message calls the path.
+
+    Raises:
+        UsageError: The path is one of them, or one of their pictures.
+    """
+    if not path.exists():
+        return
+    for name, source in read.items():
+        with suppress(
+            InputError, OSError
+        ):  # it is not there, or no pictures are: whoever opens it will say so
+            files = () if source is None else (source, *(find_images(source) or ()))
+            if any(file.exists() and path.samefile(file) for file in files):
+                raise UsageError(f"{path}: the {what} is {name}; name another file")
 
 
 def refuse_unwritable(path: Path) -> None:

@@ -17,7 +17,7 @@ import av
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from vitascope.errors import CorruptInputError, OutputError, UsageError
+from vitascope.errors import CorruptInputError, OutputError
 from vitascope.frames import Frame, Plane, Projection, VideoInfo
 from vitascope.media.libav import fraction_or_none, silence_libav, wrap_output_error
 from vitascope.media.metadata.color_tags import HdrMetadata, read_hdr, write_hdr_boxes
@@ -35,7 +35,7 @@ from vitascope.media.metadata.spherical import (
 from vitascope.media.writing.encoder_setup import BOX_MUXERS, MATROSKA_MUXERS, PictureSetup, muxer_options
 from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_clock import Moment, OutputClock, moved_timecode
-from vitascope.media.writing.output_target import OutputTarget
+from vitascope.media.writing.output_target import OutputTarget, refuse_inputs
 from vitascope.media.writing.parallel_encoder import PictureEncoder
 from vitascope.media.writing.stream_copy import (
     CLOCK_DEMUXERS,
@@ -113,8 +113,7 @@ class VideoWriter:
         keep_partial: bool = False,
     ) -> None:
         silence_libav()
-        if copy_from is not None and path.exists() and path.samefile(copy_from):
-            raise UsageError(f"{path}: the output is the input; name another file")
+        refuse_inputs(path, {"the input": copy_from})
         self._path = path
         self._info = info
         self._copy_from, self._sound_codecs = copy_from, sound_codecs

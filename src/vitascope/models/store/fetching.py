@@ -383,8 +383,11 @@ def _pip_download(requirement: str, directory: Path) -> None:
     except OSError as error:
         raise FetchError(f"pip cannot be started ({error.strerror})") from error
     if result.returncode != 0:
-        complaints = [line for line in result.stderr.splitlines() if line.startswith("ERROR:")]
-        words = complaints[-1].removeprefix("ERROR:") if complaints else f"exit code {result.returncode}"
+        lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+        complaints = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+        words = complaints[-1] if complaints else f"exit code {result.returncode}"
+        if words == "Exception:":  # what pip did not foresee, such as a full disk, is told as a traceback
+            words = lines[-1]
         raise FetchError(f"pip: {words}")
 
 

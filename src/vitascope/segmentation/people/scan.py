@@ -11,6 +11,7 @@ from functools import partial
 from itertools import islice
 from multiprocessing import current_process
 from pathlib import Path
+from time import sleep
 from typing import Final
 
 import cv2
@@ -19,10 +20,11 @@ import numpy.typing as npt
 
 from vitascope.config import LoadedSettings
 from vitascope.device import Device, available_cores
-from vitascope.errors import ModelUnavailableError
+from vitascope.errors import BeingWrittenError, ModelUnavailableError
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
-from vitascope.gpu.pipeline.stages import Map
+from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.stages import Map, Source
 from vitascope.models.finders import CenterFace, Face
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.models.store.store import ModelStore
@@ -54,6 +56,7 @@ then came out of the video as a part of another."""
 _LOOKS_A_SECOND = 9
 """About so many: in most videos every third frame is looked at. The network is what a scan waits for."""
 _LOOKS_BETWEEN_FACES = 5
+_WAIT_SECONDS = 0.2
 FindFaces = Callable[[npt.NDArray[np.uint8]], Sequence[Face]]
 
 
@@ -67,13 +70,15 @@ def find_people(
 ) -> PeopleTable:
     """Look at a video, and keep who is in it where ``known_people`` finds it.
 
+    While another run looks at it, that one is waited for, and what it finds is taken.
+
     Args:
         video: The input.
         loaded: Its device, and how the video is read; the network is the usual one, so that everybody who scans the
             video gives people the same numbers.
         store: Where networks lie.
         fetch_progress: Told how far the download of a network is.
-        on_start: Called once everything is open.
+        on_start: Called once everything is open, and when another run is waited for.
 
     Raises:
         InputError: The video cannot be read, or has no picture in the stretch that is wanted.
@@ -97,13 +102,60 @@ def find_people(
         }
     )
     wanted = quick.settings.video
+    writer = _open_writer(table_path(video, wanted), on_start)
+    if writer is None:
+        return PeopleTable(table_path(video, wanted))
+    with writer:
+        return _look(video, quick, writer, store=store, fetch_progress=fetch_progress, on_start=on_start)
+
+
+def _open_writer(path: Path, on_start: Callable[[Started], object] | None) -> PeopleWriter | None:
+    """The right to write who is in a video; None if another run had it, and has written that."""
+    before, waiting = _written_at(path), None
+    while True:
+        try:
+            writer = PeopleWriter(path)
+        except BeingWrittenError:
+            if waiting is None:
+                # It never runs: it is what a display follows, and what ends the wait.
+                waiting = Pipeline([Source("another run", ())])
+                if on_start is not None:
+                    doubts = ("another run looks for its people already; this one waits for it",)
+                    on_start(Started(waiting, None, doubts, is_scan=True))
+            if waiting.halted:
+                raise KeyboardInterrupt from None
+            sleep(_WAIT_SECONDS)
+            continue
+        if waiting is None or _written_at(path) == before:
+            return writer
+        with writer:  # what the other wrote stays
+            return None
+
+
+def _written_at(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
+def _look(
+    video: Path,
+    quick: LoadedSettings,
+    writer: PeopleWriter,
+    *,
+    store: ModelStore,
+    fetch_progress: FetchProgress | None,
+    on_start: Callable[[Started], object] | None,
+) -> PeopleTable:
+    """Look at a video, with settings for that, and write who is in it."""
+    wanted = quick.settings.video
     faces, note = _open_faces(store, fetch_progress)
     with (
         closing(faces) if faces is not None else nullcontext(),
         FilmRunner(quick, store=store, fetch_progress=fetch_progress) as runner,
         runner.open_video(video) as reader,
         _open_follower(runner.device) as follower,
-        PeopleWriter(table_path(video, wanted)) as writer,
     ):
         frames, look_for_faces = SmallFrames(), FacesNowAndThen(None if faces is None else faces.find)
         aspect = reader.info.pixel_aspect

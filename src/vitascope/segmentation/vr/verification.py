@@ -10,7 +10,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
@@ -103,7 +103,7 @@ class PackedReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        plain: dict[str, Any] = plain_value(self)
+        plain: dict[str, Any] = plain_value(asdict(self))
         return plain
 
     @property
