@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
+from drawn_weights import points_drawn
 
 from vitascope.animation.canonical_mesh import EYES, LEFT_BROW, RIGHT_BROW
 from vitascope.animation.face import FaceMotion, FloatArray, angles_of
@@ -31,8 +32,12 @@ _BROWS = list(RIGHT_BROW + LEFT_BROW)
 
 
 @contextmanager
-def recorded() -> Iterator[list[list[float]]]:
-    """Collect the values of ``DRAWN`` of each face that the mesh animator bends meanwhile."""
+def recorded(points: list[FloatArray] | None = None) -> Iterator[list[list[float]]]:
+    """Collect the values of ``DRAWN`` of each face that the mesh animator bends meanwhile.
+
+    Args:
+        points: Collects where the points of each are drawn, float32 [478, 2].
+    """
     faces: list[list[float]] = []
     bend = MeshAnimator.bent
 
@@ -40,6 +45,8 @@ def recorded() -> Iterator[list[list[float]]]:
         made = bend(animator, motion)
         portrait = animator._loaded()
         faces.append(drawn(made, portrait.eyes, portrait.rig.sources))
+        if points is not None:
+            points.append(points_drawn(made, portrait.eyes, portrait.rig.face.landmarks))
         return made
 
     with patch.object(MeshAnimator, "bent", bent):

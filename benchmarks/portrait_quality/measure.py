@@ -10,13 +10,15 @@ Self-reenactment: the film is the truth, frame by frame. Three kinds of rows:
   is read of the result against what is read of the driver. People who talk hardly look aside or raise a brow.
 
     python benchmarks/portrait_quality/measure.py a.mp4 b.mp4 --portrait p.jpg --portrait q.jpg
-        [--animator mesh] [--set key=value] [--points PREDICTOR.dat] [--sheets FOLDER] [--only WORD]
+        [--animator mesh] [--set key=value] [--points PREDICTOR.dat] [--weights] [--sheets FOLDER]
+        [--only WORD]
 
 It runs ``vitascope animate`` into a lossless file, tracks film and result, and writes
 ``benchmarks/results/portrait_quality.json`` and ``benchmarks/portrait_quality/table.md``. Rows of other films and
 animators stay. The reader is MediaPipe, which the animator is driven and calibrated by: what both misread alike is
 not seen in r and slope, but in PSNR; and what it misreads of portraits alone is measured a second time: brows that
 are not painted by optical flow of the skin; they, lips, glances and angles by where their points are drawn. With
+``--weights`` its own network of weights is shown these points (``drawn_weights.py``). With
 ``--points`` dlib reads driver and result, too; no portrait is driven or calibrated by it (``sixty_eight_points.py``).
 """
 
@@ -37,6 +39,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 from drawn_face import DRAWN, recorded
+from drawn_weights import WEIGHTS_DRAWN, WeightsReader
 from readings import (
     MOVES,
     READINGS,
@@ -53,7 +56,7 @@ from skin_flow import BROWS_MOVE, brows_by_flow
 
 import vitascope
 from vitascope.animation.canonical_mesh import CanonicalMesh, read_canonical_mesh
-from vitascope.animation.face import FaceMotion, RgbPicture, TrackedFace
+from vitascope.animation.face import FaceMotion, FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.motion_file import write_motion
 from vitascope.animation.neutral import NeutralFace, NeutralSearch
 from vitascope.animation.tracking import FaceTracker, fetch_face_model
@@ -223,6 +226,7 @@ def measured(
     settings: dict[str, Any],
     sheet: Path | None,
     points: PointReader | None,
+    weights: WeightsReader | None,
 ) -> dict[str, Any]:
     """One row: a film on its own calmest frame (None), on a picture of the same person, or on a portrait."""
     truth = frames_of(film)
@@ -232,7 +236,8 @@ def measured(
         still = calmest(truth, driver, mesh) if portrait is None else portrait
         cv2.imwrite(str(folder / "still.png"), still[..., ::-1])
     picture = portrait if isinstance(portrait, Path) else folder / "still.png"
-    with recorded() as bent:
+    places: list[FloatArray] = []
+    with recorded(places) as bent:
         report = vitascope.animate(picture, film, folder / "result.mkv", settings=settings | LOSSLESS)
     result = frames_of(folder / "result.mkv")
     if len(result) != len(truth):
@@ -262,6 +267,7 @@ def measured(
         "face_lost": len(truth) - len(pairs),
         "readings": _readings(series),
         "as_drawn": _as_drawn(film, series, np.array(bent).T[..., seen]) if len(bent) == len(truth) else None,
+        "weights_as_drawn": weights and _weights_as_drawn(series, places, seen, weights),
         "brows_by_flow": brows_moved(truth, driver, result, read, mesh),
         "by_dlib": points and read_by_points(points, truth, driver, result, read, mesh),
         "psnr": {f"{which} {of}": psnr(squares) for (which, of), squares in errors.items() if squares},
@@ -277,6 +283,19 @@ def _readings(series: npt.NDArray[np.float64]) -> dict[str, dict[str, float]]:
         of = looks if name.startswith("gaze") else slice(None)
         made[name] = compared(driver[of], result[of])
     return made
+
+
+def _weights_as_drawn(
+    series: npt.NDArray[np.float64], places: list[FloatArray], seen: list[bool], weights: WeightsReader
+) -> dict[str, dict[str, float]] | None:
+    """How far the weights that drawn points have follow the driver's; None of another animator than the mesh."""
+    if len(places) != len(seen):
+        return None
+    drawn = np.array([weights.read(one) for one, both in zip(places, seen, strict=True) if both]).T
+    return {
+        name: compared(series[0, READINGS.index(name)], values)
+        for name, values in zip(WEIGHTS_DRAWN, drawn, strict=True)
+    }
 
 
 def _as_drawn(
@@ -320,7 +339,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         "read from the result against the driver; – where the driver does not move it. PSNR is against the film, in",
         "brackets that of the unmoved frame: a result below that moves, or paints, wrongly. Brows by flow: motion of",
         "the skin there, beside the corners of the eyes. As drawn: where the result's points were drawn, against what",
-        "is read of the driver, or of films made here, what was drawn of them. How much is read of lengths",
+        "is read of the driver, or of films made here, what was drawn of them; of weights, which MediaPipe's own",
+        "network of weights tells of those points, against what it tells of the driver's. How much is read of lengths",
         "that are known: `../results/reading_error.json`; of lip gaps 0.50 to 0.81 in paintings, 0.95 to 1.02 in",
         "photographs. By dlib: the same pair, both read by its 68 points, which read 0.52 to 0.90 of lip gaps, and",
         "hardly see a pucker. obama, obama2 and biden.jpg lie in PyPI's face_recognition 1.3.0, single_face.jpg and",
@@ -344,6 +364,9 @@ def _section(rows: list[dict[str, Any]]) -> list[str]:
             lines.setdefault(name, []).append(_cell(row["readings"][name], MOVES[name]))
             if name in DRAWN:
                 found = (row.get("as_drawn") or {}).get(name)
+                lines.setdefault(f"{name}, as drawn", []).append(_cell(found, MOVES[name]))
+            if name in WEIGHTS_DRAWN:
+                found = (row.get("weights_as_drawn") or {}).get(name)
                 lines.setdefault(f"{name}, as drawn", []).append(_cell(found, MOVES[name]))
             if name in POINTS_READ:
                 found = (row.get("by_dlib") or {}).get(name)
@@ -396,6 +419,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of the run")
     parser.add_argument("--portrait", action="append", default=[], type=Path, help="portraits for the films")
     parser.add_argument("--points", type=Path, help="dlib's predictor, which reads beside MediaPipe")
+    parser.add_argument("--weights", action="store_true", help="MediaPipe's weights of the drawn points, too")
     parser.add_argument("--only", default="", metavar="WORD", help="only what has it in its name")
     parser.add_argument("--sheets", type=Path, help="folder for pictures of film and result, to look at")
     given = parser.parse_args()
@@ -405,6 +429,7 @@ def main() -> None:
     settings = {"animation.animator": given.animator} | dict(word.split("=", 1) for word in given.set)
     points = None if given.points is None else PointReader(given.points)
     model, mesh = fetch_face_model(ModelStore(vitascope_home())), read_canonical_mesh()
+    weights = WeightsReader(model) if given.weights else None
     rows: list[dict[str, Any]] = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else []
     stamp = {"settings": given.set, "machine": platform.machine(), "commit": commit()}
     stamp |= {"date": time.strftime("%Y-%m-%d")}
@@ -417,7 +442,7 @@ def main() -> None:
             if given.only not in name:
                 continue
             sheet = None if given.sheets is None else given.sheets / f"{name}_{given.animator}.png"
-            row = measured(film, portrait, folder, mesh, model, settings, sheet, points) | stamp
+            row = measured(film, portrait, folder, mesh, model, settings, sheet, points, weights) | stamp
             print(json.dumps(row), flush=True)
             earlier = {key: row[key] for key in ("film", "portrait", "animator", "settings")}
             rows = [one for one in rows if any(one[key] != value for key, value in earlier.items())] + [row]

@@ -69,6 +69,30 @@ def test_flow_sees_brows_that_go_up_and_not_a_head_that_does(quality, mesh):
     assert risen[2] == pytest.approx(6 / unit, rel=0.15)
 
 
+def test_points_are_known_where_they_are_drawn_and_irises_go_with_a_glance(quality, mesh):
+    import drawn_weights
+    from drawn_face import recorded
+
+    assert len(drawn_weights._SHOWN) == 146  # as many as the network takes
+    face, places, still = made_face(mesh), [], np.zeros((468, 3), np.float32)
+    pucker = ExpressionBasis(mesh).field("mouthPucker")
+    with MeshAnimator(mesh) as animator, recorded(places):
+        animator.set_portrait(np.full((480, 640, 3), 160, np.uint8), face=face)
+        animator.bent(FaceMotion(vertices=still))
+        animator.bent(FaceMotion(vertices=pucker))
+        animator.bent(FaceMotion(vertices=still, gaze=np.full((2, 2), (0.04, 0), np.float32)))
+    rest, puckered, aside = places
+    mouth, irises = [61, 291], [point for eye in EYES for point in eye.iris]
+    assert rest.shape == (478, 2)
+    assert rest[mouth] == pytest.approx(face.landmarks[mouth, :2], abs=2)
+    assert np.ptp(puckered[mouth, 0]) < 0.8 * np.ptp(rest[mouth, 0])
+    width = np.linalg.norm(np.subtract(*face.landmarks[[EYES[0].outer_corner, EYES[0].inner_corner], :2]))
+    assert aside[irises] - rest[irises] == pytest.approx(
+        np.tile([0.04 * width, 0], (len(irises), 1)), abs=0.1
+    )
+    assert np.delete(aside, irises, axis=0) == pytest.approx(np.delete(rest, irises, axis=0), abs=0.01)
+
+
 def test_what_is_drawn_is_known_whatever_a_tracker_reads(quality, mesh):
     from drawn_face import DRAWN, recorded
 

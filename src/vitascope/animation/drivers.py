@@ -332,7 +332,8 @@ class _MotionMaker:
                 if self._held and self._held[-1].face is not None:
                     self._shot += 1  # another face was there in the picture before
                 self._stretches.append(_Stretch(len(self._held), self._shot, NeutralSearch(self._mesh)))
-            self._stretches[-1].search.add(seen.face, rgb=seen.rgb)
+            if not seen.face.mouth_covered:
+                self._stretches[-1].search.add(seen.face, rgb=seen.rgb)
         self._held.append(replace(seen, rgb=None))
         return self._let_out() if len(self._held) >= _MOST_HELD else ()
 

@@ -86,6 +86,8 @@ class ExpressionBasis:
         """float32 [468, 3]: lips that part by a centimetre or so, the lower one more; the chin follows a little."""
         self.lips_lower = spread_out(_lips_lower)
         """float32 [468, 3]: both lips a centimetre lower, the chin by half of that."""
+        self.upper_lip_higher = spread_out(_upper_lip_higher)
+        """float32 [468, 3]: an upper lip that is a centimetre higher in its middle, from its edge at the mouth on."""
 
     def field(self, name: str) -> FloatArray:
         """Get the displacement for a weight of 1: float32 [468, 3]."""
@@ -291,6 +293,11 @@ def _lips_apart(number: int, place: FloatArray) -> _Vector:
 def _lips_lower(number: int, place: FloatArray) -> _Vector:
     del place  # all of the mouth goes the same way
     return (0.0, -1.0, 0.0) if number in _LIPS else (0.0, -0.5, 0.0) if number in CHIN_POINTS else _ZERO
+
+
+def _upper_lip_higher(number: int, place: FloatArray) -> _Vector:
+    share = max(1 - (float(place[0]) / _LIP_HALF_WIDTH) ** 2, 0.0)
+    return (0.0, share, 0.0) if number in _UPPER_EDGE else _ZERO
 
 
 def _mouth_sideways(number: int, place: FloatArray) -> _Vector:

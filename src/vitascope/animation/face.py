@@ -74,6 +74,8 @@ class TrackedFace:
     """Number of the followed person; the same from picture to picture while the face is followed."""
     is_new: bool = False
     """True in the first picture after the face was found, or found again: nothing connects it with the one before."""
+    mouth_covered: bool = False
+    """Something is before the mouth: points there are a guess."""
 
     def __post_init__(self) -> None:
         """Check the shapes."""

@@ -146,6 +146,12 @@ _KNOWN_AFTER = 8
 """Faces after which somebody who appears is known again, or new."""
 _MOST_PEOPLE = 8
 
+_MOUTH_BELOW_CM, _MOUTH_FADES_CM = 1.2, 1.5
+"""Height on the canonical face below which it belongs to the mouth, so far down wholly."""
+_OF_MOUTH = [
+    index for index, name in enumerate(BLENDSHAPES) if name.startswith(("mouth", "jaw", "cheek", "tongue"))
+]
+
 # Smoothing of a still head and face; beta lets motion through. Units a second: radians and head widths, centimetres.
 _POSE_BETA = 6.0
 _EXPRESSION_BETA = 5.0
@@ -192,6 +198,8 @@ class MotionEstimator:
         self._fade_from: FaceMotion | None = None
         self._fade_start = 0.0
         self._lost_since: float | None = None
+        self._seen: FaceReading | None = None
+        """The last face whose mouth was not covered."""
         self.set_smoothing(pose_window=pose_window, expression_window=expression_window)
 
     def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
@@ -272,6 +280,8 @@ class MotionEstimator:
         if face.is_new and len(self._search):
             self._appeared = NeutralSearch(self._mesh, remembers=_REMEMBERS)
         watching = self._search if self._appeared is None else self._appeared
+        if face.mouth_covered:  # what is held says nothing of rest
+            return
         watching.add(face, reading=reading, rgb=rgb)
         if self._appeared is not None and len(self._appeared) >= _KNOWN_AFTER:
             self._meet(self._appeared, seconds)
@@ -328,7 +338,7 @@ class MotionEstimator:
                 self._begin_fade(pts_seconds)
         self._lost_since = None
         self._current, self._current_rgb = face, driver_rgb
-        reading = read_face(self._mesh, face)
+        reading = self._believed(read_face(self._mesh, face), face)
         self._watch(face, reading, driver_rgb)
         assert self._neutral is not None  # _watch took one
         motion = motion_between(self._neutral, reading, face=face, driver_rgb=driver_rgb)
@@ -337,6 +347,18 @@ class MotionEstimator:
         self._shown = self._faded(motion, pts_seconds)
         self._has_begun = True
         return self._shown
+
+    def _believed(self, reading: FaceReading, face: TrackedFace) -> FaceReading:
+        """What was read, and of a mouth that is covered what was read of it last, if this person's was seen."""
+        before = None if face.is_new else self._seen
+        if not face.mouth_covered or before is None:
+            self._seen = None if face.mouth_covered else reading
+            return reading
+        of_mouth = np.clip((_MOUTH_BELOW_CM - self._mesh.vertices[:, 1:2]) / _MOUTH_FADES_CM, 0, 1)
+        vertices = reading.vertices + of_mouth * (before.vertices - reading.vertices)
+        weights = reading.blendshapes.copy()
+        weights[_OF_MOUTH] = before.blendshapes[_OF_MOUTH]
+        return replace(reading, vertices=np.asarray(vertices, np.float32), blendshapes=weights)
 
     def _lost(self, pts_seconds: float) -> FaceMotion:
         self._current = self._current_rgb = None

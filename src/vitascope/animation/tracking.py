@@ -19,6 +19,7 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
+from vitascope.animation.covered_mouth import MouthWatch
 from vitascope.animation.face import BLENDSHAPES, LANDMARK_COUNT, FloatArray, RgbPicture, TrackedFace
 from vitascope.closing import Closing
 from vitascope.errors import EngineError, MissingDependencyError, ModelError
@@ -151,6 +152,7 @@ class FaceTracker(Closing):
         self._last_ms = -1
         self._followed: TrackedFace | None = None
         self._track = 0
+        self._mouth = MouthWatch()
         self.most_faces = 0
         """Faces that there were to choose from when one had to be chosen, at most."""
         self._thumbnail: RgbPicture | None = None
@@ -237,7 +239,7 @@ class FaceTracker(Closing):
             face = self._followed = replace(face, track=self._track, is_new=True)
         if face.is_new and self._max_faces == 1 and self._follow == "largest" and self._mode == "video":
             face = self._largest(rgb, face)
-        return face
+        return replace(face, mouth_covered=self._mouth.is_covered(rgb, face))
 
     def _is_cut(self, rgb: RgbPicture) -> bool:
         """True when the picture suddenly has little in common with the one before."""

@@ -182,7 +182,7 @@ def smiling(mesh, skin):
 
 @pytest.mark.parametrize("together", [0.0, 1.0], ids=["shut", "puckered"])
 def test_lips_of_a_smile_that_meet_show_one_line_and_no_rest_of_teeth(mesh, smiling, together):
-    """Along its whole length as dark as the own lines of faces; it was a change of tone, and later a black one."""
+    """Along its whole length as dark as the own lines of faces, of which five have 0.55 to 0.9 of the light beside."""
     pucker = ExpressionBasis(mesh).displacement(FaceMotion.authored({"mouthPucker": together}).blendshapes)
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(smiling[0], face=smiling[1])
@@ -194,7 +194,7 @@ def test_lips_of_a_smile_that_meet_show_one_line_and_no_rest_of_teeth(mesh, smil
         across = drawn[y - 6 : y + 7, x].sum(axis=-1)
         darker_lip = min(across[:3].mean(), across[-3:].mean())
         beside = across[3:-3]
-        assert beside.min() < 0.85 * darker_lip, f"no line at {share}"
+        assert beside.min() < 0.9 * darker_lip, f"no line at {share}"
         assert beside.min() > 0.55 * darker_lip, f"an open mouth at {share}"
         assert (beside < 0.85 * darker_lip).sum() <= 4, f"a band at {share}"
         assert beside.max() < 1.15 * sum(LOWER), f"a pale speck at {share}"

@@ -277,7 +277,7 @@ def test_a_driver_that_stands_still_does_not_shake_the_portrait(animator, mesh, 
 
 
 def test_lips_that_a_driver_draws_together_take_a_portraits_own_smile(animator, astronaut_face, mesh):
-    """The astronaut smiles, and her corners stand high."""
+    """The astronaut smiles, and her corners stand high; nor do they hang then."""
     corners, middle = [61, 291], [13, 14]
 
     def smile(motion):
@@ -286,7 +286,8 @@ def test_lips_that_a_driver_draws_together_take_a_portraits_own_smile(animator, 
 
     pucker = ExpressionBasis(mesh).field("mouthPucker")
     at_rest = smile(FaceMotion(vertices=np.zeros_like(pucker)))
-    assert smile(FaceMotion(vertices=pucker)) < at_rest - 0.3
+    assert at_rest > 0.2
+    assert smile(FaceMotion(vertices=pucker)) == pytest.approx(-0.05, abs=0.03)
     assert smile(FaceMotion(vertices=0.05 * pucker)) == pytest.approx(at_rest, abs=0.05)
 
 

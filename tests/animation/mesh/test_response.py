@@ -19,7 +19,15 @@ from vitascope.animation.canonical_mesh import (
 )
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
-from vitascope.animation.mesh.lips import LipFit, corners_cm, gap_cm, wider, width_cm
+from vitascope.animation.mesh.lips import (
+    LipFit,
+    corners_cm,
+    gap_cm,
+    level_cm,
+    thinned_cm,
+    wider,
+    width_cm,
+)
 from vitascope.animation.mesh.response import measure_response, steady_reader
 from vitascope.animation.tracking import FaceTracker
 
@@ -242,6 +250,76 @@ def test_a_mouth_that_is_drawn_together_too_far_gets_half_of_it_back(mesh, basis
     assert width_cm(faded) / width_cm(rest) == pytest.approx(0.65, abs=0.01)
 
 
+def test_a_smiling_mouth_that_is_drawn_together_is_as_narrow_as_it_would_be_without_its_smile(mesh, basis):
+    """Beside its width in the smile it stayed a centimetre wider than the driver's pucker."""
+    smile, pucker, asked = smile_of(basis, 0.9), basis.field("mouthPucker"), -0.3
+    rest = mesh.vertices + smile
+    lips = LipFit(basis, rest, own_smile=smile)
+    driven = pucker * np.float32(0.1) - smile
+    fitted = rest + lips.fit(driven, gap=0.0, wider=asked, unsmiled=1.0)
+    assert width_cm(fitted) / width_cm(mesh.vertices) == pytest.approx(1 + asked, abs=0.02)
+    kept = rest + lips.fit(driven, gap=0.0, wider=asked)
+    assert width_cm(kept) > width_cm(fitted) + 0.5
+    half = rest + lips.fit(driven, gap=0.0, wider=asked, unsmiled=0.5)
+    assert width_cm(fitted) < width_cm(half) < width_cm(kept)
+    unsmiling = LipFit(basis, mesh.vertices)
+    same = unsmiling.fit(pucker * np.float32(0.1), gap=0.0, wider=asked)
+    assert unsmiling.fit(pucker * np.float32(0.1), gap=0.0, wider=asked, unsmiled=1.0) == pytest.approx(same)
+
+
+def test_a_driver_who_smiles_as_the_portrait_does_leaves_its_teeth_bare(mesh, basis):
+    """The lip that covers them in a round mouth came down by 0.3 cm in that very smile, too."""
+    rest = mesh.vertices + smile_of(basis, 0.8) + basis.lips_apart
+    lips, upper, wide = (
+        LipFit(basis, rest, bared_cm=1.2),
+        INNER_UPPER_LIP[5],
+        basis.lips_apart * np.float32(0.5),
+    )
+    gap = gap_cm(rest)  # the driver's lips part by as much, and the portrait's are parted already
+    heights = [
+        float(lips.fit(wide, gap=gap, wider=0.0, smiles=smiles)[upper, 1]) for smiles in (0.0, 0.5, 1.0)
+    ]
+    assert heights[0] < -0.1
+    assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2, abs=0.01)
+    assert heights[2] == pytest.approx(0, abs=0.02)
+    assert gap_cm(rest + lips.fit(wide, gap=gap, wider=0.0, smiles=1.0)) == pytest.approx(gap, abs=0.02)
+
+
+def test_an_upper_lip_keeps_its_area_in_a_smile(mesh, basis):
+    smile = smile_of(basis, 0.9)
+    rest = mesh.vertices + smile
+    thinned = thinned_cm(rest, smile)
+    now = rest - smile + basis.upper_lip_higher * np.float32(thinned)
+
+    def height(vertices):
+        return float((vertices[[37, 0, 267], 1] - vertices[[82, 13, 312], 1]).mean())
+
+    assert height(now) * width_cm(now) == pytest.approx(height(rest) * width_cm(rest), rel=0.08)
+    assert gap_cm(now) == pytest.approx(gap_cm(rest - smile), abs=0.02)
+    assert thinned_cm(rest, 0 * smile) == 0
+
+
+def test_corners_do_not_hang_beside_lips_that_are_drawn_together_where_a_smile_was(mesh, basis):
+    """Shut by their lower lip, they lay .5 cm above the corners that the smile had held up: an arch, as of grief."""
+    smile = smile_of(basis, 0.8)
+    rest = mesh.vertices + smile + basis.lips_apart
+    lips = LipFit(basis, rest, own_smile=smile)
+    pucker = basis.field("mouthPucker") - smile * np.float32(1.5)
+    hanging = lips.fit(pucker, gap=0.0, wider=-0.4, unsmiled=1.0)
+    assert level_cm(rest + hanging) > 0.3
+    levelled = lips.levelled(hanging, level=0.0, unsmiled=1.0)
+    assert level_cm(rest + levelled) == pytest.approx(0.05, abs=0.04)
+    assert gap_cm(rest + levelled) == pytest.approx(gap_cm(rest + hanging), abs=0.01)
+    along = (rest + levelled)[list(INNER_UPPER_LIP), 1] - (rest + levelled)[list(INNER_LOWER_LIP), 1]
+    assert along.max() < 0.05  # they meet as before
+    # A driver's own corners may hang, a smile that stays is left alone, and so is a mouth without one.
+    assert level_cm(rest + lips.levelled(hanging, level=0.15, unsmiled=1.0)) == pytest.approx(0.2, abs=0.04)
+    assert lips.levelled(hanging, level=0.0, unsmiled=0.0) is hanging
+    assert LipFit(basis, rest).levelled(hanging, level=0.0, unsmiled=1.0) is hanging
+    level = pucker * 0 - smile
+    assert lips.levelled(level, level=0.5, unsmiled=1.0) == pytest.approx(level, abs=1e-6)
+
+
 def test_an_open_mouth_is_as_round_as_the_drivers_whatever_smile_the_portrait_shows(mesh, basis):
     rest = mesh.vertices + smile_of(basis, 0.8)  # whose corners stand above its upper lip
     shout = basis.field("jawOpen")
@@ -346,7 +424,7 @@ def test_a_mouth_that_is_wide_open_in_the_portrait_closes_with_its_jaw(mesh, bas
 def test_a_smile_with_closed_lips_is_measured_with_closed_lips(mesh, basis):
     """A portrait that shows its lips apart reads as less when they meet, and only then its smile is drawn as more."""
     smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
-    apart = mesh.vertices + basis.lips_apart * np.float32(0.5)
+    apart = mesh.vertices + basis.lips_apart
     face = made_face(mesh)
 
     def read(motion):

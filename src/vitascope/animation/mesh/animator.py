@@ -27,7 +27,16 @@ from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
 from vitascope.animation.mesh.glasses import with_glasses
 from vitascope.animation.mesh.head import CutPortrait, cut_out, find_person, uncut
 from vitascope.animation.mesh.layers import Patch, read_at, to_host
-from vitascope.animation.mesh.lips import LipFit, corners_cm, gap_cm, shown_apart, unsmiled, wider
+from vitascope.animation.mesh.lips import (
+    LipFit,
+    corners_cm,
+    gap_cm,
+    level_cm,
+    shown_apart,
+    thinned_cm,
+    unsmiled,
+    wider,
+)
 from vitascope.animation.mesh.maps import (
     COARSER,
     DrawnSamples,
@@ -209,9 +218,12 @@ class MeshAnimator(Closing):
                 keeps_on_gpu=self._keeps_on_gpu,
             )
         self.close()
-        lips = LipFit(self._basis, rig.reading.vertices, bared_cm=mouth.bared_cm)
         smile = np.where(_OF_A_SMILE, face.blendshapes, 0).astype(np.float32)
         own_smile = self._basis.displacement(smile)
+        own_smile = own_smile - self._basis.upper_lip_higher * np.float32(
+            thinned_cm(rig.reading.vertices, own_smile)
+        )
+        lips = LipFit(self._basis, rig.reading.vertices, bared_cm=mouth.bared_cm, own_smile=own_smile)
         face_grid, step = maps.face, int(maps.face.step)
         full = np.empty((face_grid.height * step, face_grid.width * step, 2), np.float32)
         self._portrait = _Portrait(
@@ -285,7 +297,8 @@ class MeshAnimator(Closing):
             motion = replace(motion, eye_closure=closure, gaze=gaze)
         # Lips that are drawn together do not smile.
         relaxed = 0.0 if motion.vertices is None else _relaxed(portrait.rig.face, motion)
-        gone = max(unsmiled(shown), relaxed)
+        together = unsmiled(shown)
+        gone = max(together, relaxed)
         displacement = shown + taken - portrait.own_smile * np.float32(gone)
         if portrait.response is not None:
             added = replace(motion, blendshapes=motion.blendshapes + np.where(_OF_A_SMILE, weights, 0))
@@ -296,13 +309,19 @@ class MeshAnimator(Closing):
         if motion.vertices is not None:
             gap, width = max(gap_cm(motion.vertices), 0.0), wider(motion.vertices)
             own = max(wider(portrait.own_smile), 0.0)
-            width -= max(min(max(width, 0.0), own), relaxed * own)
+            width -= max(min(max(width, 0.0), own), max(relaxed - together, 0.0) * own)
             if portrait.response is not None:
                 own_gap = gap_cm(portrait.rig.reading.vertices)
                 gap, width = portrait.response.lips(gap, width, own_gap=own_gap)
             corners = corners_cm(motion.vertices) * np.float32(_as_wide_open(gap, motion.vertices))
             displacement = portrait.lips.fit(
-                displacement, gap=gap, wider=width, corners=corners, share=motion.presence
+                displacement,
+                gap=gap,
+                wider=width,
+                corners=corners,
+                unsmiled=together,
+                smiles=(1 - together) * _smiles_alike(portrait.rig.face, motion),
+                share=motion.presence,
             )
         elif (speaks := _speaks(change) * shown_apart(portrait.rig.reading.vertices)) > 0:
             # Lips that a portrait shows apart meet for the sounds that want it, and stay apart in a shout. Of sounds
@@ -310,6 +329,7 @@ class MeshAnimator(Closing):
             gap, own = max(gap_cm(displacement - taken), 0.0), gap_cm(portrait.rig.reading.vertices)
             gap += own * float(np.interp(gap, _KEEPS_APART_CM, (0, 1)))
             displacement = portrait.lips.fit(displacement, gap=gap, wider=0.0, share=speaks)
+        displacement = portrait.lips.levelled(displacement, level=level_cm(shown), unsmiled=together)
         if motion.vertices is None:
             displacement = portrait.lips.touching(displacement)
         return bend(portrait.rig, self._mesh, motion, displacement=displacement, gains=self.gains)
@@ -495,14 +515,28 @@ def _speaks(change: FloatArray) -> float:
 
 def _relaxed(portrait: TrackedFace, motion: FaceMotion) -> float:
     """Share of its own smile that a portrait loses, because the driver smiles less."""
+    own, drivers = _smile_weights(portrait, motion)
+    lack = max(own - drivers, 0.0) / max(own, 2 * _LEAST_SMILE)
+    return _RELAXED_SHARE * motion.presence * min(lack, 1.0)
+
+
+def _smiles_alike(portrait: TrackedFace, motion: FaceMotion) -> float:
+    """Share of a portrait's own smile that the driver shows, too: 0..1."""
+    own, drivers = _smile_weights(portrait, motion)
+    return max(min(own, drivers), 0.0) / max(own, 2 * _LEAST_SMILE)
+
+
+def _smile_weights(portrait: TrackedFace, motion: FaceMotion) -> tuple[float, float]:
+    """The weights of both sides of a portrait's own smile, and of the driver's, now or at rest, each added up.
+
+    Those of a face that hardly smiles are noise.
+    """
     right, left = _SMILES
     own, rest, now = (
         float(weights[right] + weights[left])
         for weights in (portrait.blendshapes, motion.neutral_blendshapes, motion.blendshapes)
     )
-    # The weights of a face that hardly smiles are noise.
-    lack = max(own - max(rest, now), 0.0) / max(own, 2 * _LEAST_SMILE)
-    return _RELAXED_SHARE * motion.presence * min(lack, 1.0)
+    return own, max(rest, now)
 
 
 def _as_wide_open(gap: float, driver: FloatArray) -> float:

@@ -78,6 +78,8 @@ _LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT = 0.07, 1.2, 0.6
 """The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs; it is
 fainter where that least makes it broader. Drawn so, its light is 0.65 to 0.9 of theirs: own lines of five faces, from
 6 to 20 pixels a centimetre, have 0.55 to 0.9. A black one is read as an open mouth."""
+_GATHERED_LIGHT = 0.75
+"""The same of lips that are drawn together as well: on half the room the darker line was read as an open mouth."""
 _UPPER_LIGHT, _CLEARLY_DARKER, _MOST_BRIGHTER = 0.83, 0.1, 0.5
 """Light of an upper lip at rest beside that of the lower one, at least; one that lacks the second share of its own
 light is in the shade of a smile; at most the third is added."""
@@ -171,7 +173,9 @@ class Creases:
             self._brows_up(rig, up),
             self._lips_gathered(rig, filled, meet=False),
             self._touching(rig, filled),
-            None if filled is None else self._touching(rig, self._lips_gathered(rig, filled, meet=True)),
+            None
+            if filled is None
+            else self._touching(rig, self._lips_gathered(rig, filled, meet=True), light=_GATHERED_LIGHT),
             *(self._closed_lid(rig, eye) for eye in EYES),
         )
         self.parts: tuple[Crease | None, ...] = tuple(
@@ -370,8 +374,8 @@ class Creases:
         upper, lower = (median_at(self._rgb, middle, 0.1 * scale) for middle in middles)
         return upper, lower
 
-    def _touching(self, rig: PortraitRig, lips: _Fold | None) -> _Fold | None:
-        """Lips with the line in which they meet, half of it on either rim of the opening."""
+    def _touching(self, rig: PortraitRig, lips: _Fold | None, *, light: float = _LINE_LIGHT) -> _Fold | None:
+        """Lips with the line in which they meet, half of it on either rim of the opening; its light beside theirs."""
         if lips is None:
             return None
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
@@ -380,7 +384,7 @@ class Creases:
         # between a lip in the shade and one in the light is one line.
         soft = max(_LINE_CM * scale, _LEAST_LINE_PX)
         line = np.clip(1 + within / soft, 0, 1)[..., None] * np.float32((_LINE_CM * scale / soft) ** 0.5)
-        dark = self._lip_colour(landmarks, scale) * np.float32(_LINE_LIGHT)
+        dark = self._lip_colour(landmarks, scale) * np.float32(light)
         seen = lips.rgb.astype(np.float32)
         lit = seen + np.minimum(dark - seen, 0) * line
         return _Fold(lips.patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))

@@ -51,7 +51,12 @@ _CORNERS = np.array(MOUTH_CORNERS, np.intp)
 _ROUND_CM, _MOST_LOWER_CM = (0.3, 1.5), 0.8
 """Gaps from which on, and at which wholly, an open mouth is as round as the driver's, whatever smile the portrait
 shows; and how far its corners are lowered for that at most."""
-_NOSE, _UPPER_EDGE = 2, [37, 0, 267]
+_LEVEL_CM = 0.05
+"""So far below the middle between shut lips the mouth's corners lie at rest: 0.01 and 0.06 in two drivers."""
+_NOSE, _UPPER_EDGE, _UPPER_INNER = 2, [37, 0, 267], [82, 13, 312]
+_MOST_THINNED_CM = 0.25
+"""An upper lip regains at most this height as its smile goes. In two drivers' grins it has 0.93 and 1.07 of its area at
+rest; the lower one, which hardly becomes thinner, 1.25 and 1.33."""
 _MOST_RAISED = 0.45
 """An upper lip rises by at most this share of the skin between it and the nose, whose shadow it would squeeze to a
 line; a shouting driver's rose by 0.44 of it. The whole mouth is lower then."""
@@ -74,9 +79,23 @@ def corners_cm(vertices: FloatArray) -> FloatArray:
     return np.asarray(vertices[UPPER_LIP_MIDDLE, 1] - vertices[_CORNERS, 1], np.float32)
 
 
+def level_cm(vertices: FloatArray) -> float:
+    """How far the mouth's corners are below the middle between the lips, float32 [468, 3], centimetres."""
+    lips = (vertices[_UPPER, 1] + vertices[_LOWER, 1])[_MIDDLE].mean() / 2
+    return float(lips - vertices[_CORNERS, 1].mean())
+
+
 def wider(displacement: FloatArray) -> float:
     """How much wider a displacement makes the canonical face's mouth, as a share of its width."""
     return _widened(displacement) / _CANONICAL_WIDTH_CM
+
+
+def thinned_cm(vertices: FloatArray, smile: FloatArray) -> float:
+    """How much height the upper lip of a face (float32 [468, 3]) lost in a smile, centimetres: it keeps its area."""
+    width = width_cm(vertices)
+    widened = width / max(width - max(_widened(smile), 0.0), 0.5 * width)
+    height = float((vertices[_UPPER_EDGE, 1] - vertices[_UPPER_INNER, 1]).mean())
+    return min(max(height, 0.0) * (widened - 1), _MOST_THINNED_CM)
 
 
 def unsmiled(displacement: FloatArray) -> float:
@@ -103,10 +122,20 @@ class LipFit:
         basis: Displacements of expressions.
         rest: float32 [468, 3]: the portrait's face.
         bared_cm: How far below its upper lip the upper teeth end that it shows; 0 if it shows none.
+        own_smile: float32 [468, 3], centimetres: the displacement of the smile that it shows itself; None if it shows
+            none.
     """
 
-    def __init__(self, basis: ExpressionBasis, rest: FloatArray, *, bared_cm: float = 0.0) -> None:
+    def __init__(
+        self,
+        basis: ExpressionBasis,
+        rest: FloatArray,
+        *,
+        bared_cm: float = 0.0,
+        own_smile: FloatArray | None = None,
+    ) -> None:
         self._rest = rest
+        self._smile_cm = 0.0 if own_smile is None else max(_widened(own_smile), 0.0)
         covers = (bared_cm - _BARE_AT_REST_CM) / max(gap_cm(rest), 1e-3)
         self._covers = min(max(covers, _UPPER_SHARE), _MOST_UPPER) - _UPPER_SHARE
         self._apart = basis.lips_apart / np.float32(gap_cm(basis.lips_apart))
@@ -149,6 +178,8 @@ class LipFit:
         gap: float,
         wider: float,
         corners: FloatArray | None = None,
+        unsmiled: float = 0.0,
+        smiles: float = 0.0,
         share: float = 1.0,
     ) -> FloatArray:
         """A displacement after which lips have some gap and width.
@@ -159,15 +190,19 @@ class LipFit:
             wider: Width of the mouth beside its own at rest, less 1: -0.2 is a fifth narrower.
             corners: float32 [2], centimetres: how far below the upper lip's middle the right and the left corner of
                 an open mouth lie at least: those that the portrait's smile holds up are lowered. None leaves them.
+            unsmiled: 0..1: the share of its own smile that the portrait lost because lips are drawn together: its
+                width at rest is that without it.
+            smiles: 0..1: the share of the portrait's own smile that the driver shows, too: bared teeth stay bare.
             share: 0..1: how much of the difference is made up.
         """
-        fitted = self._in_width(displacement, wider, share)
+        at_rest = max(self._rest_width - unsmiled * self._smile_cm, 1.0)
+        fitted = self._in_width(displacement, at_rest, wider, share)
         now = self._rest + fitted
         lack = max(gap, 0.0) - gap_cm(now)
         fitted = fitted + self._jaw * np.float32(np.clip(lack + _MOST_CM, -_MOST_BY_JAW_CM, 0) * share)
         lack = float(np.clip(lack, -_MOST_CM, _MOST_CM)) * share
         fitted = fitted + self._apart * np.float32(lack)
-        fitted = fitted - self._lower * np.float32(min(lack, 0.0) * self._covers)
+        fitted = fitted - self._lower * np.float32(min(lack, 0.0) * self._covers * (1 - smiles))
         raised = float((fitted[_UPPER_EDGE, 1] - fitted[_NOSE, 1]).mean())
         fitted = fitted + self._lower * np.float32(max(raised - self._room, 0.0))
         if corners is not None:
@@ -185,6 +220,21 @@ class LipFit:
             fitted[lower, 1] += (1 - _UPPER_SHARE) * part * over
         return fitted
 
+    def levelled(self, displacement: FloatArray, *, level: float, unsmiled: float) -> FloatArray:
+        """A displacement, float32 [468, 3], whose lost smile leaves no hanging corners beside lips drawn together.
+
+        Args:
+            displacement: What is done to the portrait's face.
+            level: How much farther below the middle between the lips the driver's corners are than at rest, cm.
+            unsmiled: 0..1: the share of its own smile that the portrait lost for that.
+        """
+        if unsmiled * self._smile_cm <= 0:
+            return displacement
+        hangs = level_cm(self._rest + displacement) - max(level_cm(self._rest), _LEVEL_CM) - max(level, 0.0)
+        raised = displacement.copy()
+        raised[:, 1] += self._corners.sum(axis=1) * np.float32(unsmiled * max(hangs, 0.0))
+        return raised
+
     def _held_up(self, displacement: FloatArray, corners: FloatArray, share: float) -> FloatArray:
         """How far the portrait's own smile holds up the corners of an open mouth: float32 [2], centimetres."""
         now = self._rest + displacement
@@ -192,8 +242,8 @@ class LipFit:
         lack = corners - corners_cm(now)
         return np.asarray(lack.clip(0, _MOST_LOWER_CM) * opened, np.float32)
 
-    def _in_width(self, displacement: FloatArray, wider: float, share: float) -> FloatArray:
-        wanted = self._rest_width * float(np.clip(1 + wider, _NARROWEST, _WIDEST))
+    def _in_width(self, displacement: FloatArray, at_rest: float, wider: float, share: float) -> FloatArray:
+        wanted = at_rest * float(np.clip(1 + wider, _NARROWEST, _WIDEST))
         lack = wanted - width_cm(self._rest + displacement)
         lack = float(np.clip(lack, -_MOST_WIDER_CM, _MOST_WIDER_CM)) * share
         if wider < 0 < lack:  # a portrait that loses its own smile meanwhile becomes narrower than it should

@@ -1,0 +1,100 @@
+"""Notices a hand, a mask or a cup before a driver's mouth: a tracker guesses shut lips there.
+
+Lips are redder than the skin around them, and a chin is of the colour of the cheeks. What is usual of a face is the
+median of what was seen of it; a mouth that loses its red, or a chin whose colour leaves that of the cheeks, is covered.
+Light that changes changes both sides alike.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import cv2
+import numpy as np
+
+from vitascope.animation.canonical_mesh import (
+    EYES,
+    INNER_LOWER_LIP,
+    INNER_UPPER_LIP,
+    OUTER_LOWER_LIP,
+    OUTER_UPPER_LIP,
+)
+from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
+
+_LIPS = tuple(
+    (outer, inner)
+    for row, edge in ((OUTER_UPPER_LIP, INNER_UPPER_LIP), (OUTER_LOWER_LIP, INNER_LOWER_LIP))
+    for outer, inner in zip(row[3:8], edge[3:8], strict=True)
+)
+_EYES = [eye.outer_corner for eye in EYES]
+_OUTER, _INNER = ([pair[side] for pair in _LIPS] for side in (0, 1))
+_CHIN, _CHEEKS, _NOSE = [18, 200, 199, 83, 313], ([50, 205], [280, 425]), 4
+_HALF_SIDE = 0.02
+"""Half the side of the squares that are looked at, in distances of the eyes' outer corners."""
+_SQUARE: FloatArray = np.array([(x, y) for y in (-1, 0, 1) for x in (-1, 0, 1)], np.float32)
+_REMEMBERS, _KNOWN_AFTER, _LEARNS_ANEW_AFTER = 300, 10, 150
+"""Faces that say what is usual; so many say enough; and a cover that stays for the last is what is usual now."""
+_RED, _RED_LEFT = 4.0, (0.2, 0.35)
+"""Red of lips beside the skin, CIELAB's a, from which on it is looked at; the share of it up to which a mouth is
+covered, and from which on it is seen again. Of two speakers' least is left 0.45 and 0.55, under a hand -0.2 to 0.2."""
+_SHUT = 0.05
+"""Gap of lips, in distances of the eyes' outer corners, up to which a tracker may have guessed it: 0.003 to 0.03 of two
+speakers with a hand or a mask before the mouth. Teeth that a grin bares are no lips, and have no red either."""
+_OFF, _ON_AGAIN = 7.0, 5.0
+"""CIELAB's distance of a and b from what is usual of a chin beside the cheeks, likewise: up to 3.5 in four films, 8 and
+more under a grey mask."""
+
+
+class MouthWatch:
+    """Tells whether the mouth of one followed face is covered; state of one stream, used by one thread."""
+
+    def __init__(self) -> None:
+        self._usual: deque[FloatArray] = deque(maxlen=_REMEMBERS)
+        self._covered_for = 0
+
+    def is_covered(self, rgb: RgbPicture, face: TrackedFace) -> bool:
+        """Look at the next picture.
+
+        Args:
+            rgb: uint8 [H, W, 3], in which the face was tracked.
+            face: The face; one that is new has nothing to do with those before.
+        """
+        if face.is_new or self._covered_for >= _LEARNS_ANEW_AFTER:
+            self._usual.clear()
+            self._covered_for = 0
+        colours = _colours(rgb, face.landmarks)
+        if len(self._usual) >= _KNOWN_AFTER and _gap(face.landmarks) <= _SHUT:
+            usual = np.median(self._usual, axis=0)
+            was = self._covered_for > 0
+            is_off = float(np.linalg.norm(colours[1:] - usual[1:])) > (_ON_AGAIN if was else _OFF)
+            is_pale = usual[0] >= _RED and colours[0] < usual[0] * _RED_LEFT[was]
+            if is_off or is_pale:
+                self._covered_for += 1
+                return True
+        self._covered_for = 0
+        self._usual.append(colours)
+        return False
+
+
+def _gap(landmarks: FloatArray) -> float:
+    """The lips' distance in their middle, in distances of the eyes' outer corners, as they are seen."""
+    apart = np.linalg.norm(np.subtract(*landmarks[[INNER_UPPER_LIP[5], INNER_LOWER_LIP[5]], :2]))
+    eyes = np.linalg.norm(np.subtract(*landmarks[_EYES, :2]))
+    return float(apart) / max(float(eyes), 1e-3)
+
+
+def _colours(rgb: RgbPicture, landmarks: FloatArray) -> FloatArray:
+    """Red of the lips beside the skin around them, and a and b of the chin beside the nearer cheek: float32 [3]."""
+    places = landmarks[:, :2]
+    side = _HALF_SIDE * float(np.linalg.norm(np.subtract(*places[_EYES])))
+    from_nose = [float(np.linalg.norm(places[cheek].mean(axis=0) - places[_NOSE])) for cheek in _CHEEKS]
+    cheek = places[_CHEEKS[int(np.argmax(from_nose))]]
+    lips_middle = (places[_OUTER] + places[_INNER]) / 2
+    shown: FloatArray = np.concatenate((lips_middle, places[_CHIN], cheek))
+    around = np.rint(shown[:, None] + _SQUARE * side).astype(np.intp)  # [N, 9, 2]
+    x, y = (around[..., axis].clip(0, most - 1) for axis, most in ((0, rgb.shape[1]), (1, rgb.shape[0])))
+    seen = rgb[y, x].mean(axis=1, dtype=np.float32) / 255
+    parts = np.split(seen, (len(_OUTER), len(_OUTER) + len(_CHIN)))
+    medians = np.array([[np.median(part, axis=0) for part in parts]], np.float32)
+    lips, chin, beside = cv2.cvtColor(medians, cv2.COLOR_RGB2LAB)[0, :, 1:].astype(np.float32)
+    return np.array([lips[0] - (chin[0] + beside[0]) / 2, *(chin - beside)], np.float32)
