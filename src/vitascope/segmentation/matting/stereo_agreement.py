@@ -37,8 +37,7 @@ from vitascope.vr.projection import Equirectangular, Fisheye, Lens
 from vitascope.vr.stereo import disparity_curves
 
 _COARSE, _FINE = 4, 2
-_SMALLER = _COARSE, _FINE, 1
-"""By how much the pictures that disparities are looked for in are smaller than the network's."""
+"""By how much the first pictures that disparities are looked for in are smaller than the network's."""
 _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS = 3, 4, 6
 _LEAST_DISPARITY, _MOST_DISPARITY = -0.01, 0.17
 """Radians, where the lens is known: from eyes that squint a little to 0.38 m away."""
@@ -46,9 +45,11 @@ _FLAT_DISPARITIES = -0.04, 0.08
 """Shares of the picture's width, where nothing is known of the lens: behind the screen to near before it."""
 _FINE_STEPS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _FINEST_STEPS = (-0.5, -0.25, 0.0, 0.25, 0.5)
-"""The same, in the network's own pictures: disparities along outlines come nearer to the true ones. With steps twice as
-large, and twice the ``_SMOOTH_SHARE``, they were an eighth further from these in six clips of ``benchmarks/vr_stereo``
-(seeds 51 to 53); a step along the pictures' slopes (Lucas and Kanade, 1981) after it came no nearer."""
+"""The same, in the pictures in which eyes are brought together, and their radius in the network's samples. Disparities
+along outlines were a fifth nearer to the true ones than with steps and ``_SMOOTH_SHARE`` twice as large in the
+network's pictures (six clips of ``benchmarks/vr_stereo``, seeds 51 to 53). A step along the pictures' slopes (Lucas and
+Kanade, 1981) after it came no nearer, nor did smoothing that trusts places with more to see.
+"""
 _BESIDE, _BESIDE_RADIUS, _BESIDE_STEPS = 3, 1, (-1.0, 0.0, 1.0)
 """Coarse samples around a place in which somebody nearer may stand whose disparity is tried, too: a coarse window shows
 two people who are close together, and tells one disparity. Then windows and steps of the fine pictures: a wider window
@@ -63,7 +64,7 @@ _TRUSTED_MEAN, _MOST_MEAN = 0.026, 0.034
 0.018, and 0.035 to 0.09 with the eyes exchanged."""
 _CLIPPED_MISFIT = 0.06
 """What counts of a window's misfit in that mean."""
-_SMOOTH_SHARE = 0.2
+_SMOOTH_SHARE = 0.15
 """Half samples of the coarse pictures by which disparities of one thing differ."""
 _LOOKED_AT = _COARSE_RADIUS + 3
 """Coarse samples that windows and smoothing look around people."""
@@ -76,7 +77,7 @@ _FRAMES_TOGETHER = 4
 _NO_DEPTH = 0.1
 """The same, of the mean disparity along outlines up to which both eyes show one picture: then none is believed."""
 AGREEMENT_RULES: Final = (
-    (_SMALLER, _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS, _FINE_STEPS, _FINEST_STEPS),
+    (_COARSE, _FINE, _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS, _FINE_STEPS, _FINEST_STEPS),
     (_BESIDE, _BESIDE_RADIUS, _BESIDE_STEPS, _SOMEBODY),
     (_LEAST_DISPARITY, _MOST_DISPARITY, _FLAT_DISPARITIES),
     (_TRUSTED_MEAN, _MOST_MEAN, _CLIPPED_MISFIT, _SMOOTH_SHARE, _TOLERANCE, _NO_DEPTH),
@@ -188,17 +189,16 @@ class StereoAgreement:
             rgb: [2 * N * count, 3, h, w] what the network saw.
             matte: [2 * N * count, h, w] alpha of both eyes before it is clipped, at the estimate's size.
             grey: Likewise, of ``rgb``; None with a plain matte.
-            size: (height, width) of the pictures that are matched.
+            size: (height, width) that the network answered in.
             frames: N.
         """
         arrays = array_module(on_gpu=is_on_gpu(matte))
         planes = matte[:, None]
         if grey is not None:
             planes = arrays.concatenate([planes, _last(estimate.gain)[:, None]], axis=1)
-        seen = [_at_size(each, size) for each in (rgb, matte.clip(0, 1)[:, None])]
-        pictures = arrays.concatenate(seen, axis=1)
+        pictures = arrays.concatenate([resized(rgb, estimate.size), matte.clip(0, 1)[:, None]], axis=1)
         blended = arrays.empty(planes.shape, "float32")
-        geometries = self._geometries(size, device=_device_of(matte))
+        geometries = self._geometries(size, estimate.size, device=_device_of(matte))
         for both in _pairs(estimate, frames):
             blended[both] = self._blended(planes[both], _alike_bright(pictures[both]), geometries)
         if grey is None:
@@ -219,17 +219,17 @@ class StereoAgreement:
             alpha = small[both]
             if not _has_outline(alpha):
                 continue
-            geometries = self._geometries(size, device=None)
+            geometries = self._geometries(size, estimate.size, device=None)
             box = _near_people(alpha, [each.denominator for each in times])
             here = _scaled(box, *times)
             own = [matte[both][here]] + ([] if grey is None else [planes[0][both][here]])
-            parts = [
-                geometry.part(_scaled(box, _COARSE // smaller, _COARSE // smaller))
-                for geometry, smaller in zip(geometries, _SMALLER, strict=True)
-            ]
             seen = np.concatenate([rgb[both][here], own[0].clip(0, 1)[:, None]], axis=1)
-            seen = _alike_bright(_at_size(seen, parts[-1].shown.shape[1:]))
-            blended = self._blended(np.stack(own, axis=1), seen, parts)
+            half = _scaled(box, _COARSE // _FINE, _COARSE // _FINE)
+            blended = self._blended(
+                np.stack(own, axis=1),
+                _alike_bright(seen),
+                [geometry.part(part) for geometry, part in zip(geometries, (box, half, here), strict=True)],
+            )
             if grey is None:
                 planes[0][both][here] = blended[:, 0]
             else:
@@ -240,18 +240,20 @@ class StereoAgreement:
         gain, offset = (plane[:, None] for plane in planes)
         return MatteEstimate(gain=gain, offset=offset)
 
-    def _geometries(self, size: tuple[int, int], *, device: int | None) -> list[_Geometry]:
-        """Where the other eye shows each sample of the coarse, the fine and the finest pictures, of ``size``."""
+    def _geometries(
+        self, size: tuple[int, int], full_size: tuple[int, int], *, device: int | None
+    ) -> list[_Geometry]:
+        """Where the other eye shows each sample: of the coarse and fine pictures, by the network's size, and of all."""
         height, width = fine = _smaller(size, _FINE)
         coarse = (-(-height * _FINE // _COARSE), -(-width * _FINE // _COARSE))
-        return [_geometry(self, each, device) for each in (coarse, fine, size)]
+        return [_geometry(self, each, device) for each in (coarse, fine, full_size)]
 
     def _blended(self, planes: Any, pictures: Any, geometries: Sequence[_Geometry]) -> Any:
         """Planes of the two eyes of some frames, or of the same part of all.
 
         Args:
-            planes: float32 [2 * N, C, H, W].
-            pictures: float32 [2 * N, 4, h, w]: RGB and alpha of the same part.
+            planes: float32 [2 * N, C, h, w].
+            pictures: float32 [2 * N, 4, h, w]: RGB and alpha.
             geometries: Of that part, as ``_geometries`` gives them.
         """
         arrays = array_module(on_gpu=is_on_gpu(pictures))
@@ -282,7 +284,7 @@ class StereoAgreement:
             pictures,
             finest.curves,
             [quarter * step / 2 for quarter in _FINEST_STEPS],
-            radius=_FINEST_RADIUS,
+            radius=round(_FINEST_RADIUS * finest.samples_per_disparity / fine.samples_per_disparity / _FINE),
             start=resized(found[:, None], pictures.shape[2:])[:, 0],
         )
         found = smooth_disparity(resized(found[:, None], fine_size)[:, 0], sigma=_SMOOTH_SHARE * step)
@@ -387,11 +389,6 @@ def _smaller(size: tuple[int, int], times: int) -> tuple[int, int]:
     """A size (height, width) of so many times fewer samples each way."""
     height, width = size
     return max(height // times, 1), max(width // times, 1)
-
-
-def _at_size(planes: Any, size: tuple[int, int]) -> Any:
-    """Planes [N, C, h, w] at a size (height, width), on their device; themselves where they have it."""
-    return planes if planes.shape[2:] == size else resized(planes, size)
 
 
 def _as_fine(estimate: MatteEstimate, rgb: Any) -> MatteEstimate:
