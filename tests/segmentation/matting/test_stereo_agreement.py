@@ -160,6 +160,20 @@ def test_looking_near_people_alone_in_larger_pictures_changes_nothing(lens, side
     assert apart.mean() < 1e-5
 
 
+@pytest.mark.parametrize("lens", [*LENSES, Fisheye(180, bend=0.5), None])
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_where_the_other_eye_shows_a_place_of_larger_pictures_is_told_from_smaller_ones(lens, is_swapped):
+    agreement = StereoAgreement.of_eyes(lens, WANTED, right_eye_first=is_swapped)
+    made = stereo_agreement._enlarged_geometry(agreement, (160, 160), (256, 300), None)
+    exact = stereo_agreement._geometry(agreement, (256, 300), None)
+    assert made.samples_per_disparity == pytest.approx(exact.samples_per_disparity, rel=1e-3)
+    seen = made.shown * exact.shown > 0
+    assert seen.mean() > 0.98 * exact.shown.mean()  # but for a sample at a circle's rim
+    powers = np.array([0.1, 0.1**2, 0.1**3], np.float32)[:, None, None]
+    apart = np.abs(((made.curves - exact.curves).reshape(2, 2, 3, 256, 300) * powers).sum(axis=2)).max(axis=1)
+    assert apart[seen].max() < 0.1  # samples, of something near
+
+
 def test_nobody_is_of_the_size_of_larger_pictures_too():
     view, _ = seen(LENSES[0])
     nobody = MatteEstimate(

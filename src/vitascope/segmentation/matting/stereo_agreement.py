@@ -246,7 +246,8 @@ class StereoAgreement:
         """Where the other eye shows each sample: of the coarse and fine pictures, by the network's size, and of all."""
         height, width = fine = _smaller(size, _FINE)
         coarse = (-(-height * _FINE // _COARSE), -(-width * _FINE // _COARSE))
-        return [_geometry(self, each, device) for each in (coarse, fine, full_size)]
+        full = _enlarged_geometry(self, size, full_size, device)
+        return [_geometry(self, coarse, device), _geometry(self, fine, device), full]
 
     def _blended(self, planes: Any, pictures: Any, geometries: Sequence[_Geometry]) -> Any:
         """Planes of the two eyes of some frames, or of the same part of all.
@@ -416,6 +417,22 @@ def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | N
     arrays = array_module(on_gpu=True)
     with arrays.cuda.Device(device):
         return _Geometry(arrays.asarray(curves), arrays.asarray(shown), ahead)
+
+
+@lru_cache(maxsize=4)
+def _enlarged_geometry(
+    agreement: StereoAgreement, size: tuple[int, int], full_size: tuple[int, int], device: int | None
+) -> _Geometry:
+    """That of larger pictures, from the network's: it is smooth; to compute it takes seconds and a gigabyte."""
+    known = _geometry(agreement, size, device)
+    if size == full_size:
+        return known
+    times = [full / side for full, side in zip(full_size, size, strict=True)]
+    curves = resized(known.curves.reshape(4, 3, *size), full_size).reshape(2, 6, *full_size)
+    curves[:, :3] *= times[1]
+    curves[:, 3:] *= times[0]
+    shown = (resized(known.shown[None], full_size)[0] > 0.999).astype("float32")
+    return _Geometry(curves, shown, known.samples_per_disparity * times[1])
 
 
 def _last(planes: Any) -> Any:
