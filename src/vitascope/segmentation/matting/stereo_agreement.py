@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from types import EllipsisType
@@ -317,6 +317,14 @@ class _Geometry:
         """The same, for a part of the pictures."""
         return _Geometry(self.curves[box], self.shown[box], self.samples_per_disparity)
 
+    def on(self, device: int | None) -> Self:
+        """The same in a GPU's memory, by its number; itself without one."""
+        if device is None:
+            return self
+        arrays = array_module(on_gpu=True)
+        with arrays.cuda.Device(device):
+            return replace(self, curves=arrays.asarray(self.curves), shown=arrays.asarray(self.shown))
+
 
 def _with_nearer(found: Any, small: Any, smaller: Any, fine: _Geometry, *, step: float) -> Any:
     """Disparities at the fine size; beside somebody nearer, theirs where it fits better.
@@ -412,11 +420,7 @@ def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | N
     height, width = size
     # The mean of both eyes, so that nothing depends on which of them is the first.
     ahead = float(abs(curves[:, 0, height // 2, width // 2]).mean())
-    if device is None:
-        return _Geometry(curves, shown, ahead)
-    arrays = array_module(on_gpu=True)
-    with arrays.cuda.Device(device):
-        return _Geometry(arrays.asarray(curves), arrays.asarray(shown), ahead)
+    return _Geometry(curves, shown, ahead).on(device)
 
 
 @lru_cache(maxsize=4)
@@ -424,15 +428,15 @@ def _enlarged_geometry(
     agreement: StereoAgreement, size: tuple[int, int], full_size: tuple[int, int], device: int | None
 ) -> _Geometry:
     """That of larger pictures, from the network's: it is smooth; to compute it takes seconds and a gigabyte."""
-    known = _geometry(agreement, size, device)
     if size == full_size:
-        return known
+        return _geometry(agreement, size, device)
+    known = _geometry(agreement, size, None)  # enlarged by a GPU, another stream might read it too early
     times = [full / side for full, side in zip(full_size, size, strict=True)]
     curves = resized(known.curves.reshape(4, 3, *size), full_size).reshape(2, 6, *full_size)
     curves[:, :3] *= times[1]
     curves[:, 3:] *= times[0]
     shown = (resized(known.shown[None], full_size)[0] > 0.999).astype("float32")
-    return _Geometry(curves, shown, known.samples_per_disparity * times[1])
+    return _Geometry(curves, shown, known.samples_per_disparity * times[1]).on(device)
 
 
 def _last(planes: Any) -> Any:
