@@ -125,7 +125,7 @@ def last_steps(monkeypatch):
 
     def agreeing(agreement, estimates, images):
         for estimate, seen in zip(estimates, images, strict=True):
-            assert seen.shape[2:] == agreement.wanted.size == estimate.size
+            assert seen.shape[2:] == agreement.wanted.size >= estimate.size
             steps.append(seen.shape)
         return agree(agreement, estimates, images)
 

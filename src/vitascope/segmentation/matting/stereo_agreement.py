@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from types import EllipsisType
 from typing import Any, Final, Self
@@ -31,21 +32,24 @@ from vitascope.gpu.kernels.stereo_match import (
 )
 from vitascope.gpu.memory.host_arrays import scratch_array
 from vitascope.models.network import MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.estimates import plain_rgb, small_grey
+from vitascope.segmentation.matting.estimates import enlarged, plain_rgb, small_grey
 from vitascope.vr.projection import Equirectangular, Fisheye, Lens
 from vitascope.vr.stereo import disparity_curves
 
 _COARSE, _FINE = 4, 2
-_SMALLER = _COARSE, _FINE, 1
-"""By how much the pictures that disparities are looked for in are smaller than the network's."""
+"""By how much the first pictures that disparities are looked for in are smaller than the network's."""
 _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS = 3, 4, 6
 _LEAST_DISPARITY, _MOST_DISPARITY = -0.01, 0.17
 """Radians, where the lens is known: from eyes that squint a little to 0.38 m away."""
 _FLAT_DISPARITIES = -0.04, 0.08
 """Shares of the picture's width, where nothing is known of the lens: behind the screen to near before it."""
 _FINE_STEPS = (-2.0, -1.0, 0.0, 1.0, 2.0)
-_FINEST_STEPS = (-0.5, 0.0, 0.5)
-"""The same, in the network's own pictures: disparities along outlines come nearer to the true ones."""
+_FINEST_STEPS = (-0.5, -0.25, 0.0, 0.25, 0.5)
+"""The same, in the pictures in which eyes are brought together, and their radius in the network's samples. Disparities
+along outlines were a fifth nearer to the true ones than with steps and ``_SMOOTH_SHARE`` twice as large in the
+network's pictures (six clips of ``benchmarks/vr_stereo``, seeds 51 to 53). A step along the pictures' slopes (Lucas and
+Kanade, 1981) after it came no nearer, nor did smoothing that trusts places with more to see.
+"""
 _BESIDE, _BESIDE_RADIUS, _BESIDE_STEPS = 3, 1, (-1.0, 0.0, 1.0)
 """Coarse samples around a place in which somebody nearer may stand whose disparity is tried, too: a coarse window shows
 two people who are close together, and tells one disparity. Then windows and steps of the fine pictures: a wider window
@@ -60,7 +64,7 @@ _TRUSTED_MEAN, _MOST_MEAN = 0.026, 0.034
 0.018, and 0.035 to 0.09 with the eyes exchanged."""
 _CLIPPED_MISFIT = 0.06
 """What counts of a window's misfit in that mean."""
-_SMOOTH_SHARE = 0.35
+_SMOOTH_SHARE = 0.15
 """Half samples of the coarse pictures by which disparities of one thing differ."""
 _LOOKED_AT = _COARSE_RADIUS + 3
 """Coarse samples that windows and smoothing look around people."""
@@ -73,7 +77,7 @@ _FRAMES_TOGETHER = 4
 _NO_DEPTH = 0.1
 """The same, of the mean disparity along outlines up to which both eyes show one picture: then none is believed."""
 AGREEMENT_RULES: Final = (
-    (_SMALLER, _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS, _FINE_STEPS, _FINEST_STEPS),
+    (_COARSE, _FINE, _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS, _FINE_STEPS, _FINEST_STEPS),
     (_BESIDE, _BESIDE_RADIUS, _BESIDE_STEPS, _SOMEBODY),
     (_LEAST_DISPARITY, _MOST_DISPARITY, _FLAT_DISPARITIES),
     (_TRUSTED_MEAN, _MOST_MEAN, _CLIPPED_MISFIT, _SMOOTH_SHARE, _TOLERANCE, _NO_DEPTH),
@@ -110,12 +114,14 @@ class StereoAgreement:
     def agree(self, estimates: Sequence[MatteEstimate], images: Sequence[Any]) -> list[MatteEstimate]:
         """What both eyes say together of some frames, in the form of ``estimates``.
 
-        Of their planes alpha's alone, or all of them where nobody has an outline.
+        Of their planes alpha's alone, or all of them where nobody has an outline. Coefficients are brought together at
+        the size of ``images`` where that is larger, and are of that size then: they draw the mattes of two eyes from
+        pictures with two backgrounds, so that mattes which agree in small pictures differ in large ones.
 
         Args:
             estimates: Of one size and form, of one frame each: the pictures of the first eye, then as many of the
                 second.
-            images: [2 * count, ...] what the network saw of each.
+            images: [2 * count, ...] what the network saw of each, or the same in more samples.
         """
         if is_on_gpu(images[0]):
             return [
@@ -133,23 +139,25 @@ class StereoAgreement:
         """``agree`` on whole pictures: the GPU would have to wait for the host to know where people are."""
         arrays = array_module(on_gpu=True)
         joined, pictures = MatteEstimate.joined(estimates), np.concatenate(list(images))
-        rgb, grey = plain_rgb(pictures, self.wanted), None
+        rgb, grey, size = plain_rgb(pictures, self.wanted), None, joined.size
         if joined.alpha is not None:
             matte = arrays.asarray(joined.alpha)  # of a network that answers in the host's memory
         else:
+            joined = _as_fine(joined, rgb)
             grey = small_grey(joined, pictures, self.wanted)
             matte = _last(joined.gain) * grey + _last(joined.offset)
-        agreed = self._agree_everywhere(joined, rgb, matte, grey, frames=len(estimates))
+        agreed = self._agree_everywhere(joined, rgb, matte, grey, size, frames=len(estimates))
         eyes = estimates[0].eye_count
         for at in range(0, len(pictures), eyes):
             yield agreed.of_eyes(slice(at, at + eyes))
 
     def _agree_on_cpu(self, estimate: MatteEstimate, images: Any) -> MatteEstimate:
         """``agree`` on the part of one frame's pictures that holds everybody."""
-        rgb, grey = plain_rgb(images, self.wanted), None
+        rgb, grey, size = plain_rgb(images, self.wanted), None, estimate.size
         if estimate.alpha is not None:
             matte = np.asarray(estimate.alpha)
         else:
+            estimate = _as_fine(estimate, rgb)
             out = scratch_array("grey", (len(rgb), *rgb.shape[2:]))
             grey = small_grey(estimate, images, self.wanted, out=out)
             # Alpha as it is before it is clipped: the mean of two clipped mattes would be no line through grey.
@@ -157,19 +165,22 @@ class StereoAgreement:
             matte = np.multiply(gain, grey, scratch_array("matte", gain.shape))
             matte += _last(estimate.offset)
         clipped = np.clip(matte, 0, 1, out=scratch_array("clipped matte", matte.shape))
-        small = resized(clipped[:, None], self._size(estimate, _FINE))
+        small = resized(clipped[:, None], _smaller(size, _FINE))
         if not _has_outline(small[:, 0]):
             return estimate
-        full_size, fine_size = estimate.size, small.shape[2:]
-        if rgb.shape[2:] != full_size or any(
-            full != _FINE * half or half * _FINE % _COARSE
-            for full, half in zip(full_size, fine_size, strict=True)
-        ):
-            return self._agree_everywhere(estimate, rgb, matte, grey)
-        return self._agree_near_people(estimate, rgb, matte, grey, small[:, 0])
+        if rgb.shape[2:] != estimate.size or any(side % _COARSE for side in size):
+            return self._agree_everywhere(estimate, rgb, matte, grey, size)
+        return self._agree_near_people(estimate, rgb, matte, grey, size, small[:, 0])
 
     def _agree_everywhere(
-        self, estimate: MatteEstimate, rgb: Any, matte: Any, grey: Any, *, frames: int = 1
+        self,
+        estimate: MatteEstimate,
+        rgb: Any,
+        matte: Any,
+        grey: Any,
+        size: tuple[int, int],
+        *,
+        frames: int = 1,
     ) -> MatteEstimate:
         """``agree`` on whole pictures.
 
@@ -178,6 +189,7 @@ class StereoAgreement:
             rgb: [2 * N * count, 3, h, w] what the network saw.
             matte: [2 * N * count, h, w] alpha of both eyes before it is clipped, at the estimate's size.
             grey: Likewise, of ``rgb``; None with a plain matte.
+            size: (height, width) that the network answered in.
             frames: N.
         """
         arrays = array_module(on_gpu=is_on_gpu(matte))
@@ -186,7 +198,7 @@ class StereoAgreement:
             planes = arrays.concatenate([planes, _last(estimate.gain)[:, None]], axis=1)
         pictures = arrays.concatenate([resized(rgb, estimate.size), matte.clip(0, 1)[:, None]], axis=1)
         blended = arrays.empty(planes.shape, "float32")
-        geometries = self._geometries(estimate, device=_device_of(matte))
+        geometries = self._geometries(size, estimate.size, device=_device_of(matte))
         for both in _pairs(estimate, frames):
             blended[both] = self._blended(planes[both], _alike_bright(pictures[both]), geometries)
         if grey is None:
@@ -195,9 +207,11 @@ class StereoAgreement:
         return MatteEstimate(gain=gain, offset=blended[:, :1] - gain * grey[:, None])
 
     def _agree_near_people(
-        self, estimate: MatteEstimate, rgb: Any, matte: Any, grey: Any, small: Any
+        self, estimate: MatteEstimate, rgb: Any, matte: Any, grey: Any, size: tuple[int, int], small: Any
     ) -> MatteEstimate:
         """``agree`` in the part of the pictures that holds everybody; ``small`` is alpha at the fine size."""
+        # Parts end where samples of all sizes do.
+        times = [Fraction(full, side // _COARSE) for full, side in zip(estimate.size, size, strict=True)]
         planes = (
             [matte.copy()] if grey is None else [_last(estimate.gain).copy(), _last(estimate.offset).copy()]
         )
@@ -205,18 +219,16 @@ class StereoAgreement:
             alpha = small[both]
             if not _has_outline(alpha):
                 continue
-            geometries = self._geometries(estimate, device=None)
-            box = _near_people(alpha)
-            here = _scaled(box, _COARSE)
+            geometries = self._geometries(size, estimate.size, device=None)
+            box = _near_people(alpha, [each.denominator for each in times])
+            here = _scaled(box, *times)
             own = [matte[both][here]] + ([] if grey is None else [planes[0][both][here]])
             seen = np.concatenate([rgb[both][here], own[0].clip(0, 1)[:, None]], axis=1)
+            half = _scaled(box, _COARSE // _FINE, _COARSE // _FINE)
             blended = self._blended(
                 np.stack(own, axis=1),
                 _alike_bright(seen),
-                [
-                    geometry.part(_scaled(box, _COARSE // smaller))
-                    for geometry, smaller in zip(geometries, _SMALLER, strict=True)
-                ],
+                [geometry.part(part) for geometry, part in zip(geometries, (box, half, here), strict=True)],
             )
             if grey is None:
                 planes[0][both][here] = blended[:, 0]
@@ -228,12 +240,14 @@ class StereoAgreement:
         gain, offset = (plane[:, None] for plane in planes)
         return MatteEstimate(gain=gain, offset=offset)
 
-    def _geometries(self, estimate: MatteEstimate, *, device: int | None) -> list[_Geometry]:
-        """Where the other eye shows each sample of the coarse, the fine and the finest pictures."""
-        height, width = fine = self._size(estimate, _FINE)
+    def _geometries(
+        self, size: tuple[int, int], full_size: tuple[int, int], *, device: int | None
+    ) -> list[_Geometry]:
+        """Where the other eye shows each sample: of the coarse and fine pictures, by the network's size, and of all."""
+        height, width = fine = _smaller(size, _FINE)
         coarse = (-(-height * _FINE // _COARSE), -(-width * _FINE // _COARSE))
-        full = (int(estimate.size[0]), int(estimate.size[1]))
-        return [_geometry(self, size, device) for size in (coarse, fine, full)]
+        full = _enlarged_geometry(self, size, full_size, device)
+        return [_geometry(self, coarse, device), _geometry(self, fine, device), full]
 
     def _blended(self, planes: Any, pictures: Any, geometries: Sequence[_Geometry]) -> Any:
         """Planes of the two eyes of some frames, or of the same part of all.
@@ -271,7 +285,7 @@ class StereoAgreement:
             pictures,
             finest.curves,
             [quarter * step / 2 for quarter in _FINEST_STEPS],
-            radius=_FINEST_RADIUS,
+            radius=round(_FINEST_RADIUS * finest.samples_per_disparity / fine.samples_per_disparity / _FINE),
             start=resized(found[:, None], pictures.shape[2:])[:, 0],
         )
         found = smooth_disparity(resized(found[:, None], fine_size)[:, 0], sigma=_SMOOTH_SHARE * step)
@@ -286,11 +300,6 @@ class StereoAgreement:
         return blend_eyes(
             arrays.ascontiguousarray(planes), smaller, found, fine.curves, shown, tolerance=_TOLERANCE * step
         )
-
-    @staticmethod
-    def _size(estimate: MatteEstimate, smaller: int) -> tuple[int, int]:
-        height, width = estimate.size
-        return max(height // smaller, 1), max(width // smaller, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -307,6 +316,14 @@ class _Geometry:
     def part(self, box: _Box) -> _Geometry:
         """The same, for a part of the pictures."""
         return _Geometry(self.curves[box], self.shown[box], self.samples_per_disparity)
+
+    def on(self, device: int | None) -> Self:
+        """The same in a GPU's memory, by its number; itself without one."""
+        if device is None:
+            return self
+        arrays = array_module(on_gpu=True)
+        with arrays.cuda.Device(device):
+            return replace(self, curves=arrays.asarray(self.curves), shown=arrays.asarray(self.shown))
 
 
 def _with_nearer(found: Any, small: Any, smaller: Any, fine: _Geometry, *, step: float) -> Any:
@@ -347,28 +364,51 @@ _Box = tuple["slice | EllipsisType", ...]
 """Rows and columns of planes; the axes before them are whole."""
 
 
-def _near_people(alpha: npt.NDArray[np.float32]) -> _Box:
+def _near_people(alpha: npt.NDArray[np.float32], multiples: Sequence[int]) -> _Box:
     """The part of two pictures that holds everybody in both, and what is looked at around them, in coarse samples.
 
     Args:
         alpha: float32 [2, h, w], 0..1, at the fine size; somebody is there.
+        multiples: Of what rows and columns begin and end at multiples, unless the picture ends.
     """
     seen = (alpha.max(axis=0) > _NOBODY).astype(np.uint8)
     times = _COARSE // _FINE
     x, y, width, height = cv2.boundingRect(seen)
-    rows, columns = (
-        slice(max(first // times - _LOOKED_AT, 0), -(-(first + length) // times) + _LOOKED_AT)
-        for first, length in ((y, height), (x, width))
-    )
-    return ..., rows, columns
+    spans = ((y, height, seen.shape[0]), (x, width, seen.shape[1]))
+    parts = []
+    for (first, length, side), multiple in zip(spans, multiples, strict=True):
+        start = max(first // times - _LOOKED_AT, 0) // multiple * multiple
+        stop = -(-(-(-(first + length) // times) + _LOOKED_AT) // multiple) * multiple
+        parts.append(slice(start, min(stop, side // times)))
+    return ..., *parts
 
 
-def _scaled(box: _Box, times: int) -> _Box:
-    """The same part in a picture that is as many times as large."""
+def _scaled(box: _Box, down: Fraction | int, across: Fraction | int) -> _Box:
+    """The same part in a picture that is as many times as high and as wide."""
     *_, rows, columns = box
     assert isinstance(rows, slice)  # rows and columns come last
     assert isinstance(columns, slice)
-    return ..., *(slice(part.start * times, part.stop * times) for part in (rows, columns))
+    return ..., *(
+        slice(int(part.start * times), int(part.stop * times))
+        for part, times in ((rows, down), (columns, across))
+    )
+
+
+def _smaller(size: tuple[int, int], times: int) -> tuple[int, int]:
+    """A size (height, width) of so many times fewer samples each way."""
+    height, width = size
+    return max(height // times, 1), max(width // times, 1)
+
+
+def _as_fine(estimate: MatteEstimate, rgb: Any) -> MatteEstimate:
+    """Coefficients at the size of pictures [..., 3, h, w] that have more samples; else as they are."""
+    gain, offset = estimate.gain, estimate.offset
+    assert gain is not None  # coefficients, as whoever asks has seen
+    assert offset is not None
+    size = (max(estimate.size[0], rgb.shape[-2]), max(estimate.size[1], rgb.shape[-1]))
+    if size == estimate.size:
+        return estimate
+    return MatteEstimate(gain=enlarged(gain[:, -1:], size), offset=enlarged(offset[:, -1:], size))
 
 
 @lru_cache(maxsize=16)
@@ -380,11 +420,23 @@ def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | N
     height, width = size
     # The mean of both eyes, so that nothing depends on which of them is the first.
     ahead = float(abs(curves[:, 0, height // 2, width // 2]).mean())
-    if device is None:
-        return _Geometry(curves, shown, ahead)
-    arrays = array_module(on_gpu=True)
-    with arrays.cuda.Device(device):
-        return _Geometry(arrays.asarray(curves), arrays.asarray(shown), ahead)
+    return _Geometry(curves, shown, ahead).on(device)
+
+
+@lru_cache(maxsize=4)
+def _enlarged_geometry(
+    agreement: StereoAgreement, size: tuple[int, int], full_size: tuple[int, int], device: int | None
+) -> _Geometry:
+    """That of larger pictures, from the network's: it is smooth; to compute it takes seconds and a gigabyte."""
+    if size == full_size:
+        return _geometry(agreement, size, device)
+    known = _geometry(agreement, size, None)  # enlarged by a GPU, another stream might read it too early
+    times = [full / side for full, side in zip(full_size, size, strict=True)]
+    curves = resized(known.curves.reshape(4, 3, *size), full_size).reshape(2, 6, *full_size)
+    curves[:, :3] *= times[1]
+    curves[:, 3:] *= times[0]
+    shown = (resized(known.shown[None], full_size)[0] > 0.999).astype("float32")
+    return _Geometry(curves, shown, known.samples_per_disparity * times[1]).on(device)
 
 
 def _last(planes: Any) -> Any:

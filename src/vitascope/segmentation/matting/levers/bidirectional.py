@@ -37,6 +37,11 @@ NEAR_SIDE: Final = 384
 close-ups of the seeds 111 to 126."""
 EDGE_SCALE: Final = 1.25
 """Size of the pictures that edges are taken from: finer, and people who fill them are lost."""
+_AGREEMENT_SCALE = 2.15
+"""How much larger than those the pictures are at most in which eyes are brought together: as large as eyes of 2048
+samples. Brought together in smaller ones, mattes differ again where large ones are drawn from two backgrounds."""
+_FRAMES_THAT_AGREE = 4
+"""At once: their pictures take about as much memory as those of a call."""
 _FRAMES_OF_A_CALL = 8
 """A window is shown in such parts, or as many as are looked ahead to: what the network answers is larger than what is
 kept of it."""
@@ -91,9 +96,9 @@ _FINENESS = 2
 """The power of an answer's fineness that is its share of hair."""
 
 BIDIRECTIONAL_RULES: Final = (
-    "eyes agree last, their fisheye pictures are seen in all sizes, the way back is smaller beside larger edges, and "
-    "who is seen in these alone is small",
-    (BACKWARD_SCALE, NEAR_SIDE, EDGE_SCALE, _CELLS),
+    "eyes agree last, in larger pictures, their fisheye pictures are seen in all sizes, the way back is smaller beside "
+    "larger edges, and who is seen in these alone is small",
+    (BACKWARD_SCALE, NEAR_SIDE, EDGE_SCALE, _AGREEMENT_SCALE, _CELLS),
     (_TRUST, _LEAST_WEIGHT, _FAVOUR, _YOUNG, _DECISION, _DOUBT),
     (_AGREES, _FINER, _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY, _WITNESS, _WITNESS_TRUST, _MET_TRUST),
     (_SOLID, _SOLID_TRUST, _LASTING_FRAMES, _LASTING, _SEEN),
@@ -126,7 +131,8 @@ class Bidirectional:
     goes, is seen back in both sizes, and passes from the one to the other.
 
     Then scenery is taken out, see ``Scenery``, where looks differ; people are looked for whom larger ones hide, see
-    ``MissedPeople``; mattes are smoothed over time, see ``MotionSmoothing``; and eyes that are to agree do so.
+    ``MissedPeople``; mattes are smoothed over time, see ``MotionSmoothing``; and eyes that are to agree do so, in
+    larger pictures.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -148,7 +154,10 @@ class Bidirectional:
         self._missed = MissedPeople(stream, self._wanted, self._backward)
         self._smoothing = MotionSmoothing(stream.views, self._wanted, threads)
         # Eyes agree last: smoothed after that, they were further apart again.
-        self._agreement = None if stream.agreement is None else replace(stream.agreement, wanted=self._wanted)
+        self._shown_to_agree = _resized(self._wanted, _AGREEMENT_SCALE, stream.eye_size)
+        self._agreement = stream.agreement
+        if self._agreement is not None:
+            self._agreement = replace(self._agreement, wanted=self._shown_to_agree)
         shrink = max(max(stream.wanted.size) / _CELLS, 1.0)
         self._cells = (
             max(round(stream.wanted.size[0] / shrink), 1),
@@ -162,7 +171,7 @@ class Bidirectional:
         """Whether one person was near in the last of them."""
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes of the next frames: alpha's coefficients at the size of the edges' pictures."""
+        """Mattes of the next frames: alpha's coefficients at the size of the edges' pictures, or of eyes that agree."""
         estimates: list[MatteEstimate] = []
         first = 0
         while first < len(batch):
@@ -219,12 +228,12 @@ class Bidirectional:
             return estimates
 
         def agree(first: int, end: int) -> list[MatteEstimate]:
-            images = self._stream.views.make(frames[first:end], self._wanted)
+            images = self._stream.views.make(frames[first:end], self._shown_to_agree)
             return agreement.agree(estimates[first:end], list(images))
 
         with memory_errors():
             return bounds_of_calls(self._stream.sizer, len(frames)).in_ranges(
-                len(frames), agree, end_of=lambda first, most: first + min(most, _FRAMES_OF_A_CALL)
+                len(frames), agree, end_of=lambda first, most: first + min(most, _FRAMES_THAT_AGREE)
             )
 
     def _seen_all_ways(
