@@ -37,9 +37,10 @@ NEAR_SIDE: Final = 384
 close-ups of the seeds 111 to 126."""
 EDGE_SCALE: Final = 1.25
 """Size of the pictures that edges are taken from: finer, and people who fill them are lost."""
-_AGREEMENT_SCALE = 2.15
-"""How much larger than those the pictures are at most in which eyes are brought together: as large as eyes of 2048
-samples. Brought together in smaller ones, mattes differ again where large ones are drawn from two backgrounds."""
+_AGREEMENT_SCALE = 1.6
+"""How much larger than those the pictures are at most in which eyes are brought together: as large as eyes of 1536
+samples. Brought together in smaller ones, mattes differ again where large ones are drawn from two backgrounds. In those
+of 2048 the eyes of two clips were 57 % nearer along outlines, here 52 %, in their own 43 %; a run took 3.7 GB more."""
 _FRAMES_THAT_AGREE = 4
 """At once: their pictures take about as much memory as those of a call."""
 _FRAMES_OF_A_CALL = 8
