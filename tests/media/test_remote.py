@@ -12,7 +12,7 @@ import pytest
 from bucket import bucket
 from clips import write_clip
 from makers_here import crew_here
-from vitascope.errors import InputError, MissingDependencyError, OutputError, one_line
+from vitascope.errors import InputError, MissingDependencyError, OutputError, UsageError, one_line
 from vitascope.media import remote
 from vitascope.media.reading.discovery import find_videos
 from vitascope.media.reading.reader import open_video, probe
@@ -92,12 +92,33 @@ def test_names():
 
 
 @pytest.mark.parametrize(
-    "url", ["file:///films/a%20b.mp4", "file://localhost/films/a b.mp4", Path("file:///films/a b.mp4")]
+    "url",
+    [
+        "file:///films/a%20b.mp4",
+        "file://localhost/films/a b.mp4",
+        Path("file:///films/a b.mp4"),
+        Path("file://localhost/films/a%20b.mp4"),
+    ],
 )
 def test_a_url_of_a_file_browser_is_a_file_of_this_machine(url):
     path = path_of(url)
     assert type(path) is type(Path())
     assert path == Path("/films/a b.mp4")
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("file://server/films/a.mp4", "is a file of server; one of this machine has three slashes"),
+        ("file://localhosting/a.mp4", "is a file of localhosting;"),
+        ("file://a.mp4", "is a file of a.mp4;"),
+        ("file:///films/%00.mp4", "no file's name has a %00"),
+        (Path("file:///films/%00.mp4"), "no file's name has a %00"),
+    ],
+)
+def test_a_url_of_no_file_of_this_machine_is_refused(url, why):
+    with pytest.raises(UsageError, match=why):
+        path_of(url)
 
 
 def test_a_file_of_a_store_is_a_file(store):

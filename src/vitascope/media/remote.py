@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.request import url2pathname
 from zlib import crc32
 
-from vitascope.errors import MissingDependencyError
+from vitascope.errors import MissingDependencyError, UsageError
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
 """Two letters or more: ``C:`` is a drive."""
@@ -47,24 +47,33 @@ def path_of(name: str | PathLike[str]) -> Path:
     Args:
         name: As a user wrote it, such as ``s3://bucket/in/a.mp4``, or as file browsers hand it on: ``file:///a%20b.mp4``
             is a file of this machine (RFC 8089).
+
+    Raises:
+        UsageError: A URL of another machine's file, or of a name that no file has.
     """
     if isinstance(name, Path):
         # A URL that was taken for a path of this machine has lost a slash.
         is_url = not isinstance(name, RemotePath) and len(name.parts) > 1 and _SCHEME.fullmatch(name.parts[0])
         if is_url and name.parts[0] == "file:":
-            return _local("/".join(name.parts[1:]))
+            return _local("/".join(name.parts[1:]).removeprefix("localhost/"))
         return RemotePath(*name.parts) if is_url else name
     match = _URL.fullmatch(os.fspath(name))
     if match is None:
         return Path(name)
     if match[1] == "file":
-        return _local(match[2].removeprefix("localhost"))
+        host, _, rest = match[2].partition("/")
+        if host not in ("", "localhost"):
+            raise UsageError(f"{name}: is a file of {host}; one of this machine has three slashes: file:///…")
+        return _local(rest)
     return RemotePath(f"{match[1]}:", *(part for part in match[2].split("/") if part))
 
 
 def _local(rest: str) -> Path:
-    """A file of this machine by what stands behind ``file://``."""
-    return Path(url2pathname(f"/{rest.lstrip('/')}"))
+    """A file of this machine by what stands behind ``file:///``."""
+    path = url2pathname(f"/{rest.lstrip('/')}")
+    if "\0" in path:
+        raise UsageError(f"file:///{rest}: no file's name has a %00")
+    return Path(path)
 
 
 def remove_folder(folder: Path) -> None:

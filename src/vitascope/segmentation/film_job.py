@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vitascope.errors import UsageError
 from vitascope.frames import Frame
@@ -221,8 +221,15 @@ class _Inferring:
 
     def accumulate(self, batch: Batch, /) -> Iterable[Matted]:
         """Take one picture; mattes when there are enough."""
-        return self._batched.accumulate(batch)
+        return _handed_on([*self._batched.accumulate(batch)])
 
     def flush(self) -> Iterable[Matted]:
         """All that is left."""
-        return [*self._batched.flush(), *self._rest()]
+        return _handed_on([*self._batched.flush(), *self._rest()])
+
+
+def _handed_on(matted: list[Matted]) -> Iterator[Matted]:
+    """Give all in order, and hold none that was given: once drawn, each has colours beside its matte."""
+    matted.reverse()
+    while matted:
+        yield matted.pop()

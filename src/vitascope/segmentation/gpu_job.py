@@ -228,10 +228,13 @@ class _Matting:
         """The frames that waited for others."""
         yield from self._drawn(self._job.matting.infer_rest())
 
-    def _drawn(self, matted: Sequence[Matted]) -> Iterator[Together[PendingPictures | PicturesOnGpu]]:
+    def _drawn(self, matted: list[Matted]) -> Iterator[Together[PendingPictures | PicturesOnGpu]]:
+        """Draw frames, which are given up: once drawn, each has colours beside its matte."""
         self._job.note_memory()
-        for first in range(0, len(matted), _FRAMES_DRAWN_TOGETHER):
-            yield Together(self._draw(matted[first : first + _FRAMES_DRAWN_TOGETHER]))
+        while matted:
+            some = matted[:_FRAMES_DRAWN_TOGETHER]
+            del matted[:_FRAMES_DRAWN_TOGETHER]
+            yield Together(self._draw(some))
 
     def _draw(self, matted: Sequence[Matted]) -> Sequence[PendingPictures] | Sequence[PicturesOnGpu]:
         """Draw some frames, and send their pictures down together, unless they stay."""

@@ -8,7 +8,7 @@ from cuda_sources import architectures, assert_compiles, needs_nvcc
 from pictures import FORMATS, random_frame, solid_frame
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.color import alpha_dtype, yuv_from_rgb
-from vitascope.gpu.kernels.foreground import decontaminate, local_colors
+from vitascope.gpu.kernels.foreground import colors_size, decontaminate, local_colors
 from vitascope.gpu.kernels.region import Region
 
 ORANGE, BLUE = (0.9, 0.5, 0.1), (0.1, 0.2, 0.8)
@@ -235,6 +235,32 @@ def test_nobody_and_shapes_that_do_not_fit():
         local_colors(picture, zeros[:1], zeros[:1])
 
 
+def test_colours_beside_large_coefficients_reach_as_far_as_in_smaller_pictures():
+    """Eyes that agree have coefficients of their own size, in whose samples the means would reach half as far."""
+    large = soft_disc((1500, 2048), softness=150)
+    small = cv2.resize(large, colors_size(large.shape)[::-1], interpolation=cv2.INTER_AREA)
+    assert small.shape == (750, 1024)
+    picture = over(small, ORANGE, BLUE)[None]
+    expected = local_colors(picture, *given(small))
+    out = np.empty((2, 1, 4, *large.shape), np.float32)
+    made = local_colors(picture, *given(large), out=out)
+    for one, other, own in zip(made, expected, given(large), strict=True):
+        assert np.shares_memory(one, out)
+        np.testing.assert_array_equal(one[:, 3:], own)
+        shown = [cv2.resize(plane, large.shape[::-1]) for plane in other[0, :3]]
+        assert np.abs(one[0, :3] - shown).max() < 0.02
+    with pytest.raises(ValueError, match="expected"):
+        local_colors(over(large, ORANGE, BLUE)[None], *given(large))
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [((1024, 1024), (1024, 1024)), ((9, 300), (9, 300)), ((1, 4096), (1, 1024)), ((2064, 1161), (1024, 576))],
+)
+def test_pictures_in_which_colours_are_looked_for(size, shown):
+    assert colors_size(size) == shown
+
+
 @needs_nvcc
 @pytest.mark.parametrize("architecture", architectures("foreground.cu"))
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
@@ -245,13 +271,13 @@ def test_the_source_compiles_to_ptx(tmp_path, architecture):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("size", [(288, 512), (45, 61), (1, 1), (9, 300)])
+@pytest.mark.parametrize("size", [(288, 512), (45, 61), (1, 1), (9, 300), (90, 1500)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_colours_of_the_gpu_are_the_references(size, dtype):
     import cupy
 
     rng = np.random.default_rng(0)
-    picture = rng.random((2, 3, *size), np.float32).astype(dtype)
+    picture = rng.random((2, 3, *colors_size(size)), np.float32).astype(dtype)
     disc = soft_disc(size)
     gain = (rng.random((2, 1, *size), np.float32) * 0.2).astype(dtype)
     offset = np.stack([disc, disc[::-1]])[:, None].astype(dtype)

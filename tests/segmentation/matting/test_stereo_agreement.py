@@ -174,6 +174,18 @@ def test_where_the_other_eye_shows_a_place_of_larger_pictures_is_told_from_small
     assert apart[seen].max() < 0.1  # samples, of something near
 
 
+def test_of_large_pictures_no_more_is_held_than_a_video_needs():
+    for side in (40, 50, 60, 70):
+        agreement = StereoAgreement.of_eyes(
+            LENSES[0], NetworkInput((side, side), "NCHW"), right_eye_first=False
+        )
+        assert (
+            stereo_agreement._enlarged_geometry(agreement, (32, 32), (side, side), None).curves.shape[-1]
+            == side
+        )
+    assert stereo_agreement._enlarged_geometry.cache_info().currsize == 2
+
+
 def test_nobody_is_of_the_size_of_larger_pictures_too():
     view, _ = seen(LENSES[0])
     nobody = MatteEstimate(

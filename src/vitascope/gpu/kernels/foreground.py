@@ -8,7 +8,7 @@ alpha's share::
 
     foreground = person + alpha * (picture - alpha * person - (1 - alpha) * scene)
 
-Both means are smooth, so they are made at the network's size (``local_colors``) and read between its samples; only the
+Both means are smooth, so they are made in small pictures (``local_colors``) and read between their samples; only the
 last line sees the full picture, and only where alpha is partial (``decontaminate``): all else keeps the codes that
 were decoded. It is computed in Y, U and V, which are affine in R, G and B, as the formula is.
 """
@@ -26,10 +26,11 @@ import numpy.typing as npt
 from vitascope.frames import Frame, Plane, Rotation, YuvFormat
 from vitascope.gpu.kernels.color import alpha_peak, yuv_from_rgb
 from vitascope.gpu.kernels.composite_launch import Coefficients, foreground_on_gpu
-from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
+from vitascope.gpu.kernels.cuda_module import array_module, cuda_kernel, is_on_gpu, nvtx_range
 from vitascope.gpu.kernels.guided import upright_to_coded
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resample import downsample_to_chroma
+from vitascope.gpu.kernels.resize_normalize import resized
 
 FloatPlane = npt.NDArray[Any]
 """float32; OpenCV's stubs do not say which dtype they return."""
@@ -44,6 +45,15 @@ _LEAST_SHARE = 1e-3
 """Share of a window's weight that the wider mean always has; away from people it is all there is."""
 _NOTHING = 1e-4
 """Weight of a window that is rounding alone."""
+_MOST_SIDE = 1024
+"""Samples along the longest side of the pictures in which means are made: in larger ones they would reach less far."""
+
+
+def colors_size(size: tuple[int, int]) -> tuple[int, int]:
+    """The size (height, width) of the pictures in which colours are looked for, beside coefficients of a size."""
+    shrink = min(_MOST_SIDE / max(size), 1.0)
+    height, width = (max(round(side * shrink), 1) for side in size)
+    return height, width
 
 
 def local_colors(
@@ -59,7 +69,7 @@ def local_colors(
     The two agree to 1e-3.
 
     Args:
-        rgb: float16 or float32 [E, 3, h, w], 0..1: the picture at the coefficients' size.
+        rgb: float16 or float32 [E, 3, ...], 0..1: the picture at ``colors_size`` of the coefficients' size.
         gain: float16 or float32 [E, 1, h, w], as ``MatteEstimate`` has alpha's.
         offset: As gain.
         out: float32 [2, E, 4, h, w]: where to make both on the CPU.
@@ -74,10 +84,24 @@ def local_colors(
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     eyes, channels, height, width = rgb.shape
-    if channels != 3 or gain.shape != (eyes, 1, height, width) or offset.shape != gain.shape:
+    size = gain.shape[-2:]
+    if (
+        channels != 3
+        or gain.shape != (eyes, 1, *size)
+        or offset.shape != gain.shape
+        or colors_size(size) != (height, width)
+    ):
         raise ValueError(
             f"rgb is {rgb.shape}, gain {gain.shape}, offset {offset.shape}: expected [E, 3, h, w] and [E, 1, h, w]"
         )
+    if size != (height, width):
+        arrays = array_module(on_gpu=is_on_gpu(rgb))
+        small = local_colors(rgb, *(resized(plane, (height, width)) for plane in (gain, offset)))
+        both = arrays.empty((2, eyes, 4, *size), "float32") if out is None else out
+        for target, colors, own in zip(both, small, (gain, offset), strict=True):
+            target[:, :3] = resized(colors[:, :3], size)
+            target[:, 3:] = own
+        return both[0].astype(gain.dtype, copy=False), both[1].astype(gain.dtype, copy=False)
     if is_on_gpu(rgb):
         return _launch_local_colors(rgb, gain, offset)
     made = np.empty((2, eyes, 4, height, width), np.float32) if out is None else out

@@ -423,7 +423,7 @@ def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | N
     return _Geometry(curves, shown, ahead).on(device)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)  # a video's, of bent pictures and of others: each takes 0.2 GB for eyes of 2048 samples
 def _enlarged_geometry(
     agreement: StereoAgreement, size: tuple[int, int], full_size: tuple[int, int], device: int | None
 ) -> _Geometry:

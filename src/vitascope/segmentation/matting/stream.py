@@ -13,7 +13,7 @@ from vitascope.config.compute import InferenceSettings
 from vitascope.frames import Frame, Plane, Rotation, StereoLayout
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
-from vitascope.gpu.kernels.foreground import decontaminate, local_colors
+from vitascope.gpu.kernels.foreground import colors_size, decontaminate, local_colors
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.resize_normalize import resized
@@ -392,10 +392,12 @@ class StreamMatting:
         if images is None:  # the matte is from the cache, and no network saw the frame
             images = self._views.make([matted.frame], self.network_input)[0]
         rgb = plain_rgb(images, self.network_input)
-        if rgb.shape[-2:] != gain.shape[-2:]:
-            rgb = resized(array_module(on_gpu=is_on_gpu(rgb)).ascontiguousarray(rgb), gain.shape[-2:])
-        eyes, channels, *size = rgb.shape
-        out = None if is_on_gpu(rgb) else self._memory_of_colors.empty((2, eyes, channels + 1, *size))
+        height, width = gain.shape[-2:]
+        size = colors_size((height, width))
+        if rgb.shape[-2:] != size:
+            rgb = resized(array_module(on_gpu=is_on_gpu(rgb)).ascontiguousarray(rgb), size)
+        eyes, channels = rgb.shape[:2]
+        out = None if is_on_gpu(rgb) else self._memory_of_colors.empty((2, eyes, channels + 1, height, width))
         person, scene = local_colors(rgb, gain, offset, out=out)
         return MatteEstimate(gain=person, offset=scene)
 

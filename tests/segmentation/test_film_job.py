@@ -1,0 +1,33 @@
+"""The CPU's stages between decoder and encoder."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+
+from vitascope.segmentation.film_job import _Inferring
+
+
+class Carrier:
+    """Stands for a frame with its matte."""
+
+
+@pytest.mark.parametrize("is_end", [False, True])
+def test_a_window_holds_no_frame_that_was_handed_on(is_end):
+    """Those that were drawn meanwhile held their colours, too: gigabytes of large eyes."""
+    made = []
+
+    def window(*_):
+        carriers = [Carrier() for _ in range(5)]
+        made.extend(weakref.ref(one) for one in carriers)
+        return carriers
+
+    inferring = _Inferring(window, window if is_end else list, size=1)
+    results = iter(inferring.flush() if is_end else inferring.accumulate(None))
+    order = []
+    for result in results:
+        order.append(next(at for at, one in enumerate(made) if one() is result))
+        del result
+        assert [one() is None for one in made] == [at <= order[-1] for at in range(5)]
+    assert order == [0, 1, 2, 3, 4]
