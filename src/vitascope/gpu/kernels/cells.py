@@ -20,7 +20,8 @@ _THREADS = 128
 def greatest_around(cells: FloatArray) -> FloatArray:
     """The greatest of each cell and the eight around it; there is nothing beyond the grid.
 
-    Runs where the cells are: NumPy on the CPU; CuPy in one kernel, ordered on the current stream. Results are equal.
+    Runs where the cells are: NumPy or OpenCV on the CPU; CuPy in one kernel, ordered on the current stream. Results are
+    equal.
 
     Args:
         cells: float32 [..., rows, columns].
@@ -43,19 +44,9 @@ def greatest_around(cells: FloatArray) -> FloatArray:
 
 
 def mean_around(cells: FloatArray) -> FloatArray:
-    """The mean of each cell and the 24 around it; the grid is mirrored at its border (``cv2.BORDER_REFLECT_101``).
+    """The mean of each cell and the 24 around it; otherwise as ``greatest_around``, but for rounding.
 
-    Runs where the cells are: OpenCV on the CPU; CuPy in one kernel, ordered on the current stream. Results differ by
-    rounding.
-
-    Args:
-        cells: float32 [..., rows, columns].
-
-    Returns:
-        float32 of the same shape, in memory of its own.
-
-    Raises:
-        KernelCompileError: The CUDA source could not be built for this GPU.
+    The grid is mirrored at its border (``cv2.BORDER_REFLECT_101``).
     """
     if is_on_gpu(cells):
         made: FloatArray = _launch("mean_around", cells)

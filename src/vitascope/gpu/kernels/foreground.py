@@ -92,7 +92,8 @@ def local_colors(
         or colors_size(size) != (height, width)
     ):
         raise ValueError(
-            f"rgb is {rgb.shape}, gain {gain.shape}, offset {offset.shape}: expected [E, 3, h, w] and [E, 1, h, w]"
+            f"rgb is {rgb.shape}, gain {gain.shape}, offset {offset.shape}: expected [E, 1, h, w] of both, "
+            f"and rgb of [E, 3, {', '.join(map(str, colors_size(size)))}]"
         )
     if size != (height, width):
         arrays = array_module(on_gpu=is_on_gpu(rgb))
