@@ -28,6 +28,19 @@ with ending_promptly(lambda: "the search is kept"):
         time.sleep(300)  # stands for the join of a thread that does not end
 """
 
+CAUGHT_IN_TEXT = """
+import vitascope.cli, vitascope.cli.app
+
+def run(arguments):
+    try:
+        exec("raise KeyboardInterrupt")  # as Ctrl-C does while a dataclass is made
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+vitascope.cli.app.main = run
+vitascope.cli.main()
+"""
+
 
 @pytest.fixture(autouse=True)
 def ctrl_c_is_not_ignored():
@@ -61,6 +74,14 @@ def test_what_ends_by_itself_is_an_interruption_like_any_other():
 def test_words_of_what_was_interrupted_come_first():
     with pytest.raises(KeyboardInterrupt, match=r"^3 cells are kept$"), ending_promptly(lambda: "nothing"):
         raise KeyboardInterrupt("3 cells are kept")
+
+
+def test_ctrl_c_that_was_caught_does_not_end_python_by_the_signal(tmp_path):
+    (tmp_path / "caught.py").write_text(CAUGHT_IN_TEXT)
+    ended = subprocess.run(
+        [sys.executable, "-m", "caught"], cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (130, b"")
 
 
 def test_without_ctrl_c_it_does_nothing():

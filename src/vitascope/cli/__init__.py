@@ -101,6 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _leave(code: str | int | None) -> None:
     """Get ready to end, when nothing is left that has to be ended in order."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # After Ctrl-C inside source that is executed as text (dataclasses are made so), Python would forget the exit code
+    # and end by the signal, though it was caught. It forgets Ctrl-C instead when the next text is executed.
+    exec("")
     for stream in (sys.stdout, sys.stderr):
         with suppress(OutputError):
             stream.flush()
