@@ -227,6 +227,9 @@ class InferenceSettings(Section):
     bidirectional: bool = setting(
         False, "Matte each shot forwards and backwards: three times the work; not live."
     )
+    missed_people: bool = setting(
+        True, "Look now and then for people whom larger ones hide from the network; not live."
+    )
     stereo_agreement: bool = setting(True, "Average the mattes of two eyes where both see the same place.")
 
     @property
@@ -243,6 +246,11 @@ class InferenceSettings(Section):
     def may_look_back(self) -> bool:
         """True when whole shots are to be seen backwards, too: parts, other sizes and first networks go one way."""
         return self.bidirectional and self.shows_whole_eyes and self.early_exit == "off"
+
+    @property
+    def may_look_for_missed(self) -> bool:
+        """True when people are to be looked for whom the network misses: it sees every eye, whole."""
+        return self.missed_people and self.shows_whole_eyes and self.early_exit == "off"
 
     @model_validator(mode="after")
     def _check_region(self) -> Self:

@@ -25,9 +25,10 @@ from vitascope.segmentation.matting.cached_film import (
     rules_of_mattes,
 )
 from vitascope.segmentation.matting.levers.bidirectional import BIDIRECTIONAL_RULES
-from vitascope.segmentation.matting.levers.missed_people import MISSED_PEOPLE_RULES
+from vitascope.segmentation.matting.levers.missed_on_the_way import ON_THE_WAY_RULES
 from vitascope.segmentation.matting.levers.motion_smoothing import SMOOTHING_RULES
 from vitascope.segmentation.matting.levers.scenery import SCENERY_RULES
+from vitascope.segmentation.matting.levers.smaller_people import SMALLER_PEOPLE_RULES
 from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.segmentation.matting.stereo_agreement import AGREEMENT_RULES
 from vitascope.segmentation.segmenter import Segmenter
@@ -153,6 +154,7 @@ def test_a_shot_that_a_run_ended_in_is_begun_again_by_a_longer_one(clip, tmp_pat
         ("model__input_size", 64),
         ("inference__skip_static", 0.5),
         ("inference__stereo_agreement", False),
+        ("inference__missed_people", False),
     ],
 )
 def test_what_changes_mattes_is_another_entry(clip, tmp_path, network, key, value):
@@ -264,7 +266,15 @@ def test_looking_for_a_home_makes_none(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "rules", [AGREEMENT_RULES, BIDIRECTIONAL_RULES, MISSED_PEOPLE_RULES, SCENERY_RULES, SMOOTHING_RULES]
+    "rules",
+    [
+        AGREEMENT_RULES,
+        BIDIRECTIONAL_RULES,
+        ON_THE_WAY_RULES,
+        SMALLER_PEOPLE_RULES,
+        SCENERY_RULES,
+        SMOOTHING_RULES,
+    ],
 )
 def test_mattes_of_other_rules_are_not_used_again(rules):
     assert rules in rules_of_mattes("cpu")

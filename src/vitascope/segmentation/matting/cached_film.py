@@ -41,9 +41,10 @@ from vitascope.models.store.store import Fingerprint, ModelStore
 from vitascope.segmentation.matting.cache import MatteCache, stretch_key
 from vitascope.segmentation.matting.close_ups import CLOSE_UP_RULES
 from vitascope.segmentation.matting.levers.bidirectional import BIDIRECTIONAL_RULES
-from vitascope.segmentation.matting.levers.missed_people import MISSED_PEOPLE_RULES
+from vitascope.segmentation.matting.levers.missed_on_the_way import ON_THE_WAY_RULES
 from vitascope.segmentation.matting.levers.motion_smoothing import SMOOTHING_RULES
 from vitascope.segmentation.matting.levers.scenery import SCENERY_RULES
+from vitascope.segmentation.matting.levers.smaller_people import SMALLER_PEOPLE_RULES
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE
 from vitascope.segmentation.matting.networks import ChosenNetwork, is_network_file, remembers
 from vitascope.segmentation.matting.rim_people import RIM_RULES
@@ -367,7 +368,8 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
         SETTLING_SIDE,
         LOOK_AHEAD_SIDE,
         BIDIRECTIONAL_RULES,
-        MISSED_PEOPLE_RULES,
+        ON_THE_WAY_RULES,
+        SMALLER_PEOPLE_RULES,
         SCENERY_RULES,
         SMOOTHING_RULES,
         PRESENCE_RULES,

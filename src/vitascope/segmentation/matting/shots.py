@@ -358,11 +358,7 @@ class ShotInference:
         return self.run(batch.images, batch.starts_shot, indices=[frame.index for frame in batch.frames])
 
     def begin(self, batch: Batch) -> list[Answer]:
-        """As ``estimate``, but for what any thread may do on the CPU: ``finish`` makes a matte of an answer.
-
-        Args:
-            batch: Its pictures are in the host's memory.
-        """
+        """As ``estimate``, but for what any thread may do on the CPU: ``Answer.finish`` makes a matte of one."""
         self._count(batch)
         numbers = [frame.index for frame in batch.frames]
         return self._answers(batch.images, batch.starts_shot, numbers, shown=batch.shown)
@@ -385,15 +381,24 @@ class ShotInference:
             DeviceMemoryError: Memory ran out, and there is no sizer, or a single frame does not fit.
         """
         numbers = range(len(images)) if indices is None else indices
-        with nullcontext() if self._times is None else self._times.profile("network"):
-            answers = self._answers(images, starts_shot, numbers)
-            if self._fisheye is None and self._agreement is None and self._people is None:
-                return [answer.estimate for answer in answers]
-            # By itself: a call that is made again must not find a state that has moved on.
-            with memory_errors():
-                return bounds_of_calls(self._sizer, len(images)).in_ranges(
-                    len(answers), lambda first, end: finished(answers[first:end])
-                )
+        return self.finish(self._answers(images, starts_shot, numbers))
+
+    def finish(self, answers: Sequence[Answer]) -> list[MatteEstimate]:
+        """Mattes of answers about consecutive frames.
+
+        Raises:
+            DeviceMemoryError: As ``run``.
+        """
+        if self._fisheye is None and self._agreement is None and self._people is None:
+            return [answer.estimate for answer in answers]
+        # By itself: a call that is made again must not find a state that has moved on.
+        with self._timed(), memory_errors():
+            return bounds_of_calls(self._sizer, len(answers)).in_ranges(
+                len(answers), lambda first, end: finished(answers[first:end])
+            )
+
+    def _timed(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._times is None else self._times.profile("network")
 
     def _answers(
         self, images: Any, starts_shot: Sequence[bool], numbers: Sequence[int], *, shown: Any = None
@@ -465,7 +470,8 @@ class ShotInference:
             period = _period(numbers[first])
             return next((at for at in range(first + 1, end) if _period(numbers[at]) != period), end)
 
-        return bounds_of_calls(self._sizer, len(images)).in_ranges(len(images), run_part, end_of=end_of)
+        with self._timed():
+            return bounds_of_calls(self._sizer, len(images)).in_ranges(len(images), run_part, end_of=end_of)
 
     def _count(self, batch: Batch) -> None:
         pictures, views = batch.images, self._fisheye

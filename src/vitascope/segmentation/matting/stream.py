@@ -33,6 +33,7 @@ from vitascope.segmentation.matting.cache import CachedMattes, Coming, MatteCach
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
+from vitascope.segmentation.matting.levers.missed_on_the_way import MissedOnTheWay
 from vitascope.segmentation.matting.people_seen import PeopleSeen
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_windows import ShotBeginnings, ShotWindows
@@ -142,7 +143,12 @@ class StreamMatting:
         may_wait = waits and (cache is None or not cache.is_complete)
         remembers = may_wait and network.recurrent and side_multiple(network) is not None
         inference = options.inference
-        inference = inference.model_copy(update={"bidirectional": inference.may_look_back and remembers})
+        inference = inference.model_copy(
+            update={
+                "bidirectional": inference.may_look_back and remembers,
+                "missed_people": inference.may_look_for_missed and remembers,
+            }
+        )
         # Eyes that lie on their side see a thing above and below, not beside each other.
         if (
             inference.stereo_agreement
@@ -281,7 +287,7 @@ class StreamMatting:
 
     def _matted(self, batch: Batch) -> list[Matted]:
         unfinished: Sequence[Answer | None] = [None] * len(batch)
-        if isinstance(self._mattes, ShotInference) and self._finishes_apart(batch):
+        if isinstance(self._mattes, ShotInference | MissedOnTheWay) and self._finishes_apart(batch):
             unfinished = answers = self._mattes.begin(batch)
             estimates = [answer.estimate for answer in answers]
         else:
@@ -322,7 +328,7 @@ class StreamMatting:
     def _finishes_apart(self, batch: Batch) -> bool:
         """True on the CPU where nothing but the network looks at mattes: threads that draw finish them meanwhile."""
         return (
-            isinstance(self._mattes, ShotInference)
+            isinstance(self._mattes, ShotInference | MissedOnTheWay)
             and batch.images is not None
             and not is_on_gpu(batch.images)
         )

@@ -10,7 +10,7 @@ from vitascope.config.compute import InferenceSettings
 from vitascope.frames import StereoLayout
 from vitascope.gpu import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate
-from vitascope.segmentation.matting.levers import bidirectional, missed_people, motion_smoothing
+from vitascope.segmentation.matting.levers import bidirectional, motion_smoothing, smaller_people
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, EDGE_SCALE
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
@@ -22,7 +22,7 @@ USUAL, BACK, NEAR, LARGE = (96, 144), (64, 96), (48, 72), (120, 180)
 @pytest.fixture(autouse=True)
 def nothing_comes_after(monkeypatch):
     """How directions are brought together is tested here; what is done with their mattes, by itself."""
-    monkeypatch.setattr(missed_people, "_LARGE", 2.0)
+    monkeypatch.setattr(smaller_people, "_LARGE", 2.0)
     monkeypatch.setattr(motion_smoothing, "mean_along_motion", lambda alpha, *_: alpha)
 
 

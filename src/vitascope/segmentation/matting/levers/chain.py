@@ -10,6 +10,7 @@ from vitascope.segmentation.matting.levers.bidirectional import Bidirectional
 from vitascope.segmentation.matting.levers.cropped import Cropped
 from vitascope.segmentation.matting.levers.early_exit import EarlyExit
 from vitascope.segmentation.matting.levers.fisheye_looks import FisheyeLooks
+from vitascope.segmentation.matting.levers.missed_on_the_way import MissedOnTheWay
 from vitascope.segmentation.matting.levers.multi_scale import MultiScale, scaled
 from vitascope.segmentation.matting.levers.static import SkipStatic
 from vitascope.segmentation.matting.levers.zoomed import Zoomed
@@ -42,12 +43,14 @@ def build_chain(options: InferenceSettings, stream: StreamNetwork) -> Estimator:
     elif options.bidirectional:
         inner = Bidirectional(stream) if stream.fisheye is None else FisheyeLooks(stream)
     else:
-        inner = stream.shots(
+        inner = shots = stream.shots(
             fisheye=stream.fisheye,
             agreement=stream.agreement,
             follows_people=True,
             is_main=True,
         )
+        if options.missed_people and MissedOnTheWay.may_help(stream.wanted):
+            inner = MissedOnTheWay(stream, shots)
     if options.early_exit != "off":
         if options.early_exit == "smaller":
             assert multiple is not None  # require_possible

@@ -1,0 +1,186 @@
+"""People whom a network misses beside larger ones, found on the way through a video that it sees once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from vitascope.frames import Frame
+from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.memory.shortage import memory_errors
+from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
+from vitascope.segmentation.matting.batch import Batch
+from vitascope.segmentation.matting.close_ups import CLOSE_UP_SIDE, LOOK_EVERY_FRAMES
+from vitascope.segmentation.matting.estimates import coarse
+from vitascope.segmentation.matting.fisheye import FisheyeViews
+from vitascope.segmentation.matting.levers.fisheye_looks import FisheyePictures
+from vitascope.segmentation.matting.levers.smaller_people import CoarseLook, SmallerPeople, large_people
+from vitascope.segmentation.matting.shots import Answer, ShotInference, StreamNetwork, next_part
+from vitascope.segmentation.report import Tally
+
+_SMALLER = 2 / 3
+"""The size of the smaller pictures, beside the usual ones."""
+_FIRST_FRAMES, _FRAMES_BEFORE = 8, 8
+"""Frames of a shot that are judged together as it begins, and frames before another one that it is judged with."""
+_FRAMES_OF_A_CALL = 8
+"""Frames are shown in such parts: what the network answers is larger than what is kept of it."""
+
+ON_THE_WAY_RULES: Final = (_SMALLER, _FIRST_FRAMES, _FRAMES_BEFORE)
+"""What mattes of a video that is seen once depend on, beside ``SMALLER_PEOPLE_RULES``."""
+
+
+class MissedOnTheWay:
+    """Finds whom a network misses beside larger people, in a video that it sees once.
+
+    As a shot begins, and then every ``LOOK_EVERY_FRAMES`` frames, a frame with somebody large in it is shown with them
+    smaller, see ``SmallerPeople``. While somebody is seen there who is missing in the mattes, all frames are shown so,
+    too: at 0.44 of the cost of the usual pictures. Who is missed is judged from a frame and those before it, in a
+    shot's first frames from all of these, and is taken from the smaller pictures.
+
+    Args:
+        stream: The network, which takes pictures of any size, and how it is shown frames.
+        shots: Mattes them.
+    """
+
+    def __init__(self, stream: StreamNetwork, shots: ShotInference) -> None:
+        self._stream, self._shots = stream, shots
+        self._look_from(stream.fisheye)
+        self._last_number: int | None = None
+        """The last frame's; None before the first of a shot."""
+
+    @staticmethod
+    def may_help(wanted: NetworkInput) -> bool:
+        """False where the usual pictures are so small that smaller ones show a body worse."""
+        return max(wanted.size) > CLOSE_UP_SIDE
+
+    def _look_from(self, fisheye: FisheyeViews | None) -> None:
+        """Look at the eyes, or at these pictures of them, from now on, and know nobody yet."""
+        stream = self._stream
+        views, wanted = stream.views, stream.wanted
+        if fisheye is not None:
+            views, wanted = FisheyePictures(views, fisheye), fisheye.as_pictures[1]
+        height, width = (max(round(side * _SMALLER), 1) for side in wanted.size)
+        self._fisheye = fisheye
+        self._smaller = SmallerPeople(views, wanted, replace(wanted, size=(height, width)))
+        self._end_looks()
+
+    def _end_looks(self) -> None:
+        self._looks: ShotInference | None = None
+        """Sees the smaller pictures while somebody is missed."""
+        self._seen: list[CoarseLook] = []
+        """What it saw last."""
+        self._is_missed = False
+        """Whether somebody was, since it was last asked."""
+
+    def estimate(self, batch: Batch) -> list[MatteEstimate]:
+        """Mattes of the next frames."""
+        return self._shots.finish(self.begin(batch))
+
+    def begin(self, batch: Batch) -> list[Answer]:
+        """As ``ShotInference.begin``, with those who were missed."""
+        answers, first = self._shots.begin(batch), 0
+        completed: list[Answer] = []
+        while first < len(batch):
+            end = self._end_of_part(batch, first)
+            frames, part = batch.frames[first:end], answers[first:end]
+            if batch.starts_shot[first]:
+                self._last_number = None
+            with memory_errors():
+                completed += self._completed(frames, part)
+            self._last_number = frames[-1].index
+            first = end
+        return completed
+
+    def _end_of_part(self, batch: Batch, first: int) -> int:
+        """Where frames end that are judged alike: at a shot's end, or where it is asked anew who is missed."""
+        is_first = self._last_number is None or batch.starts_shot[first]
+        end = next_part(batch.starts_shot, first, _FIRST_FRAMES if is_first else _FRAMES_OF_A_CALL)
+        period = batch.frames[first].index // LOOK_EVERY_FRAMES
+        if is_first:
+            return end
+        return next(
+            (at for at in range(first + 1, end) if batch.frames[at].index // LOOK_EVERY_FRAMES != period), end
+        )
+
+    def _completed(self, frames: Sequence[Frame], answers: Sequence[Answer]) -> Sequence[Answer]:
+        """Answers about a part with those who were missed."""
+        period, last = frames[0].index // LOOK_EVERY_FRAMES, self._last_number
+        is_first = last is None
+        is_new_period = last is None or last // LOOK_EVERY_FRAMES != period
+        if answers[0].fisheye is not self._fisheye:
+            self._look_from(answers[0].fisheye)
+        if is_first or (is_new_period and not self._is_missed):
+            self._end_looks()
+            asked = sorted({0, len(frames) - 1} if is_first else {0}, reverse=True)
+            if self._somebody_is_missed([frames[at] for at in asked], [answers[at].usual for at in asked]):
+                self._looks = self._stream.shots(looks_ahead=False)
+        self._is_missed &= not is_new_period
+        if self._looks is None:
+            return answers
+        estimates = [answer.usual for answer in answers]
+        new = self._smaller.seen(self._looks, frames, estimates)
+        known = [*self._seen, *(one.coarse for one in new)]
+        self._seen = known[-_FRAMES_BEFORE:]
+        wheres = (
+            self._smaller.missed([one.coarse for one in new])
+            if is_first
+            else [
+                self._smaller.missed(known[max(at - _FRAMES_BEFORE, 0) : at + 1])[-1]
+                for at in range(len(known) - len(new), len(known))
+            ]
+        )
+        completed = []
+        for frame, answer, estimate, one, where in zip(frames, answers, estimates, new, wheres, strict=True):
+            if not where.any():
+                completed.append(answer)
+                continue
+            self._is_missed = True
+            there = self._smaller.alpha_in([frame], [estimate])
+            completed.append(
+                replace(answer, estimate=one.put_alone_into(estimate, where, there), usual_size=None)
+            )
+        return completed
+
+    def _somebody_is_missed(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> bool:
+        """Whether somebody is missing in the mattes of some frames, beside somebody large."""
+        alphas = to_numpy(coarse(self._smaller.alpha_in(frames, estimates)))[:, 0]
+        if not any(large_people(alpha).any() for alpha in alphas):
+            return False
+        # Such looks are no part of what the network sees of every frame; and small pictures are told at once.
+        warm_up = min(self._stream.warm_up_frames, 1)
+        alone = replace(self._stream, warm_up_frames=warm_up, tally=Tally()).shots(looks_ahead=False)
+        return any(
+            self._smaller.missed([one.coarse]).any() for one in self._smaller.seen(alone, frames, estimates)
+        )
+
+    def memory(self) -> list[FloatArray] | None:
+        """What the network remembers of the stream, and of whom it missed; None if that cannot be told."""
+        inner = self._shots.memory()
+        if not inner or self._last_number is None:
+            return inner
+        looks = (None if self._looks is None else self._looks.memory()) or []
+        seen = [np.stack(planes).astype(np.float32) for planes in zip(*self._seen, strict=True)]
+        state = [self._last_number, self._looks is not None, self._is_missed, len(looks), len(seen)]
+        return [*inner, *looks, *seen, np.array(state, np.float32)]
+
+    def remember(self, memory: Sequence[FloatArray]) -> bool:
+        """Go on from what ``memory`` gave; False where the network cannot."""
+        if not memory:
+            return self._shots.remember(memory)
+        *arrays, state = memory
+        number, is_looking, is_missed, looks, seen = map(int, state)
+        inner = len(arrays) - looks - seen
+        if not self._shots.remember(arrays[:inner]):
+            return False
+        self._look_from(self._shots.fisheye)
+        self._last_number, self._is_missed = number, bool(is_missed)
+        if is_looking:
+            self._looks = self._stream.shots(looks_ahead=False)
+            self._looks.remember(arrays[inner : inner + looks])
+        if seen:
+            alphas, theres, paints = arrays[inner + looks :]
+            self._seen = [CoarseLook(*one) for one in zip(alphas, theres, paints > 0, strict=True)]
+        return True
