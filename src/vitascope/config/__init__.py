@@ -15,8 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitascope.config.choices import Codec, EncoderSpeed, OutputKind, PlayerName
-    from vitascope.config.flag_value import FlagValue
+    from vitascope.config.flags import Codec, EncoderSpeed, FlagValue, OutputKind, PlayerName, given_flags
     from vitascope.config.home import vitascope_home
     from vitascope.config.loading import (
         DEFAULT_PROFILE,
@@ -51,6 +50,7 @@ __all__ = [
     "SettingsSource",
     "VideoSettings",
     "available_profiles",
+    "given_flags",
     "load_settings",
     "parse_seconds",
     "vitascope_home",
@@ -59,8 +59,7 @@ __all__ = [
 _HOMES = {
     name: f"vitascope.config.{module}"
     for module, names in {
-        "choices": ("Codec", "EncoderSpeed", "OutputKind", "PlayerName"),
-        "flag_value": ("FlagValue",),
+        "flags": ("Codec", "EncoderSpeed", "FlagValue", "OutputKind", "PlayerName", "given_flags"),
         "home": ("vitascope_home",),
         "loading": (
             "DEFAULT_PROFILE",

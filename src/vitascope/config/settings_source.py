@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitascope.config.flag_value import FlagValue
+from vitascope.config.flags import FlagValue
 from vitascope.observe.keys import holding_interrupts
 
 if TYPE_CHECKING:
