@@ -15,7 +15,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitascope.config.flags import Codec, EncoderSpeed, FlagValue, OutputKind, PlayerName, given_flags
+    from vitascope.config.flags import (
+        Codec,
+        EncoderSpeed,
+        FlagValue,
+        OutputKind,
+        PlayerName,
+        SettingsSource,
+        given_flags,
+    )
     from vitascope.config.home import vitascope_home
     from vitascope.config.loading import (
         DEFAULT_PROFILE,
@@ -28,7 +36,6 @@ if TYPE_CHECKING:
     )
     from vitascope.config.result import EdgeSettings, OutputSettings, VideoSettings
     from vitascope.config.settings import Settings
-    from vitascope.config.settings_source import SettingsSource
     from vitascope.config.values import BatchRange, RgbColor, parse_seconds
 
 __all__ = [
@@ -59,7 +66,15 @@ __all__ = [
 _HOMES = {
     name: f"vitascope.config.{module}"
     for module, names in {
-        "flags": ("Codec", "EncoderSpeed", "FlagValue", "OutputKind", "PlayerName", "given_flags"),
+        "flags": (
+            "Codec",
+            "EncoderSpeed",
+            "FlagValue",
+            "OutputKind",
+            "PlayerName",
+            "SettingsSource",
+            "given_flags",
+        ),
         "home": ("vitascope_home",),
         "loading": (
             "DEFAULT_PROFILE",
@@ -72,7 +87,6 @@ _HOMES = {
         ),
         "result": ("EdgeSettings", "OutputSettings", "VideoSettings"),
         "settings": ("Settings",),
-        "settings_source": ("SettingsSource",),
         "values": ("BatchRange", "RgbColor", "parse_seconds"),
     }.items()
     for name in names

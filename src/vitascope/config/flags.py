@@ -1,10 +1,16 @@
-"""Flags of commands, before anything is loaded: words that they and settings choose from, and what was given."""
+"""What a command says of settings, before anything is loaded: words to choose from, flags, and where to look."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from vitascope.observe.keys import holding_interrupts
+
+if TYPE_CHECKING:
+    from vitascope.config.loading import LoadedSettings
 
 Codec = Literal["h264", "h265", "av1", "prores", "vp9", "ffv1", "png"]
 PlayerName = Literal["heresphere", "deovr", "skybox", "4xvr", "moon", "quest", "visionpro"]
@@ -30,3 +36,43 @@ def given_flags(flags: Mapping[str, tuple[str, Any]]) -> dict[str, FlagValue]:
         flags: For each key the flag's name, and its value; None where it was not given.
     """
     return {key: FlagValue(value, name) for key, (name, value) in flags.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsSource:
+    """The arguments of ``load_settings``, kept to load the settings again with a few of them chosen."""
+
+    profile: str | None = None
+    files: tuple[Path, ...] = ()
+    assignments: tuple[str, ...] = ()
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    def options(self) -> list[str]:
+        """All but the flags, as a command takes them."""
+        profile = () if self.profile is None else ("--profile", self.profile)
+        files = (word for file in self.files for word in ("-c", str(file)))
+        return [*profile, *files, *(word for one in self.assignments for word in ("--set", one))]
+
+    def load(
+        self, values: Mapping[str, Any] | None = None, *, chosen_by: str = "the tuner"
+    ) -> LoadedSettings:
+        """The settings, with some of them chosen.
+
+        Args:
+            values: By dotted key; they count as set on purpose.
+            chosen_by: How ``config show`` and messages name their origin.
+
+        Raises:
+            ConfigError: As ``load_settings``.
+        """
+        # Imported here so that --help and usage errors do not wait for what settings are checked with.
+        with holding_interrupts():
+            from vitascope.config import load_settings
+
+        chosen = {key: FlagValue(value, chosen_by) for key, value in (values or {}).items()}
+        return load_settings(
+            profile=self.profile,
+            files=self.files,
+            assignments=self.assignments,
+            flags={**self.flags, **chosen},
+        )
