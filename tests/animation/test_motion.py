@@ -82,7 +82,6 @@ def test_without_a_face_there_is_only_the_neutral(mesh):
     assert np.allclose(motion.rotation, np.eye(3))
     assert not following.set_neutral()
     assert not following.find_neutral()
-    assert not following.has_neutral
 
 
 def test_a_lost_face_relaxes_and_comes_back_without_a_jump(mesh, jaw):

@@ -180,6 +180,7 @@ def test_exported_names() -> None:
         "SettingsSource",
         "VideoSettings",
         "available_profiles",
+        "given_flags",
         "load_settings",
         "parse_seconds",
         "vitascope_home",

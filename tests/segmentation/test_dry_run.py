@@ -18,8 +18,8 @@ from vitascope.errors import (
 )
 from vitascope.media.reading.discovery import find_videos
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.dry_run import Explanation, Refusal, explain, explain_all
-from vitascope.segmentation.plan import PlannedVideo, plan_outputs
+from vitascope.segmentation.dry_run import Explanation, Refusal, explain_all
+from vitascope.segmentation.plan import PlannedVideo, plan_outputs, refuse_clashes
 from vitascope.segmentation.segmenter import Segmenter
 
 
@@ -41,6 +41,13 @@ def planned(clip, out="o.mp4"):
     return PlannedVideo(clip, (("key", clip.with_name(out)),))
 
 
+def explain(plan, settings, **options):
+    (one,) = explain_all([plan], settings, **options)
+    if isinstance(one, Refusal):
+        raise one.error
+    return one
+
+
 def test_explaining_reads_the_header_and_writes_nothing(clip, tmp_path, store):
     (video,) = find_videos([clip], recursive=False)
     target = tmp_path / "cut.mp4"
@@ -53,7 +60,7 @@ def test_explaining_reads_the_header_and_writes_nothing(clip, tmp_path, store):
     assert explained.to_dict()["status"] == "planned"
     assert {path.name for path in tmp_path.iterdir()} == {clip.name}
     with pytest.raises(UsageError, match="the output is the input"):
-        explain(planned(clip, clip.name), settings(), store=store)
+        refuse_clashes([planned(clip, clip.name)], settings=settings())
 
 
 def test_pictures_that_contradict_the_name_are_told(tmp_path, store):

@@ -15,6 +15,7 @@ from vitascope.errors import OutputError, UsageError
 from vitascope.frames import StereoLayout
 from vitascope.gpu.kernels.region import Region
 from vitascope.gpu.kernels.shrink import shrunk_regions
+from vitascope.media.planes import has_alpha
 from vitascope.media.reading.reader import open_video, probe
 from vitascope.media.writing import encoding, nvenc
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for, mask_size
@@ -55,7 +56,7 @@ def test_of_several_outputs_each_takes_what_applies(clip):
     key = choose(clip, "o_key.mp4", "key", alone=False, crf=30, codec="h264")
     alpha = choose(clip, "o_alpha.mov", "alpha", alone=False, crf=30, codec="h264")
     assert (key.codec, key.options["crf"]) == ("h264", "30")
-    assert (alpha.codec, alpha.has_alpha) == ("prores", True)
+    assert (alpha.codec, has_alpha(alpha.pixel_format)) == ("prores", True)
 
 
 def test_the_outputs_of_a_run_decide_not_the_kinds_of_the_settings(clip):

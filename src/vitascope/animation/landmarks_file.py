@@ -25,8 +25,7 @@ import numpy as np
 from vitascope.animation.face import FloatArray, TrackedFace
 from vitascope.animation.mesh.response import CHANNELS, Curve
 from vitascope.errors import CorruptInputError, InputError
-from vitascope.media.libav import wrap_output_error
-from vitascope.media.writing.output_target import PartialFile
+from vitascope.media.writing.output_target import write_whole
 
 _VERSION = 1
 _MOST_BYTES = 256 * 1024
@@ -82,13 +81,7 @@ def write_landmarks(
             for name, curve in curves.items()
         },
     }
-    partial = PartialFile(path)
-    try:
-        with wrap_output_error(path, "write it"):
-            partial.path.write_text(json.dumps(values, separators=(",", ":")) + "\n", encoding="utf-8")
-        partial.commit()
-    finally:
-        partial.discard()  # does nothing to a file that has its name
+    write_whole(path, (json.dumps(values, separators=(",", ":")) + "\n").encode())
     return path
 
 

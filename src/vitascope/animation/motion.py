@@ -222,11 +222,6 @@ class MotionEstimator:
 
     # --- the neutral ------------------------------------------------------------------------------------------------
 
-    @property
-    def has_neutral(self) -> bool:
-        """True once a face was taken for neutral."""
-        return self._neutral is not None
-
     def set_neutral(self, face: TrackedFace | None = None, *, rgb: RgbPicture | None = None) -> bool:
         """Take a face for neutral from now on, smoothly.
 

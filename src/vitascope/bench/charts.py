@@ -59,7 +59,7 @@ def stage_chart(title: str, cells: Sequence[Cell]) -> Chart:
         title: Stands above.
         cells: Measured ones.
     """
-    ways = [_stages(cell) for cell in cells]
+    ways = [cell.stages_ms() for cell in cells]
     names = list(dict.fromkeys(name for way in ways for name in way))
 
     def draw(axes: Axes) -> None:
@@ -87,7 +87,7 @@ def waterfall_chart(title: str, cells: Sequence[Cell]) -> Chart:
         title: Stands above.
         cells: Measured ones, not many.
     """
-    ways = [_stages(cell) for cell in cells]
+    ways = [cell.stages_ms() for cell in cells]
     names = list(dict.fromkeys(name for way in ways for name in way))
 
     def draw(axes: Axes) -> None:
@@ -200,11 +200,6 @@ def trade_off_chart(title: str, curves: Mapping[str, Sequence[Cell]]) -> Chart:
         _legend_beside(axes)
 
     return _one_chart(title, _CURVES_INCHES, draw)
-
-
-def _stages(cell: Cell) -> dict[str, float]:
-    """Milliseconds of work for a frame, by stage."""
-    return {row.name.partition("/")[2]: row.p50 for row in cell.rows if row.name.startswith("stage/")}
 
 
 def _one_chart(title: str, height_inches: float, draw: Callable[[Axes], object]) -> Chart:

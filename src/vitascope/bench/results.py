@@ -317,6 +317,12 @@ class Cell:
         row = self.row(name)
         return None if row is None else row.p50
 
+    def stages_ms(self) -> dict[str, float]:
+        """Median work for a frame in each stage; ``finish`` is the encoder's, after the last frame."""
+        return {
+            row.name.removeprefix("stage/"): row.p50 for row in self.rows if row.name.startswith("stage/")
+        }
+
     @property
     def frames_per_second(self) -> float:
         """Median throughput; 0 where it was not measured."""

@@ -32,7 +32,7 @@ from vitascope.bench.results import (
     this_machine,
 )
 from vitascope.bench.synthetic_clip import make_clip
-from vitascope.config import FlagValue, LoadedSettings, OutputKind, SettingsSource
+from vitascope.config import LoadedSettings, OutputKind, SettingsSource, given_flags
 from vitascope.device import select_device
 from vitascope.errors import InputError, ModelError, OutputError, UsageError, VitascopeError, one_line
 from vitascope.frames import VideoInfo
@@ -340,7 +340,7 @@ class SuiteOptions(SettingsSource):
             ConfigError: A setting is unknown or out of range.
         """
         network = self.model or ("selfie" if self.quick else None)
-        named = {} if network is None else {"model.name": FlagValue(network, "--model")}
+        named = given_flags({"model.name": ("--model", network)})
         # One frame at a time would make all batches the same.
         own = {**ALONE, "performance.mode": "auto", **(values or {})}
         return replace(self, flags=named).load(own, chosen_by="the suite")

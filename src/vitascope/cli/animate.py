@@ -24,7 +24,7 @@ from vitascope.cli.options import (
     files_of_sinks,
     may_replace,
 )
-from vitascope.config import Codec, FlagValue, SettingsSource, vitascope_home
+from vitascope.config import Codec, SettingsSource, given_flags, vitascope_home
 from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
@@ -138,8 +138,7 @@ def animate(
         "video.start_seconds": ("--start", start),
         "video.end_seconds": ("--end", end),
     }
-    flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
-    loaded = SettingsSource(profile=profile, files=config, assignments=set_, flags=flags).load()
+    loaded = SettingsSource(profile=profile, files=config, assignments=set_, flags=given_flags(given)).load()
     if sink and out is not None:
         raise UsageError(
             "--out writes a file as fast as it can, --sink shows pictures live; take --sink file:PATH for both"

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from vitascope.cli.options import Assignments, ConfigFiles, Overwrite, Stereo, Switch, may_replace
 from vitascope.cli.printing import print_json
-from vitascope.config import FlagValue, SettingsSource
+from vitascope.config import SettingsSource, given_flags
 from vitascope.errors import OutputError
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
@@ -56,8 +56,7 @@ def people(
         "video.stereo": ("--stereo", stereo),
         "gpu.device": ("--device", device),
     }
-    flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
-    loaded = SettingsSource(profile=None, files=config, assignments=set_, flags=flags).load()
+    loaded = SettingsSource(profile=None, files=config, assignments=set_, flags=given_flags(given)).load()
     with holding_interrupts():
         from vitascope.config import vitascope_home
         from vitascope.media.writing.output_target import refuse_inputs, refuse_unwritable

@@ -28,8 +28,8 @@ from vitascope.cli.options import (
     watch_gpus,
 )
 from vitascope.cli.printing import print_json, print_json_line
-from vitascope.config import Codec, FlagValue, OutputKind, PlayerName, SettingsSource
-from vitascope.config.choices import PersonWord
+from vitascope.config import Codec, OutputKind, PlayerName, SettingsSource, given_flags
+from vitascope.config.flags import FlagValue, PersonWord
 from vitascope.errors import OutputError, UsageError, VitascopeError, did_you_mean, one_line
 from vitascope.media.remote import path_of
 from vitascope.observe.keys import PressedKeys, holding_interrupts
@@ -226,7 +226,7 @@ def segment(
         "model.backend": ("--backend", backend),
         "inference.skip_static": ("--skip-static", skip_static),
     }
-    flags = {key: FlagValue(value, flag) for key, (flag, value) in given.items() if value is not None}
+    flags = given_flags(given)
     metrics_at = metrics_address(metrics_port, metrics_host)
     if metrics_at is not None and dry_run:
         raise UsageError("--metrics-port serves figures of a run, and --dry-run runs nothing")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from vitascope.cli.options import Assignments, ConfigFiles, Switch
-from vitascope.config import FlagValue, SettingsSource
+from vitascope.config import SettingsSource, given_flags
 from vitascope.errors import MissingDependencyError, UsageError
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Screen
@@ -96,7 +96,7 @@ def opened_studio(
     certificate, key = tls
     if (certificate is None) != (key is None):
         raise UsageError("--tls-cert and --tls-key go together: a certificate and its key")
-    flags = {} if device is None else {"gpu.device": FlagValue(device, "--device")}
+    flags = given_flags({"gpu.device": ("--device", device)})
     source = SettingsSource(profile=profile, files=config, assignments=set_, flags=flags)
     source.load()  # what is wrong with them is said before anything opens
     with holding_interrupts():

@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 
 from vitascope.cli.options import Overwrite, Stereo, Switch, may_replace
 from vitascope.cli.printing import facts, print_json, print_table
-from vitascope.config import Codec, FlagValue, SettingsSource
+from vitascope.config import Codec, SettingsSource, given_flags
 from vitascope.errors import UsageError, one_line
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page, Screen
@@ -318,21 +318,22 @@ def verify(
 
 
 def _video_settings(
-    stereo: str | None, projection: str | None, fov: float | None, **stretch: str | None
+    stereo: str | None,
+    projection: str | None,
+    fov: float | None,
+    *,
+    start: str | None = None,
+    end: str | None = None,
 ) -> "VideoSettings":
     """Settings of the input."""
     given = {
-        "stereo": stereo,
-        "projection": projection,
-        "fov_degrees": fov,
-        **{f"{name}_seconds": value for name, value in stretch.items()},
+        "video.stereo": ("--stereo", stereo),
+        "video.projection": ("--projection", projection),
+        "video.fov_degrees": ("--fov", fov),
+        "video.start_seconds": ("--start", start),
+        "video.end_seconds": ("--end", end),
     }
-    flags = {
-        f"video.{key}": FlagValue(value, f"--{key.split('_')[0]}")
-        for key, value in given.items()
-        if value is not None
-    }
-    return SettingsSource(flags=flags).load().settings.video
+    return SettingsSource(flags=given_flags(given)).load().settings.video
 
 
 def _reason(reason: "Reason") -> dict[str, Any]:

@@ -15,8 +15,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitascope.config.choices import Codec, EncoderSpeed, OutputKind, PlayerName
-    from vitascope.config.flag_value import FlagValue
+    from vitascope.config.flags import (
+        Codec,
+        EncoderSpeed,
+        FlagValue,
+        OutputKind,
+        PlayerName,
+        SettingsSource,
+        given_flags,
+    )
     from vitascope.config.home import vitascope_home
     from vitascope.config.loading import (
         DEFAULT_PROFILE,
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
     )
     from vitascope.config.result import EdgeSettings, OutputSettings, VideoSettings
     from vitascope.config.settings import Settings
-    from vitascope.config.settings_source import SettingsSource
     from vitascope.config.values import BatchRange, RgbColor, parse_seconds
 
 __all__ = [
@@ -51,6 +57,7 @@ __all__ = [
     "SettingsSource",
     "VideoSettings",
     "available_profiles",
+    "given_flags",
     "load_settings",
     "parse_seconds",
     "vitascope_home",
@@ -59,8 +66,15 @@ __all__ = [
 _HOMES = {
     name: f"vitascope.config.{module}"
     for module, names in {
-        "choices": ("Codec", "EncoderSpeed", "OutputKind", "PlayerName"),
-        "flag_value": ("FlagValue",),
+        "flags": (
+            "Codec",
+            "EncoderSpeed",
+            "FlagValue",
+            "OutputKind",
+            "PlayerName",
+            "SettingsSource",
+            "given_flags",
+        ),
         "home": ("vitascope_home",),
         "loading": (
             "DEFAULT_PROFILE",
@@ -73,7 +87,6 @@ _HOMES = {
         ),
         "result": ("EdgeSettings", "OutputSettings", "VideoSettings"),
         "settings": ("Settings",),
-        "settings_source": ("SettingsSource",),
         "values": ("BatchRange", "RgbColor", "parse_seconds"),
     }.items()
     for name in names

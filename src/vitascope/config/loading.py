@@ -24,7 +24,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from vitascope.config.flag_value import FlagValue
+from vitascope.config.flags import FlagValue
 from vitascope.config.settings import Settings, section_keys, setting_fields, value_of
 from vitascope.config.values import CONFLICT
 from vitascope.config.yaml_file import display, dump_yaml, parse_value, read_settings_file, unknown_setting

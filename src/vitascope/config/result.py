@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from vitascope.config.choices import Codec, EncoderSpeed, OutputKind, PersonWord, PlayerName
+from vitascope.config.flags import Codec, EncoderSpeed, OutputKind, PersonWord, PlayerName
 from vitascope.config.values import (
     AlphaLevels,
     Expected,

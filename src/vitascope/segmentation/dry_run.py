@@ -23,7 +23,7 @@ from vitascope.segmentation.finished import is_finished, other_settings
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.networks import foresee_network
 from vitascope.segmentation.output_encoding import check_kinds, encoding_for, hardware_for, picture_size
-from vitascope.segmentation.plan import PlannedVideo, look_at, refuse_clashes, wanted_seconds
+from vitascope.segmentation.plan import PlannedVideo, look_at, wanted_seconds
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.vr.detection import VrDescription, refuse_packed_input
 from vitascope.vr.packing import refuse_unpackable
@@ -137,24 +137,6 @@ class Refusal:
         return {"input": str(self.planned.video), "status": "failed", "error": one_line(self.error)}
 
 
-def explain(
-    planned: PlannedVideo, settings: Settings, *, resume: bool = False, store: ModelStore | None = None
-) -> Explanation:
-    """What ``Segmenter.write`` would do. Reads headers and the first picture, fetches and writes nothing.
-
-    Args:
-        planned: Input and outputs.
-        settings: The run's settings.
-        resume: Leave it out when every output exists.
-        store: Where networks lie; the user's own store when omitted.
-
-    Raises:
-        VitascopeError: What the real run would raise before its first frame.
-    """
-    refuse_clashes([planned], settings=settings)
-    return _explain(planned, settings, model=_foresee(settings, store), resume=resume)
-
-
 def explain_all(
     planned: Sequence[PlannedVideo],
     settings: Settings,
@@ -163,7 +145,9 @@ def explain_all(
     store: ModelStore | None = None,
     try_with: LoadedSettings | None = None,
 ) -> Iterator[Explanation | Refusal]:
-    """Explain videos one after another; one that would fail does not keep the others from being explained.
+    """Say of each video what ``Segmenter.write`` would do, or why it would fail before its first frame.
+
+    Reads headers and the first picture; fetches and writes nothing, but for ``try_with``.
 
     Args:
         planned: Inputs and outputs.

@@ -28,7 +28,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from vitascope import __version__
 from vitascope.config import SettingsSource
-from vitascope.config.choices import PersonWord
+from vitascope.config.flags import PersonWord
 from vitascope.config.hints import Mark
 from vitascope.config.values import RgbColor
 from vitascope.errors import InputError, OutputError, UsageError, VitascopeError, did_you_mean, one_line

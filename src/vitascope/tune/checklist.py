@@ -470,12 +470,8 @@ def _system(found: Measurements) -> Iterator[ChecklistItem]:
 
 
 def _stages(cell: Cell) -> dict[str, float]:
-    """Milliseconds of work for a frame, by stage."""
-    return {
-        row.name.partition("/")[2]: row.p50
-        for row in cell.rows
-        if row.name.startswith("stage/") and row.name != "stage/finish"
-    }
+    """Milliseconds of work for a frame, by stage of the pipeline."""
+    return {name: ms for name, ms in cell.stages_ms().items() if name != "finish"}
 
 
 _PASS_SECONDS = 10.0

@@ -14,6 +14,7 @@ from written_films import decode, encode, make_frame, make_info
 
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS
+from vitascope.media.planes import has_alpha
 from vitascope.media.writing import encoding as encoding_module
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.writer import VideoWriter
@@ -49,7 +50,7 @@ TEN = PIXEL_FORMATS["yuv420p10le"]
 def test_auto(name: str, source: str, alpha: bool, codec: str, pixel_format: str) -> None:
     chosen = choose_encoding(Path(name), source_format=PIXEL_FORMATS[source], with_alpha=alpha)
     assert (chosen.codec, chosen.pixel_format) == (codec, pixel_format)
-    assert chosen.has_alpha is alpha
+    assert has_alpha(chosen.pixel_format) is alpha
 
 
 @pytest.mark.parametrize(

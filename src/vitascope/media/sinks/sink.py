@@ -189,8 +189,6 @@ class SinkKind:
     """The word that asks for it."""
     target: str
     """The text that may follow the colon; empty for none."""
-    shows: str
-    """A few words on what it does."""
     home: str
     """Module and class below ``vitascope.media.sinks``."""
     needs_target: bool = False
@@ -199,16 +197,14 @@ class SinkKind:
 SINKS: dict[str, SinkKind] = {
     kind.word: kind
     for kind in (
-        SinkKind("window", "", "a window on this screen", "window:WindowSink"),
-        SinkKind("file", "PATH", "a video file", "file:FileSink", needs_target=True),
-        SinkKind("virtualcam", "DEVICE", "a camera that other programs see", "devices:VirtualCameraSink"),
-        SinkKind("ndi", "NAME", "an NDI source in the local network", "devices:NdiSink"),
-        SinkKind("spout", "NAME", "a Spout sender (Windows)", "devices:SpoutSink"),
-        SinkKind("mjpeg", "[HOST:]PORT", "a page for browsers", "streams:MjpegSink"),
-        SinkKind(
-            "udp", "HOST:PORT", "an MPEG transport stream over UDP", "streams:UdpSink", needs_target=True
-        ),
-        SinkKind("null", "", "nowhere, for measuring", "sink:NullSink"),
+        SinkKind("window", "", "window:WindowSink"),
+        SinkKind("file", "PATH", "file:FileSink", needs_target=True),
+        SinkKind("virtualcam", "DEVICE", "devices:VirtualCameraSink"),
+        SinkKind("ndi", "NAME", "devices:NdiSink"),
+        SinkKind("spout", "NAME", "devices:SpoutSink"),
+        SinkKind("mjpeg", "[HOST:]PORT", "streams:MjpegSink"),
+        SinkKind("udp", "HOST:PORT", "streams:UdpSink", needs_target=True),
+        SinkKind("null", "", "sink:NullSink"),
     )
 }
 

@@ -205,11 +205,6 @@ class Encoding:
     """Losses that come with the choice, one line each, for the closing summary."""
 
     @property
-    def has_alpha(self) -> bool:
-        """True when the pixel format has an alpha plane."""
-        return any(component.is_alpha for component in VideoFormat(self.pixel_format).components)
-
-    @property
     def bit_depth(self) -> int:
         """Bits of a sample."""
         return max(component.bits for component in VideoFormat(self.pixel_format).components)

@@ -25,6 +25,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+import cv2
+import numpy as np
+import numpy.typing as npt
+
 from vitascope.errors import BeingWrittenError, InputError, OutputError, UsageError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.reading.images import find_images
@@ -260,6 +264,44 @@ class ArrivingFile(PartialFile):
 def partial_file(target: Path) -> PartialFile:
     """A file that is being written, beside its target or, where that is behind a URL, on this machine."""
     return ArrivingFile(target) if isinstance(target, RemotePath) else PartialFile(target)
+
+
+def write_whole(target: Path, content: bytes, *, what: str = "write it") -> None:
+    """Write a file whole or not at all.
+
+    Args:
+        target: The path of the finished file.
+        content: All of it.
+        what: What cannot be done when it fails, for the message.
+
+    Raises:
+        OutputError: It cannot be written; nothing is left behind.
+    """
+    partial = partial_file(target)
+    try:
+        with wrap_output_error(target, what):
+            partial.path.write_bytes(content)
+        partial.commit()
+    except BaseException:
+        partial.discard()
+        raise
+
+
+def write_png(target: Path, rgb: npt.NDArray[np.uint8], *, what: str) -> None:
+    """Write a picture whole or not at all.
+
+    Args:
+        target: The path of the finished file.
+        rgb: uint8 [H, W, 3].
+        what: What the picture is, for messages: ``the contact sheet``.
+
+    Raises:
+        OutputError: It cannot be written; nothing is left behind.
+    """
+    encoded, content = cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
+    if not encoded:
+        raise OutputError(f"{target}: OpenCV could not encode {what}")
+    write_whole(target, content.tobytes(), what=f"write {what}")
 
 
 class PartialFolder:

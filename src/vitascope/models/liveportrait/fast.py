@@ -81,7 +81,6 @@ def _like(convolution: _Convolution, weight: Tensor, bias: Tensor | None) -> Any
 
 COLUMNS = 7
 """Columns of the kernel that weighs the motions."""
-_TAPS = 49
 
 
 class TorchWarpOps:
@@ -143,7 +142,6 @@ class FastWarping(nn.Module):
     def __init__(self, network: WarpingNetwork, ops: TorchWarpOps, *, dtype: torch.dtype) -> None:
         super().__init__()
         self._ops = ops
-        self._dtype = dtype
         dense = network.dense_motion_network
         hourglass = dense.hourglass
         candidates = dense.compress.out_channels * MOTIONS + MOTIONS

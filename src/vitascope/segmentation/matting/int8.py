@@ -189,7 +189,7 @@ class _Trial:
     def __init__(
         self, loaded: LoadedSettings, video: Path, network: MattingNetwork, store: ModelStore
     ) -> None:
-        self._loaded, self._settings = loaded, loaded.settings
+        self._settings = loaded.settings
         self._video, self._network, self._store = video, network, store
         self._fisheye: FisheyeViews | None = None
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.config.choices import PersonWord
+from vitascope.config.flags import PersonWord
 from vitascope.config.result import PeopleSettings
 from vitascope.errors import UsageError
 from vitascope.segmentation.people.table import Person

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.errors import OutputError
-from vitascope.media.libav import wrap_output_error
-from vitascope.media.writing.output_target import PartialFile
+from vitascope.media.writing.output_target import write_png
 from vitascope.segmentation.people.table import PeopleTable, Person
 
 Rgb8 = npt.NDArray[np.uint8]
@@ -59,17 +58,7 @@ def write_sheet(table: PeopleTable, path: Path, *, people: Sequence[Person]) -> 
     """
     if not people:
         raise OutputError(f"{path}: nobody was found in {table.facts.video}; there is nothing to draw")
-    encoded, data = cv2.imencode(".png", cv2.cvtColor(_page(table, people), cv2.COLOR_RGB2BGR))
-    if not encoded:
-        raise OutputError(f"{path}: OpenCV could not encode the sheet")
-    partial = PartialFile(path)
-    try:
-        with wrap_output_error(path, "write the sheet"):
-            partial.path.write_bytes(data.tobytes())
-        partial.commit()
-    except BaseException:
-        partial.discard()
-        raise
+    write_png(path, _page(table, people), what="the sheet")
 
 
 def _page(table: PeopleTable, people: Sequence[Person]) -> Rgb8:

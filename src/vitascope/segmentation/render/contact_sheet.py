@@ -17,8 +17,7 @@ from vitascope.frames import Frame, Plane, Rotation, VideoInfo
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
-from vitascope.media.libav import wrap_output_error
-from vitascope.media.writing.output_target import partial_file
+from vitascope.media.writing.output_target import write_png
 from vitascope.segmentation.render.rectified_views import (
     VIEW_SIDE,
     has_rectified_views,
@@ -97,17 +96,7 @@ class ContactSheet:
             row += [blank] * (min(columns, len(self._stills)) - len(row))
             rows.append(np.concatenate(row, axis=1))
         page = np.concatenate(rows, axis=0)
-        encoded, data = cv2.imencode(".png", cv2.cvtColor(page, cv2.COLOR_RGB2BGR))
-        if not encoded:
-            raise OutputError(f"{self._path}: OpenCV could not encode the contact sheet")
-        partial = partial_file(self._path)
-        try:
-            with wrap_output_error(self._path, "write the contact sheet"):
-                partial.path.write_bytes(data.tobytes())
-            partial.commit()
-        except BaseException:
-            partial.discard()
-            raise
+        write_png(self._path, page, what="the contact sheet")
 
     def still(self, rendered: Rendered) -> Rgb8:
         """Source with its time, matte and result of a frame, small; uint8 RGB."""

@@ -13,10 +13,9 @@ from urllib.parse import quote, urlsplit
 from vitascope.config import OutputSettings, VideoSettings
 from vitascope.errors import InputError, UsageError
 from vitascope.frames import VideoInfo
-from vitascope.media.libav import wrap_output_error
 from vitascope.media.reading.discovery import VIDEO_SUFFIXES, find_videos
 from vitascope.media.reading.reader import probe
-from vitascope.media.writing.output_target import PartialFile, partial_file
+from vitascope.media.writing.output_target import PartialFile, write_whole
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.report import OutputReport
 from vitascope.segmentation.writing import beside_files
@@ -188,14 +187,7 @@ def write_library(library: Library) -> None:
     for path in written:
         PartialFile.check(path)
     for path, text in written.items():
-        partial = partial_file(path)
-        try:
-            with wrap_output_error(path, "write it"):
-                partial.path.write_text(text, encoding="utf-8")
-            partial.commit()
-        except BaseException:
-            partial.discard()
-            raise
+        write_whole(path, text.encode())
 
 
 def _says(path: Path, text: str) -> bool:

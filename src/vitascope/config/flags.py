@@ -1,17 +1,41 @@
-"""Where settings come from, in the words of the command line: what a command makes before it loads them."""
+"""What a command says of settings, before anything is loaded: words to choose from, flags, and where to look."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from vitascope.config.flag_value import FlagValue
 from vitascope.observe.keys import holding_interrupts
 
 if TYPE_CHECKING:
     from vitascope.config.loading import LoadedSettings
+
+Codec = Literal["h264", "h265", "av1", "prores", "vp9", "ffv1", "png"]
+PlayerName = Literal["heresphere", "deovr", "skybox", "4xvr", "moon", "quest", "visionpro"]
+EncoderSpeed = Literal["fast", "balanced", "quality"]
+OutputKind = Literal["mask", "key", "cutout", "alpha", "blur", "replace", "overlay", "packed-alpha"]
+PersonWord = Literal["largest", "pov"]
+"""``largest``: who covers most of the picture over time. ``pov``: the wearer's own body at the bottom."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagValue:
+    """The value of a flag, with the name the user typed."""
+
+    value: Any
+    name: str
+    """For example ``--crf``."""
+
+
+def given_flags(flags: Mapping[str, tuple[str, Any]]) -> dict[str, FlagValue]:
+    """The flags that were given, by the dotted keys of their settings.
+
+    Args:
+        flags: For each key the flag's name, and its value; None where it was not given.
+    """
+    return {key: FlagValue(value, name) for key, (name, value) in flags.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +67,7 @@ class SettingsSource:
         """
         # Imported here so that --help and usage errors do not wait for what settings are checked with.
         with holding_interrupts():
-            from vitascope.config.loading import load_settings
+            from vitascope.config import load_settings
 
         chosen = {key: FlagValue(value, chosen_by) for key, value in (values or {}).items()}
         return load_settings(
