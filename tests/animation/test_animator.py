@@ -117,6 +117,7 @@ def test_a_fork_is_told_to_open_its_own(opened, astronaut):
     with opened() as animator:
         animator.render(astronaut)
         said = said_in_a_fork(lambda: animator.render(astronaut))
+        assert said_in_a_fork(animator.close) == "None"
     assert said.startswith("UsageError: the animator was opened before this process was forked")
 
 

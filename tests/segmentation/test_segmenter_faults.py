@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
+
 import av
 import pytest
 from segmented_films import astronaut, luma
@@ -32,6 +35,15 @@ def test_a_closed_segmenter_says_so(clip, tmp_path, scripted):
     ):
         with pytest.raises(UsageError, match=r"^the Segmenter is closed; open another"):
             use()
+
+
+def test_what_belongs_to_a_process_says_so_when_it_is_pickled(scripted):
+    with Segmenter() as segmenter:
+        for copied_by in (pickle.dumps, deepcopy):
+            with pytest.raises(
+                TypeError, match=r"^Segmenter cannot be copied or pickled: .*; open one in each$"
+            ):
+                copied_by(segmenter)
 
 
 def test_a_profile_beside_loaded_settings_is_not_ignored():

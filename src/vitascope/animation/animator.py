@@ -149,7 +149,9 @@ class Animator(Closing):
         return self._estimator.set_neutral()
 
     def close(self) -> None:
-        """Free tracker, networks and GPU memory; further calls do nothing."""
+        """Free tracker, networks and GPU memory; further calls do nothing. A fork has nothing to close."""
+        if not self._process.is_current:
+            return
         self._drawn_by = None
         self._stack.close()
 
