@@ -111,6 +111,12 @@ def test_alpha_in_a_folder_of_pictures(clip, tmp_path):
     assert rgba[55, 80, 3] == 255
 
 
+def test_several_kinds_of_output_are_a_list_or_a_text(clip, tmp_path):
+    for output in (["mask", "key"], "mask,key"):
+        report = vitascope.segment(clip, tmp_path / "o.mp4", profile="fast", output=output)
+        assert [file.path.name for file in report.outputs] == ["o_mask.mp4", "o_key.mp4"]
+
+
 def test_stream_yields_every_frame_with_its_alpha(clip):
     with Segmenter(profile="fast") as segmenter:
         steps = list(segmenter.stream(clip))

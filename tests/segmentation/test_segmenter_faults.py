@@ -12,9 +12,9 @@ from segmented_films import astronaut, luma
 from clips import copied, write_clip
 from scripted import BrightnessNetwork, segment_with
 from vitascope.config import load_settings
-from vitascope.errors import CorruptInputError, OutputError, PipelineError, UsageError
+from vitascope.errors import ConfigError, CorruptInputError, OutputError, PipelineError, UsageError
 from vitascope.media.writing.writer import VideoWriter
-from vitascope.segmentation.batch import segment_all
+from vitascope.segmentation.batch import segment, segment_all
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -60,6 +60,12 @@ def test_what_is_no_list_of_outputs_or_sinks_is_named(clip, tmp_path, scripted):
                 segmenter.write(clip, outputs)
         with pytest.raises(UsageError, match=r"^sinks is 'null', expected a list such as \['null'\]"):
             segmenter.live(clip, "null")
+        with pytest.raises(
+            UsageError, match=r"^sinks has 3, expected a word such as 'null', or an object with name,"
+        ):
+            segmenter.live(clip, [3])
+    with pytest.raises(ConfigError, match=r"^settings is a list, expected a mapping"):
+        segment(clip, tmp_path / "o.mp4", settings=["edges.feather_px=1"], output="mask")
 
 
 class Exploding(BrightnessNetwork):

@@ -454,6 +454,12 @@ def check_live(
         "with_alpha": has_alpha,
     }
     made = [make_sink(one, file=in_file) if isinstance(one, str) else one for one in sinks]
+    for one in made:
+        if not isinstance(one, Sink):
+            raise UsageError(
+                f"sinks has {one!r}, expected a word such as 'null', or an object with name, pixel_format, open, send "
+                "and close"
+            )
     video = None if is_camera(source) else Path(source)
     for path in files_of(made):
         refuse_inputs(path, {"the input": video, "the background": encoding.background})
