@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import NoReturn, Self
 
 
 class Closing(ABC):
@@ -14,6 +14,13 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free what it holds; idempotent."""
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied: files, threads and sessions of networks belong to one process."""
+        raise TypeError(
+            f"{type(self).__name__} cannot be copied or pickled: what it holds open belongs to this process; "
+            "open one in each"
+        )
 
     def __enter__(self) -> Self:
         """Use as a context manager that closes it."""

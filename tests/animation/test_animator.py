@@ -109,14 +109,19 @@ def test_what_is_no_array_is_no_frame(opened, astronaut):
     with opened() as animator:
         with pytest.raises(UsageError, match="the driver's frame is NoneType, expected a NumPy array, uint8"):
             animator.render(None)  # as OpenCV gives at the end of a video
-        with pytest.raises(UsageError, match="pts_seconds is nan, expected a finite number of seconds"):
-            animator.render(astronaut, pts_seconds=float("nan"))
+        for wrong in (float("nan"), 1.7e18):  # the latter: time.time_ns()
+            with pytest.raises(
+                UsageError, match=r"pts_seconds is .*, expected a number of seconds, not of nano"
+            ):
+                animator.render(astronaut, pts_seconds=wrong)
+        assert animator.render(astronaut, pts_seconds=0.0).shape == astronaut.shape
 
 
 def test_a_fork_is_told_to_open_its_own(opened, astronaut):
     with opened() as animator:
         animator.render(astronaut)
         said = said_in_a_fork(lambda: animator.render(astronaut))
+        assert said_in_a_fork(animator.close) == "None"
     assert said.startswith("UsageError: the animator was opened before this process was forked")
 
 

@@ -28,7 +28,7 @@ from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.motion_file import MotionReader, MotionWriter, write_motion
 from vitascope.cli import main
 from vitascope.config import load_settings
-from vitascope.errors import ConfigError, InputError, OutputError
+from vitascope.errors import ConfigError, InputError, OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.gpu.kernels.rgb import planes_from_rgb
 from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of
@@ -377,9 +377,9 @@ def test_planes_are_those_of_the_reference(size):
 def test_in_python(tmp_path, motion_file, face_model, monkeypatch):
     monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
     report = vitascope.animate(
-        str(EXAMPLES / "astronaut.jpg"),
+        (EXAMPLES / "astronaut.jpg").as_uri(),
         motion_file,
-        tmp_path / "out.mp4",
+        (tmp_path / "out.mp4").as_uri(),
         settings={"animation.calibrate": False, "animation.max_side": 256, "video.end_seconds": 0.2},
         record=tmp_path / "part.motion",
     )
@@ -389,6 +389,8 @@ def test_in_python(tmp_path, motion_file, face_model, monkeypatch):
     assert (tmp_path / "part.motion").exists()
     with pytest.raises(ConfigError, match="expression"):
         vitascope.animate("a.jpg", motion_file, tmp_path / "o.mp4", settings={"animation.expression": "much"})
+    with pytest.raises(UsageError, match=r"^s3://films/o.mp4: only `vitascope segment`"):
+        vitascope.animate("a.jpg", motion_file, "s3://films/o.mp4")
 
 
 def test_the_rate_of_a_film_is_that_of_its_batches(motion_file, model_store, monkeypatch):

@@ -73,8 +73,8 @@ def test_alpha_lies_on_white(tmp_path, astronaut):
     assert "white" in notes[0]
 
 
-def write_tiff(path, rgba, *, extra):
-    """An uncompressed TIFF of one strip (TIFF 6.0), uint8 or uint16 [H, W, 4], with ExtraSamples."""
+def write_tiff(path, rgba, *, extra, is_big=False):
+    """An uncompressed TIFF of one strip (TIFF 6.0, or BigTIFF), uint8 or uint16 [H, W, 4], with ExtraSamples."""
     height, width = rgba.shape[:2]
     bits = 8 * rgba.itemsize
     tags = [
@@ -87,28 +87,51 @@ def write_tiff(path, rgba, *, extra):
         (278, 4, height),
     ]
     tags += [(279, 4, rgba.nbytes), (284, 3, 1), (338, 3, extra)]
-    end = (
-        8 + 2 + 12 * (len(tags) + 1) + 4
-    )  # where what does not fit into the directory lies: bits, then samples
-    entries = [
-        struct.pack("<HHII", tag, kind, 1, end + 8 if tag == 273 else value) for tag, kind, value in tags
-    ]
-    entries.insert(2, struct.pack("<HHII", 258, 3, 4, end))
-    head = b"II*\0" + struct.pack("<IH", 8, len(entries)) + b"".join(entries) + bytes(4)
-    path.write_bytes(head + struct.pack("<4H", *[bits] * 4) + rgba.tobytes())
+    if is_big:  # its directory lies behind the samples, where libtiff writes it
+        samples = 16
+        entry, four_bits = "<HHQQ", sum(bits << 16 * place for place in range(4))
+        head = struct.pack("<2sHHHQ", b"II", 43, 8, 0, 16 + rgba.nbytes) + rgba.tobytes()
+        head += struct.pack("<Q", len(tags) + 1)
+    else:
+        four_bits = 8 + 2 + 12 * (len(tags) + 1) + 4  # where they lie: they do not fit into the directory
+        samples = four_bits + 8
+        entry, head = "<HHII", struct.pack("<2sHIH", b"II", 42, 8, len(tags) + 1)
+    tags.insert(2, (258, 3, four_bits))
+    for tag, kind, value in tags:
+        head += struct.pack(entry, tag, kind, 4 if tag == 258 else 1, samples if tag == 273 else value)
+    behind = bytes(8) if is_big else bytes(4) + struct.pack("<4H", *[bits] * 4) + rgba.tobytes()
+    path.write_bytes(head + behind)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize(("extra", "multiplied"), [(1, True), (2, False)])
-def test_half_transparent_colours_of_a_tiff(tmp_path, dtype, extra, multiplied):
+@pytest.mark.parametrize("is_big", [False, True])
+def test_half_transparent_colours_of_a_tiff(tmp_path, dtype, extra, multiplied, is_big):
     peak = np.iinfo(dtype).max
     colour, alpha = np.array([1.0, 0.5, 0.25]), np.linspace(0, 1, 33)[None, :, None]
     stored = np.broadcast_to(colour, (20, 33, 3)) * (alpha if multiplied else 1)
     rgba = np.dstack((stored, np.broadcast_to(alpha, (20, 33, 1))))
-    write_tiff(tmp_path / "a.tif", np.rint(rgba * peak).astype(dtype), extra=extra)
+    write_tiff(tmp_path / "a.tif", np.rint(rgba * peak).astype(dtype), extra=extra, is_big=is_big)
     rgb, _ = read_picture(tmp_path / "a.tif", max_side=MAX)
     shown = 255 * (colour * alpha + 1 - alpha)
     assert np.abs(rgb - shown).max() < 2
+
+
+def test_a_large_tiff(tmp_path):
+    rgba = np.full((512, 600, 4), 255, np.uint8)
+    rgba[..., 1] = 40
+    write_tiff(tmp_path / "a.tif", rgba, extra=2, is_big=True)
+    rgb, notes = read_picture(tmp_path / "a.tif", max_side=1024)
+    assert (rgb == (255, 40, 255)).all()
+    assert notes == []
+    whole = (tmp_path / "a.tif").read_bytes()
+    for damaged in (
+        whole[:-200],
+        *(whole[:8] + struct.pack("<Q", at) + whole[16:] for at in (1 << 62, 1 << 63)),
+    ):
+        (tmp_path / "a.tif").write_bytes(damaged)
+        with pytest.raises(InputError, match="a damaged one"):
+            read_picture(tmp_path / "a.tif", max_side=1024)
 
 
 def test_sixteen_bits_and_grey(tmp_path, astronaut):

@@ -127,6 +127,11 @@ def test_a_file_that_is_there_is_not_replaced_unasked(run, motion_file, tmp_path
     (tmp_path / "out.mp4").write_text("mine")
     words = ("-d", motion_file, "--sink", "file:out.mp4", "--duration", "0.3", "-q")
     assert run(*words) == (4, "", "vitascope: out.mp4 exists already: -y replaces\n")
+    url = (tmp_path / "out.mp4").as_uri()
+    assert run(*words[:3], f"file:{url}")[::2] == (
+        4,
+        f"vitascope: {tmp_path}/out.mp4 exists already: -y replaces\n",
+    )
     assert (tmp_path / "out.mp4").read_text() == "mine"
     assert run(*words, "-y")[0] == 0
     with av.open(str(tmp_path / "out.mp4")) as container:
@@ -140,6 +145,18 @@ def test_a_live_file_never_takes_the_place_of_the_driver(run, film, tmp_path):
         code, _, err = run("-d", "mine.mp4", "--sink", f"file:{name}", "-y", "-q")
         assert (code, err) == (2, f"vitascope: {name}: the output is the driver; name another file\n")
     assert (tmp_path / "mine.mp4").read_bytes() == film.read_bytes()
+
+
+def test_two_sinks_do_not_write_one_file(run, motion_file, tmp_path):
+    url = f"file:{(tmp_path / 'a.mp4').as_uri()}"
+    for name in ("file:a.mp4", f"file:{tmp_path}/a.mp4", url):
+        code, _, err = run(
+            "-d", motion_file, "--sink", "file:a.mp4", "--sink", name, "--duration", "0.3", "-q"
+        )
+        assert (code, err.endswith("a.mp4: two sinks cannot write one file; name it once\n")) == (2, True), (
+            err
+        )
+    assert not (tmp_path / "a.mp4").exists()
 
 
 def test_a_setting_that_the_mesh_does_not_have_is_said(run, motion_file):

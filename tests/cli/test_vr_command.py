@@ -122,6 +122,26 @@ def test_convert_makes_of_a_gif_what_players_show(run, tmp_path, name, expected)
     assert probe(tmp_path / name).format.name == expected
 
 
+def test_a_library_goes_on_with_what_segment_said_of_its_videos(run, clip, tmp_path):
+    folder = tmp_path / "cut"
+    for player in ("heresphere", "deovr"):
+        code, _, complained = run(
+            "segment", clip, "-o", f"{folder / player}/", "--player", player, "--profile", "fast"
+        )
+        assert code == 0, complained
+        (told,) = (folder / player).glob(f"*.{player}.json")
+        assert "http" not in told.read_text()
+        library = ("vr", "library", folder, "-r", "--base-url")
+        assert run(*library, "http://nas:8080/films/")[0] == 0
+        assert f"http://nas:8080/films/{player}/" in told.read_text()
+        code, _, complained = run(*library, "http://elsewhere/")  # who chose that address may want it
+        assert (code, complained.endswith("-y replaces\n")) == (4, True)
+        for index in folder.glob("*.json"):
+            index.unlink()
+        for other in folder.glob(f"{player}/*.json"):
+            other.unlink()
+
+
 def test_names_that_hold_line_feeds_stay_on_their_line(run, clip):
     code, printed, _ = run("vr", "info", clip.rename(clip.with_name("first\nday.mp4")), "--stereo", "sbs")
     assert code == 0

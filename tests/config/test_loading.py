@@ -328,6 +328,7 @@ def test_a_wrong_line_is_named(text: str, line: int, expected: str, tmp_path: Pa
         ("model.batch_size", "--set 'model.batch_size': expected key=value, such as model.batch_size=4"),
         ("profile=fast", "--set: a profile is chosen with --profile"),
         ("gpu.device_id=1.5", "--set: gpu.device_id is 1.5, expected a whole number from 0 to 255"),
+        ("gpu.device_id=1.0", "--set: gpu.device_id is 1.0, expected a whole number from 0 to 255"),
         ("model.batch_size={a: [", "--set: model.batch_size is '{a: [', expected a whole number"),
         ("=4", "--set: unknown setting ''"),
         (
@@ -358,6 +359,8 @@ def test_a_text_is_no_list_and_a_list_no_mapping() -> None:
     assert message_of(flags=["model.batch_size=4"]) == (
         "settings is a list, expected a mapping such as {'model.batch_size': 4}"
     )
+    assert message_of(flags={3: 1}) == "settings: 3 is no name of a setting, such as 'model.batch_size'"
+    assert message_of(profile=3) == "profile is 3, expected the name of a profile"
 
 
 def test_settings_that_were_loaded_stand_alone() -> None:
@@ -369,6 +372,8 @@ def test_settings_that_were_loaded_stand_alone() -> None:
     ):
         with pytest.raises(UsageError, match=r"^loaded takes the place of profile and settings"):
             settings_of(loaded=loaded, **more)
+    with pytest.raises(UsageError, match=r"^loaded is a dict, expected what load_settings gives$"):
+        settings_of(profile=None, settings=None, loaded={"model.batch_size": 4})
 
 
 def test_a_wrong_flag_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from vitascope.errors import InputError, MissingDependencyError, OutputError, Us
 from vitascope.media import remote
 from vitascope.media.reading.discovery import find_videos
 from vitascope.media.reading.reader import open_video, probe
-from vitascope.media.remote import RemotePath, path_of, remove_folder
+from vitascope.media.remote import RemotePath, local_path_of, path_of, remove_folder
 from vitascope.media.writing.output_target import ArrivingFile, partial_file, refuse_unwritable
 from vitascope.segmentation.batch import plan_batch, segment_all
 from vitascope.segmentation.segmenter import Segmenter
@@ -114,11 +115,26 @@ def test_a_url_of_a_file_browser_is_a_file_of_this_machine(url):
         ("file://a.mp4", "is a file of a.mp4;"),
         ("file:///films/%00.mp4", "no file's name has a %00"),
         (Path("file:///films/%00.mp4"), "no file's name has a %00"),
+        ("a\0.mp4", r"^'a\\x00.mp4': no file's name has a zero byte$"),
+        ("", "^a file's name is empty$"),
     ],
 )
 def test_a_url_of_no_file_of_this_machine_is_refused(url, why):
     with pytest.raises(UsageError, match=why):
         path_of(url)
+
+
+def test_a_name_of_bytes_is_a_name():
+    assert path_of(os.fsencode("film é.mp4")) == Path("film é.mp4")
+
+
+def test_what_reads_this_machine_alone_says_so():
+    assert local_path_of("file:///a.jpg") == Path("/a.jpg")
+    for url in ("s3://films/a.mp4", Path("s3://films/a.mp4")):
+        with pytest.raises(
+            UsageError, match=r"^s3://films/a.mp4: only `vitascope segment` reads and writes URLs"
+        ):
+            local_path_of(url)
 
 
 def test_a_file_of_a_store_is_a_file(store):

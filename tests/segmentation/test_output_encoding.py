@@ -50,6 +50,10 @@ def test_a_single_output_takes_every_wish_or_says_why_not(clip):
         choose(clip, "o.mov", "alpha", alone=True, crf=30)
     with pytest.raises(OutputError, match="cannot carry alpha"):
         choose(clip, "o.mp4", "alpha", alone=True)
+    with pytest.raises(
+        OutputError, match=r"^cut: a folder of pictures .* h265; cut/, with a slash, is a folder for"
+    ):
+        choose(clip, "cut", "key", alone=True, codec="h265")
 
 
 def test_of_several_outputs_each_takes_what_applies(clip):

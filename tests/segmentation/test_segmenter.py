@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import av
@@ -14,6 +15,8 @@ from segmented_films import astronaut, packets
 
 import vitascope
 from clips import write_clip
+from forks import said_in_a_fork
+from scripted import BrightnessNetwork, segment_with
 from vitascope.errors import InputError, UsageError
 from vitascope.media.metadata.spherical import set_rotation
 from vitascope.media.reading.reader import open_video
@@ -108,6 +111,12 @@ def test_alpha_in_a_folder_of_pictures(clip, tmp_path):
     assert rgba[55, 80, 3] == 255
 
 
+def test_several_kinds_of_output_are_a_list_or_a_text(clip, tmp_path):
+    for output in (["mask", "key"], "mask,key"):
+        report = vitascope.segment(clip, tmp_path / "o.mp4", profile="fast", output=output)
+        assert [file.path.name for file in report.outputs] == ["o_mask.mp4", "o_key.mp4"]
+
+
 def test_stream_yields_every_frame_with_its_alpha(clip):
     with Segmenter(profile="fast") as segmenter:
         steps = list(segmenter.stream(clip))
@@ -127,13 +136,60 @@ def test_leaving_the_stream_early_stops_its_threads(clip):
     eventually(lambda: threading.active_count() <= before)
 
 
-def test_closing_a_segmenter_ends_its_streams(clip):
+def test_closing_a_segmenter_ends_its_streams_which_are_no_whole_videos(clip):
     before = threading.active_count()
     with Segmenter(profile="fast") as segmenter:
         steps = segmenter.stream(clip)
         next(steps)
     eventually(lambda: threading.active_count() <= before)
-    assert list(steps) == []
+    with pytest.raises(UsageError, match="the Segmenter is closed"):
+        next(steps)
+
+
+def test_a_segmenter_is_closed_while_another_thread_waits_for_a_frame(clip, monkeypatch):
+    entered, goes_on = threading.Event(), threading.Event()
+
+    class Waiting(BrightnessNetwork):
+        def infer(self, images, state):
+            entered.set()
+            goes_on.wait(20)
+            return super().infer(images, state)
+
+    segment_with(monkeypatch, Waiting())
+    segmenter = Segmenter()
+
+    def is_closed():
+        try:
+            segmenter.stream(clip).close()
+        except UsageError:
+            return True
+        return False
+
+    with ThreadPoolExecutor(2) as pool:
+        frames = pool.submit(list, segmenter.stream(clip))
+        assert entered.wait(20)
+        closing = pool.submit(segmenter.close)
+        eventually(is_closed)
+        goes_on.set()
+        assert closing.result(20) is None
+        with pytest.raises(UsageError, match="the Segmenter is closed"):
+            frames.result(20)
+
+
+def test_a_fork_is_told_to_open_a_segmenter_of_its_own(clip, tmp_path):
+    refused = "UsageError: the Segmenter was opened before this process was forked"
+    with Segmenter(profile="fast") as segmenter:
+        steps = segmenter.stream(clip)
+        next(steps)
+        for use in (
+            lambda: next(steps),
+            lambda: segmenter.stream(clip),
+            lambda: segmenter.write(clip, [("key", tmp_path / "o.mp4")]),
+            lambda: segmenter.live(clip, ["window"]),
+        ):
+            assert said_in_a_fork(use).startswith(refused)
+        assert said_in_a_fork(segmenter.close) == "None"
+        assert len(list(steps)) == 11
 
 
 def test_a_stream_that_was_not_begun_before_closing_is_no_empty_video(clip):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
+
 import av
 import pytest
 from segmented_films import astronaut, luma
@@ -9,9 +12,9 @@ from segmented_films import astronaut, luma
 from clips import copied, write_clip
 from scripted import BrightnessNetwork, segment_with
 from vitascope.config import load_settings
-from vitascope.errors import CorruptInputError, OutputError, PipelineError, UsageError
+from vitascope.errors import ConfigError, CorruptInputError, OutputError, PipelineError, UsageError
 from vitascope.media.writing.writer import VideoWriter
-from vitascope.segmentation.batch import segment_all
+from vitascope.segmentation.batch import segment, segment_all
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.segmenter import Segmenter
 
@@ -34,6 +37,15 @@ def test_a_closed_segmenter_says_so(clip, tmp_path, scripted):
             use()
 
 
+def test_what_belongs_to_a_process_says_so_when_it_is_pickled(scripted):
+    with Segmenter() as segmenter:
+        for copied_by in (pickle.dumps, deepcopy):
+            with pytest.raises(
+                TypeError, match=r"^Segmenter cannot be copied or pickled: .*; open one in each$"
+            ):
+                copied_by(segmenter)
+
+
 def test_a_profile_beside_loaded_settings_is_not_ignored():
     with pytest.raises(UsageError, match=r"^loaded takes the place of profile and settings"):
         Segmenter(profile="fast", loaded=load_settings())
@@ -48,6 +60,12 @@ def test_what_is_no_list_of_outputs_or_sinks_is_named(clip, tmp_path, scripted):
                 segmenter.write(clip, outputs)
         with pytest.raises(UsageError, match=r"^sinks is 'null', expected a list such as \['null'\]"):
             segmenter.live(clip, "null")
+        with pytest.raises(
+            UsageError, match=r"^sinks has 3, expected a word such as 'null', or an object with name,"
+        ):
+            segmenter.live(clip, [3])
+    with pytest.raises(ConfigError, match=r"^settings is a list, expected a mapping"):
+        segment(clip, tmp_path / "o.mp4", settings=["edges.feather_px=1"], output="mask")
 
 
 class Exploding(BrightnessNetwork):

@@ -235,8 +235,10 @@ def test_one_that_was_closed_says_so(opened):
 
 
 def test_a_fork_is_told_to_open_its_own(opened):
-    segmenter = opened(Network())
+    network = Network()
+    segmenter = opened(network)
     segmenter.mask(picture())
     said = said_in_a_fork(lambda: segmenter.mask(picture()))
     assert said.startswith("UsageError: the StillSegmenter was opened before this process was forked")
+    assert said_in_a_fork(lambda: (segmenter.close(), network.closed)) == "(None, False)"
     assert segmenter.mask(picture()).any()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
-from vitascope.cli.serve import _token
-from vitascope.errors import ConfigError, OutputError
+from vitascope.cli.serve import _token, serve
+from vitascope.errors import ConfigError, MissingDependencyError, OutputError, UsageError
 from vitascope.studio.openapi import openapi
 
 TOKEN = "a-secret-of-a-program"
@@ -110,6 +111,15 @@ def test_everything_that_is_answered_is_described_and_nothing_else(program):
     references = re.findall(r"'\$ref': '#/components/schemas/(\w+)'", str(described))
     assert len(references) == str(described).count("$ref")
     assert set(references) <= set(described["components"]["schemas"])
+
+
+def test_what_cannot_serve_leaves_no_token(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vitascope.studio.server", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'vitascope\[studio\]'"):
+        serve(tmp_path, token_file=tmp_path / "token")
+    with pytest.raises(UsageError, match="go together"):
+        serve(tmp_path, token_file=tmp_path / "token", tls_cert=tmp_path / "cert.pem")
+    assert not (tmp_path / "token").exists()
 
 
 def test_a_token_is_made_once_and_for_its_owner_alone(tmp_path):

@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import cycle
-from math import isfinite
 from os import PathLike
 from pathlib import Path
 from time import monotonic
@@ -41,12 +40,15 @@ from vitascope.errors import (
     one_line,
 )
 from vitascope.gpu.own_process import OwnProcess
+from vitascope.media.remote import local_path_of
 from vitascope.models.liveportrait.folder import default_folder, require_folder
 from vitascope.models.store.store import ModelStore
 
 if TYPE_CHECKING:
     from vitascope.animation.liveportrait.animator import LivePortraitAnimator
 
+_FARTHEST_SECONDS = 1e12
+"""MediaPipe counts microseconds in 64 bits: 9.2e12 s. After a time beyond that it takes no other."""
 _MOST_EVERYWHERE = 0.25
 """Codes of 255, the mean over what can move: edges of eyes and mouth are softened differently, which is below 0.1."""
 _MOST_AT_FEATURES = 0.5
@@ -92,7 +94,7 @@ class Animator(Closing):
         models = store or ModelStore(vitascope_home())
         self._model: FaceModel = cache(lambda: fetch_face_model(models, fetch_progress))
         mesh = read_canonical_mesh()
-        picture = portrait if isinstance(portrait, np.ndarray) else Path(portrait)
+        picture = portrait if isinstance(portrait, np.ndarray) else local_path_of(portrait)
         found = load_portrait(picture, model=self._model, face=wanted.face, max_side=wanted.max_side)
         self._estimator = make_estimator(mesh, self.settings)
         self._mirror = Mirror(mesh) if wanted.mirror else None
@@ -149,15 +151,19 @@ class Animator(Closing):
         return self._estimator.set_neutral()
 
     def close(self) -> None:
-        """Free tracker, networks and GPU memory; further calls do nothing."""
+        """Free tracker, networks and GPU memory; further calls do nothing. A fork has nothing to close."""
+        if not self._process.is_current:
+            return
         self._drawn_by = None
         self._stack.close()
 
     def _followed(self, frame: npt.NDArray[Any], pts_seconds: float | None) -> FaceMotion:
         rgb = require_rgb(frame, what="the driver's frame")
         seconds = monotonic() if pts_seconds is None else pts_seconds
-        if not isfinite(seconds):
-            raise UsageError(f"pts_seconds is {pts_seconds}, expected a finite number of seconds")
+        if not abs(seconds) < _FARTHEST_SECONDS:  # NaN, too
+            raise UsageError(
+                f"pts_seconds is {pts_seconds}, expected a number of seconds, not of nanoseconds"
+            )
         if self._tracker is None:
             self._tracker = self._stack.enter_context(open_tracker(self._model(), self.settings))
         face = self._tracker.track(rgb, pts_seconds=seconds)

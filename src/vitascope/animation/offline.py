@@ -38,6 +38,7 @@ from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink
 from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of
+from vitascope.media.remote import local_path_of
 from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.output_target import picture_folder, refuse_inputs
@@ -142,12 +143,12 @@ def animate(
         VitascopeError: Its subclass says what went wrong, see ``animate_file``; nothing is left half-written.
     """
     return animate_file(
-        Path(portrait),
-        Path(driver),
-        Path(out),
-        loaded=load_settings(profile=profile, flags=dict(settings or {})),
+        local_path_of(portrait),
+        local_path_of(driver),
+        local_path_of(out),
+        loaded=load_settings(profile=profile, flags=settings),
         store=ModelStore(vitascope_home()),
-        record=None if record is None else Path(record),
+        record=None if record is None else local_path_of(record),
         save_landmarks=save_landmarks,
     )
 

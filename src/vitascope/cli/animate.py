@@ -145,6 +145,10 @@ def animate(
         )
     if not sink and out is None:
         raise UsageError("nothing to make: give --out PATH, or --sink for live pictures")
+    from vitascope.media.remote import local_path_of
+
+    portrait = local_path_of(portrait)
+    out, record = (None if path is None else local_path_of(path) for path in (out, record))
     screen = Screen()
     ask = partial(may_replace, overwrite=overwrite, screen=screen)
     if sink:
@@ -202,7 +206,7 @@ def animate(
 
         report = animate_file(
             find_example(portrait),
-            find_example(Path(driver)),
+            find_example(local_path_of(driver)),
             out,
             loaded=loaded,
             store=ModelStore(vitascope_home()),
@@ -240,6 +244,7 @@ def _live(
         from vitascope.animation.tracking import require_mediapipe
         from vitascope.cli.options import metrics_address, serving_metrics
         from vitascope.media.reading.camera import is_camera
+        from vitascope.media.remote import local_path_of
         from vitascope.models.store.store import ModelStore
 
         with suppress(MissingDependencyError):  # said later, after what is wrong with the command line
@@ -252,7 +257,7 @@ def _live(
         if not quiet:
             screen.print_lines(*lines)
 
-    named = driver if is_camera(driver) else str(find_example(Path(driver)))
+    named = driver if is_camera(driver) else str(find_example(local_path_of(driver)))
     address = metrics_address(metrics_port, None)
     with (
         PressedKeys() as keys,

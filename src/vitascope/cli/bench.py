@@ -14,7 +14,7 @@ from vitascope.cli.ending import ending_promptly
 from vitascope.cli.options import Assignments, ConfigFiles, Overwrite, Switch, may_replace
 from vitascope.cli.printing import print_json, print_table
 from vitascope.config import SettingsSource, vitascope_home
-from vitascope.errors import UsageError
+from vitascope.errors import MissingDependencyError, UsageError
 from vitascope.file_lock import write_file
 from vitascope.observe.keys import PressedKeys, holding_interrupts
 from vitascope.observe.terminal import Page, Screen
@@ -188,8 +188,11 @@ def analyze(
     }
     analysis = analyse([load_results(path) for path in results], performance=wanted)
     page = Page()
-    # Also for those who read but the first lines.
-    written = write_reports(analysis, output_dir or results[0].parent)
+    try:  # also for those who read but the first lines
+        written = write_reports(analysis, output_dir or results[0].parent)
+    except MissingDependencyError:
+        page.print(text_report(analysis))  # which needs no charts
+        raise
     page.print(text_report(analysis))
     page.print()
     for path in written:

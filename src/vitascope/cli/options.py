@@ -54,7 +54,9 @@ Stereo = Annotated[str | None, Parameter(name=["--stereo", "--layout"])]
 
 def files_of_sinks(sinks: Sequence[str]) -> list[Path]:
     """The files that live outputs would be written to."""
-    return [Path(spec.partition(":")[2]) for spec in sinks if spec.startswith("file:")]
+    from vitascope.media.remote import local_path_of  # nobody who names no sink waits for it
+
+    return [local_path_of(spec.partition(":")[2]) for spec in sinks if spec.startswith("file:")]
 
 
 def may_replace(

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -51,7 +52,7 @@ def serve(
         device=device,
         config=config,
         set_=set_,
-        token=_token(token_file),
+        token=partial(_token, token_file),
     )
     Screen().print(f"Vitascope serves {opened.address}; Ctrl-C ends it.")
     if opened.is_open_to_read:

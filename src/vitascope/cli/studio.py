@@ -2,7 +2,7 @@
 
 import threading
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -82,9 +82,9 @@ def opened_studio(
     device: str | None,
     config: ConfigFiles,
     set_: Assignments,
-    token: str | None = None,
+    token: Callable[[], str] | None = None,
 ) -> "Opened":
-    """Open the studio; for programs alone where they have a token.
+    """Open the studio; for programs alone where they have a token, which is asked for after all checks.
 
     Raises:
         MissingDependencyError: The packages of the extra are not installed.
@@ -115,7 +115,7 @@ def opened_studio(
         home=vitascope_home(),
         host=host,
         port=port,
-        token=token,
+        token=None if token is None else token(),
         with_page=token is None,
         tls=None if certificate is None or key is None else TlsFiles(certificate, key),
     )

@@ -237,11 +237,14 @@ def settings_of(
     """What a class of the package works with: settings that were loaded before, or a profile and values.
 
     Raises:
-        UsageError: Both are given, and one would act on nothing.
+        UsageError: Both are given, and one would act on nothing; or what is no settings that were loaded.
         ConfigError: As ``load_settings``.
     """
     if loaded is None:
         return load_settings(profile=profile, flags=settings)
+    given: object = loaded
+    if not isinstance(given, LoadedSettings):
+        raise UsageError(f"loaded is a {type(given).__name__}, expected what load_settings gives")
     if profile is not None or settings:
         raise UsageError("loaded takes the place of profile and settings; give profile to load_settings, too")
     return loaded
@@ -274,9 +277,8 @@ def _profile_entries(named: _Entry | None) -> tuple[str, dict[str, _Entry]]:
     if named is None:
         named = _Entry(DEFAULT_PROFILE, DEFAULT_ORIGIN)
     if not isinstance(named.value, str):
-        raise ConfigError(
-            f"{named.origin.label}: profile is {_show(named.value)}, expected the name of a profile"
-        )
+        source = f"{named.origin.label}: " if named.origin.label else ""  # none, where a program gives it
+        raise ConfigError(f"{source}profile is {_show(named.value)}, expected the name of a profile")
     path = profile_path(named.value, source=named.origin.label)
     entries = _file_entries(path, label=f"profiles/{path.name}", kind=OriginKind.PROFILE)
     if "profile" in entries:
@@ -332,6 +334,8 @@ def _assignment(text: str) -> dict[str, _Entry]:
 
 def _flag(key: str, given: Any) -> dict[str, _Entry]:
     value, name = (given.value, given.name) if isinstance(given, FlagValue) else (given, "settings")
+    if not isinstance(key, str):
+        raise ConfigError(f"{name}: {_show(key)} is no name of a setting, such as 'model.batch_size'")
     if key not in setting_fields():
         raise unknown_setting(key, source=name)
     if hasattr(value, "tolist"):  # a number or an array of NumPy: what a program computes its settings with
@@ -389,7 +393,9 @@ def _explain(problem: ErrorDetails, entries: Mapping[str, _Entry]) -> ConfigErro
     given = entry.value if isinstance(entry.value, list | tuple) else str(entry.value).split(",")
     wrong = [word for word in given if isinstance(word, str) and word not in setting.words]
     hint = did_you_mean(wrong[0], setting.words) if wrong else ""
-    return ConfigError(f"{entry.origin}: {key} is {_show(entry.value)}, expected {setting.expected}{hint}")
+    is_fraction = isinstance(entry.value, float) and "whole number" in setting.expected
+    shown = repr(entry.value) if is_fraction else _show(entry.value)  # 4.0 is none, 4 would be
+    return ConfigError(f"{entry.origin}: {key} is {shown}, expected {setting.expected}{hint}")
 
 
 _MOST_SHOWN = 60

@@ -41,7 +41,7 @@ else:
     _Base = type(Path())
 
 
-def path_of(name: str | PathLike[str]) -> Path:
+def path_of(name: str | bytes | PathLike[str]) -> Path:
     """A path of this machine, or behind a URL.
 
     Args:
@@ -49,7 +49,7 @@ def path_of(name: str | PathLike[str]) -> Path:
             is a file of this machine (RFC 8089).
 
     Raises:
-        UsageError: A URL of another machine's file, or of a name that no file has.
+        UsageError: A URL of another machine's file, or a name that no file has.
     """
     if isinstance(name, Path):
         # A URL that was taken for a path of this machine has lost a slash.
@@ -57,15 +57,37 @@ def path_of(name: str | PathLike[str]) -> Path:
         if is_url and name.parts[0] == "file:":
             return _local("/".join(name.parts[1:]).removeprefix("localhost/"))
         return RemotePath(*name.parts) if is_url else name
-    match = _URL.fullmatch(os.fspath(name))
+    text = os.fsdecode(name)
+    if not text:  # as a path it would be the working folder
+        raise UsageError("a file's name is empty")
+    if "\0" in text:
+        raise UsageError(f"{text!r}: no file's name has a zero byte")
+    match = _URL.fullmatch(text)
     if match is None:
-        return Path(name)
+        return Path(text)
     if match[1] == "file":
         host, _, rest = match[2].partition("/")
         if host not in ("", "localhost"):
-            raise UsageError(f"{name}: is a file of {host}; one of this machine has three slashes: file:///…")
+            raise UsageError(f"{text}: is a file of {host}; one of this machine has three slashes: file:///…")
         return _local(rest)
     return RemotePath(f"{match[1]}:", *(part for part in match[2].split("/") if part))
+
+
+def local_path_of(name: str | bytes | PathLike[str]) -> Path:
+    """A path of this machine, for what reads and writes no others.
+
+    Args:
+        name: As for ``path_of``.
+
+    Raises:
+        UsageError: As ``path_of``; or a URL of a store.
+    """
+    path = path_of(name)
+    if isinstance(path, RemotePath):
+        raise UsageError(
+            f"{path}: only `vitascope segment` reads and writes URLs; name a file of this machine"
+        )
+    return path
 
 
 def _local(rest: str) -> Path:

@@ -137,10 +137,10 @@ def segment(
     Raises:
         VitascopeError: Its subclass says what went wrong, see ``vitascope.errors``; nothing is left half-written.
     """
-    flags = dict(settings or {})
-    if output is not None:
-        flags["output.kinds"] = [output] if isinstance(output, str) else list(output)
-    loaded = load_settings(profile=profile, flags=flags)
+    given: Any = settings or {}
+    if output is not None and isinstance(given, Mapping):  # what is none, loading refuses
+        given = {**given, "output.kinds": output}
+    loaded = load_settings(profile=profile, flags=given)
     wanted = loaded.settings.output
     source = _only_video(path_of(video))
     sheet = None if preview is None else path_of(preview)

@@ -43,7 +43,7 @@ from vitascope.media.live_loop import (
 from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of, rgb_of, scale_alpha
 from vitascope.media.reading.camera import Camera, CameraPicture, camera_named, is_camera
 from vitascope.media.reading.paced import PacedFilm
-from vitascope.media.sinks.file import FileSink
+from vitascope.media.sinks.file import files_of
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
 from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, Sink, SinkFormat, make_sink
 from vitascope.media.sinks.window import WindowSink
@@ -454,8 +454,14 @@ def check_live(
         "with_alpha": has_alpha,
     }
     made = [make_sink(one, file=in_file) if isinstance(one, str) else one for one in sinks]
+    for one in made:
+        if not isinstance(one, Sink):
+            raise UsageError(
+                f"sinks has {one!r}, expected a word such as 'null', or an object with name, pixel_format, open, send "
+                "and close"
+            )
     video = None if is_camera(source) else Path(source)
-    for path in (sink.path for sink in made if isinstance(sink, FileSink)):
+    for path in files_of(made):
         refuse_inputs(path, {"the input": video, "the background": encoding.background})
         for file in settings_files:
             refuse_inputs(path, {"the settings file": file})
@@ -520,7 +526,7 @@ def _open_source(
 
 def _notes_on_files(sinks: Sequence[Sink], loaded: LoadedSettings) -> tuple[str, ...]:
     """Wishes for files that have no effect, because none is written."""
-    if any(isinstance(sink, FileSink) for sink in sinks):
+    if files_of(sinks):
         return ()
     wishes = (f"output.{name}" for name in ("codec", "crf", "preset"))
     return tuple(
@@ -530,8 +536,7 @@ def _notes_on_files(sinks: Sequence[Sink], loaded: LoadedSettings) -> tuple[str,
 
 def _profile(source: str, sinks: Sequence[Sink], loaded: LoadedSettings) -> PipelineProfile:
     """Beside the first file that is written; without one in the current folder, as snapshots."""
-    files = [sink.path for sink in sinks if isinstance(sink, FileSink)]
-    target = next(iter(files), Path(f"segment-{strftime('%Y%m%d-%H%M%S')}"))
+    target = next(iter(files_of(sinks)), Path(f"segment-{strftime('%Y%m%d-%H%M%S')}"))
     return PipelineProfile(
         f"segment {source}",
         target,

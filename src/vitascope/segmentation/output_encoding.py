@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from vitascope.config import OutputKind, OutputSettings
 from vitascope.config.compute import GpuSettings
 from vitascope.config.home import engine_cache
-from vitascope.errors import UsageError
+from vitascope.errors import OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, StereoLayout, VideoInfo, YuvFormat
 from vitascope.media.planes import layout_of
 from vitascope.media.writing.encoding import Encoding, choose_encoding
@@ -90,6 +90,11 @@ def encoding_for(
     codec = settings.codec
     if kind == "alpha" and codec not in _CODECS_WITH_ALPHA and not alone:
         codec = "auto"
+    if not path.suffix and codec not in ("auto", "png"):  # --player, too, names a codec
+        raise OutputError(
+            f"{path}: a folder of pictures cannot carry {codec}; {path}/, with a slash, is a folder for videos, and "
+            f"{path}.mp4 a video"
+        )
 
     if hardware == "auto" and kind != "mask" and info.has_hdr_side_data:
         hardware = "cpu"

@@ -7,14 +7,15 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from vitascope.closing import Closing
 from vitascope.config import LoadedSettings, OutputKind, vitascope_home
 from vitascope.config.loading import checked_gpus, settings_of
 from vitascope.errors import UsageError
+from vitascope.gpu.own_process import OwnProcess
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.remote import path_of
 from vitascope.models.store.store import ModelStore
@@ -70,17 +71,25 @@ class Segmenter(Closing):
         wanted = checked_gpus(settings_of(profile=profile, settings=settings, loaded=loaded))
         self.loaded = suited_to_device(wanted, self._store)
         self.settings = self.loaded.settings
-        self._steps: WeakSet[Generator[FrameAndAlpha, None, None]] = WeakSet()
+        self._begun: dict[Generator[FrameAndAlpha, None, None], RLock] = {}
+        self._process = OwnProcess("the Segmenter")
         self._runner = _open_runner(self.loaded, self._store, fetch_progress)
         self._is_closed = False
         self.device = self._runner.device
         self.chosen: ChosenNetwork[NetworkFacts] = self._runner.chosen
 
     def close(self) -> None:
-        """Free the network, and give OpenCV its threads back; end worker processes, and streams that still run."""
+        """Free the network, and give OpenCV its threads back; end worker processes, and streams that still run.
+
+        Idempotent, and of any thread: it waits for the frame that another thread is asking a stream for. A fork has
+        nothing to close.
+        """
+        if not self._process.is_current:
+            return
         self._is_closed = True
-        for steps in list(self._steps):
-            steps.close()
+        for steps, turn in list(self._begun.items()):
+            with turn:
+                steps.close()
         self._runner.close()
 
     def stream(
@@ -88,7 +97,8 @@ class Segmenter(Closing):
     ) -> Generator[FrameAndAlpha, None, None]:
         """Matte a video, frame by frame, in order; decoding and inference run ahead in threads of their own.
 
-        Leaving the loop early stops them, and so does closing the segmenter. Nothing is written.
+        Leaving the loop early stops them. Closing the segmenter does so, too, and the next frame is an error then: a
+        loop that only ended would take a part for the whole video. Nothing is written.
 
         Args:
             video: The input.
@@ -97,20 +107,35 @@ class Segmenter(Closing):
                 kept longer than one turn of the loop.
 
         Raises:
-            UsageError: The segmenter is closed, also before the first frame is read; or ``device_arrays``, and the
-                video is matted on the CPU.
+            UsageError: The segmenter is closed, also before the last frame is read; this process is a fork of the one
+                that made it; or ``device_arrays``, and the video is matted on the CPU.
             InputError: The video cannot be opened; ``CorruptInputError`` when it stops being decodable.
             PipelineError: A stage failed.
         """
-        self._refuse_closed()
+        self._require_open()
         self._look_for_people(path_of(video))
-        steps = self._runner.stream(path_of(video), device_arrays=device_arrays)
-        self._steps.add(steps)
-        return self._begun(steps)
+        return self._while_open(self._runner.stream(path_of(video), device_arrays=device_arrays))
 
-    def _begun(self, steps: Generator[FrameAndAlpha, None, None]) -> Generator[FrameAndAlpha, None, None]:
-        self._refuse_closed()  # it would look like a video without frames
-        yield from steps
+    def _while_open(
+        self, steps: Generator[FrameAndAlpha, None, None]
+    ) -> Generator[FrameAndAlpha, None, None]:
+        self._require_open()
+        turn = self._begun[steps] = RLock()
+        try:
+            while True:
+                self._process.require()  # before the lock, which another thread may have held
+                with turn:
+                    self._require_open()
+                    step = next(steps, None)
+                if step is None:
+                    return
+                yield step
+                del step  # while the next is made, nobody but the caller shall hold it
+        finally:
+            if self._process.is_current:
+                with turn:
+                    steps.close()
+                del self._begun[steps]
 
     def write(
         self,
@@ -135,8 +160,8 @@ class Segmenter(Closing):
                 corrections changed; when omitted, where hints are given.
 
         Raises:
-            UsageError: The segmenter is closed; a kind is unknown or lacks its background; an output is something that
-                is read; or two outputs are the same file.
+            UsageError: The segmenter is closed, or was made before this process was forked; a kind is unknown or lacks
+                its background; an output is something that is read; or two outputs are the same file.
             InputError: The input cannot be read; ``CorruptInputError`` when it stops being decodable
                 (``output.keep_partial`` then keeps what was written as ``.part``).
             OutputError: An output cannot be written.
@@ -144,7 +169,7 @@ class Segmenter(Closing):
             KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
         """
         began = perf_counter()
-        self._refuse_closed()
+        self._require_open()
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in outputs):
             raise UsageError(f"outputs is {outputs!r}, expected pairs such as [('key', 'out.mp4')]")
         targets = tuple((kind, path_of(target)) for kind, target in outputs)
@@ -203,7 +228,7 @@ class Segmenter(Closing):
             InputError: A node of a cluster does not see a video.
             OutputError: A node of a cluster does not see a folder, or may not write there.
         """
-        self._refuse_closed()
+        self._require_open()
         runner = self._runner
         if isinstance(runner, FilmRunner):
             raise UsageError(
@@ -219,7 +244,8 @@ class Segmenter(Closing):
                 )
             yield replace(ended, report=report)
 
-    def _refuse_closed(self) -> None:
+    def _require_open(self) -> None:
+        self._process.require()
         if self._is_closed:
             raise UsageError("the Segmenter is closed; open another, or work inside its with block")
 
@@ -292,7 +318,7 @@ class Segmenter(Closing):
         """
         from vitascope.segmentation.live import IN_ONE_PROCESS, segment_live  # a video needs none of that
 
-        self._refuse_closed()
+        self._require_open()
         if isinstance(sinks, str):
             raise UsageError(f"sinks is {sinks!r}, expected a list such as [{sinks!r}]")
         if not isinstance(self._runner, FilmRunner):

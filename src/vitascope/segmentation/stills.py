@@ -116,7 +116,9 @@ class StillSegmenter(Closing):
         ).start()
 
     def close(self) -> None:
-        """Finish the pictures that were handed in, and free the network; idempotent."""
+        """Finish the pictures that were handed in, and free the network; idempotent. A fork has nothing to close."""
+        if not self._process.is_current:
+            return
         self._batcher.stop()
         self.chosen.network.close()
 

@@ -8,6 +8,7 @@ import sys
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -337,6 +338,13 @@ def test_expected_frame_count_follows_the_trim(long_gop_clip: Path) -> None:
         with open_video(long_gop_clip, start_seconds=start, end_seconds=end) as reader:
             counts.append(reader.expected_frame_count)
     assert counts == [72, 48, 24, 24, 0]
+
+
+def test_times_may_be_numbers_of_numpy(long_gop_clip: Path) -> None:
+    times: list[tuple[Any, Any]] = [(1, 2), (np.float32(1), np.int64(2)), (Fraction(1), np.float64(2))]
+    for start, end in times:
+        with open_video(long_gop_clip, start_seconds=start, end_seconds=end) as reader:
+            assert len(list(reader)) == 24
 
 
 @pytest.mark.parametrize(

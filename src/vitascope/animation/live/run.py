@@ -39,7 +39,7 @@ from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.reading.camera import Camera, camera_named, is_camera
 from vitascope.media.reading.microphone import is_microphone
-from vitascope.media.sinks.file import FileSink
+from vitascope.media.sinks.file import files_of
 from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
 from vitascope.media.sinks.sink import Sink, SinkFormat, make_sink
 from vitascope.media.sinks.window import WindowSink
@@ -116,7 +116,7 @@ def animate_live(
     made_sinks = [make_sink(spec, file=in_file) for spec in sinks]
     is_file = not (is_camera(driver) or is_microphone(driver))
     read = {"the portrait": portrait, "the driver": Path(driver) if is_file else None}
-    for path in (sink.path for sink in made_sinks if isinstance(sink, FileSink)):
+    for path in files_of(made_sinks):
         refuse_inputs(path, read)
     if is_camera(driver):
         if settings.voice.drives:
@@ -236,8 +236,7 @@ def animate_live(
 
 def _profile(sinks: Sequence[Sink], record: Path | None, loaded: LoadedSettings) -> PipelineProfile:
     """Beside the first file that is written; without one in the current folder, as snapshots."""
-    files = [sink.path for sink in sinks if isinstance(sink, FileSink)]
-    target = next(iter(files), record) or Path(f"animate-{strftime('%Y%m%d-%H%M%S')}")
+    target = next(iter(files_of(sinks)), record) or Path(f"animate-{strftime('%Y%m%d-%H%M%S')}")
     return PipelineProfile(
         f"animate {target.name}",
         target,

@@ -7,11 +7,11 @@ and ends.
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from queue import SimpleQueue
@@ -634,15 +634,16 @@ class AsyncConfig:
                 continue
             value, least = getattr(self, item.name), 0 if item.name == "timeout_ms" else 1
             most = _MOST.get(item.name, _MOST_THREADS)
-            wanted = (int,) if least else (int, float)
+            wanted = Integral if least else Real  # of NumPy, too
             if (
                 isinstance(value, bool)
                 or not isinstance(value, wanted)
-                or not least <= value <= most
-                or math.isnan(value)
+                or not least <= float(value) <= most  # nor NaN
             ):
                 kind = "a whole number" if least else "a number"
                 raise ConfigError(f"{item.name} is {value!r}, expected {kind} from {least} to {most}")
+            number: Any = value
+            object.__setattr__(self, item.name, int(number) if least else float(number))  # frozen for callers
 
     @classmethod
     def of(cls, config: AsyncConfig | Mapping[str, Any] | None) -> AsyncConfig:
@@ -655,6 +656,10 @@ class AsyncConfig:
             return cls()
         if isinstance(config, AsyncConfig):
             return config
+        if not isinstance(config, Mapping):
+            raise ConfigError(
+                f"config is a {type(config).__name__}, expected a mapping such as {{'batch_size': 4}}"
+            )
         known = [item.name for item in fields(cls)]
         for key in config:
             if key not in known:

@@ -270,6 +270,7 @@ _HEAD_BYTES = 1 << 20
 # JPEG (ITU-T T.81, B.1.1.3): frame headers, and markers without a length.
 _FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
+_TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_EXTRA_SAMPLES = 256, 257, 338
 _WEBP_ANIMATION = 0x02
 
@@ -288,6 +289,14 @@ def declared_size(path: Path) -> tuple[int, int] | None:
     """
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
+        if head.startswith(_TIFFS):
+            try:
+                file.seek(_tiff_directory(head))
+                found = _tiff_values(head, file.read(_HEAD_BYTES))
+            except (struct.error, ValueError, OSError):  # it is cut off, or points nowhere
+                return None
+            width, height = found.get(_TIFF_WIDTH), found.get(_TIFF_HEIGHT)
+            return None if width is None or height is None else (width, height)
     for signature, read in _READERS.items():
         if head.startswith(signature):
             try:
@@ -342,37 +351,49 @@ def _webp(head: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _tiff(head: bytes) -> tuple[int, int] | None:
-    found = _tiff_values(head)
-    width, height = found.get(_TIFF_WIDTH), found.get(_TIFF_HEIGHT)
-    return None if width is None or height is None else (width, height)
-
-
 def is_tiff_with_alpha(content: npt.NDArray[np.uint8]) -> bool:
     """True if a file, uint8 [N], is a TIFF that says of its fourth sample that it is alpha (TIFF 6.0, section 18)."""
-    if content[:4].tobytes() not in (b"II*\0", b"MM\0*"):
+    if content[:4].tobytes() not in _TIFFS:
         return False
     try:
-        return _tiff_values(content.data).get(_TIFF_EXTRA_SAMPLES) in (1, 2)
+        values = _tiff_values(content.data, content.data[_tiff_directory(content.data) :])
     except struct.error:  # it is cut off
         return False
+    return values.get(_TIFF_EXTRA_SAMPLES) in (1, 2)
 
 
-def _tiff_values(content: bytes | memoryview) -> dict[int, int]:
-    """The values of a TIFF's first directory, by their tags; of those with several the first, if they stand in place.
+def _tiff_directory(head: bytes | memoryview) -> int:
+    """Where the first directory begins, often behind the samples.
+
+    In BigTIFF (https://www.awaresystems.be/imaging/tiff/bigtiff.html) places and numbers take twice the bytes.
+    """
+    order, is_big = _tiff_kind(head)
+    return int(
+        struct.unpack_from(f"{order}Q", head, 8)[0] if is_big else struct.unpack_from(f"{order}I", head, 4)[0]
+    )
+
+
+def _tiff_values(head: bytes | memoryview, directory: bytes | memoryview) -> dict[int, int]:
+    """The values of a TIFF's directory, by their tags; of those with several the first, if they stand in place.
 
     Raises:
         struct.error: It is cut off.
     """
-    order = "<" if bytes(content[:2]) == b"II" else ">"
-    (at,) = struct.unpack_from(f"{order}I", content, 4)
-    (count,) = struct.unpack_from(f"{order}H", content, at)
+    order, is_big = _tiff_kind(head)
+    numbers = struct.Struct(f"{order}Q" if is_big else f"{order}H")
+    entry = struct.Struct(f"{order}HHQ8s" if is_big else f"{order}HHI4s")
+    (count,) = numbers.unpack_from(directory)
     found: dict[int, int] = {}
-    for number in range(count):
-        tag, kind = struct.unpack_from(f"{order}HH", content, at + 2 + 12 * number)
-        value = struct.unpack_from(f"{order}{'H' if kind == 3 else 'I'}", content, at + 10 + 12 * number)
-        found[tag] = value[0]
+    for start in range(numbers.size, numbers.size + count * entry.size, entry.size):
+        tag, kind, _, value = entry.unpack_from(directory, start)
+        code = {3: "H", 4: "I"}.get(kind, "Q" if is_big else "I")
+        (found[tag],) = struct.unpack_from(f"{order}{code}", value)
     return found
+
+
+def _tiff_kind(head: bytes | memoryview) -> tuple[str, bool]:
+    """The order of the bytes, as ``struct`` spells it, and whether it is BigTIFF."""
+    return "<" if bytes(head[:2]) == b"II" else ">", b"+" in bytes(head[2:4])
 
 
 def _pnm(head: bytes) -> tuple[int, int] | None:
@@ -386,7 +407,5 @@ _READERS: dict[bytes, Callable[[bytes], tuple[int, int] | None]] = {
     b"BM": _bmp,
     b"GIF8": _gif,
     b"RIFF": _webp,
-    b"II*\0": _tiff,
-    b"MM\0*": _tiff,
     **{b"P%d" % kind: _pnm for kind in range(1, 7)},
 }

@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 from math import ceil
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import av
 import numpy as np
@@ -601,7 +601,12 @@ def _checked_range(
             )
     if end is not None and end <= (start or 0):
         raise UsageError(f"{path}: the end time ({end} s) is not after the start time ({start or 0} s)")
-    return (None if start is None else Fraction(start), None if end is None else Fraction(end))
+    return (None if start is None else _exact(start), None if end is None else _exact(end))
+
+
+def _exact(seconds: Any) -> Fraction:
+    # Fraction takes no numbers of NumPy, or keeps their 64 bits.
+    return seconds if isinstance(seconds, Fraction) else Fraction(float(seconds))
 
 
 def keyframe_lumas(path: Path, count: int, *, longest_side: int) -> list[npt.NDArray[np.uint8]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal
@@ -12,7 +14,8 @@ import numpy as np
 from vitascope.errors import OutputError, UsageError
 from vitascope.frames import PIXEL_FORMATS, Frame, VideoInfo
 from vitascope.media.planes import RGB_VIDEO_COLOR
-from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, PixelFormat, SinkFormat
+from vitascope.media.remote import local_path_of
+from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, PixelFormat, Sink, SinkFormat
 from vitascope.media.writing.encoding import CodecName, choose_encoding
 from vitascope.media.writing.writer import VideoWriter
 
@@ -21,6 +24,22 @@ _YUV420P = PIXEL_FORMATS["yuv420p"]
 _ROOM_BYTES, _ROOM_BYTES_A_PICTURE = 32_000_000, 32
 """Free bytes of a disk that completing a file may take: pictures that the encoder still holds, and an MP4's index. Its
 tables take at most 28 bytes for a picture's size, times and place (ISO/IEC 14496-12, 8.6 and 8.7)."""
+
+
+def files_of(sinks: Iterable[Sink]) -> list[Path]:
+    """The files that sinks write.
+
+    Raises:
+        UsageError: Two of them write one file.
+    """
+    paths = [sink.path for sink in sinks if isinstance(sink, FileSink)]
+    seen: set[str] = set()
+    for path in paths:
+        place = os.path.realpath(path)
+        if place in seen:
+            raise UsageError(f"sink file:{path}: two sinks cannot write one file; name it once")
+        seen.add(place)
+    return paths
 
 
 class FileSink:
@@ -49,7 +68,7 @@ class FileSink:
         self.pixel_format: PixelFormat = "yuva420p" if with_alpha else "yuv420p"
         """4:2:0."""
         self._codec, self._crf, self._preset = codec, crf, preset
-        self._path = Path(target)
+        self._path = local_path_of(target)
         if not self._path.suffix:
             raise UsageError(f"sink file:{target}: name a file with a suffix, such as {target}.mp4")
         self._first_path = self._path

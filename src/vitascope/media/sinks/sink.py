@@ -93,6 +93,7 @@ class LivePicture:
                 return _as_video(self._converted("rgba"), "rgba", wanted)
 
 
+@runtime_checkable
 class Sink(Protocol):
     """One live output. Opened, given pictures, and closed by one thread, its own; may be opened again after closing."""
 

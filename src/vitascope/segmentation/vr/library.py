@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,14 +50,21 @@ class Library:
     videos: tuple[tuple[Path, VrDescription], ...]
     failures: tuple[tuple[Path, InputError], ...]
     """Videos that cannot be read, which are left out."""
+    without_server: dict[Path, Any] = field(default_factory=dict)
+    """The files beside videos as ``segment --player`` writes them, which knows no server's address."""
 
     def texts(self) -> dict[Path, str]:
         """What is written, by file."""
-        return {path: json.dumps(values, indent=2) + "\n" for path, values in self.files.items()}
+        return {path: _text(values) for path, values in self.files.items()}
 
     def replaced(self) -> list[Path]:
         """The files that exist and say something else: somebody edited them, or the videos have changed since."""
-        return [path for path, text in self.texts().items() if path.exists() and not _says(path, text)]
+        known = {path: _text(values) for path, values in self.without_server.items()}
+        return [
+            path
+            for path, text in self.texts().items()
+            if path.exists() and not _says(path, text) and not _says(path, known.get(path, text))
+        ]
 
 
 def read_library(
@@ -93,6 +100,7 @@ def read_library(
     if not found:
         raise InputError(f"{folder}: holds no videos, only pictures")
     files: dict[Path, Any] = {}
+    without_server: dict[Path, Any] = {}
     videos: list[tuple[Path, VrDescription]] = []
     failures: list[tuple[Path, InputError]] = []
     lists: dict[str, list[Any]] = {"heresphere": [], "deovr": []}
@@ -109,11 +117,12 @@ def read_library(
         if description.right_eye_first:
             description = replace(description, doubts=(*description.doubts, _EYES_EXCHANGED))
         videos.append((path, description))
-        described = _described(
-            path, info, description,
-            base_url=base_url, folder=folder, key_color=key_color if is_keyed else None,
-        )  # fmt: skip
+        color = key_color if is_keyed else None
+        described = _described(path, info, description, base_url=base_url, folder=folder, key_color=color)
         files |= {description_beside(path, name): values for name, values in described.items()}
+        if base_url:
+            local = _described(path, info, description, base_url="", folder=path.parent, key_color=color)
+            without_server |= {description_beside(path, name): values for name, values in local.items()}
         addresses = {
             name: _url(description_beside(path, name), base_url, folder, beside=folder) for name in described
         }
@@ -132,7 +141,7 @@ def read_library(
         "library": [{"name": name, "list": lists["heresphere"]}],
     }
     files[folder / "deovr.json"] = {"authorized": "1", "scenes": [{"name": name, "list": lists["deovr"]}]}
-    return Library(files, tuple(videos), tuple(failures))
+    return Library(files, tuple(videos), tuple(failures), without_server)
 
 
 def tell_player(outputs: Sequence[OutputReport], wanted: OutputSettings) -> list[str]:
@@ -188,6 +197,10 @@ def write_library(library: Library) -> None:
         PartialFile.check(path)
     for path, text in written.items():
         write_whole(path, text.encode())
+
+
+def _text(values: Any) -> str:
+    return json.dumps(values, indent=2) + "\n"
 
 
 def _says(path: Path, text: str) -> bool:

@@ -412,11 +412,22 @@ def test_results_that_nobody_takes_hold_submissions_back_and_say_so():
         ({"timeout_ms": -1}, "timeout_ms is -1, expected a number from 0"),
         ({"timeout_ms": float("nan")}, "timeout_ms is nan"),
         ({"timeout_ms": "soon"}, "timeout_ms is 'soon'"),
+        ([("batch_size", 2)], "config is a list, expected a mapping such as"),
+        (2, "config is a int, expected a mapping such as"),
     ],
 )
 def test_a_bad_configuration_is_refused_in_words(config, message):
     with pytest.raises(ConfigError, match=message):
         AsyncPipeline(double, config, device="cpu")
+
+
+def test_a_configuration_takes_numbers_of_numpy():
+    config = {"batch_size": np.int64(3), "timeout_ms": np.float32(5)}
+    with AsyncPipeline(double, config, device="cpu", target_size=(8, 8)) as pipeline:
+        for number in range(7):
+            pipeline.submit_frame(RGB, number)
+        pipeline.finish()
+        assert [result.frame_id for result in pipeline.results()] == list(range(7))
 
 
 def test_the_slowest_stage_is_named():
