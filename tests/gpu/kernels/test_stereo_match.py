@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, middle_disparity, smooth_disparity
 
 SIZE = (40, 72)
@@ -68,6 +69,19 @@ def test_smoothing_takes_noise_and_leaves_steps():
         assert np.abs(smooth[:, :, columns] - value).max() < 0.1
 
 
+@pytest.mark.parametrize("size", [SIZE, (41, 73)])
+def test_smoothing_every_third_sample_reaches_three_times_as_far(size):
+    noisy = noisy_step(size)
+    spaced = smooth_disparity(noisy, sigma=0.5, spacing=3)
+    assert spaced.shape == noisy.shape
+    third = np.ascontiguousarray(noisy[:, 1::3, 1::3])
+    rows, columns = (side // 3 for side in size)  # of whole pictures: borders repeat beyond them
+    by_itself = smooth_disparity(third[:, :rows, :columns], sigma=0.5)
+    inside = np.s_[:, : rows - 8, : columns - 8]
+    np.testing.assert_allclose(spaced[:, 1::3, 1::3][inside], by_itself[inside], atol=1e-3)
+    assert np.abs(spaced - noisy).max() < 0.5  # the step stays
+
+
 def test_single_places_that_nothing_around_has_are_taken_out_and_steps_stay():
     middle = SIZE[1] // 2
     expected = np.full((2, *SIZE), 4, np.float32)
@@ -110,6 +124,22 @@ def test_of_two_things_that_look_alike_each_gets_its_own():
     for things in second, np.s_[0, 12:28, 35:38], np.s_[1, 12:28, 31:34]:
         assert np.abs(found[things] - 4).max() < 1
     assert misfit.max() <= 0.5
+
+
+def test_disparities_of_fewer_samples_are_told_from_all_of_the_pictures():
+    left = person()
+    pictures = np.stack([left, shifted(left, 4.3)])
+    size = SIZE[0] // 2, SIZE[1] // 2
+    start, steps = np.full((2, *size), 4, np.float32), [-0.5, -0.25, 0, 0.25, 0.5]
+    found, misfit = match_eyes(pictures, flat_curves(), steps, radius=4, start=start, size=size)
+    assert found.shape == misfit.shape == (2, *size)
+    inside = cv2.erode(left[3], np.ones((9, 9)))[::2, ::2] > 0.9
+    assert np.abs(found[0][inside] - 4.3).max() < 0.25
+    large = np.full((2, *SIZE), 4, np.float32)
+    of_all, _ = match_eyes(pictures, flat_curves(), steps, radius=8, start=large)
+    assert np.abs(found[0] - resized(of_all[:, None], size)[0, 0])[inside].max() < 0.1
+    with pytest.raises(ValueError, match="expected one size"):
+        match_eyes(pictures, flat_curves(), STEPS, radius=4, size=size, is_mutual=True)
 
 
 def test_two_scenes_fit_badly():

@@ -18,6 +18,7 @@ from test_stereo_match import (
 )
 
 from cuda_sources import architectures, assert_compiles, needs_nvcc
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.kernels.stereo_match import blend_eyes, match_eyes, middle_disparity, smooth_disparity
 
 SIZES = [SIZE, (41, 75), (64, 96)]
@@ -56,6 +57,23 @@ def test_matching_follows_the_reference(size, with_start, is_mutual):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("times", [2, 1.6])
+def test_disparities_of_fewer_samples_follow_the_reference(size, times):
+    import cupy
+
+    pictures = np.stack([person(size), shifted(person(size), 4.3)])
+    smaller = round(size[0] / times), round(size[1] / times)
+    start, steps = np.full((2, *smaller), 4, np.float32), [-0.5, -0.25, 0, 0.25, 0.5]
+    expected, misfit = match_eyes(pictures, bent(size), steps, radius=4, start=start, size=smaller)
+    there = map(cupy.asarray, (pictures, bent(size)))
+    found, misfit_there = match_eyes(*there, steps, radius=4, start=cupy.asarray(start), size=smaller)
+    assert np.abs(misfit_there.get() - misfit).max() < 5e-3
+    person_there = resized(np.ascontiguousarray(pictures[:, 3:]), smaller)[:, 0] > 0.9
+    assert np.quantile(np.abs(found.get() - expected)[person_there], 0.99) < 0.1
+
+
+@pytest.mark.cuda
 def test_of_two_things_that_look_alike_each_gets_its_own_there_too():
     import cupy
 
@@ -85,6 +103,8 @@ def test_smoothing_follows_the_reference(size):
     disparity = noisy_step(size)
     smooth = smooth_disparity(cupy.asarray(disparity), sigma=0.5)
     np.testing.assert_allclose(smooth.get(), smooth_disparity(disparity, sigma=0.5), atol=2e-3)
+    spaced = smooth_disparity(cupy.asarray(disparity), sigma=0.5, spacing=3)
+    np.testing.assert_allclose(spaced.get(), smooth_disparity(disparity, sigma=0.5, spacing=3), atol=2e-3)
 
 
 @pytest.mark.cuda

@@ -30,6 +30,7 @@ from vitascope.vr.synthetic import (
     noise_surround,
     person_picture,
     render,
+    stereo_map,
 )
 
 SIDE = 512
@@ -237,6 +238,43 @@ def one_picture_twice():
     pictures += random.normal(0, 2 / 255, pictures.shape).astype(np.float32)
     own = with_errors(view)
     return pictures, np.stack([own[0], cv2.GaussianBlur(own[0], (0, 0), 2)])
+
+
+def errors_of_disparity(pictures, mattes, view, camera, monkeypatch):
+    """How far what is found along people's outlines, inside, is from the truth, in samples."""
+    found, blend = [], stereo_agreement.blend_eyes
+
+    def blend_eyes(planes, smaller, disparity, *rest, **options):
+        found.append(disparity)
+        return blend(planes, smaller, disparity, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stereo_agreement, "blend_eyes", blend_eyes)
+        patch.setattr(stereo_agreement, "_NOBODY", -1.0)  # disparities of whole pictures
+        StereoAgreement.of_eyes(camera.lens, WANTED, right_eye_first=False).agree(
+            [MatteEstimate(alpha=mattes)], [pictures]
+        )
+    wrong = []
+    for eye, (alpha, depth) in enumerate(zip(eyes_of(view.alpha), eyes_of(view.depth_m), strict=True)):
+        map_x, _ = stereo_map(camera, depth, eye=eye)
+        moved = map_x - np.arange(SIDE, dtype=np.float32)
+        truth = moved if eye else -moved
+        around = np.ones((5, 5))
+        outline = (cv2.dilate(alpha, around) - cv2.erode(alpha, around) > 0.5) & (alpha > 0.9)
+        wrong.append(np.abs(found[0][eye] * SIDE - truth[::2, ::2])[outline[::2, ::2]])
+    return np.concatenate(wrong)
+
+
+def test_windows_that_follow_the_shape_of_people_come_nearer_to_the_true_disparity(monkeypatch):
+    view, camera = seen(Rectilinear(80, 80))
+    noise = np.random.default_rng(3).normal(0, 0.02, (2, 3, SIDE, SIDE))
+    pictures = (pictures_of(view) + noise).astype(np.float32).clip(0, 1)
+    with_shape = errors_of_disparity(pictures, with_errors(view), view, camera, monkeypatch)
+    monkeypatch.setattr(stereo_agreement, "_START_SHARE", 1e-5)  # less than any two differ by
+    without = errors_of_disparity(pictures, with_errors(view), view, camera, monkeypatch)
+    assert np.median(with_shape) < 0.15
+    assert np.median(with_shape) < 0.93 * np.median(without)
+    assert np.mean(with_shape > 1) < np.mean(without > 1)
 
 
 def test_eyes_that_show_one_picture_get_one_matte():

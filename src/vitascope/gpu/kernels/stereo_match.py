@@ -26,7 +26,15 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_on_gpu, nvtx_range
+from vitascope.gpu.kernels.cuda_module import (
+    array_module,
+    by_value,
+    cuda_kernel,
+    fields,
+    is_on_gpu,
+    nvtx_range,
+)
+from vitascope.gpu.kernels.resize_normalize import resized
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -52,6 +60,7 @@ def match_eyes(
     *,
     radius: int,
     start: FloatArray | None = None,
+    size: tuple[int, int] | None = None,
     is_mutual: bool = False,
 ) -> tuple[FloatArray, FloatArray]:
     """Find the disparity of people at each sample of both eyes, among some; of N frames, each its left and right eye.
@@ -64,37 +73,47 @@ def match_eyes(
         curves: float32 [2, 6, h, w]: for each sample of an eye the factors of the disparity, its square and its cube in
             how far the other eye shows it to the right, then downwards, in samples.
         steps: The disparities to try, at least 3, evenly apart; relative to ``start``.
-        radius: Half the window, at most 39 on a GPU, whose blocks hold what lies around them; borders repeat.
-        start: float32 [2 N, h, w]; 0 when omitted.
+        radius: Half the window, in samples of the result, at most 39 on a GPU, whose blocks hold what lies around them;
+            borders repeat.
+        start: float32 [2 N, h, w] of the result's size; 0 when omitted.
+        size: (height, width) of the result, no larger than the pictures, and theirs when omitted: what the steps fit is
+            told from the pictures' samples, and averaged. Not with ``is_mutual``.
         is_mutual: Add to how badly a disparity fits how much worse it is than what fits the place that it leads to
             best: of things that look alike, as the shoes of two people do, each gets its own.
 
     Returns:
-        float32 [2 N, h, w] in the unit of ``curves``, and as many of how badly the best of them fits, 0 to 0.25; with
+        float32 [2 N, *size] in the unit of ``curves``, and as many of how badly the best of them fits, 0 to 0.25; with
         ``is_mutual`` -0.25 to 0.5, less than 0 where it suits the place that it leads to better than any other.
 
     Raises:
+        ValueError: ``size`` with ``is_mutual``.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
+    shape = pictures.shape[2:]
+    size = shape if size is None else size
+    if is_mutual and size != shape:
+        raise ValueError(f"a result of {size} about pictures of {shape} is not mutual: expected one size")
+    start_of_pictures = None if start is None else _at_size(start, shape)
     if is_on_gpu(pictures):
         on_gpu: tuple[FloatArray, FloatArray] = _match_on_gpu(
-            pictures, curves, steps, radius, start, is_mutual=is_mutual
+            pictures, curves, steps, radius, start, start_of_pictures, size, is_mutual=is_mutual
         )
         return on_gpu
-    shape = pictures.shape[2:]
     columns, rows = np.arange(shape[1], dtype=np.float32), np.arange(shape[0], dtype=np.float32)[:, None]
 
     def places(eye: int, step: float) -> tuple[FloatArray, FloatArray]:
-        disparity: Any = np.float32(step) if start is None else start[eye] + np.float32(step)
+        disparity: Any = np.float32(step)
+        if start_of_pictures is not None:
+            disparity = start_of_pictures[eye] + disparity
         across, down = _displacement(curves[eye % 2], disparity)
         across += columns
         down += rows
         return across, down
 
     side = (2 * radius + 1, 2 * radius + 1)
-    found, misfit = (np.empty((len(pictures), *shape), np.float32) for _ in range(2))
+    found, misfit = (np.empty((len(pictures), *size), np.float32) for _ in range(2))
     # Those of one eye are done with before the other's are made, unless each looks at the other's.
-    costs = np.empty((2 if is_mutual else 1, len(steps), *shape), np.float32)
+    costs = np.empty((2 if is_mutual else 1, len(steps), *size), np.float32)
     other, apart = (np.empty((*shape, 4), np.float32) for _ in range(2))
     color, alpha = np.empty(shape, np.float32), np.empty(shape, np.float32)
     for left in range(0, len(pictures), 2):
@@ -116,7 +135,7 @@ def match_eyes(
                 np.maximum(own_alpha, cv2.extractChannel(other, 3, dst=alpha), out=alpha)
                 color *= alpha
                 cv2.scaleAdd(cv2.extractChannel(apart, 3, dst=alpha), _ALPHA_WEIGHT, color, dst=color)
-                cv2.blur(color, side, dst=cost, borderType=cv2.BORDER_REPLICATE)
+                cv2.blur(_at_size(color[None], size)[0], side, dst=cost, borderType=cv2.BORDER_REPLICATE)
             if not is_mutual:
                 found[eye], misfit[eye] = _best_steps(own_costs, steps)
         if is_mutual:
@@ -126,6 +145,11 @@ def match_eyes(
                     cost += cost - _between(others, *places(eye, step))
                 found[eye], misfit[eye] = _best_steps(own_costs, steps)
     return (found if start is None else found + start), misfit
+
+
+def _at_size(planes: FloatArray, size: tuple[int, int]) -> FloatArray:
+    """Planes [N, h, w] at another size, as they are at their own."""
+    return planes if planes.shape[1:] == size else resized(planes[:, None], size)[:, 0]
 
 
 def _best_steps(costs: FloatArray, steps: Sequence[float]) -> tuple[FloatArray, FloatArray]:
@@ -164,12 +188,13 @@ def middle_disparity(disparity: FloatArray) -> FloatArray:
     return np.stack([cv2.medianBlur(plane, 2 * _MIDDLE_RADIUS + 1) for plane in disparity])
 
 
-def smooth_disparity(disparity: FloatArray, *, sigma: float) -> FloatArray:
+def smooth_disparity(disparity: FloatArray, *, sigma: float, spacing: int = 1) -> FloatArray:
     """Take the noise out of disparities, but not the steps between things (bilateral filter; Tomasi, Manduchi, 1998).
 
     Args:
         disparity: float32 [N, h, w], C-contiguous.
         sigma: How far neighbours of one thing are apart: what differs by twice as much hardly counts.
+        spacing: Look at every so many samples, and as many times as far, for the same time.
 
     Returns:
         float32 [N, h, w]; the GPU's differs by what OpenCV's table of weights rounds.
@@ -177,11 +202,29 @@ def smooth_disparity(disparity: FloatArray, *, sigma: float) -> FloatArray:
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
+    if spacing > 1:
+        smoothed: FloatArray = _smooth_apart(disparity, sigma, spacing)
+        return smoothed
     if is_on_gpu(disparity):
         on_gpu: FloatArray = _smooth_on_gpu(disparity, sigma)
         return on_gpu
     side = 2 * _SMOOTH_RADIUS + 1
     return np.stack([cv2.bilateralFilter(plane, side, sigma, _SMOOTH_SIGMA) for plane in disparity])
+
+
+def _smooth_apart(disparity: Any, sigma: float, spacing: int) -> Any:
+    """Smooth each of the pictures that every so many samples make; borders repeat up to whole ones."""
+    arrays, (count, height, width) = array_module(on_gpu=is_on_gpu(disparity)), disparity.shape
+    more = -height % spacing, -width % spacing
+    if any(more):
+        disparity = arrays.pad(disparity, ((0, 0), (0, more[0]), (0, more[1])), mode="edge")
+    rows, columns = (side // spacing for side in disparity.shape[1:])
+    apart = disparity.reshape(count, rows, spacing, columns, spacing).transpose(0, 2, 4, 1, 3)
+    smoothed = smooth_disparity(
+        arrays.ascontiguousarray(apart).reshape(-1, rows, columns), sigma=sigma
+    ).reshape(count, spacing, spacing, rows, columns)
+    together = smoothed.transpose(0, 3, 1, 4, 2).reshape(count, rows * spacing, columns * spacing)
+    return arrays.ascontiguousarray(together[:, :height, :width])
 
 
 def blend_eyes(
@@ -354,20 +397,30 @@ _BLEND = np.dtype(
 
 
 def _match_on_gpu(
-    pictures: Any, curves: Any, steps: Sequence[float], radius: int, start: Any, *, is_mutual: bool
+    pictures: Any,
+    curves: Any,
+    steps: Sequence[float],
+    radius: int,
+    start: Any,
+    start_of_pictures: Any,
+    size: tuple[int, int],
+    *,
+    is_mutual: bool,
 ) -> Any:
     import cupy
 
     eyes, _, height, width = pictures.shape
     pictures, curves = cupy.ascontiguousarray(pictures), cupy.ascontiguousarray(curves)
-    start = None if start is None else cupy.ascontiguousarray(start)
+    start, start_of_pictures = (
+        None if each is None else cupy.ascontiguousarray(each) for each in (start, start_of_pictures)
+    )
     costs = cupy.empty((eyes, len(steps), height, width), "float32")
-    found, misfit = (cupy.empty((eyes, height, width), "float32") for _ in range(2))
+    found, misfit = (cupy.empty((eyes, *size), "float32") for _ in range(2))
     job = np.zeros(1, _MATCH)
     job[0] = (
         pictures.data.ptr,
         curves.data.ptr,
-        0 if start is None else start.data.ptr,
+        0 if start_of_pictures is None else start_of_pictures.data.ptr,
         0,
         costs.data.ptr,
         found.data.ptr,
@@ -379,12 +432,18 @@ def _match_on_gpu(
         steps[0],
         steps[1] - steps[0],
     )
-    grid = math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1])
     defines = {"MOST_COLOR": f"{_MOST_COLOR}f", "ALPHA_WEIGHT": f"{_ALPHA_WEIGHT}f"}
     with nvtx_range("match eyes"):
         cuda_kernel("stereo_match.cu", "cost_of_steps", **defines)(
-            (*grid, eyes * len(steps)), _BLOCK, (by_value(job),)
+            (math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1]), eyes * len(steps)),
+            _BLOCK,
+            (by_value(job),),
         )
+        if size != (height, width):
+            costs = resized(costs.reshape(-1, 1, height, width), size)
+            job["costs"], job["start"] = costs.data.ptr, 0 if start is None else start.data.ptr
+            job["height"], job["width"] = size
+        grid = math.ceil(size[1] / _BLOCK[0]), math.ceil(size[0] / _BLOCK[1])
         choose = cuda_kernel("stereo_match.cu", "best_step", **defines)
         down = _BLOCK[1] + 2 * radius
         tile_bytes = 4 * (down * (_BLOCK[0] + 2 * radius) + down * _BLOCK[0])
