@@ -24,11 +24,15 @@ from vitascope.segmentation.report import Tally
 _SMALLER = 2 / 3
 """The size of the smaller pictures, beside the usual ones."""
 _FIRST_FRAMES, _FRAMES_BEFORE = 8, 8
-"""Frames of a shot that are judged together as it begins, and frames before another one that it is judged with."""
+"""Frames of a shot that are judged together as it begins, if so many are looked ahead to, and frames before another one
+that it is judged with."""
 _FRAMES_OF_A_CALL = 8
 """Frames are shown in such parts: what the network answers is larger than what is kept of it."""
 
-ON_THE_WAY_RULES: Final = (_SMALLER, _FIRST_FRAMES, _FRAMES_BEFORE)
+ON_THE_WAY_RULES: Final = (
+    "a shot's first frames are as many as are looked ahead to, shown in the same pictures",
+    (_SMALLER, _FIRST_FRAMES, _FRAMES_BEFORE),
+)
 """What mattes of a video that is seen once depend on, beside ``SMALLER_PEOPLE_RULES``."""
 
 
@@ -47,6 +51,8 @@ class MissedOnTheWay:
 
     def __init__(self, stream: StreamNetwork, shots: ShotInference) -> None:
         self._stream, self._shots = stream, shots
+        # Of more it is not sure that they come in one batch, and mattes must not depend on batches.
+        self._first_frames = min(_FIRST_FRAMES, max(stream.look_ahead_frames, 1))
         self._look_from(stream.fisheye)
         self._last_number: int | None = None
         """The last frame's; None before the first of a shot."""
@@ -84,7 +90,7 @@ class MissedOnTheWay:
         answers, first = self._shots.begin(batch), 0
         completed: list[Answer] = []
         while first < len(batch):
-            end = self._end_of_part(batch, first)
+            end = self._end_of_part(batch, answers, first)
             frames, part = batch.frames[first:end], answers[first:end]
             if batch.starts_shot[first]:
                 self._last_number = None
@@ -94,16 +100,20 @@ class MissedOnTheWay:
             first = end
         return completed
 
-    def _end_of_part(self, batch: Batch, first: int) -> int:
+    def _end_of_part(self, batch: Batch, answers: Sequence[Answer], first: int) -> int:
         """Where frames end that are judged alike: at a shot's end, or where it is asked anew who is missed."""
         is_first = self._last_number is None or batch.starts_shot[first]
-        end = next_part(batch.starts_shot, first, _FIRST_FRAMES if is_first else _FRAMES_OF_A_CALL)
+        end = next_part(batch.starts_shot, first, self._first_frames if is_first else _FRAMES_OF_A_CALL)
         period = batch.frames[first].index // LOOK_EVERY_FRAMES
-        if is_first:
-            return end
-        return next(
-            (at for at in range(first + 1, end) if batch.frames[at].index // LOOK_EVERY_FRAMES != period), end
-        )
+
+        def ends_before(at: int) -> bool:
+            if (
+                answers[at].fisheye is not answers[first].fisheye
+            ):  # other pictures, in a shot's first frames, too
+                return True
+            return not is_first and batch.frames[at].index // LOOK_EVERY_FRAMES != period
+
+        return next((at for at in range(first + 1, end) if ends_before(at)), end)
 
     def _completed(self, frames: Sequence[Frame], answers: Sequence[Answer]) -> Sequence[Answer]:
         """Answers about a part with those who were missed."""
