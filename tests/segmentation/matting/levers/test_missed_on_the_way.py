@@ -114,6 +114,24 @@ def test_frames_are_shown_once_more_only_where_somebody_is_missed():
     assert shown(film(LARGE, SMALL)) == (12, 13)
 
 
+@pytest.mark.parametrize("lens", [None, Equirectangular(180, 180)])
+def test_usual_pictures_are_made_once(monkeypatch, lens):
+    """Of a large video that takes as long as half an answer of the network."""
+    sizes, make = [], EyeViews.make
+
+    def counted(views, frames, wanted, **options):
+        sizes.extend([wanted.size] * len(frames))
+        return make(views, frames, wanted, **options)
+
+    monkeypatch.setattr(EyeViews, "make", counted)
+    size = (128, 128)
+    frames = [frame_of([(0, 0, 20, 80), (0, 104, 56, 16)], index=at, size=size) for at in range(12)]
+    alphas = mattes(frames, Proud(size=size), size=size, lens=lens)
+    assert alphas[:, 64, 112].min() > 0.9
+    assert sizes.count(size) == 12
+    assert len(sizes) == 2 * 12 + 2  # two were asked for whom they miss
+
+
 def test_live_nobody_is_looked_for():
     assert mattes(film(LARGE, SMALL), waits=False)[:, 67, 171].max() == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.batch import Batch
+from vitascope.segmentation.matting.batch import Batch, JoinedPictures
 from vitascope.segmentation.matting.close_ups import CLOSE_UP_SIDE, LOOK_EVERY_FRAMES
 from vitascope.segmentation.matting.estimates import coarse
 from vitascope.segmentation.matting.fisheye import FisheyeViews
@@ -95,7 +95,7 @@ class MissedOnTheWay:
             if batch.starts_shot[first]:
                 self._last_number = None
             with memory_errors():
-                completed += self._completed(frames, part)
+                completed += self._completed(frames, part, batch.images[first:end])
             self._last_number = frames[-1].index
             first = end
         return completed
@@ -115,8 +115,14 @@ class MissedOnTheWay:
 
         return next((at for at in range(first + 1, end) if ends_before(at)), end)
 
-    def _completed(self, frames: Sequence[Frame], answers: Sequence[Answer]) -> Sequence[Answer]:
-        """Answers about a part with those who were missed."""
+    def _completed(self, frames: Sequence[Frame], answers: Sequence[Answer], images: Any) -> Sequence[Answer]:
+        """Answers about a part with those who were missed.
+
+        Args:
+            frames: Those of the part.
+            answers: About them.
+            images: The eyes' pictures, as the batch has them.
+        """
         period, last = frames[0].index // LOOK_EVERY_FRAMES, self._last_number
         is_first = last is None
         is_new_period = last is None or last // LOOK_EVERY_FRAMES != period
@@ -125,13 +131,15 @@ class MissedOnTheWay:
         if is_first or (is_new_period and not self._is_missed):
             self._end_looks()
             asked = sorted({0, len(frames) - 1} if is_first else {0}, reverse=True)
-            if self._somebody_is_missed([frames[at] for at in asked], [answers[at].usual for at in asked]):
+            alphas = np.concatenate([self._alphas([answers[at].usual], images[at : at + 1]) for at in asked])
+            if self._somebody_is_missed([frames[at] for at in asked], alphas):
                 self._looks = self._stream.shots(looks_ahead=False)
         self._is_missed &= not is_new_period
         if self._looks is None:
             return answers
         estimates = [answer.usual for answer in answers]
-        new = self._smaller.seen(self._looks, frames, estimates)
+        alphas = self._alphas(estimates, images)
+        new = self._smaller.seen(self._looks, frames, alphas)
         known = [*self._seen, *(one.coarse for one in new)]
         self._seen = known[-_FRAMES_BEFORE:]
         wheres = (
@@ -143,27 +151,33 @@ class MissedOnTheWay:
             ]
         )
         completed = []
-        for frame, answer, estimate, one, where in zip(frames, answers, estimates, new, wheres, strict=True):
+        there = alphas.reshape(len(frames), -1, *alphas.shape[1:])
+        for answer, estimate, one, where, alpha in zip(answers, estimates, new, wheres, there, strict=True):
             if not where.any():
                 completed.append(answer)
                 continue
             self._is_missed = True
-            there = self._smaller.alpha_in([frame], [estimate])
             completed.append(
-                replace(answer, estimate=one.put_alone_into(estimate, where, there), usual_size=None)
+                replace(answer, estimate=one.put_alone_into(estimate, where, alpha), usual_size=None)
             )
         return completed
 
-    def _somebody_is_missed(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> bool:
-        """Whether somebody is missing in the mattes of some frames, beside somebody large."""
-        alphas = to_numpy(coarse(self._smaller.alpha_in(frames, estimates)))[:, 0]
-        if not any(large_people(alpha).any() for alpha in alphas):
+    def _alphas(self, estimates: Sequence[MatteEstimate], images: Any) -> Any:
+        """Alpha of frames, as ``SmallerPeople.alpha_of`` gives it, with the eyes' pictures that are there already."""
+        if isinstance(images, JoinedPictures):
+            images = images.together()
+        shown = images if self._fisheye is None else self._fisheye.show(images)
+        return self._smaller.alpha_of(estimates, shown)
+
+    def _somebody_is_missed(self, frames: Sequence[Frame], alphas: Any) -> bool:
+        """Whether somebody is missing in the mattes of some frames, whose alpha this is, beside somebody large."""
+        if not any(large_people(alpha).any() for alpha in to_numpy(coarse(alphas))[:, 0]):
             return False
         # Such looks are no part of what the network sees of every frame; and small pictures are told at once.
         warm_up = min(self._stream.warm_up_frames, 1)
         alone = replace(self._stream, warm_up_frames=warm_up, tally=Tally()).shots(looks_ahead=False)
         return any(
-            self._smaller.missed([one.coarse]).any() for one in self._smaller.seen(alone, frames, estimates)
+            self._smaller.missed([one.coarse]).any() for one in self._smaller.seen(alone, frames, alphas)
         )
 
     def memory(self) -> list[FloatArray] | None:
