@@ -116,7 +116,7 @@ def test_frames_are_shown_once_more_only_where_somebody_is_missed():
 
 @pytest.mark.parametrize("lens", [None, Equirectangular(180, 180)])
 def test_usual_pictures_are_made_once(monkeypatch, lens):
-    """Of a large video that takes as long as half an answer of the network."""
+    """A large video takes half as long for them as the network for its answer."""
     sizes, make = [], EyeViews.make
 
     def counted(views, frames, wanted, **options):

@@ -41,8 +41,8 @@ class MissedOnTheWay:
 
     As a shot begins, and then every ``LOOK_EVERY_FRAMES`` frames, a frame with somebody large in it is shown with them
     smaller, see ``SmallerPeople``. While somebody is seen there who is missing in the mattes, all frames are shown so,
-    too: at 0.44 of the cost of the usual pictures. Who is missed is judged from a frame and those before it, in a
-    shot's first frames from all of these, and is taken from the smaller pictures.
+    too: at 0.44 of the cost of the usual pictures, or at that of close-ups' pictures. Who is missed is judged from a
+    frame and those before it, in a shot's first frames from all of these, and is taken from the smaller pictures.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames.
