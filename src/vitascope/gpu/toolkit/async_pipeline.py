@@ -635,14 +635,14 @@ class AsyncConfig:
             value, least = getattr(self, item.name), 0 if item.name == "timeout_ms" else 1
             most = _MOST.get(item.name, _MOST_THREADS)
             wanted = Integral if least else Real  # of NumPy, too
+            number: Any = value
             if (
                 isinstance(value, bool)
                 or not isinstance(value, wanted)
-                or not least <= float(value) <= most  # nor NaN
+                or not least <= number <= most  # nor NaN
             ):
                 kind = "a whole number" if least else "a number"
                 raise ConfigError(f"{item.name} is {value!r}, expected {kind} from {least} to {most}")
-            number: Any = value
             object.__setattr__(self, item.name, int(number) if least else float(number))  # frozen for callers
 
     @classmethod

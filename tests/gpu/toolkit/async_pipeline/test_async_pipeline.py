@@ -412,6 +412,8 @@ def test_results_that_nobody_takes_hold_submissions_back_and_say_so():
         ({"timeout_ms": -1}, "timeout_ms is -1, expected a number from 0"),
         ({"timeout_ms": float("nan")}, "timeout_ms is nan"),
         ({"timeout_ms": "soon"}, "timeout_ms is 'soon'"),
+        ({"batch_size": 10**400}, "batch_size is 1000"),
+        ({"timeout_ms": 10**400}, "timeout_ms is 1000"),
         ([("batch_size", 2)], "config is a list, expected a mapping such as"),
         (2, "config is a int, expected a mapping such as"),
     ],

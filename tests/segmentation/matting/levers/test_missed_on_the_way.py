@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lever_network import EYE, Proud, TrailNetwork, frame_of
@@ -17,11 +17,14 @@ from vitascope.frames import PIXEL_FORMATS, StereoLayout
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import NetworkInput
+from vitascope.segmentation.matting import shots
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.levers import missed_on_the_way
 from vitascope.segmentation.matting.levers.missed_on_the_way import MissedOnTheWay
+from vitascope.segmentation.matting.rim_people import RimPeople
 from vitascope.segmentation.matting.shots import EyeViews, StreamNetwork
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+from vitascope.vr.projection import Equirectangular
 
 LARGE = (0, 16, 30, 90)
 SMALL = (0, 164, 60, 14)
@@ -35,11 +38,22 @@ def small_pictures_are_large_enough(monkeypatch):
     monkeypatch.setattr(missed_on_the_way, "LOOK_EVERY_FRAMES", PERIOD)
 
 
-def matting_of(network, *, layout=StereoLayout.MONO, eyes=1, look_ahead_frames=8, waits=True, **inference):
+def matting_of(
+    network,
+    *,
+    layout=StereoLayout.MONO,
+    eyes=1,
+    size=EYE,
+    lens=None,
+    look_ahead_frames=8,
+    waits=True,
+    **inference,
+):
     return StreamMatting(
         network,
-        size=(EYE[0], EYE[1] * eyes),
+        size=(size[0], size[1] * eyes),
         layout=layout,
+        lens=lens,
         options=MattingOptions(
             scene_cut_threshold=0.0,
             warm_up_frames=0,
@@ -100,6 +114,24 @@ def test_frames_are_shown_once_more_only_where_somebody_is_missed():
     assert shown(film(LARGE, SMALL)) == (12, 13)
 
 
+@pytest.mark.parametrize("lens", [None, Equirectangular(180, 180)])
+def test_usual_pictures_are_made_once(monkeypatch, lens):
+    """A large video takes half as long for them as the network for its answer."""
+    sizes, make = [], EyeViews.make
+
+    def counted(views, frames, wanted, **options):
+        sizes.extend([wanted.size] * len(frames))
+        return make(views, frames, wanted, **options)
+
+    monkeypatch.setattr(EyeViews, "make", counted)
+    size = (128, 128)
+    frames = [frame_of([(0, 0, 20, 80), (0, 104, 56, 16)], index=at, size=size) for at in range(12)]
+    alphas = mattes(frames, Proud(size=size), size=size, lens=lens)
+    assert alphas[:, 64, 112].min() > 0.9
+    assert sizes.count(size) == 12
+    assert len(sizes) == 2 * 12 + 2  # two were asked for whom they miss
+
+
 def test_live_nobody_is_looked_for():
     assert mattes(film(LARGE, SMALL), waits=False)[:, 67, 171].max() == 0
 
@@ -119,12 +151,42 @@ def test_who_comes_is_found_at_the_next_look_and_looked_for_until_nobody_is_miss
 
 
 @settings(max_examples=10, deadline=None)
-@given(cuts=st.sets(st.integers(1, 39)), come=st.integers(0, 30), stay=st.integers(1, 40))
-def test_mattes_do_not_depend_on_batches(cuts, come, stay):
+@given(
+    cuts=st.sets(st.integers(1, 39)),
+    come=st.integers(0, 30),
+    stay=st.integers(1, 40),
+    ahead=st.sampled_from([0, 1, 5, 8, 12]),
+)
+@example(cuts={5, 10, 15, 20, 25, 30, 35}, come=3, stay=30, ahead=1)
+def test_mattes_do_not_depend_on_batches(cuts, come, stay, ahead):
     frames = [frame_of([LARGE, SMALL] if come <= at < come + stay else [LARGE], index=at) for at in range(40)]
     bounds = [0, *sorted(cuts), 40]
     batches = [end - begin for begin, end in pairwise(bounds)]
-    np.testing.assert_array_equal(mattes(frames, batches=batches), mattes(frames))
+    together = mattes(frames, batches=batches, look_ahead_frames=ahead)
+    np.testing.assert_array_equal(together, mattes(frames, look_ahead_frames=ahead))
+
+
+@pytest.mark.parametrize("begin", [0, PERIOD - 4, PERIOD - 1])
+def test_who_is_missed_at_the_rim_is_found_where_they_are_once_pictures_are_bent(monkeypatch, begin):
+    monkeypatch.setattr(shots, "LOOK_EVERY_FRAMES", PERIOD)
+    are_bent = iter([False, True])
+    monkeypatch.setattr(RimPeople, "would_be_seen", lambda *_: next(are_bent))
+    size, small = (128, 128), (0, 104, 56, 16)
+    frames = [frame_of([(0, 0, 20, 80), small], index=index, size=size) for index in range(begin, PERIOD + 8)]
+    alphas = mattes(frames, Proud(size=size), size=size, lens=Equirectangular(180, 180))
+    assert not list(are_bent)
+    truth = frame_of([small], size=size).planes[0] > 128
+    beside = slice(small[1] - 3, None)
+    assert np.abs(alphas[:, :, beside].sum(axis=(1, 2)) / truth.sum() - 1).max() < 0.1
+    assert np.abs(alphas - truth)[:, :, beside].max() < 0.7  # their edges are softer
+
+
+def test_fisheye_pictures_that_are_small_are_not_shown_smaller(monkeypatch):
+    """However wide the picture of a whole eye is that they are made of."""
+    network = Proud(size=(64, 64))
+    frames = [frame_of([(0, 8, 20, 90)], index=index, size=(128, 256)) for index in range(3)]
+    mattes(frames, network, size=(128, 256), lens=Equirectangular(360, 180))
+    assert {shape[3:] for shape in network.calls} == {(64, 64)}
 
 
 def lever():

@@ -49,7 +49,8 @@ def build_chain(options: InferenceSettings, stream: StreamNetwork) -> Estimator:
             follows_people=True,
             is_main=True,
         )
-        if options.missed_people and MissedOnTheWay.may_help(stream.wanted):
+        shown = stream.wanted if stream.fisheye is None else stream.fisheye.as_pictures[1]
+        if options.missed_people and MissedOnTheWay.may_help(shown):
             inner = MissedOnTheWay(stream, shots)
     if options.early_exit != "off":
         if options.early_exit == "smaller":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
-from vitascope.segmentation.matting.batch import Batch
+from vitascope.segmentation.matting.batch import Batch, JoinedPictures
 from vitascope.segmentation.matting.close_ups import CLOSE_UP_SIDE, LOOK_EVERY_FRAMES
 from vitascope.segmentation.matting.estimates import coarse
 from vitascope.segmentation.matting.fisheye import FisheyeViews
@@ -24,11 +24,15 @@ from vitascope.segmentation.report import Tally
 _SMALLER = 2 / 3
 """The size of the smaller pictures, beside the usual ones."""
 _FIRST_FRAMES, _FRAMES_BEFORE = 8, 8
-"""Frames of a shot that are judged together as it begins, and frames before another one that it is judged with."""
+"""Frames of a shot that are judged together as it begins, if so many are looked ahead to, and frames before another one
+that it is judged with."""
 _FRAMES_OF_A_CALL = 8
 """Frames are shown in such parts: what the network answers is larger than what is kept of it."""
 
-ON_THE_WAY_RULES: Final = (_SMALLER, _FIRST_FRAMES, _FRAMES_BEFORE)
+ON_THE_WAY_RULES: Final = (
+    "a shot's first frames are as many as are looked ahead to, shown in the same pictures",
+    (_SMALLER, _FIRST_FRAMES, _FRAMES_BEFORE),
+)
 """What mattes of a video that is seen once depend on, beside ``SMALLER_PEOPLE_RULES``."""
 
 
@@ -37,8 +41,8 @@ class MissedOnTheWay:
 
     As a shot begins, and then every ``LOOK_EVERY_FRAMES`` frames, a frame with somebody large in it is shown with them
     smaller, see ``SmallerPeople``. While somebody is seen there who is missing in the mattes, all frames are shown so,
-    too: at 0.44 of the cost of the usual pictures. Who is missed is judged from a frame and those before it, in a
-    shot's first frames from all of these, and is taken from the smaller pictures.
+    too: at 0.44 of the cost of the usual pictures, or at that of close-ups' pictures. Who is missed is judged from a
+    frame and those before it, in a shot's first frames from all of these, and is taken from the smaller pictures.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames.
@@ -47,6 +51,8 @@ class MissedOnTheWay:
 
     def __init__(self, stream: StreamNetwork, shots: ShotInference) -> None:
         self._stream, self._shots = stream, shots
+        # Of more it is not sure that they come in one batch, and mattes must not depend on batches.
+        self._first_frames = min(_FIRST_FRAMES, max(stream.look_ahead_frames, 1))
         self._look_from(stream.fisheye)
         self._last_number: int | None = None
         """The last frame's; None before the first of a shot."""
@@ -84,29 +90,39 @@ class MissedOnTheWay:
         answers, first = self._shots.begin(batch), 0
         completed: list[Answer] = []
         while first < len(batch):
-            end = self._end_of_part(batch, first)
+            end = self._end_of_part(batch, answers, first)
             frames, part = batch.frames[first:end], answers[first:end]
             if batch.starts_shot[first]:
                 self._last_number = None
             with memory_errors():
-                completed += self._completed(frames, part)
+                completed += self._completed(frames, part, batch.images[first:end])
             self._last_number = frames[-1].index
             first = end
         return completed
 
-    def _end_of_part(self, batch: Batch, first: int) -> int:
+    def _end_of_part(self, batch: Batch, answers: Sequence[Answer], first: int) -> int:
         """Where frames end that are judged alike: at a shot's end, or where it is asked anew who is missed."""
         is_first = self._last_number is None or batch.starts_shot[first]
-        end = next_part(batch.starts_shot, first, _FIRST_FRAMES if is_first else _FRAMES_OF_A_CALL)
+        end = next_part(batch.starts_shot, first, self._first_frames if is_first else _FRAMES_OF_A_CALL)
         period = batch.frames[first].index // LOOK_EVERY_FRAMES
-        if is_first:
-            return end
-        return next(
-            (at for at in range(first + 1, end) if batch.frames[at].index // LOOK_EVERY_FRAMES != period), end
-        )
 
-    def _completed(self, frames: Sequence[Frame], answers: Sequence[Answer]) -> Sequence[Answer]:
-        """Answers about a part with those who were missed."""
+        def ends_before(at: int) -> bool:
+            if (
+                answers[at].fisheye is not answers[first].fisheye
+            ):  # other pictures, in a shot's first frames, too
+                return True
+            return not is_first and batch.frames[at].index // LOOK_EVERY_FRAMES != period
+
+        return next((at for at in range(first + 1, end) if ends_before(at)), end)
+
+    def _completed(self, frames: Sequence[Frame], answers: Sequence[Answer], images: Any) -> Sequence[Answer]:
+        """Answers about a part with those who were missed.
+
+        Args:
+            frames: Those of the part.
+            answers: About them.
+            images: The eyes' pictures, as the batch has them.
+        """
         period, last = frames[0].index // LOOK_EVERY_FRAMES, self._last_number
         is_first = last is None
         is_new_period = last is None or last // LOOK_EVERY_FRAMES != period
@@ -115,13 +131,15 @@ class MissedOnTheWay:
         if is_first or (is_new_period and not self._is_missed):
             self._end_looks()
             asked = sorted({0, len(frames) - 1} if is_first else {0}, reverse=True)
-            if self._somebody_is_missed([frames[at] for at in asked], [answers[at].usual for at in asked]):
+            alphas = np.concatenate([self._alphas([answers[at].usual], images[at : at + 1]) for at in asked])
+            if self._somebody_is_missed([frames[at] for at in asked], alphas):
                 self._looks = self._stream.shots(looks_ahead=False)
         self._is_missed &= not is_new_period
         if self._looks is None:
             return answers
         estimates = [answer.usual for answer in answers]
-        new = self._smaller.seen(self._looks, frames, estimates)
+        alphas = self._alphas(estimates, images)
+        new = self._smaller.seen(self._looks, frames, alphas)
         known = [*self._seen, *(one.coarse for one in new)]
         self._seen = known[-_FRAMES_BEFORE:]
         wheres = (
@@ -133,27 +151,33 @@ class MissedOnTheWay:
             ]
         )
         completed = []
-        for frame, answer, estimate, one, where in zip(frames, answers, estimates, new, wheres, strict=True):
+        there = alphas.reshape(len(frames), -1, *alphas.shape[1:])
+        for answer, estimate, one, where, alpha in zip(answers, estimates, new, wheres, there, strict=True):
             if not where.any():
                 completed.append(answer)
                 continue
             self._is_missed = True
-            there = self._smaller.alpha_in([frame], [estimate])
             completed.append(
-                replace(answer, estimate=one.put_alone_into(estimate, where, there), usual_size=None)
+                replace(answer, estimate=one.put_alone_into(estimate, where, alpha), usual_size=None)
             )
         return completed
 
-    def _somebody_is_missed(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> bool:
-        """Whether somebody is missing in the mattes of some frames, beside somebody large."""
-        alphas = to_numpy(coarse(self._smaller.alpha_in(frames, estimates)))[:, 0]
-        if not any(large_people(alpha).any() for alpha in alphas):
+    def _alphas(self, estimates: Sequence[MatteEstimate], images: Any) -> Any:
+        """Alpha of frames, as ``SmallerPeople.alpha_of`` gives it, with the eyes' pictures that are there already."""
+        if isinstance(images, JoinedPictures):
+            images = images.together()
+        shown = images if self._fisheye is None else self._fisheye.show(images)
+        return self._smaller.alpha_of(estimates, shown)
+
+    def _somebody_is_missed(self, frames: Sequence[Frame], alphas: Any) -> bool:
+        """Whether somebody is missing in the mattes of some frames, whose alpha this is, beside somebody large."""
+        if not any(large_people(alpha).any() for alpha in to_numpy(coarse(alphas))[:, 0]):
             return False
         # Such looks are no part of what the network sees of every frame; and small pictures are told at once.
         warm_up = min(self._stream.warm_up_frames, 1)
         alone = replace(self._stream, warm_up_frames=warm_up, tally=Tally()).shots(looks_ahead=False)
         return any(
-            self._smaller.missed([one.coarse]).any() for one in self._smaller.seen(alone, frames, estimates)
+            self._smaller.missed([one.coarse]).any() for one in self._smaller.seen(alone, frames, alphas)
         )
 
     def memory(self) -> list[FloatArray] | None:

@@ -107,7 +107,10 @@ class MissedPeople:
         shots = self._stream.shots(looks_ahead=False)
         for at in range(0, len(frames), _FRAMES_OF_A_CALL):
             part = slice(at, at + _FRAMES_OF_A_CALL)
-            seen += self._smaller.seen(shots, frames[part], estimates[part], is_mirrored=is_mirrored)
+            alphas = self._smaller.alpha_of(
+                estimates[part], self._stream.views.make(frames[part], self._wanted)
+            )
+            seen += self._smaller.seen(shots, frames[part], alphas, is_mirrored=is_mirrored)
         return seen
 
     def _with_missed(

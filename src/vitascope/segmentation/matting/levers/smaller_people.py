@@ -100,7 +100,7 @@ class SmallerPeople:
         self,
         shots: ShotInference,
         frames: Sequence[Frame],
-        estimates: Sequence[MatteEstimate],
+        alphas: Any,
         *,
         is_mirrored: bool = True,
     ) -> list[Seen]:
@@ -109,15 +109,14 @@ class SmallerPeople:
         Args:
             shots: Is shown them.
             frames: Few enough for a call.
-            estimates: Their mattes.
+            alphas: Alpha of their mattes, as ``alpha_of`` gives it.
             is_mirrored: Whether the pictures are mirrored.
         """
-        theirs = self.alpha_in(frames, estimates)
-        there = to_numpy(coarse(theirs))[:, 0]
+        there = to_numpy(coarse(alphas))[:, 0]
         large = np.stack([large_people(alpha) for alpha in there])
         images = self._views.make(frames, self._shown)
         gain, offset, said = shown_smaller(
-            shots, frames, images, self._shown, theirs, large, is_mirrored=is_mirrored
+            shots, frames, images, self._shown, alphas, large, is_mirrored=is_mirrored
         )
         alpha = to_numpy(resized(said[:, 1:2], there.shape[1:]))[:, 0]
         paint = np.stack([paint_of(labels) for labels in large])
@@ -136,10 +135,6 @@ class SmallerPeople:
         least_area = _LEAST_SHARE * height * width / COARSER**2
         of_eyes = zip(alphas, theres, paints, strict=True)
         return np.stack([missed(*of_eye, least_area=least_area) for of_eye in of_eyes], axis=1)
-
-    def alpha_in(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> Any:
-        """Alpha of frames by these mattes, float32 [N * E, 1, h, w], 0..1, on their device."""
-        return self.alpha_of(estimates, self._views.make(frames, self._wanted))
 
     def alpha_of(self, estimates: Sequence[MatteEstimate], images: Any) -> Any:
         """Alpha of frames, float32 [N * E, 1, h, w], 0..1, on their device; ``images`` are as large."""
