@@ -257,6 +257,7 @@ def test_which_settings_there_are() -> None:
         "inference.region_margin",
         "inference.recheck_frames",
         "inference.bidirectional",
+        "inference.missed_people",
         "inference.early_exit",
         "inference.early_exit_confidence",
         "inference.scales",

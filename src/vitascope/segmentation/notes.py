@@ -176,15 +176,16 @@ def notes_on(
     notes += notes_on_parallelism(loaded, stays_on_gpu=stays_on_gpu, is_shared=is_shared)
     notes += _notes_on_levers(loaded, is_shared=is_shared)
     notes += _notes_on_others(loaded, is_live=is_live)
-    sees_both_ways = network.recurrent and side_multiple(network) is not None
+    frames_wait = network.recurrent and side_multiple(network) is not None and not is_live
+    frames_wait &= loaded.settings.performance.mode != "latency"
     is_rvm = network.name.startswith("rvm")
     unused = {
         "model.input_size": not is_rvm,
         "model.downsample_ratio": not is_rvm,
         "model.warm_up_frames": not network.recurrent,
         "model.look_ahead_frames": not network.recurrent or is_live,
-        "inference.bidirectional": loaded.settings.inference.bidirectional
-        and (not sees_both_ways or is_live or loaded.settings.performance.mode == "latency"),
+        "inference.bidirectional": loaded.settings.inference.bidirectional and not frames_wait,
+        "inference.missed_people": loaded.settings.inference.missed_people and not frames_wait,
         "model.person_class": loaded.settings.model.kind is None,
         "edges.decontaminate": WITHOUT_FOREGROUND.issuperset(kinds),
         "output.background": "replace" not in kinds,
@@ -234,6 +235,10 @@ def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
             "inference.region, scales and early_exit see a shot one way",
             inference.bidirectional
             and (inference.region != "whole" or inference.scales != (1.0,) or inference.early_exit != "off"),
+        ),
+        "inference.missed_people": (
+            "inference.region, scales and early_exit show the network other pictures",
+            inference.missed_people and not inference.may_look_for_missed,
         ),
         "inference.early_exit_confidence": ("inference.early_exit is off", inference.early_exit == "off"),
         "processing.cache_size_gb": ("processing.enable_caching is off", not (caches or is_shared)),

@@ -57,7 +57,7 @@ _START_SHARE, _START_SPACING, _START_RIM = 0.3, 3, 3
 far around people, in fine samples. A window then follows the shape of people, and shows two of them side by side. Flat
 eyes of 1024 samples were 4 points nearer along outlines than with narrower windows and no smoothing before (nine mattes
 of five clips of ``benchmarks/vr_stereo``, seed 51); with the true disparities they would be 6 to 21. Eyes of VR180 show
-people in half as many samples: two who touch became one shape (10 points further apart with seed 42)."""
+people in half as many samples: two who touch were 10 points further apart so (seed 42), perhaps as one shape."""
 _BESIDE, _BESIDE_RADIUS, _BESIDE_STEPS = 3, 1, (-1.0, 0.0, 1.0)
 """Coarse samples around a place in which somebody nearer may stand whose disparity is tried, too: a coarse window shows
 two people who are close together, and tells one disparity. Then windows and steps of the fine pictures: a wider window

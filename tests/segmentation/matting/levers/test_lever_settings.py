@@ -87,6 +87,18 @@ def test_bidirectional(job):
     assert any(note.startswith("inference.bidirectional has no effect here (trail") for note in report.notes)
 
 
+def test_a_wish_to_look_for_missed_people_that_cannot_be_met_is_told(job):
+    report, _ = job(recurrent=True, inference__missed_people=True)
+    assert not any("missed_people" in note for note in report.notes)
+    report, _ = job(recurrent=True, inference__missed_people=True, inference__region="crop")
+    assert (
+        "inference.missed_people has no effect here: inference.region, scales and early_exit show the network other "
+        "pictures"
+    ) in report.notes
+    report, _ = job(inference__missed_people=True)
+    assert any(note.startswith("inference.missed_people has no effect here (trail") for note in report.notes)
+
+
 def test_region_margin(job):
     tight = job(inference__region="crop", inference__region_margin=0.0)[0].levers.network_share
     wide = job(inference__region="crop", inference__region_margin=1.0)[0].levers.network_share
