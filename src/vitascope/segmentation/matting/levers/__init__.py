@@ -2,7 +2,8 @@
 
 ::
 
-    Batch ──> CachedMattes ──> SkipStatic ──> EarlyExit ──> ShotInference | Cropped | Zoomed | MultiScale ──> mattes
+    Batch ──> CachedMattes ──> SkipStatic ──> EarlyExit ──> ShotInference | MissedOnTheWay | Bidirectional ──> mattes
+                                                          | Cropped | Zoomed | MultiScale
 
 Each is an ``Estimator``, present only if it is requested; those on the left are given the one on their right, and
 ask it for fewer frames. ``chain`` builds what the options ask for. All work where the pictures are, on the CPU and on a

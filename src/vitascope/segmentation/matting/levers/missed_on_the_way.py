@@ -107,11 +107,10 @@ class MissedOnTheWay:
         period = batch.frames[first].index // LOOK_EVERY_FRAMES
 
         def ends_before(at: int) -> bool:
-            if (
-                answers[at].fisheye is not answers[first].fisheye
-            ):  # other pictures, in a shot's first frames, too
-                return True
-            return not is_first and batch.frames[at].index // LOOK_EVERY_FRAMES != period
+            # Other pictures may begin in the middle of a shot's first frames.
+            is_shown_otherwise = answers[at].fisheye is not answers[first].fisheye
+            is_later_period = batch.frames[at].index // LOOK_EVERY_FRAMES != period
+            return is_shown_otherwise or (is_later_period and not is_first)
 
         return next((at for at in range(first + 1, end) if ends_before(at)), end)
 

@@ -82,7 +82,8 @@ class MissedPeople:
             return estimates
         frames, mattes = batch.frames[::-1], estimates[::-1]
         seen = self._seen(frames, mattes)
-        if not self._smaller.are_small:  # a look that sees more of a body cannot be had: two must agree
+        if not self._smaller.are_small:
+            # A look that sees more of a body cannot be had: two must agree.
             again = self._seen(frames, mattes, is_mirrored=False)
             seen = [
                 replace(one, coarse=one.coarse.agreed(other.coarse))
