@@ -9,6 +9,7 @@ from fake_cupy import FakeArray
 from fake_gpu_engine import FakeGpuEngine
 from vitascope.errors import EngineError, ModelError
 from vitascope.gpu.engines import OnnxRuntimeEngine, ShapeRange
+from vitascope.gpu.pipeline import Pipeline, Sink, Source
 from vitascope.models.rvm import rvm
 from vitascope.models.rvm.rvm import (
     GAIN,
@@ -61,6 +62,18 @@ def test_at_ratio_one_the_cut_network_gives_the_official_alpha_and_foreground(rv
         np.testing.assert_allclose(ours, alpha[:, 0], atol=2e-4)
         colour = picture + estimate.gain[:, :3] * picture + estimate.offset[:, :3]
         np.testing.assert_allclose(np.clip(colour, 0, 1), foreground, atol=2e-4)
+
+
+def test_a_long_call_ends_where_the_run_is_given_up(network):
+    pictures, before = moving_pictures(80, size=(288, 512)), network.encoder_calls
+
+    def call(_: int) -> None:
+        pipeline.stop(drain=False)
+        network.infer(pictures, network.new_state())
+
+    pipeline = Pipeline([Source("once", [0]), Sink("call", call)])
+    assert pipeline.run().stopped
+    assert network.encoder_calls == before
 
 
 @pytest.mark.parametrize("eyes", [1, 2])

@@ -14,7 +14,7 @@ import pytest
 from watched_runs import ONE, BoomError, ClosingSource, batches, our_threads, watched
 
 from vitascope.errors import PipelineError
-from vitascope.gpu.pipeline.pipeline import Pipeline
+from vitascope.gpu.pipeline.pipeline import Pipeline, leave_if_halted
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Sink, Source, Stage
 from waiting import PATIENCE_SECONDS, eventually
 
@@ -63,6 +63,36 @@ def test_stop_without_draining_gives_up():
     assert calls == ["close"]
     assert (report.items, report.stopped) == (21, True)
     assert source.closed_in == "vitascope-s"
+
+
+@pytest.mark.parametrize("way", ["stop", "leave", "interrupt"])
+def test_work_that_takes_long_ends_where_it_asks(way):
+    began = threading.Event()
+
+    def work(n: int) -> int:
+        began.set()
+        while True:
+            leave_if_halted()
+            time.sleep(0.001)
+
+    pipeline = Pipeline(
+        [Source("s", ClosingSource()), Map("m", work), *([] if way == "leave" else [Sink("k", int)])]
+    )
+
+    def end_early() -> None:
+        assert began.wait(PATIENCE_SECONDS)
+        pipeline.interrupt() if way == "interrupt" else pipeline.stop(drain=False)
+
+    threading.Thread(target=end_early).start()
+    match way:
+        case "stop":
+            watched(pipeline.run)
+        case "leave":
+            assert watched(lambda: list(pipeline.stream())) == []
+        case _:
+            with pytest.raises(KeyboardInterrupt):
+                watched(pipeline.run)
+    leave_if_halted()  # nothing outside a pipeline
 
 
 @pytest.mark.parametrize("drain", [True, False])

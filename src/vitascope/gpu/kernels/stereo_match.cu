@@ -242,7 +242,10 @@ extern "C" __global__ void __launch_bounds__(256) middle_disparity(const __grid_
 // The border's sample is the mirror, as OpenCV has it.
 __device__ __forceinline__ int mirrored(int i, int length) {
     i = abs(i);
-    return inside(i < length ? i : 2 * length - 2 - i, length);
+    if (i < length) return i;
+    if (length == 1) return 0;
+    i %= 2 * length - 2;  // from a small picture a window comes back again and again
+    return min(i, 2 * length - 2 - i);
 }
 
 // grid: (width / 32, height / 8, eyes); block: (32, 8)

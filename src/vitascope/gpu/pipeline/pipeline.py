@@ -35,6 +35,23 @@ class Stopped(Exception):  # noqa: N818 - not an error: how a thread unwinds whe
     """A queue or turnstile was stopped."""
 
 
+_here = threading.local()
+"""In a worker's thread: its ``pipeline``."""
+
+
+def leave_if_halted() -> None:
+    """End a stage's work on an item where the run was given up; call it between parts of work that takes seconds.
+
+    Without it Ctrl-C, and whoever leaves a stream, wait until the item is done. Does nothing outside a pipeline.
+
+    Raises:
+        Stopped: The run was given up. It unwinds the stage's thread, and is no failure.
+    """
+    pipeline: Pipeline | None = getattr(_here, "pipeline", None)
+    if pipeline is not None and pipeline.halted:
+        raise Stopped
+
+
 @dataclass(eq=False)
 class Node:
     """A stage at its place in a pipeline."""
@@ -89,7 +106,7 @@ class Worker:
         return f"stage {self._node.stage.name!r}, item {position}: {described}"
 
     def _run(self) -> None:
-        stage = self._node.stage
+        stage, _here.pipeline = self._node.stage, self._pipeline
         if not self._pipeline.halted and self._attempt("opening", stage.open):
             self._attempt("starting", self._pump)
             self.meter.pause()  # for one that failed at work

@@ -36,6 +36,7 @@ from vitascope.gpu.engines.engine import ShapeRange
 from vitascope.gpu.engines.onnx_network import ancestors, sub_network
 from vitascope.gpu.engines.selection import Candidate, GpuOptions, Opener, gpu_openers
 from vitascope.gpu.kernels.cuda_module import array_module
+from vitascope.gpu.pipeline.pipeline import leave_if_halted
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import (
     FloatArray,
@@ -345,6 +346,7 @@ class RvmNetwork:
         if not self._on_gpu:
             at_once = max(_SAMPLES_AT_ONCE // (eyes * images.shape[3] * images.shape[4]), 1)
         for first in range(0, steps, at_once):
+            leave_if_halted()  # a window of frames takes a CPU minutes
             pictures = images[first : first + at_once].reshape(-1, *images.shape[2:])
             features = self._encoder.run({SMALL_RGB: pictures}, self._feature_names)
             self.encoder_calls += 1

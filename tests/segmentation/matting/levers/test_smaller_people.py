@@ -12,6 +12,7 @@ from vitascope.gpu.interchange import to_cupy, to_numpy
 from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.segmentation.matting.levers import smaller_people
 from vitascope.segmentation.matting.levers.smaller_people import (
+    CoarseLook,
     large_people,
     missed,
     paint_of,
@@ -51,13 +52,18 @@ def test_who_is_shown_smaller_is_in_the_paint():
     assert not paint_of(0 * bent_around_a_corner()).any()
 
 
+def smaller(pictures, alphas, large):
+    paint = np.stack([paint_of(labels) for labels in large])
+    return with_smaller_people(pictures, alphas, large, paint)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_large_people_are_shown_smaller(dtype):
     """A bright person of 80 x 120 samples before a dark wall; the network's picture is twice as fine as the matte."""
     picture, alpha = np.full((3, 272, 480), 0.2, dtype), np.zeros((1, 136, 240), np.float32)
     picture[:, 100:180, 200:320] = 0.9
     alpha[:, 50:90, 100:160] = 1
-    shown = with_smaller_people(picture[None], alpha[None], large_people(alpha[0, ::2, ::2])[None])[0]
+    shown = smaller(picture[None], alpha[None], large_people(alpha[0, ::2, ::2])[None])[0]
     assert shown.dtype == dtype
     assert picture.max() > 0.89  # as it was
     bright = shown[0] > 0.55
@@ -132,11 +138,11 @@ def test_people_of_any_shape_are_shown_smaller(height, width, seed):
         np.stack([alpha, alpha[..., ::-1]]),
         [large_people(one) for one in (alpha[0], alpha[0, :, ::-1])],
     )
-    shown = with_smaller_people(pictures, alphas, np.stack(large))
+    shown = smaller(pictures, alphas, np.stack(large))
     assert shown.shape == pictures.shape
     assert np.isfinite(shown).all()
     assert shown.max() <= 0.751
-    alone = with_smaller_people(pictures[1:], alphas[1:], large[1][None])
+    alone = smaller(pictures[1:], alphas[1:], large[1][None])
     np.testing.assert_array_equal(shown[1:], alone)
 
 
@@ -147,8 +153,8 @@ def test_a_gpu_shows_large_people_as_the_cpu_does(dtype):
     pictures = random.random((2, 3, 271, 480), np.float32).astype(dtype)
     large = np.stack([bent_around_a_corner(), bent_around_a_corner()[::-1]])
     alphas = np.stack([cv2.GaussianBlur((one > 0).astype(np.float32), (5, 5), 0)[None] for one in large])
-    shown = with_smaller_people(pictures, alphas, large)
-    on_gpu = with_smaller_people(to_cupy(pictures), to_cupy(alphas), large)
+    shown = smaller(pictures, alphas, large)
+    on_gpu = smaller(to_cupy(pictures), to_cupy(alphas), large)
     assert on_gpu.dtype == dtype
     assert np.abs(to_numpy(on_gpu).astype(float) - shown).max() < 2e-3
 
@@ -175,7 +181,9 @@ def missed_of(seen, there=None, painted=None):
     seen = np.stack(seen)
     there = np.zeros_like(seen) if there is None else np.stack(there)
     painted = np.zeros(seen.shape, bool) if painted is None else np.stack(painted)
-    return missed(seen, there, painted, least_area=100)
+    return missed(
+        [CoarseLook(*planes) for planes in zip(seen[:, None], there[:, None], painted[:, None], strict=True)]
+    )[:, 0]
 
 
 def test_who_is_missed():
@@ -231,7 +239,7 @@ def test_who_is_missed_is_seen_and_not_in_the_paint(frames, seed):
     seen = np.stack([cv2.resize(one, (63, 41)) for one in coarse]) ** random.uniform(0.2, 1)
     there = random.random(seen.shape, np.float32) ** 3
     painted = np.stack([cv2.resize(one, (63, 41)) > 0.8 for one in coarse[::-1]])
-    found = missed(seen, there, painted, least_area=random.integers(1, 200))
+    found = missed_of(seen, there, painted)
     assert found.shape == seen.shape
     assert not (found & painted).any()
     assert (seen[found] > 0.5).all()

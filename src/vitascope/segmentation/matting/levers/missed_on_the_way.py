@@ -17,7 +17,13 @@ from vitascope.segmentation.matting.close_ups import CLOSE_UP_SIDE, LOOK_EVERY_F
 from vitascope.segmentation.matting.estimates import coarse
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.fisheye_looks import FisheyePictures
-from vitascope.segmentation.matting.levers.smaller_people import CoarseLook, SmallerPeople, large_people
+from vitascope.segmentation.matting.levers.smaller_people import (
+    CoarseLook,
+    SmallerPeople,
+    large_people,
+    missed,
+    with_missed,
+)
 from vitascope.segmentation.matting.shots import Answer, ShotInference, StreamNetwork, next_part
 from vitascope.segmentation.report import Tally
 
@@ -142,24 +148,21 @@ class MissedOnTheWay:
         known = [*self._seen, *(one.coarse for one in new)]
         self._seen = known[-_FRAMES_BEFORE:]
         wheres = (
-            self._smaller.missed([one.coarse for one in new])
+            missed([one.coarse for one in new])
             if is_first
-            else [
-                self._smaller.missed(known[max(at - _FRAMES_BEFORE, 0) : at + 1])[-1]
-                for at in range(len(known) - len(new), len(known))
-            ]
-        )
-        completed = []
-        there = alphas.reshape(len(frames), -1, *alphas.shape[1:])
-        for answer, estimate, one, where, alpha in zip(answers, estimates, new, wheres, there, strict=True):
-            if not where.any():
-                completed.append(answer)
-                continue
-            self._is_missed = True
-            completed.append(
-                replace(answer, estimate=one.put_alone_into(estimate, where, alpha), usual_size=None)
+            else np.concatenate(
+                [
+                    missed(known[max(at - _FRAMES_BEFORE, 0) : at + 1], told=1)
+                    for at in range(len(known) - len(new), len(known))
+                ]
             )
-        return completed
+        )
+        completed = with_missed(estimates, new, wheres, alphas)
+        self._is_missed |= bool(wheres.any())
+        return [
+            replace(answer, estimate=matte, usual_size=None) if where.any() else answer
+            for answer, matte, where in zip(answers, completed, wheres, strict=True)
+        ]
 
     def _alphas(self, estimates: Sequence[MatteEstimate], images: Any) -> Any:
         """Alpha of frames, as ``SmallerPeople.alpha_of`` gives it, with the eyes' pictures that are there already."""
@@ -175,9 +178,7 @@ class MissedOnTheWay:
         # Such looks are no part of what the network sees of every frame; and small pictures are told at once.
         warm_up = min(self._stream.warm_up_frames, 1)
         alone = replace(self._stream, warm_up_frames=warm_up, tally=Tally()).shots(looks_ahead=False)
-        return any(
-            self._smaller.missed([one.coarse]).any() for one in self._smaller.seen(alone, frames, alphas)
-        )
+        return any(missed([one.coarse]).any() for one in self._smaller.seen(alone, frames, alphas))
 
     def memory(self) -> list[FloatArray] | None:
         """What the network remembers of the stream, and of whom it missed; None if that cannot be told."""
@@ -185,7 +186,8 @@ class MissedOnTheWay:
         if not inner or self._last_number is None:
             return inner
         looks = (None if self._looks is None else self._looks.memory()) or []
-        seen = [np.stack(planes).astype(np.float32) for planes in zip(*self._seen, strict=True)]
+        planes = ((look.alpha, look.there, look.paint) for look in self._seen)
+        seen = [np.stack(of_all).astype(np.float32) for of_all in zip(*planes, strict=True)]
         state = [self._last_number, self._looks is not None, self._is_missed, len(looks), len(seen)]
         return [*inner, *looks, *seen, np.array(state, np.float32)]
 

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Frame
-from vitascope.gpu.interchange import on_its_way, to_numpy
-from vitascope.gpu.kernels.small_matte import BoundedMatte
+from vitascope.gpu.interchange import on_its_way
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import coarse, small_alpha
@@ -18,7 +17,9 @@ from vitascope.segmentation.matting.levers.smaller_people import (
     Seen,
     SmallerPeople,
     large_people,
+    missed,
     shown_smaller,
+    with_missed,
 )
 from vitascope.segmentation.matting.shots import StreamNetwork
 
@@ -78,7 +79,7 @@ class MissedPeople:
         ends = {at_frames[0], at_frames[-1]}
         first = sorted(ends if ends & large else large, reverse=True)
         alone = self._seen([batch.frames[at] for at in first], [estimates[at] for at in first])
-        if not any(self._smaller.missed([one.coarse]).any() for one in alone):
+        if not any(missed([one.coarse]).any() for one in alone):
             return estimates
         frames, mattes = batch.frames[::-1], estimates[::-1]
         seen = self._seen(frames, mattes)
@@ -89,7 +90,7 @@ class MissedPeople:
                 replace(one, coarse=one.coarse.agreed(other.coarse))
                 for one, other in zip(seen, again, strict=True)
             ]
-        wheres = self._smaller.missed([one.coarse for one in seen])
+        wheres = missed([one.coarse for one in seen])
         if not wheres.any():
             return estimates
         return self._with_missed(frames, mattes, seen, wheres)[::-1]
@@ -127,7 +128,7 @@ class MissedPeople:
             frames: From the last to the first.
             estimates: Their mattes.
             seen: What the smaller pictures say of them.
-            wheres: Who is missed, as ``SmallerPeople.missed`` gives it.
+            wheres: Who is missed, as ``missed`` gives it.
         """
         views, completed = self._stream.views, list[MatteEstimate]()
         shots = self._stream.shots(looks_ahead=False)
@@ -137,18 +138,9 @@ class MissedPeople:
             images = views.make(frames[part], self._wanted)
             there = self._smaller.alpha_of(estimates[part], images)
             large = np.concatenate([one.large for one in seen[part]])
-            larger = shown_smaller(shots, frames[part], images, self._wanted, there, large)
-            theirs = to_numpy(coarse(larger.said[:, 1:2]))[:, 0]
-            for place, (estimate, one, where) in enumerate(
-                zip(estimates[part], seen[part], wheres[part], strict=True)
-            ):
-                eyes = slice(place * views.eyes, (place + 1) * views.eyes)
-                of_frame = BoundedMatte(*(planes[eyes] for planes in larger))
-                completed.append(
-                    one.put_into(estimate, where, of_frame, theirs[eyes], there[eyes])
-                    if where.any()
-                    else estimate
-                )
+            paint = np.concatenate([one.coarse.paint for one in seen[part]])
+            larger = shown_smaller(shots, frames[part], images, self._wanted, there, large, paint)
+            completed += with_missed(estimates[part], seen[part], wheres[part], there, larger)
         return [*completed, *estimates[count:]]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil
 from typing import Any, Final, NamedTuple
 
@@ -49,8 +50,8 @@ _MISSED, _STILL_MISSED = 0.5, 0.9
 """The share of somebody that others see below which they are missed; and of one who was missed in the frame behind."""
 _LEAST_FRAMES = 4
 """Frames of a window in which somebody must be missed; all of a shorter one."""
-_PICTURES_OF_A_CALL = 4
-"""Pictures are painted over in such parts: it takes several times their memory."""
+_SAMPLES_OF_A_CALL = 16 * 512 * 288
+"""Pictures are changed in such parts, since it takes several times their memory; on a GPU launches take longest."""
 _MARGIN = 2
 """Around somebody, in samples of the coarse mattes, what was seen beside the large counts, too: their soft edges."""
 _LESS, _LOST = 0.5, 5
@@ -114,12 +115,12 @@ class SmallerPeople:
         """
         there = to_numpy(coarse(alphas))[:, 0]
         large = np.stack([large_people(alpha) for alpha in there])
+        paint = np.stack([paint_of(labels) for labels in large])
         images = self._views.make(frames, self._shown)
         gain, offset, said = shown_smaller(
-            shots, frames, images, self._shown, alphas, large, is_mirrored=is_mirrored
+            shots, frames, images, self._shown, alphas, large, paint, is_mirrored=is_mirrored
         )
         alpha = to_numpy(resized(said[:, 1:2], there.shape[1:]))[:, 0]
-        paint = np.stack([paint_of(labels) for labels in large])
         eyes_of_frames = (
             slice(first, first + self._views.eyes) for first in range(0, len(large), self._views.eyes)
         )
@@ -128,14 +129,6 @@ class SmallerPeople:
             for eyes in eyes_of_frames
         ]
 
-    def missed(self, seen: Sequence[CoarseLook]) -> npt.NDArray[np.bool_]:
-        """Who is missed in consecutive frames, in either order: bool [N, E, rows, columns]."""
-        height, width = self._wanted.size
-        alphas, theres, paints = (np.stack(planes, axis=1) for planes in zip(*seen, strict=True))
-        least_area = _LEAST_SHARE * height * width / COARSER**2
-        of_eyes = zip(alphas, theres, paints, strict=True)
-        return np.stack([missed(*of_eye, least_area=least_area) for of_eye in of_eyes], axis=1)
-
     def alpha_of(self, estimates: Sequence[MatteEstimate], images: Any) -> Any:
         """Alpha of frames, float32 [N * E, 1, h, w], 0..1, on their device; ``images`` are as large."""
         gain, offset = _coefficients(estimates)
@@ -143,7 +136,30 @@ class SmallerPeople:
         return small_alpha(together, images.reshape(-1, *images.shape[2:]), self._wanted)[:, None]
 
 
-class CoarseLook(NamedTuple):
+class Somebody(NamedTuple):
+    """Who is seen in a frame, as far as they are not in the paint."""
+
+    inside: npt.NDArray[np.bool_]
+    """bool [rows, columns]: where they are."""
+    samples: int
+    """As many."""
+    sure: float
+    """The sum of ``|2 alpha - 1|`` in these."""
+    there: int
+    """In how many of these the frame's matte shows a person."""
+
+    def joined(self, other: Somebody) -> Somebody:
+        """Both, who do not overlap, as one."""
+        return Somebody(
+            self.inside | other.inside,
+            self.samples + other.samples,
+            self.sure + other.sure,
+            self.there + other.there,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseLook:
     """By what it is judged who is missed in a frame: [E, rows, columns], in the host's memory."""
 
     alpha: FloatArray
@@ -155,7 +171,12 @@ class CoarseLook(NamedTuple):
 
     def agreed(self, other: CoarseLook) -> CoarseLook:
         """Who is seen in both."""
-        return self._replace(alpha=np.minimum(self.alpha, other.alpha))
+        return replace(self, alpha=np.minimum(self.alpha, other.alpha))
+
+    @cached_property
+    def people(self) -> list[list[Somebody]]:
+        """Who is seen in each eye; several windows ask for it."""
+        return [_people(*eye) for eye in zip(self.alpha, self.there, self.paint, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,67 +191,55 @@ class Seen:
     """Its large people, as ``large_people`` gives them, [E, rows, columns]."""
     coarse: CoarseLook
 
-    def put_into(
-        self,
-        estimate: MatteEstimate,
-        where: npt.NDArray[np.bool_],
-        larger: BoundedMatte,
-        shown: FloatArray,
-        there: Any,
-    ) -> MatteEstimate:
-        """The frame's matte with those who are missed in it, from the larger pictures where these show them.
 
-        Args:
-            estimate: The matte.
-            where: Who is missed, [E, rows, columns].
-            larger: What is seen of the same in the larger pictures, whose size the matte has.
-            shown: Its alpha, coarse, [E, rows, columns].
-            there: The matte's alpha, float32 [E, 1, h, w].
-        """
-        lost = ((self.coarse.alpha - shown) / np.float32(_LESS)).clip(0.0, 1.0)
-        lost = np.stack([cv2.morphologyEx(eye, cv2.MORPH_OPEN, np.ones((_LOST, _LOST))) for eye in lost])
-        less = _enlarged(lost, there)
-        own = self._at_size(there)
-        mixed = (
-            one + less * (other - one)
-            for one, other in zip((larger.gain, larger.offset, larger.said[:, 1:2]), own, strict=True)
+def with_missed(
+    estimates: Sequence[MatteEstimate],
+    seen: Sequence[Seen],
+    wheres: npt.NDArray[np.bool_],
+    there: Any,
+    larger: BoundedMatte | None = None,
+) -> list[MatteEstimate]:
+    """Mattes of frames with those who are missed in them; of several at once, for on a GPU launches take longest.
+
+    Args:
+        estimates: The frames' mattes.
+        seen: What is seen of these.
+        wheres: Who is missed, as ``missed`` gives it.
+        there: Alpha of the mattes, as ``SmallerPeople.alpha_of`` gives it.
+        larger: What the larger pictures show of the same, whose size mattes have: it counts where these show them.
+    """
+    completed, eyes = list(estimates), wheres.shape[1]
+    at_frames: list[int] = np.flatnonzero(wheres.any(axis=(1, 2, 3))).tolist()
+    frames_of_a_call = _of_a_call(there.shape[2:], eyes)
+    for first in range(0, len(at_frames), frames_of_a_call):
+        some = at_frames[first : first + frames_of_a_call]
+        at_eyes = [at * eyes + eye for at in some for eye in range(eyes)]
+        looks, alphas, size = [seen[at].coarse for at in some], there[at_eyes], there.shape[2:]
+        shown = np.concatenate([look.alpha for look in looks])
+        gain = resized(np.concatenate([seen[at].gain for at in some]), size)
+        offset = resized(np.concatenate([seen[at].offset for at in some]), size)
+        alpha = _enlarged(shown, alphas)
+        if larger is not None:
+            smaller, own = shown, (gain, offset, alpha)
+            theirs = [planes[at_eyes] for planes in (larger.gain, larger.offset, larger.said[:, 1:2])]
+            shown = to_numpy(coarse(theirs[2]))[:, 0]
+            lost = ((smaller - shown) / np.float32(_LESS)).clip(0.0, 1.0)
+            lost = np.stack([cv2.morphologyEx(eye, cv2.MORPH_OPEN, np.ones((_LOST, _LOST))) for eye in lost])
+            less = _enlarged(lost, alphas)
+            gain, offset, alpha = (one + less * (other - one) for one, other in zip(theirs, own, strict=True))
+        of_eyes = zip(
+            np.concatenate(wheres[some]), shown, np.concatenate([look.paint for look in looks]), strict=True
         )
-        return self._put(estimate, where, shown, there, *mixed)
-
-    def put_alone_into(
-        self, estimate: MatteEstimate, where: npt.NDArray[np.bool_], there: Any
-    ) -> MatteEstimate:
-        """The frame's matte with those who are missed in it, as these pictures show them.
-
-        Args:
-            estimate: As ``put_into`` takes it.
-            where: Likewise.
-            there: Likewise.
-        """
-        return self._put(estimate, where, self.coarse.alpha, there, *self._at_size(there))
-
-    def _at_size(self, there: Any) -> tuple[Any, Any, Any]:
-        """Gain, offset and alpha, float32 [E, 1, h, w] as ``there``."""
-        size = there.shape[2:]
-        return resized(self.gain, size), resized(self.offset, size), _enlarged(self.coarse.alpha, there)
-
-    def _put(
-        self,
-        estimate: MatteEstimate,
-        where: npt.NDArray[np.bool_],
-        shown: FloatArray,
-        there: Any,
-        gain: Any,
-        offset: Any,
-        alpha: Any,
-    ) -> MatteEstimate:
-        where = np.stack([taken_whole(*eye) for eye in zip(where, shown, self.coarse.paint, strict=True)])
+        taken = np.stack([_with_margin(taken_whole(*eye)) for eye in of_eyes])
         # Where no less of anybody is seen than in the matte: large ones beside stay as they are there.
-        shares = _enlarged(np.stack([_with_margin(eye) for eye in where]), there) * (alpha >= there)
-        their_gain, their_offset = _coefficients([estimate])
+        shares = _enlarged(taken, alphas) * (alpha >= alphas)
+        their_gain, their_offset = _coefficients([estimates[at] for at in some])
         their_gain += shares * (gain - their_gain)
         their_offset += shares * (offset - their_offset)
-        return MatteEstimate(gain=their_gain, offset=their_offset)
+        for place, at in enumerate(some):
+            own_eyes = slice(place * eyes, (place + 1) * eyes)
+            completed[at] = MatteEstimate(gain=their_gain[own_eyes], offset=their_offset[own_eyes])
+    return completed
 
 
 def _enlarged(planes: FloatArray, like: Any) -> Any:
@@ -246,6 +255,7 @@ def shown_smaller(
     wanted: NetworkInput,
     alphas: Any,
     large: npt.NDArray[np.int32],
+    paint: npt.NDArray[np.bool_],
     *,
     is_mirrored: bool = False,
 ) -> BoundedMatte:
@@ -258,21 +268,26 @@ def shown_smaller(
         wanted: How they were prepared.
         alphas: Their mattes, float32 [N * E, 1, h, w], 0..1, on their device.
         large: Their large people, as ``large_people`` gives them, int32 [N * E, rows, columns].
+        paint: Where pictures change for these, as ``paint_of`` gives it.
         is_mirrored: Mirror the pictures, and what is seen back.
     """
     planes = images.reshape(-1, *images.shape[2:])
     if wanted.layout == "NHWC":
         planes = np.moveaxis(planes, -1, 1)
     changed = np.flatnonzero(large.any(axis=(1, 2))).tolist()
-    for first in range(0, len(changed), _PICTURES_OF_A_CALL):
-        some = changed[first : first + _PICTURES_OF_A_CALL]
-        pictures, opacities = (np.stack([each[at] for at in some]) for each in (planes, alphas))
-        for at, shown in zip(some, with_smaller_people(pictures, opacities, large[some]), strict=True):
-            planes[at] = shown
+    pictures_of_a_call = _of_a_call(planes.shape[2:])
+    for first in range(0, len(changed), pictures_of_a_call):
+        some = changed[first : first + pictures_of_a_call]
+        planes[some] = with_smaller_people(planes[some], alphas[some], large[some], paint[some])
     if is_mirrored:
         images = mirrored(images, wanted.layout)
     answers = shots.estimate(Batch(frames, images, [False] * len(frames)))
     return bounded(answers, images, wanted, is_mirrored=is_mirrored)
+
+
+def _of_a_call(size: tuple[int, int], eyes: int = 1) -> int:
+    """How many frames of pictures of a size are changed together."""
+    return max(_SAMPLES_OF_A_CALL // (eyes * size[0] * size[1]), 1)
 
 
 def _coefficients(estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
@@ -337,13 +352,16 @@ def _places(
     return (own[0], own[1]), (shown[0], shown[1])
 
 
-def with_smaller_people(pictures: Any, alphas: Any, large: npt.NDArray[np.int32]) -> Any:
+def with_smaller_people(
+    pictures: Any, alphas: Any, large: npt.NDArray[np.int32], paint: npt.NDArray[np.bool_]
+) -> Any:
     """Pictures in which large people are shown smaller, and what is around them where they were.
 
     Args:
         pictures: float16 or float32 [N, 3, h, w], on their device.
         alphas: float32 [N, 1, rows, columns], 0..1, on the same device.
         large: As ``large_people`` gives it, in any size, int32 [N, rows, columns].
+        paint: As ``paint_of`` gives it, of that size.
 
     Returns:
         Of their dtype, on their device.
@@ -351,19 +369,23 @@ def with_smaller_people(pictures: Any, alphas: Any, large: npt.NDArray[np.int32]
     arrays = array_module(on_gpu=is_on_gpu(pictures))
     size = pictures.shape[2:]
     alphas = resized(alphas, size)
-    shown = painted_over(pictures, np.stack([paint_of(labels) for labels in large])).astype(np.float32)
+    shown = painted_over(pictures, paint).astype(np.float32, copy=False)
     labels = arrays.asarray(large[:, None])
+    people = arrays.empty((len(pictures), 4, *size), np.float32)
     for label in range(1, large.max() + 1):
-        opacities = resized((labels == label).astype("float32"), size) * alphas
+        opacities = people[:, 3:]
+        opacities[...] = resized((labels == label).astype("float32"), size)
+        opacities *= alphas
+        np.multiply(pictures, opacities, out=people[:, :3])
         for at in np.flatnonzero((large == label).any(axis=(1, 2))).tolist():
             (rows, columns), (upright, across) = _places(large[at] == label, size)
-            opacity = opacities[at, None, :, rows, columns]
-            person = np.concatenate([pictures[at, None, :, rows, columns] * opacity, opacity], axis=1)
-            person = resized(person, (upright.stop - upright.start, across.stop - across.start))[0]
+            person = resized(
+                people[at, None, :, rows, columns], (upright.stop - upright.start, across.stop - across.start)
+            )[0]
             place = shown[at, :, upright, across]
             place *= 1 - person[3:]
             place += person[:3]
-    return shown.astype(pictures.dtype)
+    return shown.astype(pictures.dtype, copy=False)
 
 
 def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
@@ -397,77 +419,79 @@ def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
     return painted.astype(pictures.dtype)
 
 
-def missed(
-    seen: FloatArray, there: FloatArray, painted: npt.NDArray[np.bool_], *, least_area: float
-) -> npt.NDArray[np.bool_]:
-    """Where somebody is who is missed elsewhere, in consecutive frames of one eye.
+def missed(looks: Sequence[CoarseLook], *, told: int | None = None) -> npt.NDArray[np.bool_]:
+    """Where somebody is who is missed in the mattes of consecutive frames.
 
     Args:
-        seen: float32 [N, h, w], 0..1, alpha of pictures in which large people are smaller.
-        there: Alpha of the whole pictures.
-        painted: bool [N, h, w], where paint is.
-        least_area: Samples from which on somebody counts.
+        looks: At the frames, N in either order.
+        told: How many of the last are told of; all when omitted.
 
     Returns:
-        bool [N, h, w].
+        bool [N or ``told``, E, rows, columns].
     """
-    found = np.zeros(seen.shape, bool)
-    least_frames = min(_LEAST_FRAMES, len(seen))
-    sure = np.abs(2 * seen - 1)
-    for places in _followed([_people(*of_frame, least_area) for of_frame in zip(seen, painted, strict=True)]):
-        if np.concatenate([sure[at][inside] for at, inside in places.items()]).mean() < _SURE:
-            continue
-        missing: dict[int, npt.NDArray[np.bool_]] = {}
-        for at, inside in places.items():
-            is_still = at - 1 in missing and missing[at - 1][inside].mean() > _PERSON
-            if (there[at][inside] > _PERSON).mean() < (_STILL_MISSED if is_still else _MISSED):
-                missing[at] = inside
-        if len(missing) >= least_frames:
-            for at, inside in missing.items():
-                found[at] |= _sure_part(sure[at], inside)
+    first = 0 if told is None else len(looks) - told
+    found = np.zeros((len(looks) - first, *looks[0].alpha.shape), bool)
+    least_frames = min(_LEAST_FRAMES, len(looks))
+    for eye, frames in enumerate(zip(*(look.people for look in looks), strict=True)):
+        for places in _followed(frames):
+            sure = sum(one.sure for one in places.values())
+            if sure < _SURE * sum(one.samples for one in places.values()):
+                continue
+            missing: dict[int, Somebody] = {}
+            for at, one in places.items():
+                is_still = at - 1 in missing and missing[at - 1].inside[one.inside].mean() > _PERSON
+                if one.there < (_STILL_MISSED if is_still else _MISSED) * one.samples:
+                    missing[at] = one
+            if len(missing) >= least_frames:
+                for at, one in missing.items():
+                    if at >= first:
+                        found[at - first, eye] |= _sure_part(looks[at].alpha[eye], one.inside)
     return found
 
 
-def _people(
-    alpha: FloatArray, painted: npt.NDArray[np.bool_], least_area: float
-) -> list[npt.NDArray[np.bool_]]:
-    """People in a frame who are not in the paint, each as bool [h, w]."""
+def _people(alpha: FloatArray, there: FloatArray, painted: npt.NDArray[np.bool_]) -> list[Somebody]:
+    """People in an eye of a frame who are not in the paint; all [rows, columns]."""
     count, labels, boxes, _ = cv2.connectedComponentsWithStats(
         (alpha > _PERSON).astype(np.uint8), connectivity=8
     )
+    least_area = _LEAST_SHARE * alpha.size
     people = []
     for label in range(1, count):
         whole = boxes[label, cv2.CC_STAT_AREA]
         if whole < least_area:
             continue
         inside = (labels == label) & ~painted
-        if inside.sum() >= max(least_area, _APART * whole):
-            people.append(inside)
+        samples = int(inside.sum())
+        if samples >= max(least_area, _APART * whole):
+            sure = float(np.abs(2 * alpha[inside] - 1).sum())
+            people.append(Somebody(inside, samples, sure, int((there[inside] > _PERSON).sum())))
     return people
 
 
-def _followed(frames: Sequence[Sequence[npt.NDArray[np.bool_]]]) -> list[dict[int, npt.NDArray[np.bool_]]]:
+def _followed(frames: Sequence[Sequence[Somebody]]) -> list[dict[int, Somebody]]:
     """Where each person is, by frame: who overlaps somebody of the frame before is the same.
 
     Args:
-        frames: The people of each frame, each as bool [h, w].
+        frames: The people of each frame.
     """
-    people: list[dict[int, npt.NDArray[np.bool_]]] = []
-    for at, insides in enumerate(frames):
-        for inside in insides:
-            same = [one for one in people if at - 1 in one and (one[at - 1] & inside).any()]
-            joined: dict[int, npt.NDArray[np.bool_]] = {}
-            for places in (*same, {at: inside}):
+    people: list[dict[int, Somebody]] = []
+    for at, there in enumerate(frames):
+        for one in there:
+            same = [
+                person for person in people if at - 1 in person and (person[at - 1].inside & one.inside).any()
+            ]
+            joined: dict[int, Somebody] = {}
+            for places in (*same, {at: one}):
                 for frame, place in places.items():
-                    joined[frame] = joined[frame] | place if frame in joined else place
-            people = [one for one in people if not any(one is other for other in same)]
+                    joined[frame] = joined[frame].joined(place) if frame in joined else place
+            people = [person for person in people if not any(person is other for other in same)]
             people.append(dict(sorted(joined.items())))
     return people
 
 
-def _sure_part(sure: FloatArray, inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _sure_part(alpha: FloatArray, inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """The part of somebody around which the network is sure."""
-    weights = inside.astype(np.float32)
+    sure, weights = np.abs(2 * alpha - 1), inside.astype(np.float32)
     around = cv2.blur(sure * weights, (_AROUND, _AROUND))
     least = min(_SURE_AROUND, 0.95 * float(sure[inside].mean()))
     part: npt.NDArray[np.bool_] = inside & (around >= least * cv2.blur(weights, (_AROUND, _AROUND)))
