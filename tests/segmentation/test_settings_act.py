@@ -213,6 +213,17 @@ def test_throughput_mode_on_a_gpu_takes_eight_to_sixteen(gigabytes, auto, throug
         assert frames_per_call(loaded, film, streams=streams) == frames
 
 
+@pytest.mark.parametrize(("gigabytes", "frames"), [(125, 16), (12, 14), (6, 7), (1, 1)])
+def test_pictures_of_the_network_count_as_memory_of_a_call(gigabytes, frames):
+    """Two eyes of 768x768 take twice as much as a frame of 4096x2048."""
+    film = SimpleNamespace(width=4096, height=2048, format=PIXEL_FORMATS["yuv420p"])
+    streams = SimpleNamespace(allowed_bytes=lambda: int(gigabytes * 1e9))
+    shown = 4 * 2 * 3 * 768 * 768 * 2  # the eyes' pictures, and the fisheye ones that are made of them
+    assert frames_per_call(load_settings(), film, streams=streams, picture_bytes=shown) == frames
+    asked = load_settings(flags={"model.batch_size": 12})
+    assert frames_per_call(asked, film, streams=streams, picture_bytes=shown) == 12
+
+
 def test_latency_mode_takes_each_frame_at_once(clip, tmp_path, scripted):
     flags = {"model.batch_size": 6, "performance.mode": "latency"}
     with Segmenter(settings=flags) as segmenter:

@@ -62,10 +62,18 @@ def queue_limits(settings: Settings) -> QueueLimits:
     return QueueLimits(items=items, nbytes=int(processing.max_queue_mb * 1e6))
 
 
-def frames_per_call(loaded: LoadedSettings, info: VideoInfo, *, streams: JobStreams | None) -> int:
+def frames_per_call(
+    loaded: LoadedSettings, info: VideoInfo, *, streams: JobStreams | None, picture_bytes: int = 0
+) -> int:
     """Consecutive frames for each call: what was requested; else the profile's, and on a GPU as many as fill it.
 
     ``performance.mode`` takes one for latency, and for throughput 8 to 16 where nobody asked for a number.
+
+    Args:
+        loaded: The run's settings.
+        info: The video.
+        streams: Of the GPU; None on a CPU.
+        picture_bytes: What the network is shown of a frame; 0 where that is not known yet.
     """
     settings = loaded.settings
     if settings.performance.mode == "latency":
@@ -75,7 +83,7 @@ def frames_per_call(loaded: LoadedSettings, info: VideoInfo, *, streams: JobStre
     least = _LEAST_FOR_THROUGHPUT if settings.performance.mode == "throughput" else 1
     if streams is None:
         return max(settings.frames_per_call, least)
-    frame_bytes = _frame_bytes((info.height, info.width), info.format.dtype.itemsize)
+    frame_bytes = _frame_bytes((info.height, info.width), info.format.dtype.itemsize) + picture_bytes
     room = int(streams.allowed_bytes() * _MEMORY_SHARE_OF_BATCH)
     return max(min(_FRAMES_PER_CALL, room // frame_bytes), least)
 

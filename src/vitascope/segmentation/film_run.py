@@ -217,9 +217,9 @@ class FilmRunner(Closing):
             ),
         )
 
-    def frames_per_call(self, reader: VideoReader) -> int:
-        """Frames of a film in each call of the network."""
-        return frames_per_call(self.loaded, reader.info, streams=self.streams)
+    def frames_per_call(self, reader: VideoReader, picture_bytes: int = 0) -> int:
+        """Frames of a film in each call of the network, which is shown so many bytes of a frame."""
+        return frames_per_call(self.loaded, reader.info, streams=self.streams, picture_bytes=picture_bytes)
 
     def encodings(self, reader: VideoReader, outputs: Sequence[tuple[OutputKind, Path]]) -> list[Encoding]:
         """How each output is encoded.
@@ -457,6 +457,7 @@ class FilmRun:
                 vr=self.vr,
                 settings=settings,
                 frames_per_call=per_call,
+                fitted=partial(runner.frames_per_call, reader),
                 streams=runner.streams,
                 background_begin=background_begin,
                 profiler=profiler,
@@ -556,6 +557,7 @@ def open_job(
     settings: Settings,
     frames_per_call: int,
     streams: JobStreams | None,
+    fitted: Callable[[int], int] | None = None,
     background_begin: Fraction | None = None,
     profiler: Profiler | None = None,
     cache: MatteCache | None = None,
@@ -572,6 +574,8 @@ def open_job(
         vr: What the video is to VR: how two eyes share the frame, and what their pictures are.
         settings: The run's.
         frames_per_call: Consecutive frames for each call of the network.
+        fitted: How many of them a GPU has memory for, by the bytes of what the network is shown of a frame; as many
+            when omitted.
         streams: CUDA streams of the GPU that shall be used; None for the CPU.
         background_begin: Time of the run's first frame in seconds, at which a moving background begins; None takes the
             first frame that comes.
@@ -668,6 +672,8 @@ def open_job(
     )
     download = partial(Download, stream=streams.copying, pool=streams.host_memory)
     matting = open_matting(sizer=sizer, times=times, download=download)
+    if fitted is not None:
+        sizer.at_most(fitted(matting.picture_bytes))
     renderer = open_renderer(matting)
     stack.enter_context(_finishing(streams))
     stack.enter_context(quick_turns())

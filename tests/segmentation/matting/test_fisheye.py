@@ -150,6 +150,14 @@ def test_alpha_of_a_film_lands_in_its_own_projection():
     assert (alpha[:, :96] < 16).all()
 
 
+@pytest.mark.parametrize("lens", [HALF, WHOLE, None])
+def test_the_memory_of_what_is_shown_is_told(lens):
+    stream = matting(BrightnessNetwork(), lens)
+    batch = stream.prepare([solid_frame(FMT, (96, 192), (0.1, 0.1, 0.1))])
+    shown = 0 if stream._fisheye is None else stream._fisheye.show(batch.images).nbytes
+    assert stream.picture_bytes == batch.images.nbytes + shown
+
+
 def test_other_projections_are_shown_as_they_are():
     for lens in (None, Rectilinear(90, 90)):
         assert matting(BrightnessNetwork(), lens)._fisheye is None

@@ -7,7 +7,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, groupby
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from vitascope.config.compute import InferenceSettings
 from vitascope.frames import Frame, Plane, Rotation, StereoLayout
@@ -198,6 +201,14 @@ class StreamMatting:
         self._decided: list[bool] = []
         self._smoother = AlphaSmoother(options.temporal_smoothing)
         self._smoothed_shot = 0
+
+    @property
+    def picture_bytes(self) -> int:
+        """What the network is shown of a frame takes, with the eyes' own pictures that fisheye ones are made of."""
+        samples = 3 * prod(self.network_input.size)
+        if self._fisheye is not None:
+            samples += 3 * self._fisheye.samples(1, 1)
+        return len(self.regions) * samples * np.dtype(self.network_input.dtype).itemsize
 
     def needs_pictures(self, index: int) -> bool:
         """False for a frame that the network need not see, because its matte is in the cache."""

@@ -53,6 +53,15 @@ def test_the_guide_s_call_without_an_initial_size():
     assert AdaptiveBatchSizer().batch_size == 4
 
 
+@pytest.mark.parametrize(("most", "size"), [(99, 8), (8, 8), (3, 3), (0, 2)])
+def test_a_bound_that_comes_later_is_kept_to(most, size):
+    memory = Memory(frame=0.01)
+    sizer = AdaptiveBatchSizer(8, max_batch_size=8, min_batch_size=2, monitor=memory)
+    sizer.at_most(most)
+    assert sizer.batch_size == size
+    assert settle(sizer, memory)[-1] == size
+
+
 def test_it_shrinks_when_others_take_the_memory():
     memory = Memory()
     sizer = AdaptiveBatchSizer(8, max_batch_size=8, monitor=memory)

@@ -112,6 +112,12 @@ class AdaptiveBatchSizer:
         """Frames for the next call."""
         return self._size
 
+    def at_most(self, frames: int) -> None:
+        """Take no more than so many frames a call from now on, but ``min_batch_size``."""
+        with self._lock:
+            self.max_batch_size = max(min(self.max_batch_size, frames), self.min_batch_size)
+            self._move_to(min(self._size, self.max_batch_size))
+
     def adjust_batch_size(self, latency_ms: float | None = None) -> int:
         """Choose the size of the next call by memory and latency; call it after each call.
 
