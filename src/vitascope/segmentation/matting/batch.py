@@ -191,7 +191,12 @@ class Matted:
 
 
 class Unfinished(Protocol):
-    """What is left to do of a network's answer about a frame."""
+    """A network's answer about a frame, and what is left to do of it."""
+
+    @property
+    def estimate(self) -> MatteEstimate:
+        """The answer, about the pictures that the network was shown."""
+        ...
 
     @property
     def nbytes(self) -> int:
@@ -211,6 +216,15 @@ class Estimator(Protocol):
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames, one each."""
+        ...
+
+
+@runtime_checkable
+class BeginningEstimator(Estimator, Protocol):
+    """An estimator whose mattes any thread may finish, on the CPU."""
+
+    def begin(self, batch: Batch) -> Sequence[Unfinished]:
+        """As ``estimate``, but for what ``Unfinished.finish`` does."""
         ...
 
 

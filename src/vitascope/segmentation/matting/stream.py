@@ -28,19 +28,20 @@ from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.segmentation.matting.batch import (
     Around,
     Batch,
+    BeginningEstimator,
     Estimator,
     Matted,
+    Unfinished,
     tile_means,
 )
 from vitascope.segmentation.matting.cache import CachedMattes, Coming, MatteCache
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
-from vitascope.segmentation.matting.levers.missed_on_the_way import MissedOnTheWay
 from vitascope.segmentation.matting.people_seen import PeopleSeen
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 from vitascope.segmentation.matting.shot_windows import ShotBeginnings, ShotWindows
-from vitascope.segmentation.matting.shots import Answer, EyeViews, ShotInference, StreamNetwork, Times
+from vitascope.segmentation.matting.shots import EyeViews, StreamNetwork, Times
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.report import LeverReport
 from vitascope.vr.projection import Lens
@@ -297,8 +298,8 @@ class StreamMatting:
         return [one for complete in self._beginnings.add(batch) for one in self._matted(complete)]
 
     def _matted(self, batch: Batch) -> list[Matted]:
-        unfinished: Sequence[Answer | None] = [None] * len(batch)
-        if isinstance(self._mattes, ShotInference | MissedOnTheWay) and self._finishes_apart(batch):
+        unfinished: Sequence[Unfinished | None] = [None] * len(batch)
+        if isinstance(self._mattes, BeginningEstimator) and self._finishes_apart(batch):
             unfinished = answers = self._mattes.begin(batch)
             estimates = [answer.estimate for answer in answers]
         else:
@@ -339,7 +340,7 @@ class StreamMatting:
     def _finishes_apart(self, batch: Batch) -> bool:
         """True on the CPU where nothing but the network looks at mattes: threads that draw finish them meanwhile."""
         return (
-            isinstance(self._mattes, ShotInference | MissedOnTheWay)
+            isinstance(self._mattes, BeginningEstimator)
             and batch.images is not None
             and not is_on_gpu(batch.images)
         )
