@@ -147,6 +147,16 @@ def test_without_a_home_that_can_be_written_people_are_found_and_kept(run, clip,
     assert "it is not this user's folder; set VITASCOPE_HOME" in err
 
 
+def test_people_takes_a_video_and_a_sheet_by_their_urls_as_segment_does(run, clip, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = {path for path in tmp_path.rglob("*") if path.is_dir()}
+    named = f"file://{clip}", "-o", f"file://{tmp_path}/a%20sheet.png"
+    code, out, _ = run("people", *named, "--set", "model.name=selfie")
+    assert (code, out.split()[0]) == (0, "1")
+    assert (tmp_path / "a sheet.png").is_file()
+    assert {path for path in tmp_path.rglob("*") if path.is_dir()} == before  # no folder of the name "file:"
+
+
 def test_quiet_says_nothing_and_json_says_it_to_machines(run, clip, tmp_path):
     assert run("segment", clip, "-o", tmp_path / "q.mp4", "--profile", "fast", "-q") == (0, "", "")
     code, out, err = run("segment", clip, "-o", tmp_path / "j.mp4", "--profile", "fast", "--json")

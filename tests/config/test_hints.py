@@ -68,7 +68,11 @@ def test_regions_alone_need_nobody_to_look_for_people(write):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("0.42, 0.31", "1.42, 0.31", r":10: marks\[0\]\.click\[0\]: .*less than or equal to 1, got 1\.42"),
+        (
+            "0.42, 0.31",
+            "1.42, 0.31",
+            r":10: marks\[0\]\.click\[0\]: places are shares .* not pixels; got 1\.42",
+        ),
         ("do: remove", "do: eat", r":11: marks\[0\]\.do: expected 'keep' or 'remove', got eat"),
         ("eye: left", "ear: left", r":16: never\[0\]\.ear: there is no such field"),
         ("do: remove", "doo: remove", r":11: marks\[0\]\.doo: there is no such field; did you mean do\?"),

@@ -380,8 +380,9 @@ def test_settings_that_were_loaded_stand_alone() -> None:
 def test_a_wrong_flag_is_named() -> None:
     flags = {"output.crf": FlagValue(99, "--crf")}
     assert message_of(flags=flags) == (
-        "--crf: output.crf is 99, expected a whole number from 0 to 63 or null"
-    )
+        "--crf: output.crf is 99, expected a whole number from 0 to 63"
+    )  # not "or null": no word behind a flag is that
+    assert message_of(flags={"output.crf": 99}).endswith(" to 63 or null")
     assert message_of(flags={"output.crv": 9}).startswith("settings: unknown setting 'output.crv'")
 
 

@@ -277,6 +277,17 @@ def test_alpha_that_webm_keeps_beside_the_picture_is_said(tmp_path):
     assert not any("alpha" in note for note in plain)
 
 
+def test_a_background_that_can_be_seen_through_is_told(tmp_path):
+    clip = write_clip(tmp_path / "in.mp4", frame_count=2)
+    picture = np.full((64, 64, 4), 255, np.uint8)
+    for name, shown in (("hole.png", picture), ("paper.png", picture[..., :3])):
+        assert cv2.imwrite(str(tmp_path / name), shown)
+        with Segmenter(profile="fast", settings={"output.background": str(tmp_path / name)}) as segmenter:
+            notes = segmenter.write(clip, [("replace", tmp_path / f"{name}.mkv")]).notes
+        told = f"{name} has an alpha channel, which is left out: what it hides is behind people, too"
+        assert (told in notes) == (name == "hole.png")
+
+
 def test_a_background_looks_in_hdr_as_elsewhere(tmp_path):
     """White paper is diffuse white, 58 % of PQ, and not its peak of 10,000 cd/m²."""
     hdr = write_clip(

@@ -59,6 +59,7 @@ def people(
     loaded = SettingsSource(profile=None, files=config, assignments=set_, flags=given_flags(given)).load()
     with holding_interrupts():
         from vitascope.config import vitascope_home
+        from vitascope.media.remote import path_of
         from vitascope.media.writing.output_target import refuse_inputs, refuse_unwritable
         from vitascope.models.store.store import ModelStore
         from vitascope.observe.progress import JobProgress
@@ -70,7 +71,9 @@ def people(
         from vitascope.segmentation.plan import look_at
 
     screen = Screen()
+    video = path_of(video)
     if out is not None:
+        out = path_of(out)
         if out.suffix.lower() != ".png":
             raise OutputError(f"{out}: the sheet is a PNG; let its name end in .png")
         refuse_inputs(out, {"the input": video}, what="sheet")

@@ -133,6 +133,8 @@ Eye = Literal["left", "right", "both"]
 
 
 Share = Annotated[float, Field(ge=0, le=1, strict=False)]
+_PLACES: Final = frozenset({"click", "box", "stroke", "polygon"})
+"""Fields of such shares."""
 _AsTuple = Field(strict=False)
 """Lists, which YAML and JSON have in place of tuples, too."""
 Point = Annotated[tuple[Share, Share], _AsTuple]
@@ -576,6 +578,9 @@ def _told(error: Any, *, of: type[Section]) -> str:
             return "is missing"
         case kind if kind.startswith("hints_"):
             return str(error["msg"])
+        case "less_than_equal" | "greater_than_equal" if _PLACES.intersection(error["loc"]):
+            given = display(error["input"])[:60]
+            return f"places are shares of the picture's width and height, 0 to 1, not pixels; got {given}"
         case _:
             said = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected", 1)
             return f"{said}, got {display(error['input'])[:60]}"

@@ -395,7 +395,12 @@ def _explain(problem: ErrorDetails, entries: Mapping[str, _Entry]) -> ConfigErro
     hint = did_you_mean(wrong[0], setting.words) if wrong else ""
     is_fraction = isinstance(entry.value, float) and "whole number" in setting.expected
     shown = repr(entry.value) if is_fraction else _show(entry.value)  # 4.0 is none, 4 would be
-    return ConfigError(f"{entry.origin}: {key} is {shown}, expected {setting.expected}{hint}")
+    expected = setting.expected
+    if entry.origin.kind is OriginKind.FLAG and entry.origin.label.startswith(
+        "-"
+    ):  # no word of a command line is null
+        expected = expected.removesuffix(" or null")
+    return ConfigError(f"{entry.origin}: {key} is {shown}, expected {expected}{hint}")
 
 
 _MOST_SHOWN = 60

@@ -45,6 +45,7 @@ class FilmJob(ABC):
         self.matting = matting
         self.renderer = renderer
         self.notes = [] if notes is None else notes
+        self.notes += renderer.notes
         self._limits = limits
         self._parallelism = parallelism or Parallelism()
 

@@ -4,12 +4,14 @@ import errno
 import json
 import os
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import av
 import cv2
 import numpy as np
 import pytest
+from skimage import data
 
 from clips import write_clip
 from photographs import astronaut
@@ -19,6 +21,7 @@ from vitascope.cli.app import main
 from vitascope.config import load_settings
 from vitascope.errors import UsageError
 from vitascope.media.metadata.spherical import set_rotation
+from vitascope.media.reading.reader import open_video
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.people.identities import Presence
 from vitascope.segmentation.people.scan import find_people
@@ -40,6 +43,27 @@ def test_a_scan_finds_everybody_and_keeps_what_it_found(clip):
     assert left[16, 10] == 1
     assert left[16, 38] == 2
     assert "could not be fetched" in table.facts.notes[0]
+
+
+def test_shots_of_few_looks_are_shots(home, tmp_path):
+    """By every third frame alone the detector missed cuts, and whoever stood there got the number of another."""
+    lengths = (20, 16, 18)
+    place = cv2.resize(data.coffee(), (96, 64))
+    people = [cv2.resize(one, (36, 48)) for one in (data.astronaut()[:300, 60:330], data.chelsea())]
+    frames = []
+    for at, length in enumerate(lengths):
+        shown = place.copy()
+        shown[16:, 30:66] = people[at % 2]
+        frames += [shown] * length
+    film = write_clip(
+        tmp_path / "in.mkv", width=96, height=64, frame_count=54, paint=frames.__getitem__, codec="ffv1"
+    )
+    pieces = scanned(film).facts.pieces
+    begins = [pieces[0].pts[0], *(one.pts[0] for before, one in pairwise(pieces) if one.shot != before.shot)]
+    first_looks = [-(-begin // 3) * 3 for begin in (0, *np.cumsum(lengths)[:-1].tolist())]
+    with open_video(film) as reader:
+        times = [frame.pts for frame in reader]
+    assert begins == [times[look] for look in first_looks]
 
 
 def test_a_look_that_another_run_takes_is_waited_for(clip):

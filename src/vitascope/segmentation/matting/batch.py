@@ -251,6 +251,12 @@ def mirrored(images: Any, layout: InputLayout) -> Any:
     return array_module(on_gpu=is_on_gpu(images)).ascontiguousarray(np.flip(images, axis))
 
 
+def tiles_size(height: int, width: int) -> tuple[int, int]:
+    """(rows, columns) of the tiles of a picture: at most 48 along the longer side."""
+    shrink = max(max(height, width) / TILES_LONGEST_SIDE, 1.0)
+    return max(round(height / shrink), 1), max(round(width / shrink), 1)
+
+
 def tile_means(rgb: Any) -> Any:
     """The means of a picture's tiles, in which noise averages out: they show whether it changed, and where.
 
@@ -258,11 +264,10 @@ def tile_means(rgb: Any) -> Any:
         rgb: float32 or float16 [T, E, 3, h, w], 0..1, NumPy or CuPy, any strides.
 
     Returns:
-        float32 [T, 3 E, rows, columns] on the same device, at most 48 tiles along the longer side.
+        float32 [T, 3 E, *tiles_size] on the same device.
     """
     steps, eyes, _, height, width = rgb.shape
-    shrink = max(max(height, width) / TILES_LONGEST_SIDE, 1.0)
-    size = max(round(height / shrink), 1), max(round(width / shrink), 1)
+    size = tiles_size(height, width)
     arrays = array_module(on_gpu=is_on_gpu(rgb))
     pictures = arrays.ascontiguousarray(rgb.reshape(steps * eyes, 3, height, width))
     return resized(pictures, size).reshape(steps, eyes * 3, *size)

@@ -135,6 +135,8 @@ class StreamMatting:
         self.cut_count = 0
         self.cut_pts: list[int] = []
         """pts of the frames that began a new shot, so far."""
+        self.told_cuts: Callable[[Frame], bool] | None = None
+        """Tells whether a shot begins with the next frame, where others find that; None: it is looked for here."""
         eye_size = upright_size(self.regions[0].size, rotation_degrees)
         known = None if cache is None or not cache.is_complete else cache.network_input
         self._fisheye: FisheyeViews | None = None
@@ -228,7 +230,8 @@ class StreamMatting:
         if self._finishes_apart(batch) and self._fisheye is not None:
             batch.shown = self._fisheye.show(batch.images, memory=self._memory_of_shown)
         for_levers = self.options.inference.wants_tiles
-        if for_levers or self.options.scene_cut_threshold > 0:
+        looks_for_cuts = self.options.scene_cut_threshold > 0 and self.told_cuts is None
+        if for_levers or looks_for_cuts:
             eyes = batch.images if for_levers else batch.images[:, :1]  # one tells cuts
             batch.tiles = tile_means(plain_rgb(eyes, self.network_input))
         return batch
@@ -271,6 +274,9 @@ class StreamMatting:
 
     def _notice_cuts(self, batch: Batch) -> None:
         """Add to what is decided, frame by frame."""
+        if self.told_cuts is not None:
+            self._decided += map(self.told_cuts, batch.frames)
+            return
         if batch.images is None or self.options.scene_cut_threshold <= 0:
             self._decided += [False] * len(batch)
             return

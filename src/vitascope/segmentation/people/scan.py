@@ -31,6 +31,7 @@ from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRun, FilmRunner, Started
 from vitascope.segmentation.matting.batch import Batch, Estimator
 from vitascope.segmentation.matting.cached_film import video_fingerprint
+from vitascope.segmentation.matting.cuts_between import CutsBetween
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.networks import FetchProgress
 from vitascope.segmentation.people.film_follower import (
@@ -185,8 +186,14 @@ def _look(
             def shrink(rendered: Rendered) -> tuple[SmallFrame, Picture]:
                 return frames.next(*watching[0].seen.pop(rendered.index))
 
+            looks: Iterable[Frame] = islice(source, 0, None, step)
+            if step > 1 and runner.device.kind == "cpu":
+                matting, threshold = film.job.matting, wanted.scene_cut_threshold
+                looks = cuts = CutsBetween(source, step, eye=matting.regions[0], threshold=threshold)
+                matting.told_cuts = cuts.starts_shot
+
             pipeline = film.pipeline(
-                _every(source, step),
+                looks,
                 wants_alpha=lambda _: False,
                 then=[
                     Map("shrink", shrink),
@@ -196,8 +203,8 @@ def _look(
             )
             if on_start is not None:
                 expected = reader.expected_frame_count
-                looks = None if expected is None else -(-expected // step)
-                on_start(Started(pipeline, looks, film.vr.doubts, is_scan=True))
+                expected_looks = None if expected is None else -(-expected // step)
+                on_start(Started(pipeline, expected_looks, film.vr.doubts, is_scan=True))
             pipeline.run()
             source.raise_damage()
         if reader.decoded_count == 0:
@@ -238,10 +245,6 @@ def _open_follower(device: Device) -> AbstractContextManager[FilmFollower | Foll
     if device.kind == "cpu" or current_process().daemon:
         return nullcontext(FilmFollower())
     return FollowingProcess()
-
-
-def _every(frames: Iterable[Frame], step: int) -> Iterable[Frame]:
-    return frames if step == 1 else islice(frames, 0, None, step)
 
 
 class _Watching:

@@ -10,6 +10,7 @@ from vitascope.errors import InputError
 from vitascope.frames import Frame, Rotation
 from vitascope.gpu.kernels.fit import fit_frame
 from vitascope.gpu.kernels.region import Region
+from vitascope.media.planes import has_alpha
 from vitascope.media.reading.reader import open_video
 
 
@@ -43,6 +44,12 @@ class Background(Closing):
     def moves(self) -> bool:
         """False for a still picture."""
         return not self._is_still
+
+    @property
+    def is_transparent(self) -> bool:
+        """True where it has an alpha channel, which is left out."""
+        info = self._frames.info
+        return has_alpha(info.source_format) or info.has_alpha_beside
 
     def close(self) -> None:
         """Close the file."""

@@ -109,6 +109,14 @@ class Renderer(Closing):
             self._background.close()
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of how outputs are drawn, one line each."""
+        if self._background is None or not self._background.is_transparent:
+            return ()
+        name = Path(str(self._settings.background)).name
+        return (f"{name} has an alpha channel, which is left out: what it hides is behind people, too",)
+
+    @property
     def draws_in_order(self) -> bool:
         """True when ``render`` must be called in the order of frames, by one thread. Else any thread may."""
         moves = self._background is not None and self._background.moves

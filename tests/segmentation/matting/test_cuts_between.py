@@ -1,0 +1,57 @@
+"""Cuts of a video of which every third frame is looked at."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from skimage import data
+
+from clips import write_clip
+from vitascope.gpu.kernels.region import Region
+from vitascope.media.reading.reader import open_video
+from vitascope.segmentation.matting.cuts_between import CutsBetween
+
+WIDTH, HEIGHT = 192, 108
+LENGTHS = (8, 10, 7, 12, 9)
+PLACES = [
+    np.ascontiguousarray(cv2.resize(picture, (WIDTH, 2 * HEIGHT))[40 : 40 + HEIGHT])
+    for picture in (data.astronaut(), data.coffee(), data.chelsea(), data.rocket(), data.retina())
+]
+
+
+@pytest.fixture(scope="module", params=["yuv420p", "yuv422p10le"])
+def film(tmp_path_factory, request):
+    """Short shots, one place each."""
+    shots = [picture for picture, length in zip(PLACES, LENGTHS, strict=True) for _ in range(length)]
+    return write_clip(
+        tmp_path_factory.mktemp("cuts") / "film.mkv",
+        codec="ffv1",
+        pixel_format=request.param,
+        width=WIDTH,
+        height=HEIGHT,
+        frame_count=len(shots),
+        paint=shots.__getitem__,
+    )
+
+
+def looks(film, step, **more):
+    with open_video(film) as frames:
+        cuts = CutsBetween(frames, step, **({"eye": Region(0, 0, WIDTH, HEIGHT), "threshold": 0.05} | more))
+        return [(frame.index, cuts.starts_shot(frame)) for frame in cuts]
+
+
+@pytest.mark.parametrize("step", [2, 3, 5])
+def test_a_cut_between_looks_begins_a_shot_with_the_next_one(film, step):
+    cuts = np.cumsum(LENGTHS)[:-1]
+    expected = [
+        (index, bool(((index - step < cuts) & (cuts <= index)).any()))
+        for index in range(0, sum(LENGTHS), step)
+    ]
+    assert looks(film, step) == expected
+
+
+def test_half_a_frame_may_be_looked_at_and_nothing_is_found_where_that_is_not_wanted(film):
+    of_an_eye = looks(film, 3, eye=Region(WIDTH // 2, 0, WIDTH // 2, HEIGHT))
+    assert of_an_eye == looks(film, 3)
+    assert not any(starts for _, starts in looks(film, 3, threshold=0.0))
