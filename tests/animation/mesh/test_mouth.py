@@ -579,6 +579,28 @@ def test_lower_teeth_of_an_open_mouth_do_not_hang_in_the_middle_of_it(mesh):
             assert made._upper_edge[1] > made._rest_up - 0.6 * made._rest_gap_cm
 
 
+def test_lower_teeth_that_a_speaking_portrait_shows_stay_at_the_lip_that_sinks(mesh):
+    """They stayed with the skull: half faded, they floated in the middle of the mouth."""
+    apart = ExpressionBasis(mesh).lips_apart
+    face = made_face(mesh, scale=18.0, displacement=apart * np.float32(1.6))
+    rgb = painted(face)
+    inner = face.landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]), :2]
+    cv2.fillPoly(rgb, [np.rint(inner).astype(np.int32)], (60, 30, 28))
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        portrait = animator._portrait
+        mouth, rest = portrait.mouth, portrait.rig.reading.vertices
+        assert mouth.own is not None and not mouth._has_teeth
+        moved = portrait.lips.fit(np.zeros_like(rest), gap=gap_cm(rest) + 0.4, wider=0.0)
+        bent = bend(portrait.rig, mesh, FaceMotion(vertices=moved), displacement=moved, gains=Gains())
+        placed = mouth.placed(bent)
+    assert 0 < placed.own_share < 1
+    corner = (mouth.own.patch.left, mouth.own.patch.top)
+    seen = (face.landmarks[[13, 14], :2] - corner) @ placed.own[:, :2].T + placed.own[:, 2]
+    assert bent.places[14, 1] - face.landmarks[14, 1] > 4
+    assert seen[1, 1] - seen[0, 1] == pytest.approx(bent.places[14, 1] - bent.places[13, 1], abs=1.5)
+
+
 def test_lips_that_close_over_bared_teeth_cover_them_to_their_ends(mesh):
     """In a round mouth the upper teeth of a portrait that grins stood out as far as in its grin."""
     rgb, face = laughing(mesh)

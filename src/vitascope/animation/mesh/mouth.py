@@ -188,6 +188,8 @@ _TONGUE_HALF_CM = 2.0
 _TIP_CM, _TIP_RISEN_CM = (-0.4, 0.45), 1.5
 """How far above the edge of the lower teeth, or of the lip that hides them, a tongue's tip ends: behind the teeth while
 they touch, or a grin would show the dark between its rows; and above the floor of the mouth when they part so far."""
+_MOST_LONGER = 1.5
+"""What an open mouth shows becomes longer by at most that factor while it goes."""
 _LOWER_BOW, _BOWS_CM = 0.2, (0.5, 2.5)
 """A jaw that drops shows its arch from above: its sides are seen so much higher, a centimetre from the middle, when
 teeth part by the second distance; none before the first."""
@@ -630,7 +632,7 @@ class Mouth:
             outline=outline,
             shown=shown,
             own_share=own_share,
-            own=self._own_matrix(bent.pose, sunk) if own_share > 0 else None,
+            own=self._own_matrix(bent.pose, sunk, longer=self._longer(gap)) if own_share > 0 else None,
             is_made=own_share < 1 or self._has_teeth,
             tongue=self._tongue_matrix(bent.pose, tip, parted),
             tongue_light=tongue_light,
@@ -662,12 +664,19 @@ class Mouth:
             return 1 - self._strip * _smooth(gap - self._rest_gap_cm, *_STRIP_LEAVES_CM)
         return (1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)) * (1 - grin * self._speaks)
 
-    def _own_matrix(self, pose: Pose, sunk: float) -> FloatArray:
+    def _longer(self, gap: float) -> float:
+        """How much longer its own inside is drawn: lower teeth stay at the lip that a jaw takes along."""
+        return 1.0 if self._has_teeth else min(max(gap / self._rest_gap_cm, 1.0), _MOST_LONGER)
+
+    def _own_matrix(self, pose: Pose, sunk: float, *, longer: float = 1.0) -> FloatArray:
         assert self.own is not None
         turn = (pose.scale / self._rest_pose.scale) * (pose.rotation @ self._rest_pose.rotation.T)[:2, :2]
-        # Locked to the skull: where the middle of the mouth at rest goes with the head alone.
-        rest = self._rest_pose.place(self._middle[None])[0, :2]
-        now = pose.place(self._middle[None] - np.array([0, sunk, 0], np.float32))[0, :2]
+        # Locked to the skull: where the upper lip at rest goes with the head alone.
+        anchor = self._middle + np.array([0, self._rest_up - self._middle[1], 0], np.float32)
+        rest = self._rest_pose.place(anchor[None])[0, :2]
+        now = pose.place(anchor[None] - np.array([0, sunk, 0], np.float32))[0, :2]
+        up = self._right_and_up(self._rest_pose)[1]
+        turn = turn @ (np.eye(2) + (longer - 1) * np.outer(up, up) / max(float(up @ up), 1e-3))
         matrix = np.empty((2, 3), np.float32)
         matrix[:, :2] = turn
         matrix[:, 2] = now - turn @ (rest - (self.own.patch.left, self.own.patch.top))
