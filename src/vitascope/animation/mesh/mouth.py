@@ -146,6 +146,7 @@ def _fill_crown(
 
 _LOWER_RIM = INNER_LOWER_LIP[-2:0:-1]
 _OUTLINE = INNER_UPPER_LIP + _LOWER_RIM
+_INNER_CORNERS = INNER_UPPER_LIP[0], INNER_UPPER_LIP[-1]
 _CANONICAL_WIDTH_CM = 5.1
 """Between the corners of the canonical face's lips: teeth are as wide as a portrait's mouth is beside this."""
 _USUAL_WIDTH_CM, _DRAWN_TOGETHER = 4.5, (0.4, 0.9)
@@ -235,6 +236,9 @@ _FRONT_TEETH_CM, _BITES_CM = 0.7, 0.18
 """So near to the middle own teeth end lowest; and lower ones that touch them end so far above that edge."""
 _RIM_LEAVES_CM = 0.3
 """What the portrait shows below its own teeth is left until the lips part by so much more than they do in it."""
+_RIM_BEGINS, _RIM_NARROWS = (0.5, 1.0), (0.03, 0.12)
+"""Nor is it on less room, where it would be dark spots and fangs beside them: shares of the gap, and of the width, that
+are gone, from which on it leaves, and at which it has left."""
 _REDDEST_LIPS = 0.8
 _COLOURED = 0.12
 """Skin whose least colour is less than that share below its greatest is of a grey picture, or nearly so."""
@@ -647,9 +651,12 @@ class Mouth:
         """Where the inside is drawn: between the lips; at rest not over what is beyond the portrait's own teeth."""
         places = bent.places[list(_OUTLINE)].copy()
         if self._own_edge is not None:
-            at_rest = min(gap / self._rest_gap_cm, 1.0) * (
+            corners = self._rest_outline[[0, len(INNER_UPPER_LIP) - 1]], bent.vertices[list(_INNER_CORNERS)]
+            rest, now = (float(np.linalg.norm(ends[1] - ends[0])) for ends in corners)
+            at_rest = _smooth(gap / self._rest_gap_cm, *_RIM_BEGINS) * (
                 1 - _smooth(gap - self._rest_gap_cm, 0, _RIM_LEAVES_CM)
             )
+            at_rest *= 1 - _smooth(1 - now / max(rest, 1e-3), *_RIM_NARROWS)
             places += self._inward_cm @ self._right_and_up(bent.pose) * np.float32(at_rest)
         return np.asarray(places, np.float32)
 
