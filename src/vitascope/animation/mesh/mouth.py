@@ -673,20 +673,23 @@ class Mouth:
 
     def _longer(self, gap: float) -> float:
         """How much longer its own inside is drawn: lower teeth stay at the lip that a jaw takes along."""
-        return 1.0 if self._has_teeth else min(max(gap / self._rest_gap_cm, 1.0), _MOST_LONGER)
+        if self._has_teeth:
+            return 1.0
+        return 1 + self._speaks * (min(max(gap / self._rest_gap_cm, 1.0), _MOST_LONGER) - 1)
 
     def _own_matrix(self, pose: Pose, sunk: float, *, longer: float = 1.0) -> FloatArray:
         assert self.own is not None
         turn = (pose.scale / self._rest_pose.scale) * (pose.rotation @ self._rest_pose.rotation.T)[:2, :2]
-        # Locked to the skull: where the upper lip at rest goes with the head alone.
-        anchor = self._middle + np.array([0, self._rest_up - self._middle[1], 0], np.float32)
-        rest = self._rest_pose.place(anchor[None])[0, :2]
-        now = pose.place(anchor[None] - np.array([0, sunk, 0], np.float32))[0, :2]
+        # Locked to the skull: where the middle of the mouth at rest goes with the head alone.
+        rest = self._rest_pose.place(self._middle[None])[0, :2]
+        now = pose.place(self._middle[None] - np.array([0, sunk, 0], np.float32))[0, :2]
+        # It becomes longer from the upper lip on.
         up = self._right_and_up(self._rest_pose)[1]
-        turn = turn @ (np.eye(2) + (longer - 1) * np.outer(up, up) / max(float(up @ up), 1e-3))
+        lip = rest + (self._rest_up - float(self._middle[1])) * up
+        stretch = np.eye(2) + (longer - 1) * np.outer(up, up) / max(float(up @ up), 1e-3)
         matrix = np.empty((2, 3), np.float32)
-        matrix[:, :2] = turn
-        matrix[:, 2] = now - turn @ (rest - (self.own.patch.left, self.own.patch.top))
+        matrix[:, :2] = turn @ stretch
+        matrix[:, 2] = now + turn @ (lip - rest - stretch @ (lip - (self.own.patch.left, self.own.patch.top)))
         return matrix
 
     def _teeth_matrix(self, pose: Pose, edge: FloatArray, *, edge_at_top: bool) -> FloatArray:
