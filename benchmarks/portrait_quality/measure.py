@@ -238,7 +238,7 @@ def measured(
     picture = portrait if isinstance(portrait, Path) else folder / "still.png"
     places: list[FloatArray] = []
     with recorded(places) as bent:
-        report = vitascope.animate(picture, film, folder / "result.mkv", settings=settings | LOSSLESS)
+        report = vitascope.animate(picture, film, folder / "result.mkv", settings=LOSSLESS | settings)
     result = frames_of(folder / "result.mkv")
     if len(result) != len(truth):
         raise SystemExit(f"{film}: {len(truth)} frames became {len(result)}")

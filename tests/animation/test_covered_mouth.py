@@ -135,6 +135,19 @@ def test_a_covered_mouth_keeps_its_last_believed_shape_while_head_and_brows_go_o
     assert np.isfinite(other.vertices).all()
 
 
+def test_a_mouth_that_is_half_covered_does_not_close(mesh):
+    """A shout became a word while a hand came up to it, and stayed one."""
+    jaw = basis_of(mesh).field("jawOpen")
+    following = MotionEstimator(mesh, neutral="first", pose_window=1, expression_window=1)
+    following.update(made_face(mesh), pts_seconds=0.0)
+    for frame, open_by in enumerate((0.9, 0.9, 0.8, 0.2), 10):
+        following.update(made_face(mesh, displacement=open_by * jaw), pts_seconds=frame / 30)
+    for frame in range(14, 60):
+        covered = replace(made_face(mesh), mouth_covered=True)
+        held = following.update(covered, pts_seconds=frame / 30)
+        assert gap_cm(held.vertices) == pytest.approx(0.9 * gap_cm(jaw), abs=0.1)
+
+
 def test_a_covered_mouth_is_never_the_face_at_rest(mesh):
     jaw = basis_of(mesh).field("jawOpen")
     following = MotionEstimator(mesh, pose_window=1, expression_window=1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.animation.canonical_mesh import CanonicalMesh
+from vitascope.animation.canonical_mesh import INNER_LOWER_LIP, INNER_UPPER_LIP, CanonicalMesh
 from vitascope.animation.expression import eyes_of
 from vitascope.animation.face import (
     BLENDSHAPE_INDEX,
@@ -148,6 +149,8 @@ _MOST_PEOPLE = 8
 
 _MOUTH_BELOW_CM, _MOUTH_FADES_CM = 1.2, 1.5
 """Height on the canonical face below which it belongs to the mouth, so far down wholly."""
+_COVERS_WITHIN_SECONDS = 0.12
+"""Time from where a hand hides a part of a mouth to where it is noticed."""
 _OF_MOUTH = [
     index for index, name in enumerate(BLENDSHAPES) if name.startswith(("mouth", "jaw", "cheek", "tongue"))
 ]
@@ -198,8 +201,8 @@ class MotionEstimator:
         self._fade_from: FaceMotion | None = None
         self._fade_start = 0.0
         self._lost_since: float | None = None
-        self._seen: FaceReading | None = None
-        """The last face whose mouth was not covered."""
+        self._seen: deque[tuple[float, FaceReading]] = deque()
+        """The last faces whose mouth was not covered, and when; once it is, the one that is believed."""
         self.set_smoothing(pose_window=pose_window, expression_window=expression_window)
 
     def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
@@ -345,10 +348,19 @@ class MotionEstimator:
 
     def _believed(self, reading: FaceReading, face: TrackedFace) -> FaceReading:
         """What was read, and of a mouth that is covered what was read of it last, if this person's was seen."""
-        before = None if face.is_new else self._seen
-        if not face.mouth_covered or before is None:
-            self._seen = None if face.mouth_covered else reading
+        if face.is_new:
+            self._seen.clear()
+        if not face.mouth_covered:
+            self._seen.append((face.pts_seconds, reading))
+            while face.pts_seconds - self._seen[0][0] > _COVERS_WITHIN_SECONDS:
+                self._seen.popleft()
             return reading
+        if not self._seen:
+            return reading
+        # A mouth that is half covered is read as one that closes.
+        believed = max(self._seen, key=lambda seen: _lips_apart(seen[1]))
+        self._seen = deque([believed])
+        before = believed[1]
         of_mouth = np.clip((_MOUTH_BELOW_CM - self._mesh.vertices[:, 1:2]) / _MOUTH_FADES_CM, 0, 1)
         vertices = reading.vertices + of_mouth * (before.vertices - reading.vertices)
         weights = reading.blendshapes.copy()
@@ -408,6 +420,12 @@ class MotionEstimator:
             eye_closure=closure,
             gaze=gaze,
         )
+
+
+def _lips_apart(reading: FaceReading) -> float:
+    """Gap between the lips in their middle, centimetres."""
+    upper, lower = reading.vertices[[INNER_UPPER_LIP[5], INNER_LOWER_LIP[5]], 1]
+    return float(upper - lower)
 
 
 def _ease(share: float) -> float:

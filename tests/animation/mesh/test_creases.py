@@ -296,6 +296,24 @@ def test_the_dark_ends_of_an_open_mouth_leave_with_a_round_one(mesh, smiling):
     assert light[1] > 0.75 * light[0]
 
 
+def test_tips_of_teeth_beyond_the_landmarks_of_the_opening_are_no_specks_beside_a_round_mouth(mesh, smiling):
+    plain, face = smiling
+    scale, basis = build_rig(mesh, face, size=plain.shape[:2]).pose.scale, ExpressionBasis(mesh)
+    tips = plain.copy()
+    for point in (INNER_LOWER_LIP[3], INNER_LOWER_LIP[-4]):
+        x, y = np.rint(face.landmarks[point, :2]).astype(int).tolist()
+        cv2.circle(tips, (x, y + round(0.1 * scale)), round(0.12 * scale), (245, 240, 225), -1)
+    round_mouth = {"mouthPucker": 0.9, "jawOpen": 0.4}
+    motion = FaceMotion(vertices=basis.displacement(FaceMotion.authored(round_mouth).blendshapes))
+    drawn = []
+    for picture in (plain, tips):
+        with MeshAnimator(mesh) as animator:
+            animator.set_portrait(picture, face=face)
+            drawn.append(animator.animate(motion).astype(int).sum(axis=-1))
+    assert (tips.astype(int) - plain).sum(axis=-1).max() > 200
+    assert (drawn[1] - drawn[0]).max() < 60
+
+
 def test_a_smiles_folds_leave_the_cheeks_with_a_pucker(mesh, smiling):
     basis = ExpressionBasis(mesh)
     seen, face = smiling

@@ -23,6 +23,7 @@ from vitascope.animation.mesh.mouth import (
     Mouth,
     _bowed,
     _falling_in,
+    _gap,
     _lift_cm,
     _tones,
     draw_teeth,
@@ -577,6 +578,48 @@ def test_lower_teeth_of_an_open_mouth_do_not_hang_in_the_middle_of_it(mesh):
         assert (made._own_edge is not None) is seen and (made.bared_cm > 0) is seen
         if not seen:  # made ones hang from the upper lip, not from where these end
             assert made._upper_edge[1] > made._rest_up - 0.6 * made._rest_gap_cm
+
+
+@pytest.mark.parametrize(
+    "shape", [{"gap": 0.5, "wider": 0.0}, {"gap": 0.95, "wider": -0.2}], ids=["closing", "round"]
+)
+def test_on_less_room_the_rim_of_own_teeth_leaves_no_spots_in_the_corners(mesh, shape):
+    """What the portrait shows beside and below its own teeth was squeezed to fangs and dark spots."""
+    rgb, face = laughing(mesh)
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        portrait = animator._portrait
+        mouth, rest = portrait.mouth, portrait.rig.reading.vertices
+        assert mouth._has_teeth and np.abs(mouth._inward_cm).max() > 0.2
+        moved = portrait.lips.fit(
+            np.zeros_like(rest), gap=shape["gap"] * mouth._rest_gap_cm, wider=shape["wider"]
+        )
+        bent = bend(portrait.rig, mesh, FaceMotion(vertices=moved), displacement=moved, gains=Gains())
+    lips = bent.places[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])]
+    away = np.linalg.norm(mouth._opening(bent, _gap(bent.vertices)) - lips, axis=1)
+    assert away.max() < 0.06 * 18
+
+
+def test_lower_teeth_that_a_speaking_portrait_shows_stay_at_the_lip_that_sinks(mesh):
+    """They stayed with the skull: half faded, they floated in the middle of the mouth."""
+    apart = ExpressionBasis(mesh).lips_apart
+    face = made_face(mesh, scale=18.0, displacement=apart * np.float32(1.6))
+    rgb = painted(face)
+    inner = face.landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1]), :2]
+    cv2.fillPoly(rgb, [np.rint(inner).astype(np.int32)], (60, 30, 28))
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(rgb, face=face)
+        portrait = animator._portrait
+        mouth, rest = portrait.mouth, portrait.rig.reading.vertices
+        assert mouth.own is not None and not mouth._has_teeth
+        moved = portrait.lips.fit(np.zeros_like(rest), gap=gap_cm(rest) + 0.4, wider=0.0)
+        bent = bend(portrait.rig, mesh, FaceMotion(vertices=moved), displacement=moved, gains=Gains())
+        placed = mouth.placed(bent)
+    assert 0 < placed.own_share < 1
+    corner = (mouth.own.patch.left, mouth.own.patch.top)
+    seen = (face.landmarks[[13, 14], :2] - corner) @ placed.own[:, :2].T + placed.own[:, 2]
+    assert bent.places[14, 1] - face.landmarks[14, 1] > 4
+    assert seen[1, 1] - seen[0, 1] == pytest.approx(bent.places[14, 1] - bent.places[13, 1], abs=1.5)
 
 
 def test_lips_that_close_over_bared_teeth_cover_them_to_their_ends(mesh):

@@ -149,6 +149,14 @@ class _Fold:
     """uint8 [h, w, 3]."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Filled(_Fold):
+    """A mouth whose inside is filled."""
+
+    made: FloatArray
+    """float32 [h, w], 0..1: where it is, and around."""
+
+
 class Creases:
     """The folds of a portrait's skin.
 
@@ -290,7 +298,7 @@ class Creases:
         region = np.exp(-((beside / (1.3 * scale)) ** 4)) * np.sin(np.pi * np.clip(along, 0, 1))
         return self._folded(patch, light, region, scale)
 
-    def _lips_filled(self, rig: PortraitRig) -> _Fold | None:
+    def _lips_filled(self, rig: PortraitRig) -> _Filled | None:
         """The mouth with its inside filled by the lips around; None of closed lips."""
         if shown_apart(self._rest) <= 0:
             return None
@@ -332,7 +340,9 @@ class Creases:
         of_lips = opening_mask(whole, patch, feather=max(0.1 * scale, 0.5))
         lip_colours = self._lip_colours(landmarks, patch, scale, smile=smile)
         lit = _duller(lit, lip_colours, of_lips[..., None], scale)
-        return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+        around = cv2.dilate(filled.astype(np.float32), np.ones((3, 3), np.uint8))
+        soft = np.asarray(cv2.GaussianBlur(around, (0, 0), max(_LIP_EDGE_CM * scale, 0.5)), np.float32)
+        return _Filled(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8), soft)
 
     def _evenly_lit(
         self,
@@ -389,14 +399,15 @@ class Creases:
         lit = seen + np.minimum(dark - seen, 0) * line
         return _Fold(lips.patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
-    def _lips_gathered(self, rig: PortraitRig, filled: _Fold | None, *, meet: bool) -> _Fold | None:
+    def _lips_gathered(self, rig: PortraitRig, filled: _Filled | None, *, meet: bool) -> _Fold | None:
         """The mouth with the shadows of its corners filled, and lips as red as they are on less room.
 
         Args:
             rig: Of the portrait.
             filled: Its mouth with the inside filled; None of closed lips.
             meet: The lips are brought together; else they are as far apart as the portrait shows them, and only what is
-                beside the opening between them is taken as filled: landmarks leave out the dark ends of it.
+                beside the opening between them is taken as filled: landmarks leave out the dark ends of it, and tips of
+                teeth.
         """
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         lips = list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])
@@ -409,8 +420,11 @@ class Creases:
         seen = patch.of(self._rgb).astype(np.float32)
         if filled is not None:
             to_corner = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in (right, left)], axis=0)
-            ends = np.clip(1.5 * (1 - to_corner / (_ENDS_CM * scale)), 0, 1) * (1 - inside)
-            seen += (filled.rgb - seen) * (1.0 if meet else ends[..., None])
+            ends = np.clip(1.5 * (1 - to_corner / (_ENDS_CM * scale)), 0, 1)
+            # Up to the opening's rim, half of whose pixels are of what is seen in it.
+            deep = np.clip(-_from_rim(landmarks, patch, scale) / max(2 * _LIP_EDGE_CM * scale, 1.0), 0, 1)
+            taken = np.maximum(ends * (1 - inside), filled.made * (1 - deep))
+            seen += (filled.rgb - seen) * (1.0 if meet else taken[..., None])
         smile = _own_smile(rig)
         of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
         # What a smile shades beside its corners is broader, and lies further out; the lips themselves stay.

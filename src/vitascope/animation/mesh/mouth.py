@@ -146,6 +146,7 @@ def _fill_crown(
 
 _LOWER_RIM = INNER_LOWER_LIP[-2:0:-1]
 _OUTLINE = INNER_UPPER_LIP + _LOWER_RIM
+_INNER_CORNERS = INNER_UPPER_LIP[0], INNER_UPPER_LIP[-1]
 _CANONICAL_WIDTH_CM = 5.1
 """Between the corners of the canonical face's lips: teeth are as wide as a portrait's mouth is beside this."""
 _USUAL_WIDTH_CM, _DRAWN_TOGETHER = 4.5, (0.4, 0.9)
@@ -188,6 +189,8 @@ _TONGUE_HALF_CM = 2.0
 _TIP_CM, _TIP_RISEN_CM = (-0.4, 0.45), 1.5
 """How far above the edge of the lower teeth, or of the lip that hides them, a tongue's tip ends: behind the teeth while
 they touch, or a grin would show the dark between its rows; and above the floor of the mouth when they part so far."""
+_MOST_LONGER = 1.5
+"""What an open mouth shows becomes longer by at most that factor while it goes."""
 _LOWER_BOW, _BOWS_CM = 0.2, (0.5, 2.5)
 """A jaw that drops shows its arch from above: its sides are seen so much higher, a centimetre from the middle, when
 teeth part by the second distance; none before the first."""
@@ -233,6 +236,9 @@ _FRONT_TEETH_CM, _BITES_CM = 0.7, 0.18
 """So near to the middle own teeth end lowest; and lower ones that touch them end so far above that edge."""
 _RIM_LEAVES_CM = 0.3
 """What the portrait shows below its own teeth is left until the lips part by so much more than they do in it."""
+_RIM_BEGINS, _RIM_NARROWS = (0.5, 1.0), (0.03, 0.12)
+"""Nor is it on less room, where it would be dark spots and fangs beside them: shares of the gap, and of the width, that
+are gone, from which on it leaves, and at which it has left."""
 _REDDEST_LIPS = 0.8
 _COLOURED = 0.12
 """Skin whose least colour is less than that share below its greatest is of a grey picture, or nearly so."""
@@ -630,7 +636,7 @@ class Mouth:
             outline=outline,
             shown=shown,
             own_share=own_share,
-            own=self._own_matrix(bent.pose, sunk) if own_share > 0 else None,
+            own=self._own_matrix(bent.pose, sunk, longer=self._longer(gap)) if own_share > 0 else None,
             is_made=own_share < 1 or self._has_teeth,
             tongue=self._tongue_matrix(bent.pose, tip, parted),
             tongue_light=tongue_light,
@@ -645,9 +651,12 @@ class Mouth:
         """Where the inside is drawn: between the lips; at rest not over what is beyond the portrait's own teeth."""
         places = bent.places[list(_OUTLINE)].copy()
         if self._own_edge is not None:
-            at_rest = min(gap / self._rest_gap_cm, 1.0) * (
+            corners = self._rest_outline[[0, len(INNER_UPPER_LIP) - 1]], bent.vertices[list(_INNER_CORNERS)]
+            rest, now = (float(np.linalg.norm(ends[1] - ends[0])) for ends in corners)
+            at_rest = _smooth(gap / self._rest_gap_cm, *_RIM_BEGINS) * (
                 1 - _smooth(gap - self._rest_gap_cm, 0, _RIM_LEAVES_CM)
             )
+            at_rest *= 1 - _smooth(1 - now / max(rest, 1e-3), *_RIM_NARROWS)
             places += self._inward_cm @ self._right_and_up(bent.pose) * np.float32(at_rest)
         return np.asarray(places, np.float32)
 
@@ -662,15 +671,25 @@ class Mouth:
             return 1 - self._strip * _smooth(gap - self._rest_gap_cm, *_STRIP_LEAVES_CM)
         return (1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)) * (1 - grin * self._speaks)
 
-    def _own_matrix(self, pose: Pose, sunk: float) -> FloatArray:
+    def _longer(self, gap: float) -> float:
+        """How much longer its own inside is drawn: lower teeth stay at the lip that a jaw takes along."""
+        if self._has_teeth:
+            return 1.0
+        return 1 + self._speaks * (min(max(gap / self._rest_gap_cm, 1.0), _MOST_LONGER) - 1)
+
+    def _own_matrix(self, pose: Pose, sunk: float, *, longer: float = 1.0) -> FloatArray:
         assert self.own is not None
         turn = (pose.scale / self._rest_pose.scale) * (pose.rotation @ self._rest_pose.rotation.T)[:2, :2]
         # Locked to the skull: where the middle of the mouth at rest goes with the head alone.
         rest = self._rest_pose.place(self._middle[None])[0, :2]
         now = pose.place(self._middle[None] - np.array([0, sunk, 0], np.float32))[0, :2]
+        # It becomes longer from the upper lip on.
+        up = self._right_and_up(self._rest_pose)[1]
+        lip = rest + (self._rest_up - float(self._middle[1])) * up
+        stretch = np.eye(2) + (longer - 1) * np.outer(up, up) / max(float(up @ up), 1e-3)
         matrix = np.empty((2, 3), np.float32)
-        matrix[:, :2] = turn
-        matrix[:, 2] = now - turn @ (rest - (self.own.patch.left, self.own.patch.top))
+        matrix[:, :2] = turn @ stretch
+        matrix[:, 2] = now + turn @ (lip - rest - stretch @ (lip - (self.own.patch.left, self.own.patch.top)))
         return matrix
 
     def _teeth_matrix(self, pose: Pose, edge: FloatArray, *, edge_at_top: bool) -> FloatArray:
