@@ -66,6 +66,21 @@ def test_a_field_of_view_is_one_of_what_the_pictures_show(tmp_path):
     assert (found.projection, found.fov_degrees) == (Projection.FISHEYE, 200)
 
 
+@pytest.mark.parametrize("size", [(SIDE, SIDE), (2 * SIDE, 288)], ids=["VR180", "16:9"])
+def test_squeezed_eyes_in_the_shape_of_plain_video_are_told(tmp_path, size):
+    path = film(
+        tmp_path / "a.mp4",
+        lambda n: cv2.resize(np.hstack([scene(n), other_eye(scene(n))]), size, interpolation=cv2.INTER_AREA),
+        width=size[0], height=size[1],
+    )  # fmt: skip
+    found = vr_of(probe(path), VideoSettings(), always_looks=True)
+    assert (found.layout, found.doubts) == (
+        StereoLayout.MONO,
+        ("the halves show the same scene, as two eyes do that are side-by-side: --stereo sbs says so",),
+    )
+    assert vr_of(probe(path), VideoSettings(stereo="sbs")).is_half
+
+
 def test_two_eyes_one_above_the_other(tmp_path):
     path = film(
         tmp_path / "a.mp4",

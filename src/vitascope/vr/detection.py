@@ -258,7 +258,14 @@ def _layout(
     ):
         if said is not None and said is not found.layout:
             doubts.append(f"{source} says {said.value}, which is not {found.layout.value} ({found.reason})")
-    if found.reason in (NO_SIGN, _SAME_SCENE, _MATTES) or not pictures:
+    is_squeezed = possible is not StereoLayout.SIDE_BY_SIDE and found.doubt is None
+    if found.reason == NO_SIGN and is_squeezed:
+        possible = (
+            StereoLayout.SIDE_BY_SIDE
+        )  # squeezed to half their width, eyes have the shape of plain video
+    elif found.reason in (NO_SIGN, _SAME_SCENE, _MATTES):
+        return found
+    if not pictures:
         return found
     if found.layout is StereoLayout.MONO:
         if possible is not None and halves_alike(pictures, possible) == "yes":
