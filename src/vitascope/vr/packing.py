@@ -143,7 +143,10 @@ def disc_color(frame: Frame) -> PackedColor:
 def _discs_by_color(frame: Frame) -> dict[PackedColor, npt.NDArray[np.float32]]:
     """For each colour, both discs as a player finds them that reads it."""
     side = _side(frame)
-    rgb = frame.to_rgb(dtype="float32")
+    half = tile_size(side)[0] // 2
+    deep = (half + 3) & ~1  # whole chroma blocks, and one that the last is read with
+    strips = [cut(frame, Region(0, y, 2 * side, deep)) for y in (0, side - deep)]
+    rgb = np.concatenate([strip.to_rgb(dtype="float32") for strip in strips])
     red = np.clip(rgb[..., 0] - np.maximum(rgb[..., 1], rgb[..., 2]), 0, 1)
     grey = rgb.min(axis=-1)
     inside = disc_area(side)
@@ -153,7 +156,8 @@ def _discs_by_color(frame: Frame) -> dict[PackedColor, npt.NDArray[np.float32]]:
         tiles = np.zeros((2, *tile_size(side)), np.float32)
         for part in _parts(side):
             place = part.source.rows, part.source.columns
-            tiles[part.number][place] = plane[part.target.rows, part.target.columns]
+            row = part.target.y and part.target.y - side + 2 * deep
+            tiles[part.number][place] = plane[row : row + half, part.target.columns]
         found[color] = tiles * inside
     return found
 
