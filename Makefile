@@ -15,9 +15,9 @@ demo: $(VENV)/installed ## Cut a stereo clip and a VR180 video, animate the port
 	$(BIN)/vitascope segment examples/astronaut_sbs.mp4 -o demo/out.mp4 --preview demo/out.png -y
 	$(BIN)/python examples/make_vr180.py demo/astronaut_LR_180.mp4
 	$(BIN)/vitascope segment demo/astronaut_LR_180.mp4 -o demo/headset/ --player heresphere --preview demo/headset.png -y
-	$(BIN)/vitascope vr verify demo/headset/astronaut_FISHEYE190_alpha.mp4
+	$(BIN)/vitascope vr verify demo/headset/astronaut_FISHEYE190_alpha.mp4 --html demo/headset.html -y
 	$(BIN)/vitascope animate examples/astronaut.jpg --driver examples/talk.motion -o demo/portrait.mp4 -y
-	@echo "The results are demo/out.mp4 (demo/out.png shows it at a glance), demo/headset/ (demo/headset.png) and demo/portrait.mp4."
+	@echo "The results are demo/out.mp4 (demo/out.png shows it at a glance), demo/headset/ (demo/headset.png; unpacked, demo/headset.html) and demo/portrait.mp4."
 
 test: $(VENV)/installed-dev ## Run the checks and the whole test suite; in more processes: make test WORKERS=4
 	@# The checks take one core. Beside them the tests are compiled, which each worker would else do by itself.

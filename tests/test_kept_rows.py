@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture
@@ -61,3 +64,53 @@ def test_no_row_is_of_uncommitted_sources():
         if str(row.get("commit", "")).endswith("+")
     }
     assert found == set()
+
+
+def _kept(name):
+    return json.loads((BENCHMARKS / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_the_page_on_vr_says_what_agreement_of_two_eyes_gives():
+    """Along outlines eyes differ by half as much or less, and mattes are no worse."""
+    groups = defaultdict(list)
+    for row in _kept("vr_stereo"):
+        groups[row["lens"], row["profile"]].append(row)
+    less, beyond, error = {}, [], []
+    for group, rows in groups.items():
+        less[group] = fmean(1 - row["apart_agreed"] / row["apart_alone"] for row in rows)
+        own = [
+            (row["apart_alone"] - row["apart_of_truth"], row["apart_agreed"] - row["apart_of_truth"])
+            for row in rows
+        ]
+        beyond.append(fmean(1 - agreed / alone for alone, agreed in own))
+        alone, agreed = (
+            fmean(row[f"mad_on_sphere_1000_{name}"] for row in rows) for name in ("alone", "agreed")
+        )
+        error.append(1 - agreed / alone)
+    assert min(less.values()) >= 0.5
+    assert min(error) > 0
+    vr180, flat = (
+        [f"{less[lens, profile]:.0%}" for profile in profiles]
+        for lens, profiles in (("VR180", ("balanced", "fast", "quality")), ("flat", ("balanced", "quality")))
+    )
+    page = " ".join((ROOT / "docs" / "stereo.md").read_text(encoding="utf-8").split())
+    assert (
+        f"differ along outlines {vr180[0]} less (`fast`: {vr180[1]}; `quality`: {vr180[2]}), flat ones of 1024 "
+        f"{flat[0]} (`quality`: {flat[1]})" in page
+    )
+    assert f"{min(beyond) * 100:.0f}–{max(beyond):.0%} goes" in page
+    assert f"error falls by {min(error) * 100:.0f}–{max(error):.0%}" in page
+
+
+def test_people_near_the_poles_are_matted_as_those_at_the_horizon():
+    """At every elevation, and nowhere noticeably worse than by the network's look at the eye as it is."""
+    found = {
+        (row["way"], row["clip"], row["distance_m"], row["azimuth_degrees"], row["elevation_degrees"]): row[
+            "iou"
+        ]
+        for row in _kept("vr_elevation")
+    }
+    product = {tuple(place): iou for (way, *place), iou in found.items() if way == "product"}
+    assert {elevation for *_, elevation in product} >= {-75, -60, -45, -30, 0, 30, 45, 60, 75}
+    assert min(product.values()) >= 0.975
+    assert min(iou - found[("raw", *place)] for place, iou in product.items()) >= -0.005

@@ -174,3 +174,17 @@ def test_the_stretch_and_an_estimate_of_it(tmp_path):
     assert explained.to_dict()["estimate"]["frames"] == 36
     (untried,) = explain_all([plan], loaded.settings)
     assert untried.estimate is None
+
+
+def test_ctrl_c_tells_of_no_file_that_is_gone(tmp_path, monkeypatch):
+    """What a trial had written goes with its folder."""
+    clip = write_clip(tmp_path / "in.mp4", width=64, height=48, frame_count=4)
+
+    def interrupted(self, video, outputs, **options):
+        raise KeyboardInterrupt("kept what was written: /tmp/vitascope-x/0.mp4.part")
+
+    monkeypatch.setattr(Segmenter, "write", interrupted)
+    loaded = load_settings(profile="fast", flags={"gpu.device": "cpu"})
+    with pytest.raises(KeyboardInterrupt) as ended:
+        list(explain_all([planned(clip)], loaded.settings, try_with=loaded))
+    assert ended.value.args == ()

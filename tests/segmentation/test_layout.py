@@ -11,7 +11,7 @@ import vitascope
 from clips import write_clip
 from photographs import astronaut
 from vitascope.config import VideoSettings
-from vitascope.frames import StereoLayout
+from vitascope.frames import Projection, StereoLayout
 from vitascope.media.reading.reader import probe
 from vitascope.segmentation.layout import vr_of
 from vitascope.vr import detection
@@ -52,6 +52,33 @@ def test_two_eyes_side_by_side(side_by_side):
     assert found.layout is StereoLayout.SIDE_BY_SIDE
     assert found.layout_reason.how == "both halves show the same scene"
     assert vr_of(probe(side_by_side), VideoSettings(stereo="mono")).layout is StereoLayout.MONO
+
+
+def test_a_field_of_view_is_one_of_what_the_pictures_show(tmp_path):
+    y, x = (np.mgrid[:SIDE, :SIDE] + 0.5) / SIDE
+    circle = (np.hypot(x - 0.5, y - 0.5) <= 0.5)[..., None]
+    path = film(
+        tmp_path / "a.mp4",
+        lambda n: np.hstack([scene(n) * circle, other_eye(scene(n)) * circle]),
+        width=2 * SIDE, height=SIDE,
+    )  # fmt: skip
+    found = vr_of(probe(path), VideoSettings(fov_degrees=200))
+    assert (found.projection, found.fov_degrees) == (Projection.FISHEYE, 200)
+
+
+@pytest.mark.parametrize("size", [(SIDE, SIDE), (2 * SIDE, 288)], ids=["VR180", "16:9"])
+def test_squeezed_eyes_in_the_shape_of_plain_video_are_told(tmp_path, size):
+    path = film(
+        tmp_path / "a.mp4",
+        lambda n: cv2.resize(np.hstack([scene(n), other_eye(scene(n))]), size, interpolation=cv2.INTER_AREA),
+        width=size[0], height=size[1],
+    )  # fmt: skip
+    found = vr_of(probe(path), VideoSettings(), always_looks=True)
+    assert (found.layout, found.doubts) == (
+        StereoLayout.MONO,
+        ("the halves show the same scene, as two eyes do that are side-by-side: --stereo sbs says so",),
+    )
+    assert vr_of(probe(path), VideoSettings(stereo="sbs")).is_half
 
 
 def test_two_eyes_one_above_the_other(tmp_path):

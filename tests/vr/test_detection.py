@@ -12,8 +12,9 @@ import pytest
 from skimage import data
 
 from vitascope.errors import UsageError
-from vitascope.frames import PIXEL_FORMATS, ColorSpec, Projection, StereoLayout, VideoInfo
+from vitascope.frames import PIXEL_FORMATS, ColorSpec, Frame, Projection, StereoLayout, VideoInfo
 from vitascope.vr.detection import describe_vr, detect_layout, find_circle
+from vitascope.vr.packing import pack_discs, shows_discs, tile_size
 from vitascope.vr.projection import Equirectangular, Fisheye
 
 SBS, TB, MONO = StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM, StereoLayout.MONO
@@ -331,6 +332,61 @@ def test_packed_alpha_is_known_by_its_name_and_its_corners_are_no_rim():
     assert description.is_packed_alpha
     assert description.lenses == (Fisheye(190.0), Fisheye(190.0))
     assert not describe_vr(video("a_LR_180_alpha.mp4")).is_packed_alpha
+
+
+def packed(person, color="red", side=256):
+    """Luma of two fisheye eyes with mattes in the corners, a little compressed."""
+    luma = two_eyes(in_circle(grey()))
+    neutral = np.full((side // 2, side), 128, np.uint8)
+    frame = Frame(
+        (luma, neutral, neutral.copy()), format=PIXEL_FORMATS["yuv420p"], color=ColorSpec(), index=0, pts=0,
+        time_base=Fraction(1, 25),
+    )  # fmt: skip
+    height, width = tile_size(side)
+    y, x = np.mgrid[:height, :width]
+    tiles = np.stack([np.hypot((x - at) / 12, (y - 55) / 30) < 1 for at in (50, 53)]).astype(np.float32)
+    pack_discs(frame, tiles * person, color=color)
+    return cv2.imdecode(cv2.imencode(".jpg", luma, [cv2.IMWRITE_JPEG_QUALITY, 60])[1], cv2.IMREAD_GRAYSCALE)
+
+
+@pytest.mark.parametrize("color", ["red", "grey"])
+def test_packed_alpha_without_a_name_is_known_by_its_mattes(color):
+    pictures = [packed(0, color), *[packed(1, color)] * 2]
+    description = describe_vr(video("holiday.mp4", (512, 256)), pictures)
+    assert found(description) == (SBS, FISHEYE, 190)
+    assert description.is_packed_alpha
+    assert description.projection_reason.how == "mattes in the corners"
+    assert description.doubts == (
+        "nothing says how much the fisheye sees: 190 degrees are taken; --fov says what is right",
+    )
+    boxed = video("holiday.mp4", (512, 256), stereo=SBS, projection=FISHEYE, fov_degrees=190.0)
+    assert describe_vr(boxed, pictures).is_packed_alpha
+    # A name that says something else is believed, and the pictures are told.
+    other = describe_vr(video("holiday_LR_180.mp4", (512, 256)), pictures)
+    assert (other.projection, other.is_packed_alpha) == (HALF, False)
+    assert (
+        "the mattes in the corners: fisheye, which is not half-equirectangular (file name (180))"
+        in other.doubts
+    )
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda luma: luma.__setitem__(np.s_[:, np.r_[:40, 472:512]], 16),
+        lambda luma: luma.__setitem__(np.s_[:8, 120:392], 60),
+        lambda luma: np.copyto(luma, two_eyes(in_circle(grey()))),
+        lambda luma: np.copyto(luma, two_eyes(grey())),
+    ],
+    ids=["one disc", "a bar beyond the discs", "nobody", "no corners"],
+)
+def test_what_lies_in_the_corners_and_is_no_pair_of_mattes_is_none(spoil):
+    luma = packed(1).copy()
+    assert shows_discs([luma])
+    spoil(luma)
+    assert not shows_discs([luma])
+    assert not shows_discs([])
+    assert not shows_discs([luma[:, :256]])
 
 
 def test_one_whole_sphere_is_known_by_its_borders():

@@ -89,11 +89,13 @@ def info(
 @app.command
 def convert(
     video: Path,
-    output: Path | None = None,
+    output: Annotated[str | None, Parameter(metavar="PATH")] = None,
     /,
     *,
     to: Literal["fisheye190", "equirect180", "equirect360", "flat"],
-    out: Annotated[Path | None, Parameter(alias="-o")] = None,
+    out: Annotated[str | None, Parameter(alias="-o", metavar="PATH")] = None,
+    unpack: Literal["key", "mask"] | None = None,
+    key_color: str | None = None,
     stereo: Stereo = None,
     projection: str | None = None,
     fov: float | None = None,
@@ -111,12 +113,15 @@ def convert(
 
     vitascope vr convert wedding_LR_180.mp4 --to fisheye190
     vitascope vr convert wedding_LR_180.mp4 view.mp4 --to flat
+    vitascope vr convert dance_FISHEYE190_alpha.mp4 --to equirect180 --unpack key
 
     Args:
         video: A video file.
         output: Output file or folder [default: beside the input, named for players].
         to: Projection to make; flat is a view straight ahead, 90 degrees wide.
         out: The same, as an option.
+        unpack: Of packed alpha: key shows people on a colour, mask is their matte.
+        key_color: That colour, the one of segment --player when omitted: #2BE640, 43,230,64 or a name.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
         projection: Projection of each eye: auto, flat, equirect180, equirect360 or fisheye.
         fov: Field of view of each eye, in degrees.
@@ -138,6 +143,8 @@ def convert(
 
     if output is not None and out is not None:
         raise UsageError(f"the output is named twice: {output} and --out {out}")
+    if key_color is not None and unpack != "key":
+        raise UsageError(f"--key-color {key_color} is for --unpack key")
     screen = Screen()
     with JobProgress(screen, visible=not (quiet or json)) as progress:
 
@@ -151,6 +158,8 @@ def convert(
             video,
             output if out is None else out,
             to,
+            unpack=unpack,
+            key_color=_color(key_color),
             wanted=_video_settings(stereo, projection, fov, start=start, end=end),
             codec=codec,
             crf=crf,
@@ -204,15 +213,10 @@ def library(
         json: Print as JSON.
     """
     with holding_interrupts():
-        from vitascope.config import RgbColor
         from vitascope.segmentation.vr.library import read_library, write_library
 
     screen = Screen()
-    try:
-        color = None if key_color is None else RgbColor.parse(key_color).as_tuple()
-    except ValueError as error:
-        raise UsageError(f"--key-color {key_color}: {error}") from error
-    made = read_library(folder, recursive=recursive, base_url=base_url, key_color=color)
+    made = read_library(folder, recursive=recursive, base_url=base_url, key_color=_color(key_color))
     for _, failure in made.failures:
         screen.print_lines(f"vitascope: {one_line(failure)}")
     if not made.videos:
@@ -315,6 +319,16 @@ def verify(
     for problem in problems:
         Screen().print_lines(f"vitascope: {video}: {problem}")
     return 1 if problems else 0
+
+
+def _color(key_color: str | None) -> tuple[int, int, int] | None:
+    """8-bit RGB of ``--key-color``."""
+    from vitascope.config import RgbColor
+
+    try:
+        return None if key_color is None else RgbColor.parse(key_color).as_tuple()
+    except ValueError as error:
+        raise UsageError(f"--key-color {key_color}: {error}") from error
 
 
 def _video_settings(

@@ -296,6 +296,9 @@ def _tried(explained: Explanation, loaded: LoadedSettings, store: ModelStore | N
             (kind, Path(folder) / f"{number}{path.suffix}")
             for number, (kind, path) in enumerate(explained.planned.outputs)
         ]
-        report = segmenter.write(explained.planned.video, outputs)
+        try:
+            report = segmenter.write(explained.planned.video, outputs)
+        except KeyboardInterrupt as error:  # it tells what it kept, which goes with the folder
+            raise KeyboardInterrupt from error
     written = sum(output.size_bytes for output in report.outputs)
     return _Trial(length, report.frame_count, report.pipeline.wall_seconds, written)

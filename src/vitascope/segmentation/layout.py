@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,13 +41,12 @@ def vr_of(
     )
     if luma is not None:
         return said_of_it.describe(info, (luma,))
-    said = said_of_it.describe(info, ())
-    if info.container == "images" or not (always_looks or _leaves_open(said, info)):
-        return said
-    try:
-        return _seen(_Video(info, info.path.stat().st_mtime_ns), said_of_it)
-    except OSError:  # removed meanwhile
-        return said
+    # A field of view is held against the projection that the pictures show, not against what is taken without them.
+    is_open = always_looks or _leaves_open(said_of_it._replace(fov_degrees=None).describe(info, ()), info)
+    if info.container != "images" and is_open:
+        with suppress(OSError):  # removed meanwhile
+            return _seen(_Video(info, info.path.stat().st_mtime_ns), said_of_it)
+    return said_of_it.describe(info, ())
 
 
 def vr_of_run(info: VideoInfo, wanted: VideoSettings) -> VrDescription:

@@ -90,10 +90,10 @@ def plan_outputs(
     """
     target = path_of(out)
     previews = _previews(preview, videos)
-    if len(videos) == 1 and videos[0].is_named and not _takes_files(out):
+    if len(videos) == 1 and videos[0].is_named and not takes_files(out):
         outputs = tuple((kind, _with_kind(target, kind, kinds, codec)) for kind in kinds)
         return [PlannedVideo(videos[0].path, outputs, previews[0], descriptions_of(outputs, settings))]
-    looks_like_file = target.suffix.lower() in _SUFFIXES_OF_FILES and not _takes_files(out)
+    looks_like_file = target.suffix.lower() in _SUFFIXES_OF_FILES and not takes_files(out)
     if target.is_file() or looks_like_file:
         what = f"{len(videos)} inputs go" if len(videos) > 1 else f"{videos[0].path} was found, so it goes"
         name = target.with_suffix("")
@@ -133,7 +133,7 @@ def file_key(path: Path) -> str:
     return unicodedata.normalize("NFC", os.path.realpath(path)).casefold()
 
 
-def _takes_files(out: str | PathLike[str]) -> bool:
+def takes_files(out: str | PathLike[str]) -> bool:
     """True when ``out`` is a folder to put files in, rather than the output itself."""
     path = path_of(out)
     if str(out).endswith(("/", os.sep)) or path.name in ("", ".."):

@@ -19,6 +19,7 @@ from vitascope.errors import UsageError
 from vitascope.frames import Projection, StereoLayout, VideoInfo
 from vitascope.gpu.kernels.region import Region
 from vitascope.vr.file_names import VrName, read_name
+from vitascope.vr.packing import USUAL_FOV_DEGREES, shows_discs
 from vitascope.vr.projection import Equirectangular, Fisheye, Lens, Rectilinear
 from vitascope.vr.stereo import eye_regions
 
@@ -27,6 +28,8 @@ Picture = npt.NDArray[np.uint8]
 
 NO_SIGN, _SAME_SCENE = "no sign of stereo", "both halves show the same scene"
 """Reasons of a layout."""
+_MATTES = "mattes in the corners"
+"""Reason of packed alpha's layout and projection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +84,10 @@ def refuse_packed_input(info: VideoInfo, found: VrDescription) -> None:
         UsageError: It is packed alpha.
     """
     if found.is_packed_alpha and found.projection_reason.how != "declared":
+        sign = "its name" if read_name(info.path.stem).is_packed_alpha else "the mattes in its corners"
         raise UsageError(
-            f"{info.path}: packed alpha, by its name, so people are cut out already; "
-            "vitascope vr verify shows them, and --projection fisheye takes it for a plain fisheye video"
+            f"{info.path}: packed alpha, by {sign}, so people are cut out already; vitascope vr convert --unpack "
+            "key shows them on a colour, and --projection fisheye takes it for a plain fisheye video"
         )
 
 
@@ -120,7 +124,8 @@ def describe_vr(
             "the video is a spatial one, whose eyes lie in layers (MV-HEVC): the first alone is read; "
             "what exports it side by side gives both"
         )
-    found = _layout(info, name, pictures, layout, doubts)
+    shows_mattes = shows_discs(pictures)
+    found = _layout(info, name, pictures, layout, doubts, shows_mattes=shows_mattes)
     regions = eye_regions(info.width, info.height, found.layout)
     aspect = float(regions[0].width * info.sample_aspect_ratio / regions[0].height)
     if regions[0].size != regions[-1].size:
@@ -134,12 +139,14 @@ def describe_vr(
             f"the eyes have an odd size, {_size(regions[0])}: they share samples of colour at the seam"
         )
     _compare_eyes(pictures, found.layout, doubts)
-    is_packed = name.is_packed_alpha and found.layout is StereoLayout.SIDE_BY_SIDE
+    shows_mattes = shows_mattes and found.layout is StereoLayout.SIDE_BY_SIDE
+    is_packed = shows_mattes or (name.is_packed_alpha and found.layout is StereoLayout.SIDE_BY_SIDE)
     circles = [None if is_packed else _circle(_eye(pictures, region, info), aspect) for region in regions]
     surface, surface_reason = _projection(
-        info, name, pictures, projection, found.layout, aspect, circles, doubts
+        info, name, pictures, projection, found.layout, aspect, circles, doubts, shows_mattes=shows_mattes
     )
-    fov, fov_reason = _fov(info, name, surface, surface_reason, fov_degrees, doubts)
+    usual = USUAL_FOV_DEGREES if is_packed else 180.0
+    fov, fov_reason = _fov(info, name, surface, surface_reason, fov_degrees, doubts, usual_of_fisheye=usual)
     is_half = found.layout is not StereoLayout.MONO and (
         name.is_half or _looks_squeezed(found.layout, surface, aspect)
     )
@@ -234,10 +241,14 @@ def _layout(
     pictures: Sequence[Picture],
     declared: StereoLayout | None,
     doubts: list[str],
+    *,
+    shows_mattes: bool,
 ) -> DetectedLayout:
     found = _said_layout(info, name, declared)
     possible = possible_layout(info.width, info.height)
-    if found.reason == NO_SIGN and possible is not None and pictures:
+    if found.reason == NO_SIGN and shows_mattes:
+        found = DetectedLayout(StereoLayout.SIDE_BY_SIDE, _MATTES)
+    elif found.reason == NO_SIGN and possible is not None and pictures:
         found = compare_halves(pictures, possible) or found
     if found.doubt is not None:
         doubts.append(found.doubt)
@@ -247,7 +258,14 @@ def _layout(
     ):
         if said is not None and said is not found.layout:
             doubts.append(f"{source} says {said.value}, which is not {found.layout.value} ({found.reason})")
-    if found.reason in (NO_SIGN, _SAME_SCENE) or not pictures:
+    is_squeezed = possible is not StereoLayout.SIDE_BY_SIDE and found.doubt is None
+    if found.reason == NO_SIGN and is_squeezed:
+        possible = (
+            StereoLayout.SIDE_BY_SIDE
+        )  # squeezed to half their width, eyes have the shape of plain video
+    elif found.reason in (NO_SIGN, _SAME_SCENE, _MATTES):
+        return found
+    if not pictures:
         return found
     if found.layout is StereoLayout.MONO:
         if possible is not None and halves_alike(pictures, possible) == "yes":
@@ -462,6 +480,8 @@ def _projection(
     aspect: float,
     circles: Sequence[Circle | None],
     doubts: list[str],
+    *,
+    shows_mattes: bool,
 ) -> tuple[Projection, Reason]:
     named = name.projection
     if name.projection_word in ("180", "360") and not name.has_vr_word and not _fits(named, aspect):
@@ -473,12 +493,13 @@ def _projection(
     has_circles = all(circle is not None for circle in circles)
     # One circle may be a planet, or a lamp on a stage.
     by_corners: Sureness = "likely" if layout is not StereoLayout.MONO or name.has_vr_word else "a guess"
+    rim = Reason(_MATTES, "likely") if shows_mattes else Reason("black corners around a circle", by_corners)
     shape, shape_reason = _projection_of_shape(info, layout, aspect, pictures)
     claims = [
         (declared, Reason("declared", "sure")),
         (info.projection, Reason("projection box", "sure")),
         (named, Reason(f"file name ({name.projection_word})", "likely")),
-        (Projection.FISHEYE if has_circles else None, Reason("black corners around a circle", by_corners)),
+        (Projection.FISHEYE if has_circles or shows_mattes else None, rim),
         (shape, shape_reason),
     ]
     surface, reason = next((surface, reason) for surface, reason in claims if surface is not None)
@@ -557,6 +578,8 @@ def _fov(
     projection_reason: Reason,
     declared: float | None,
     doubts: list[str],
+    *,
+    usual_of_fisheye: float,
 ) -> tuple[float | None, Reason]:
     if declared is not None:
         lens_of(projection, declared)
@@ -581,9 +604,10 @@ def _fov(
     if not said:
         if projection is Projection.FISHEYE:
             doubts.append(
-                "nothing says how much the fisheye sees: 180 degrees are taken; --fov says what is right"
+                f"nothing says how much the fisheye sees: {usual_of_fisheye:g} degrees are taken; "
+                "--fov says what is right"
             )
-            return 180.0, Reason("usual for a fisheye", "a guess")
+            return usual_of_fisheye, Reason("usual for a fisheye", "a guess")
         if projection is Projection.FLAT:
             return None, Reason("not known", "a guess")
         return _FOV_OF[projection], Reason(f"that of {projection.value}", projection_reason.sureness)

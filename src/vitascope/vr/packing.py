@@ -44,6 +44,10 @@ DISC_SCALE: Final = 0.4
 """A disc's diameter over an eye's side. The free corner of a circle is 0.2071 of the side deep, a disc 0.2."""
 
 
+_LEAST_SIDE: Final = 16
+"""Samples of an eye's side that leave a disc some."""
+
+
 def tile_size(side: int) -> tuple[int, int]:
     """(height, width) in samples of the square around a disc, for eyes of ``side`` samples: even, and 4 wide."""
     exact = int(side * DISC_SCALE)
@@ -139,7 +143,10 @@ def disc_color(frame: Frame) -> PackedColor:
 def _discs_by_color(frame: Frame) -> dict[PackedColor, npt.NDArray[np.float32]]:
     """For each colour, both discs as a player finds them that reads it."""
     side = _side(frame)
-    rgb = frame.to_rgb(dtype="float32")
+    half = tile_size(side)[0] // 2
+    deep = (half + 3) & ~1  # whole chroma blocks, and one that the last is read with
+    strips = [cut(frame, Region(0, y, 2 * side, deep)) for y in (0, side - deep)]
+    rgb = np.concatenate([strip.to_rgb(dtype="float32") for strip in strips])
     red = np.clip(rgb[..., 0] - np.maximum(rgb[..., 1], rgb[..., 2]), 0, 1)
     grey = rgb.min(axis=-1)
     inside = disc_area(side)
@@ -149,24 +156,83 @@ def _discs_by_color(frame: Frame) -> dict[PackedColor, npt.NDArray[np.float32]]:
         tiles = np.zeros((2, *tile_size(side)), np.float32)
         for part in _parts(side):
             place = part.source.rows, part.source.columns
-            tiles[part.number][place] = plane[part.target.rows, part.target.columns]
+            row = part.target.y and part.target.y - side + 2 * deep
+            tiles[part.number][place] = plane[row : row + half, part.target.columns]
         found[color] = tiles * inside
     return found
 
 
-_USUAL_FOV_DEGREES = 190.0
+# Luma of 8 bits, full or limited range; shares of what is looked at.
+_GAP_LUMA, _DISC_LUMA, _ONE_LEVEL_LUMA = 10, 20, 10
+_LEAST_DARK_SHARE, _LEAST_PERSON_SHARE, _LEAST_LEVEL_SHARE, _LEAST_SHARED = 0.98, 0.01, 0.5, 0.4
+_RIM = 0.05
+"""Share of a circle's radius that compression and shrinking blur."""
+
+
+def shows_discs(pictures: Sequence[npt.NDArray[np.uint8]]) -> bool:
+    """Whether frames of a video hold mattes in their free corners.
+
+    The corners are dark but for the discs, and in most frames that show somebody both discs hold much the same shape
+    in one level: what a person is full of.
+
+    Args:
+        pictures: Luma of some frames of one video, uint8 [h, w], all of one size, however small.
+    """
+    if not pictures or pictures[0].shape[0] < _LEAST_SIDE or pictures[0].shape[1] != 2 * pictures[0].shape[0]:
+        return False
+    side = pictures[0].shape[0]
+    rows, columns = (np.arange(count) + 0.5 for count in (side, 2 * side))
+    # From the centres of the eyes, and from those of the discs, which lie on the borders: in radii.
+    middle = np.hypot(rows[:, None] - side / 2, (columns % side)[None] - side / 2) / (side / 2)
+    down = np.minimum(rows, side - rows)[:, None]
+    across = np.minimum(columns % side, side - columns % side)[None]
+    disc = np.hypot(down, across) / (side * DISC_SCALE / 2)
+    gap = (middle > 1 + _RIM) & (disc > 1 + _RIM)
+    dark = float(np.median([picture[gap] for picture in pictures]))
+    if any((picture[gap] <= dark + _GAP_LUMA).mean() < _LEAST_DARK_SHARE for picture in pictures):
+        return False
+    votes: list[bool] = []
+    for picture in pictures:
+        shown = (picture > dark + _DISC_LUMA) & (disc < 1 - _RIM)
+        # Cut and moved so that each disc lies in one piece.
+        whole = np.roll(shown, (side // 2, side // 2), axis=(0, 1))
+        left, right = whole[:, side:], whole[:, :side]
+        area = (disc < 1).sum() / 2
+        if max(left.sum(), right.sum()) < _LEAST_PERSON_SHARE * area:
+            continue
+        levels = picture[shown]
+        is_one = np.abs(levels - np.median(levels)) <= _ONE_LEVEL_LUMA
+        shared = (left & right).sum() / (left | right).sum()
+        votes.append(bool(shared >= _LEAST_SHARED and is_one.mean() >= _LEAST_LEVEL_SHARE))
+    return bool(votes) and sum(votes) * 2 > len(votes)
+
+
+USUAL_FOV_DEGREES: Final = 190.0
+"""Field of view of packed pictures that all players know."""
 
 
 def packed_fov(lenses: Sequence[Lens], fov_degrees: float | None) -> float:
     """The field of view of packed pictures, in degrees: what is wanted, a fisheye video's own, or the usual one."""
-    own = lenses[0].fov_degrees if isinstance(lenses[0], Fisheye) else _USUAL_FOV_DEGREES
+    own = lenses[0].fov_degrees if isinstance(lenses[0], Fisheye) else USUAL_FOV_DEGREES
     return own if fov_degrees is None else fov_degrees
 
 
 def packed_size(regions: Sequence[Region]) -> tuple[int, int]:
     """(height, width) of packed pictures of a video whose eyes lie there: as high as an eye."""
-    side = max(min(region.height for region in regions) & ~1, 16)
+    side = max(min(region.height for region in regions) & ~1, _LEAST_SIDE)
     return side, 2 * side
+
+
+def refuse_other_than_packed(info: VideoInfo) -> None:
+    """Refuse a video whose shape holds no discs.
+
+    Raises:
+        UsageError: It is not 2E x E samples, E even.
+    """
+    if info.width != 2 * info.height or info.height % 2 or info.height < _LEAST_SIDE:
+        raise UsageError(
+            f"{info.path}: {info.width}x{info.height} holds no two fisheye eyes side by side, so no packed alpha"
+        )
 
 
 def refuse_unpackable(info: VideoInfo, lenses: Sequence[Lens]) -> None:
@@ -355,7 +421,7 @@ def _on_device(
 
 
 def _side(frame: Frame) -> int:
-    if frame.width != 2 * frame.height or frame.height % 2 or frame.height < 16:
+    if frame.width != 2 * frame.height or frame.height % 2 or frame.height < _LEAST_SIDE:
         raise ValueError(
             f"a picture of {frame.width}x{frame.height} holds no two fisheye eyes side by side: expected 2E x E"
         )

@@ -2,7 +2,7 @@
 
 ::
 
-    decode ──> reproject (threads) ──> encode
+    decode ──> unpack, of packed alpha; reproject (threads) ──> encode
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -23,22 +24,28 @@ from vitascope.config import VideoSettings
 from vitascope.device import available_cores
 from vitascope.errors import UsageError
 from vitascope.frames import Frame, Projection, StereoLayout, VideoInfo
+from vitascope.gpu.kernels.color import Rgb, matte_color
+from vitascope.gpu.kernels.composite_launch import MatteOnly, OnColor
 from vitascope.gpu.kernels.remap import remap
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Map, Sink, Source
 from vitascope.media.metadata.spherical import SphericalMetadata
 from vitascope.media.reading.reader import open_video
-from vitascope.media.writing.encoding import CodecName, choose_encoding
+from vitascope.media.remote import path_of
+from vitascope.media.writing.encoding import CodecName, Encoding, choose_encoding
 from vitascope.media.writing.output_target import is_written
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.notes import notes_on_dynamic_hdr
 from vitascope.segmentation.output_encoding import coded_format
-from vitascope.segmentation.plan import no_picture_between
+from vitascope.segmentation.plan import no_picture_between, takes_files
+from vitascope.segmentation.render.renderer import mask_is_full_range
+from vitascope.segmentation.vr.unpacking import UnpackedKind, Unpacker
 from vitascope.segmentation.writing import FramesUntilDamage, changes_of_streams
 from vitascope.vr.detection import VrDescription, lens_of
 from vitascope.vr.file_names import read_name, without_vr_words
+from vitascope.vr.packing import refuse_other_than_packed
 from vitascope.vr.players import name_says, vr_words
 from vitascope.vr.projection import Lens, frame_maps
 from vitascope.vr.stereo import eye_regions
@@ -128,9 +135,17 @@ class ConversionReport:
         }
 
 
-def default_output(video: Path, source: VrDescription, target: TargetName) -> Path:
+_UNPACKED_WORDS: dict[UnpackedKind | None, str] = {None: "", "key": "_passthrough", "mask": "_mask"}
+"""Endings of the names of what was unpacked, as ``segment`` gives them."""
+_KEY_COLOR: Rgb = (0x2B, 0xE6, 0x40)
+"""That of ``vitascope.vr.players``."""
+
+
+def default_output(
+    video: Path, source: VrDescription, target: TargetName, unpack: UnpackedKind | None = None
+) -> Path:
     """The default output of a conversion: beside the input, under a name that players understand."""
-    words = _words_of(source, TARGETS[target])
+    words = _words_of(source, TARGETS[target]) + _UNPACKED_WORDS[unpack]
     suffix = video.suffix if video.suffix.lower() in (".mov", ".mkv", ".mp4") else ".mp4"
     stem = without_vr_words(video.stem)
     return video.with_name(f"{stem}{words or '_flat'}{suffix}")
@@ -138,9 +153,11 @@ def default_output(video: Path, source: VrDescription, target: TargetName) -> Pa
 
 def convert(
     video: Path,
-    output: Path | None,
+    output: str | PathLike[str] | None,
     target: TargetName,
     *,
+    unpack: UnpackedKind | None = None,
+    key_color: Rgb | None = None,
     wanted: VideoSettings | None = None,
     codec: Literal["auto"] | CodecName = "auto",
     crf: int | None = None,
@@ -153,8 +170,11 @@ def convert(
 
     Args:
         video: The input.
-        output: Where to write, a file or a folder to put it in; None takes ``default_output``.
+        output: Where to write: a file, or a folder to put it in, which exists or has a slash at the end; None takes
+            ``default_output``.
         target: The projection to make. Eyes keep their height; a flat view is as sharp in its middle as the source.
+        unpack: What to make of packed alpha: ``key``, people on a colour, or ``mask``; None for other videos.
+        key_color: That colour, 8-bit RGB; that of ``segment --player`` when omitted.
         wanted: What is known of the input, and which stretch of it is converted.
         codec: As for ``choose_encoding``.
         crf: Likewise.
@@ -181,17 +201,23 @@ def convert(
     ) as reader:
         info = reader.info
         source = vr_of(info, wanted, always_looks=True)
-        _check(video, info, source, target)
-        path = default_output(video, source, target) if output is None else output
-        if path.is_dir() and not is_written(path):  # a folder of pictures is an output itself
-            path /= default_output(video, source, target).name
-        made = _made_info(info, source, TARGETS[target])
+        _check(video, info, source, target, unpack)
+        own = default_output(video, source, target, unpack)
+        path = own if output is None else path_of(output)
+        if output is not None and takes_files(output):
+            path /= own.name
         encoding = choose_encoding(
             path, codec=codec, source_format=coded_format(info, codec), crf=crf, preset=preset
         )
         if may_replace is not None and is_written(path):
             may_replace(path)
-        painter = Reprojector(info, made, source, TARGETS[target])
+        paint = _paint(encoding, unpack, key_color or _KEY_COLOR)
+        made = _made_info(info, source, TARGETS[target])
+        if isinstance(paint, MatteOnly):
+            made = replace(made, color=matte_color(info.color, full_range=paint.full_range))
+        painter = Reprojector(
+            info, made, source, TARGETS[target], unpacker=None if paint is None else Unpacker(info, paint)
+        )
         frames = FramesUntilDamage(reader)
         with (
             _single_threaded_opencv(),
@@ -203,7 +229,7 @@ def convert(
                 start_seconds=start_seconds,
                 end_seconds=wanted.end_seconds,
                 spherical=_boxes(source, TARGETS[target]),
-                hdr=reader.hdr,
+                hdr=None if unpack == "mask" else reader.hdr,
                 keep_partial=keep_partial,
             ) as writer,
         ):
@@ -242,7 +268,7 @@ def convert(
             *written.notes,
             *changes_of_streams(written),
             *notes_on_dynamic_hdr(reader.info),
-            *_notes_on_name(video, path, source, target),
+            *_notes_on_name(video, path, source, target, unpack),
         ),
     )
 
@@ -255,9 +281,19 @@ class Reprojector:
         made: Facts of those that go.
         source: What the frames are.
         target: What to make.
+        unpacker: Goes before it, for packed alpha.
     """
 
-    def __init__(self, info: VideoInfo, made: VideoInfo, source: VrDescription, target: Target) -> None:
+    def __init__(
+        self,
+        info: VideoInfo,
+        made: VideoInfo,
+        source: VrDescription,
+        target: Target,
+        *,
+        unpacker: Unpacker | None = None,
+    ) -> None:
+        self._unpacker = unpacker
         self._maps = frame_maps(
             source.lenses,
             target.lens,
@@ -270,19 +306,40 @@ class Reprojector:
 
     def paint(self, frame: Frame) -> Frame:
         """Paint one frame; black where the source shows nothing."""
+        if self._unpacker is not None:
+            frame = self._unpacker.unpack(frame)
         made: Frame = remap(frame, *self._maps, interpolation="cubic", border="constant")
         return made
 
 
-def _check(video: Path, info: VideoInfo, source: VrDescription, target: TargetName) -> None:
+def _paint(encoding: Encoding, unpack: UnpackedKind | None, key_color: Rgb) -> MatteOnly | OnColor | None:
+    """What is made of packed alpha, as ``segment`` makes it of other videos."""
+    if unpack == "mask":
+        return MatteOnly(mask_is_full_range(encoding), bit_depth=8 if encoding.bit_depth == 8 else 10)
+    return None if unpack is None else OnColor(key_color)
+
+
+def _check(
+    video: Path, info: VideoInfo, source: VrDescription, target: TargetName, unpack: UnpackedKind | None
+) -> None:
     """Refuse what cannot be converted, or is what it shall become."""
     if info.rotation_degrees:
         raise UsageError(
             f"{video}: is stored turned by {info.rotation_degrees} degrees, which VR players do not follow; "
             "turn its pixels first"
         )
+    if unpack is not None:
+        if not source.is_packed_alpha:
+            raise UsageError(
+                f"{video}: is no packed alpha, but {source.in_words()}: there is nothing to unpack"
+            )
+        refuse_other_than_packed(info)
+        return
     if source.is_packed_alpha:
-        raise UsageError(f"{video}: is packed alpha: its mattes lie in the corners and would be lost")
+        raise UsageError(
+            f"{video}: is packed alpha: its mattes lie in the corners and would be lost; --unpack key shows people "
+            "on a colour, --unpack mask the matte"
+        )
     wanted = TARGETS[target]
     if source.projection is Projection.FLAT and source.fov_degrees is None:
         what = "is flat already" if wanted.projection is Projection.FLAT else "is taken for a flat picture"
@@ -338,7 +395,9 @@ def _words_of(source: VrDescription, target: Target) -> str:
     )
 
 
-def _notes_on_name(video: Path, path: Path, source: VrDescription, target: TargetName) -> list[str]:
+def _notes_on_name(
+    video: Path, path: Path, source: VrDescription, target: TargetName, unpack: UnpackedKind | None
+) -> list[str]:
     """What players will make of a name, where they go by it and it says something else."""
     words = _words_of(source, TARGETS[target])
     named = read_name(path.stem)
@@ -348,7 +407,7 @@ def _notes_on_name(video: Path, path: Path, source: VrDescription, target: Targe
         return []
     if name_says(path.stem, words):
         return []
-    better = default_output(video.with_suffix(path.suffix), source, target).name
+    better = default_output(video.with_suffix(path.suffix), source, target, unpack).name
     return [f"players go by names, and {path.name} does not say what it is: {better} would"]
 
 

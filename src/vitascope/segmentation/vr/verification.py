@@ -32,12 +32,13 @@ from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.observe.report_values import plain_value
 from vitascope.segmentation.layout import vr_of
 from vitascope.vr.detection import VrDescription
-from vitascope.vr.file_names import without_vr_words
+from vitascope.vr.file_names import read_name, without_vr_words
 from vitascope.vr.packing import (
     AlphaPacker,
     disc_area,
     disc_color,
     pack_discs,
+    refuse_other_than_packed,
     refuse_unpackable,
     unpack_discs,
 )
@@ -137,7 +138,7 @@ class PackedReport:
                 "or the halves were never two eyes",
             ),
             (
-                not self.found.is_packed_alpha,
+                not (self.found.is_packed_alpha and read_name(self.video.stem).is_packed_alpha),
                 "nothing in the name says packed alpha: players want a name such as "
                 f"{without_vr_words(self.video.stem)}_FISHEYE190_alpha",
             ),
@@ -184,10 +185,7 @@ def verify(
     settings = wanted or VideoSettings()
     with open_video(video) as reader:
         info = reader.info
-        if info.width != 2 * info.height or info.height % 2 or info.height < 16:
-            raise UsageError(
-                f"{video}: {info.width}x{info.height} holds no two fisheye eyes side by side, so no packed alpha"
-            )
+        refuse_other_than_packed(info)
         found = vr_of(info, VideoSettings(), always_looks=True)
         shown = None if page is None else UnpackedFrames()
         discs = _Discs(info, shown)

@@ -1,0 +1,38 @@
+"""People out of packed alpha: the mattes in its corners, as wide as the eyes, and people on a colour by them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import cv2
+import numpy as np
+
+from vitascope.frames import Frame, StereoLayout, VideoInfo
+from vitascope.gpu.kernels.composite import render_alpha
+from vitascope.gpu.kernels.composite_launch import MatteOnly, OnColor
+from vitascope.vr.packing import unpack_discs
+from vitascope.vr.stereo import eye_regions
+
+UnpackedKind = Literal["mask", "key"]
+
+
+class Unpacker:
+    """Makes plain fisheye pictures of packed ones, on the CPU. Threads may share it.
+
+    Args:
+        info: Facts of the packed frames, which ``refuse_other_than_packed`` lets pass.
+        paint: What to make: the matte, or people on a colour.
+    """
+
+    def __init__(self, info: VideoInfo, paint: MatteOnly | OnColor) -> None:
+        self._regions = eye_regions(info.width, info.height, StereoLayout.SIDE_BY_SIDE)
+        self._paint = paint
+
+    def unpack(self, frame: Frame) -> Frame:
+        """The picture of one frame, as large as it; nobody is outside the circles, where the mattes lie."""
+        side = frame.height
+        alpha = np.hstack([cv2.resize(tile, (side, side)) for tile in unpack_discs(frame)])
+        # As fine as the frame, whose codes the mattes were.
+        dtype, peak = (np.uint8, 255) if frame.format.bit_depth == 8 else (np.uint16, 65535)
+        codes = np.rint(alpha * peak).astype(dtype)
+        return render_alpha(frame, codes, regions=self._regions, paint=self._paint)
