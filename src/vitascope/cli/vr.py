@@ -120,7 +120,7 @@ def convert(
         output: Output file or folder [default: beside the input, named for players].
         to: Projection to make; flat is a view straight ahead, 90 degrees wide.
         out: The same, as an option.
-        unpack: Of packed alpha: key shows people on a colour, mask is their matte.
+        unpack: Unpack packed alpha: key shows people on a colour, mask is their matte.
         key_color: That colour, the one of segment --player when omitted: #2BE640, 43,230,64 or a name.
         stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
         projection: Projection of each eye: auto, flat, equirect180, equirect360 or fisheye.
