@@ -260,9 +260,8 @@ def _layout(
             doubts.append(f"{source} says {said.value}, which is not {found.layout.value} ({found.reason})")
     is_squeezed = possible is not StereoLayout.SIDE_BY_SIDE and found.doubt is None
     if found.reason == NO_SIGN and is_squeezed:
-        possible = (
-            StereoLayout.SIDE_BY_SIDE
-        )  # squeezed to half their width, eyes have the shape of plain video
+        # Squeezed to half their width, eyes have the shape of plain video.
+        possible = StereoLayout.SIDE_BY_SIDE
     elif found.reason in (NO_SIGN, _SAME_SCENE, _MATTES):
         return found
     if not pictures:

@@ -43,7 +43,6 @@ PackedColor = PaintedColor
 DISC_SCALE: Final = 0.4
 """A disc's diameter over an eye's side. The free corner of a circle is 0.2071 of the side deep, a disc 0.2."""
 
-
 _LEAST_SIDE: Final = 16
 """Samples of an eye's side that leave a disc some."""
 
