@@ -166,9 +166,9 @@ _GAP_LUMA, _DISC_LUMA, _ONE_LEVEL_LUMA = 10, 20, 10
 _LEAST_DARK_SHARE, _LEAST_PERSON_SHARE, _LEAST_LEVEL_SHARE, _LEAST_SHARED = 0.98, 0.01, 0.5, 0.4
 _RIM = 0.05
 """Share of a circle's radius that compression and shrinking blur."""
-_STILL = 0.95
-"""Where frames share so much of what any of them shows in the discs, it is a logo: compressed, one shares all, and the
-mattes of who moves a tenth."""
+_STILL = 0.98
+"""Where frames share so much of what any of them shows in the discs, it is a logo. Compressed, one shares 0.987 or
+more; the mattes of somebody who sits still for three seconds 0.965."""
 
 
 def shows_discs(pictures: Sequence[npt.NDArray[np.uint8]]) -> bool:
