@@ -148,6 +148,19 @@ def test_a_mouth_that_is_half_covered_does_not_close(mesh):
         assert gap_cm(held.vertices) == pytest.approx(0.9 * gap_cm(jaw), abs=0.1)
 
 
+def test_a_driver_that_begins_anew_leaves_no_mouths_to_believe(mesh):
+    """Times went back, and a wide mouth of the end was shown where a small one was covered."""
+    jaw = basis_of(mesh).field("jawOpen")
+    following = MotionEstimator(mesh, neutral="first", pose_window=1, expression_window=1)
+    following.update(made_face(mesh), pts_seconds=0.0)
+    faces = [(60.0, 0.9), *((frame / 30, 0.2) for frame in range(10))]
+    for seconds, open_by in faces:
+        seen = made_face(mesh, displacement=open_by * jaw, seconds=seconds)
+        following.update(seen, pts_seconds=seconds)
+    held = following.update(replace(seen, mouth_covered=True), pts_seconds=0.3)
+    assert gap_cm(held.vertices) == pytest.approx(0.2 * gap_cm(jaw), abs=0.1)
+
+
 def test_a_covered_mouth_is_never_the_face_at_rest(mesh):
     jaw = basis_of(mesh).field("jawOpen")
     following = MotionEstimator(mesh, pose_window=1, expression_window=1)

@@ -334,7 +334,7 @@ def test_packed_alpha_is_known_by_its_name_and_its_corners_are_no_rim():
     assert not describe_vr(video("a_LR_180_alpha.mp4")).is_packed_alpha
 
 
-def packed(person, color="red", side=256):
+def packed(person, color="red", side=256, *, moved=0):
     """Luma of two fisheye eyes with mattes in the corners, a little compressed."""
     luma = two_eyes(in_circle(grey()))
     neutral = np.full((side // 2, side), 128, np.uint8)
@@ -344,7 +344,9 @@ def packed(person, color="red", side=256):
     )  # fmt: skip
     height, width = tile_size(side)
     y, x = np.mgrid[:height, :width]
-    tiles = np.stack([np.hypot((x - at) / 12, (y - 55) / 30) < 1 for at in (50, 53)]).astype(np.float32)
+    tiles = np.stack([np.hypot((x - moved - at) / 12, (y - 55) / 30) < 1 for at in (50, 53)]).astype(
+        np.float32
+    )
     pack_discs(frame, tiles * person, color=color)
     return cv2.imdecode(cv2.imencode(".jpg", luma, [cv2.IMWRITE_JPEG_QUALITY, 60])[1], cv2.IMREAD_GRAYSCALE)
 
@@ -387,6 +389,18 @@ def test_what_lies_in_the_corners_and_is_no_pair_of_mattes_is_none(spoil):
     assert not shows_discs([luma])
     assert not shows_discs([])
     assert not shows_discs([luma[:, :256]])
+
+
+def test_what_is_the_same_in_all_frames_is_a_logo_and_no_matte():
+    def noisy(luma, seed):
+        noise = np.random.default_rng(seed).normal(0, 2, luma.shape)
+        return np.clip(luma + noise, 0, 255).astype(np.uint8)
+
+    stays = [noisy(packed(1), seed) for seed in range(3)]
+    assert not shows_discs(stays)
+    assert not describe_vr(video("studio.mp4", (512, 256)), stays).is_packed_alpha
+    assert shows_discs([noisy(packed(1, moved=moved), moved) for moved in range(3)])
+    assert shows_discs([stays[0]] * 3)  # of a video with one keyframe
 
 
 def test_one_whole_sphere_is_known_by_its_borders():

@@ -352,7 +352,8 @@ class MotionEstimator:
             self._seen.clear()
         if not face.mouth_covered:
             self._seen.append((face.pts_seconds, reading))
-            while face.pts_seconds - self._seen[0][0] > _COVERS_WITHIN_SECONDS:
+            # Of a driver that begins anew the last are later than this one.
+            while not 0 <= face.pts_seconds - self._seen[0][0] <= _COVERS_WITHIN_SECONDS:
                 self._seen.popleft()
             return reading
         if not self._seen:

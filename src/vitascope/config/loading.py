@@ -396,9 +396,8 @@ def _explain(problem: ErrorDetails, entries: Mapping[str, _Entry]) -> ConfigErro
     is_fraction = isinstance(entry.value, float) and "whole number" in setting.expected
     shown = repr(entry.value) if is_fraction else _show(entry.value)  # 4.0 is none, 4 would be
     expected = setting.expected
-    # No word of a command line is null.
     if entry.origin.kind is OriginKind.FLAG and entry.origin.label.startswith("-"):
-        expected = expected.removesuffix(" or null")
+        expected = expected.removesuffix(" or null")  # who wants none leaves the flag out
     return ConfigError(f"{entry.origin}: {key} is {shown}, expected {expected}{hint}")
 
 

@@ -43,7 +43,6 @@ PackedColor = PaintedColor
 DISC_SCALE: Final = 0.4
 """A disc's diameter over an eye's side. The free corner of a circle is 0.2071 of the side deep, a disc 0.2."""
 
-
 _LEAST_SIDE: Final = 16
 """Samples of an eye's side that leave a disc some."""
 
@@ -167,13 +166,16 @@ _GAP_LUMA, _DISC_LUMA, _ONE_LEVEL_LUMA = 10, 20, 10
 _LEAST_DARK_SHARE, _LEAST_PERSON_SHARE, _LEAST_LEVEL_SHARE, _LEAST_SHARED = 0.98, 0.01, 0.5, 0.4
 _RIM = 0.05
 """Share of a circle's radius that compression and shrinking blur."""
+_STILL = 0.98
+"""Where frames share so much of what any of them shows in the discs, it is a logo. Compressed, one shares 0.987 or
+more; the mattes of somebody who sits still for three seconds 0.965."""
 
 
 def shows_discs(pictures: Sequence[npt.NDArray[np.uint8]]) -> bool:
     """Whether frames of a video hold mattes in their free corners.
 
     The corners are dark but for the discs, and in most frames that show somebody both discs hold much the same shape
-    in one level: what a person is full of.
+    in one level: what a person is full of. It changes, as no logo in the corners does.
 
     Args:
         pictures: Luma of some frames of one video, uint8 [h, w], all of one size, however small.
@@ -192,7 +194,8 @@ def shows_discs(pictures: Sequence[npt.NDArray[np.uint8]]) -> bool:
     if any((picture[gap] <= dark + _GAP_LUMA).mean() < _LEAST_DARK_SHARE for picture in pictures):
         return False
     votes: list[bool] = []
-    for picture in pictures:
+    shapes: list[npt.NDArray[np.bool_]] = []
+    for picture in {picture.tobytes(): picture for picture in pictures}.values():  # one may have come twice
         shown = (picture > dark + _DISC_LUMA) & (disc < 1 - _RIM)
         # Cut and moved so that each disc lies in one piece.
         whole = np.roll(shown, (side // 2, side // 2), axis=(0, 1))
@@ -204,7 +207,11 @@ def shows_discs(pictures: Sequence[npt.NDArray[np.uint8]]) -> bool:
         is_one = np.abs(levels - np.median(levels)) <= _ONE_LEVEL_LUMA
         shared = (left & right).sum() / (left | right).sum()
         votes.append(bool(shared >= _LEAST_SHARED and is_one.mean() >= _LEAST_LEVEL_SHARE))
-    return bool(votes) and sum(votes) * 2 > len(votes)
+        shapes.append(shown)
+    if sum(votes) * 2 <= len(votes):
+        return False
+    in_all, in_any = (combine.reduce(shapes).sum() for combine in (np.logical_and, np.logical_or))
+    return len(shapes) == 1 or bool(in_all < _STILL * in_any)
 
 
 USUAL_FOV_DEGREES: Final = 190.0

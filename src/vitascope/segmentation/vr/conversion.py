@@ -26,7 +26,7 @@ from vitascope.errors import UsageError
 from vitascope.frames import Frame, Projection, StereoLayout, VideoInfo
 from vitascope.gpu.kernels.color import Rgb, matte_color
 from vitascope.gpu.kernels.composite_launch import MatteOnly, OnColor
-from vitascope.gpu.kernels.remap import remap
+from vitascope.gpu.kernels.remap import Border, remap
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Map, Sink, Source
@@ -191,7 +191,7 @@ def convert(
         KeyboardInterrupt: Ctrl-C; what was written is kept as ``<output>.part``.
     """
     began = perf_counter()
-    wanted = wanted or VideoSettings()
+    video, wanted = path_of(video), wanted or VideoSettings()
     start_seconds = wanted.start_seconds or None
     with open_video(
         video,
@@ -305,10 +305,12 @@ class Reprojector:
         )
 
     def paint(self, frame: Frame) -> Frame:
-        """Paint one frame; black where the source shows nothing."""
+        """Paint one frame; black, or of packed alpha what stands for nobody, where the source shows nothing."""
+        border: Border = "constant"
         if self._unpacker is not None:
-            frame = self._unpacker.unpack(frame)
-        made: Frame = remap(frame, *self._maps, interpolation="cubic", border="constant")
+            # In an unpacked picture's corners nobody is.
+            frame, border = self._unpacker.unpack(frame), "replicate"
+        made: Frame = remap(frame, *self._maps, interpolation="cubic", border=border)
         return made
 
 
