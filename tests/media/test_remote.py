@@ -132,7 +132,8 @@ def test_what_reads_this_machine_alone_says_so():
     assert local_path_of("file:///a.jpg") == Path("/a.jpg")
     for url in ("s3://films/a.mp4", Path("s3://films/a.mp4")):
         with pytest.raises(
-            UsageError, match=r"^s3://films/a.mp4: only `vitascope segment` and `people` read and write URLs"
+            UsageError,
+            match=r"^s3://films/a.mp4: only `vitascope segment`, `people` and `vr convert` take URLs",
         ):
             local_path_of(url)
 

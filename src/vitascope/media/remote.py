@@ -85,7 +85,7 @@ def local_path_of(name: str | bytes | PathLike[str]) -> Path:
     path = path_of(name)
     if isinstance(path, RemotePath):
         raise UsageError(
-            f"{path}: only `vitascope segment` and `people` read and write URLs; name a file of this machine"
+            f"{path}: only `vitascope segment`, `people` and `vr convert` take URLs; name a file of this machine"
         )
     return path
 

@@ -190,7 +190,7 @@ _TIP_CM, _TIP_RISEN_CM = (-0.4, 0.45), 1.5
 """How far above the edge of the lower teeth, or of the lip that hides them, a tongue's tip ends: behind the teeth while
 they touch, or a grin would show the dark between its rows; and above the floor of the mouth when they part so far."""
 _MOST_LONGER = 1.5
-"""What an open mouth shows becomes longer by at most that factor while it goes."""
+"""What an open mouth shows becomes longer by at most that factor before it has faded."""
 _LOWER_BOW, _BOWS_CM = 0.2, (0.5, 2.5)
 """A jaw that drops shows its arch from above: its sides are seen so much higher, a centimetre from the middle, when
 teeth part by the second distance; none before the first."""
@@ -237,8 +237,8 @@ _FRONT_TEETH_CM, _BITES_CM = 0.7, 0.18
 _RIM_LEAVES_CM = 0.3
 """What the portrait shows below its own teeth is left until the lips part by so much more than they do in it."""
 _RIM_BEGINS, _RIM_NARROWS = (0.5, 1.0), (0.03, 0.12)
-"""Nor is it on less room, where it would be dark spots and fangs beside them: shares of the gap, and of the width, that
-are gone, from which on it leaves, and at which it has left."""
+"""Nor is it left on less room, where it would be dark spots and fangs beside them: shares of the gap at rest at which
+it is gone and whole, and shares of the width that are lost where it begins to go and is gone."""
 _REDDEST_LIPS = 0.8
 _COLOURED = 0.12
 """Skin whose least colour is less than that share below its greatest is of a grey picture, or nearly so."""

@@ -32,7 +32,7 @@ _EXHAUSTED = object()
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: how a thread unwinds when the run is given up
-    """A queue or turnstile was stopped."""
+    """The run was given up: a queue or turnstile was stopped, or a stage asked."""
 
 
 _here = threading.local()

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
-from vitascope.config import VideoSettings
+from vitascope.config import RgbColor, VideoSettings
 from vitascope.device import available_cores
 from vitascope.errors import UsageError
 from vitascope.frames import Frame, Projection, StereoLayout, VideoInfo
@@ -46,7 +46,7 @@ from vitascope.segmentation.writing import FramesUntilDamage, changes_of_streams
 from vitascope.vr.detection import VrDescription, lens_of
 from vitascope.vr.file_names import read_name, without_vr_words
 from vitascope.vr.packing import refuse_other_than_packed
-from vitascope.vr.players import name_says, vr_words
+from vitascope.vr.players import PLAYERS, name_says, vr_words
 from vitascope.vr.projection import Lens, frame_maps
 from vitascope.vr.stereo import eye_regions
 
@@ -137,8 +137,7 @@ class ConversionReport:
 
 _UNPACKED_WORDS: dict[UnpackedKind | None, str] = {None: "", "key": "_passthrough", "mask": "_mask"}
 """Endings of the names of what was unpacked, as ``segment`` gives them."""
-_KEY_COLOR: Rgb = (0x2B, 0xE6, 0x40)
-"""That of ``vitascope.vr.players``."""
+_KEY_COLOR: Rgb = RgbColor.parse(PLAYERS["heresphere"].key_color).as_tuple()
 
 
 def default_output(

@@ -81,7 +81,7 @@ SMALLER_PEOPLE_RULES: Final = (
 
 
 class SmallerPeople:
-    """Shows a network frames whose large people are smaller, and tells who is missed in their mattes.
+    """Shows a network frames whose large people are smaller; ``missed`` tells who is missed in their mattes.
 
     Args:
         views: Makes the network's pictures.
