@@ -8,6 +8,7 @@ import pytest
 from skimage import data
 
 from clips import write_clip
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.matting.cuts_between import CutsBetween
@@ -35,8 +36,8 @@ def film(tmp_path_factory, request):
     )
 
 
-def looks(film, step, **more):
-    with open_video(film) as frames:
+def looks(film, step, *, cuda_device=None, **more):
+    with open_video(film, cuda_device=cuda_device) as frames:
         cuts = CutsBetween(frames, step, **({"eye": Region(0, 0, WIDTH, HEIGHT), "threshold": 0.05} | more))
         return [(frame.index, cuts.starts_shot(frame)) for frame in cuts]
 
@@ -55,3 +56,23 @@ def test_half_a_frame_may_be_looked_at_and_nothing_is_found_where_that_is_not_wa
     of_an_eye = looks(film, 3, eye=Region(WIDTH // 2, 0, WIDTH // 2, HEIGHT))
     assert of_an_eye == looks(film, 3)
     assert not any(starts for _, starts in looks(film, 3, threshold=0.0))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("step", [1, 3, 5])
+def test_frames_of_the_gpu_are_looked_at_where_they_lie(tmp_path, step):
+    shots = [picture for picture, length in zip(PLACES, LENGTHS, strict=True) for _ in range(length)]
+    film = write_clip(
+        tmp_path / "film.mp4",
+        codec="libx264",
+        pixel_format="yuv420p",
+        width=WIDTH,
+        height=HEIGHT,
+        frame_count=len(shots),
+        paint=shots.__getitem__,
+    )
+    with open_video(film, cuda_device=0) as frames:
+        assert is_on_gpu(next(iter(frames)).planes[0])
+    found = looks(film, step, cuda_device=0)
+    assert found == looks(film, step)
+    assert sum(starts for _, starts in found) == len(LENGTHS) - 1

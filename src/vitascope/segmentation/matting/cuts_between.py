@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
 
 import cv2
 import numpy as np
@@ -11,12 +13,16 @@ import numpy.typing as npt
 
 from vitascope.frames import Frame
 from vitascope.gpu.kernels.color import yuv_from_rgb
+from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.segmentation.matting.batch import tiles_size
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 
 _SAMPLES_A_TILE = 16
 """Along each side: as many as the network's picture has, about."""
+_FRAMES_A_COPY = 8
+"""What is seen of so many frames comes down from a GPU at once: the host waits for each copy."""
 
 
 class CutsBetween:
@@ -28,7 +34,7 @@ class CutsBetween:
     Iterated once, by one thread; another may ask ``starts_shot``.
 
     Args:
-        frames: All of them, on the CPU.
+        frames: All of them, on either device.
         step: How many to go on by.
         eye: The part of a frame that is looked at.
         threshold: As of ``SceneCutDetector``.
@@ -38,6 +44,8 @@ class CutsBetween:
         self._frames, self._step, self._eye = frames, step, eye
         self._detector = SceneCutDetector(threshold)
         self._starts: dict[int, bool] = {}
+        self._size = tiles_size(*eye.size)
+        self._stream: Any = None
 
     def __iter__(self) -> Iterator[Frame]:
         """The frames, with those after them looked at as far as that takes."""
@@ -52,31 +60,66 @@ class CutsBetween:
                     self._starts[frame.index], began = began, False
                     yield frame
 
-        for number, frame in enumerate(self._frames):
-            waiting.append(None if number % self._step else frame)
-            for decided in self._detector.see(_grey_tiles(frame, self._eye)):
-                yield from settled(decided)
+        number = 0
+        for frames in self._groups():
+            for frame in frames:
+                waiting.append(None if number % self._step else frame)
+                number += 1
+            for is_gpu, together in groupby(frames, _is_on_gpu):
+                look = self._tiles_on_gpu if is_gpu else self._grey_tiles
+                for decided in self._detector.see(look(list(together))):
+                    yield from settled(decided)
         yield from settled(self._detector.finish())
 
     def starts_shot(self, frame: Frame) -> bool:
         """True where a shot began since the frame that was given before this one; asked once of each."""
         return self._starts.pop(frame.index)
 
+    def _groups(self) -> Iterator[list[Frame]]:
+        """One by one on the CPU, where none is kept for longer than it takes."""
+        group: list[Frame] = []
+        for frame in self._frames:
+            group.append(frame)
+            if len(group) == _FRAMES_A_COPY or not _is_on_gpu(frame):
+                yield group
+                group = []
+        if group:
+            yield group
 
-def _grey_tiles(frame: Frame, eye: Region) -> npt.NDArray[np.float32]:
-    """Means of tiles as ``tile_means`` gives them, but grey, and of some samples of each tile: it knows no colours.
+    def _grey_tiles(self, frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
+        """Means of tiles as ``tile_means`` gives them, but grey, and of some samples of each: it knows no colours.
 
-    Args:
-        frame: On the CPU.
-        eye: What is looked at, as coded.
+        Args:
+            frames: On the CPU.
 
-    Returns:
-        float32 [1, 3, rows, columns], 0..1.
-    """
-    size = tiles_size(*eye.size)
-    stride = max(min(eye.height // size[0], eye.width // size[1]) // _SAMPLES_A_TILE, 1)
-    luma = frame.planes[0][eye.rows, eye.columns][::stride, ::stride]
-    codes = cv2.resize(np.ascontiguousarray(luma), size[::-1], interpolation=cv2.INTER_AREA)
-    matrix, offset = yuv_from_rgb(frame.color, frame.format)
-    grey = (codes.astype(np.float32) - np.float32(offset[0])) / np.float32(matrix[0].sum())
-    return np.broadcast_to(np.clip(grey, 0, 1), (1, 3, *size))
+        Returns:
+            float32 [T, 3, rows, columns], 0..1.
+        """
+        eye, size = self._eye, self._size
+        stride = max(min(eye.height // size[0], eye.width // size[1]) // _SAMPLES_A_TILE, 1)
+        tiles = np.empty((len(frames), 1, *size), np.float32)
+        for tile, frame in zip(tiles, frames, strict=True):
+            luma = frame.planes[0][eye.rows, eye.columns][::stride, ::stride]
+            codes = cv2.resize(np.ascontiguousarray(luma), size[::-1], interpolation=cv2.INTER_AREA)
+            matrix, offset = yuv_from_rgb(frame.color, frame.format)
+            tile[0] = (codes.astype(np.float32) - np.float32(offset[0])) / np.float32(matrix[0].sum())
+        return np.broadcast_to(np.clip(tiles, 0, 1), (len(frames), 3, *size))
+
+    def _tiles_on_gpu(self, frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
+        """As ``_grey_tiles``, in colour, made where the frames lie; they may be dropped then."""
+        import cupy
+
+        plane: Any = frames[0].planes[0]
+        with plane.device:
+            if self._stream is None:
+                self._stream = cupy.cuda.Stream(non_blocking=True)
+            with self._stream:
+                tiles = cupy.empty((len(frames), 3, *self._size), np.float32)
+                for tile, frame in zip(tiles, frames, strict=True):
+                    preprocess(frame, regions=[self._eye], size=self._size, out=tile[None])
+                found: npt.NDArray[np.float32] = tiles.get()
+        return found
+
+
+def _is_on_gpu(frame: Frame) -> bool:
+    return is_on_gpu(frame.planes[0])

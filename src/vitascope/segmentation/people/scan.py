@@ -187,7 +187,7 @@ def _look(
                 return frames.next(*watching[0].seen.pop(rendered.index))
 
             looks: Iterable[Frame] = islice(source, 0, None, step)
-            if step > 1 and runner.device.kind == "cpu":
+            if step > 1:
                 matting, threshold = film.job.matting, wanted.scene_cut_threshold
                 looks = cuts = CutsBetween(source, step, eye=matting.regions[0], threshold=threshold)
                 matting.told_cuts = cuts.starts_shot
