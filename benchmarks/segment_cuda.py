@@ -248,9 +248,8 @@ def copies(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
 def headset(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
     """VR180 of 8192x4096 to packed alpha, against the decoder alone and the encoder alone."""
     del peer
-    frames = 600
-    film = make_film(folder, "VR180", (8192, 4096), frames)
-    for codec in ("h264", "h265"):
+    for codec, frames in (("h264", 1200), ("h265", 600)):
+        film = make_film(folder, f"VR180 {frames}", (8192, 4096), frames)
         out = folder / f"packed_{codec}.mp4"
         settings = {
             "output.kinds": ["packed-alpha"],

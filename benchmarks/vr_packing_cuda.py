@@ -1,8 +1,9 @@
 """Packed alpha and fisheye views on a GPU: kernel time of a frame of VR180 at 8192x4096.
 
 ``packed alpha`` is ``AlphaPacker.pack``: the frame as two fisheye eyes, the matte as two discs, painted. ``views`` is
-what mattes of equirectangular eyes cost beside the network: its fisheye pictures, and its coefficients back. On the
-GPU's clock: calls one behind the other, on pictures larger than the L2 cache, and their kernels alone, as a CUDA graph.
+what mattes of equirectangular eyes cost beside the network: its fisheye pictures, and its coefficients back, of four
+frames together, as runs make them; a row says what one of them takes. On the GPU's clock: calls one behind the other,
+on pictures larger than the L2 cache, and their kernels alone, as a CUDA graph.
 First the packed picture is unpacked and its matte compared with the one that went in.
 
 Prediction for one H200: one eye's maps, which serve both, are 134 MB of float32, 0.04 ms; samples 100 MB, 0.03 ms; the
@@ -35,6 +36,7 @@ from vitascope.vr.stereo import eye_regions
 
 SIZE = (4096, 8192)
 NETWORK = (768, 768)
+TOGETHER = 4
 RUNS = 50
 
 
@@ -76,11 +78,11 @@ def picture(name: str, size: tuple[int, int]) -> Frame:
     return Frame(planes, fmt, ColorSpec("bt709"), 0, 0, Fraction(1, 30))
 
 
-def row(claim: str, call: Callable[[], Any], **more: Any) -> dict[str, Any]:
-    """A row of times: of calls, and of their kernels alone."""
-    ordered = sorted(milliseconds(call))
+def row(claim: str, call: Callable[[], Any], *, frames: int = 1, **more: Any) -> dict[str, Any]:
+    """A row of times of a frame: of calls about so many, and of their kernels alone."""
+    ordered = sorted(whole / frames for whole in milliseconds(call))
     replay, kept = recorded(call)
-    kernels = statistics.median(milliseconds(replay))
+    kernels = statistics.median(milliseconds(replay)) / frames
     del kept
     return {
         "claim": claim,
@@ -125,16 +127,18 @@ def main() -> None:
     for dtype in ("float16", "float32"):
         eye = NetworkInput(NETWORK, "NCHW", dtype=dtype)
         views = FisheyeViews(lens, eye, NETWORK)
-        images = cupy.random.random((1, 2, 3, *NETWORK), dtype=np.float32).astype(dtype)
-        answer = cupy.random.random((2, 4, *NETWORK), dtype=np.float32)
-        estimate = MatteEstimate(gain=answer, offset=answer)
-        rows.append(row(f"fisheye views there, {dtype} 768x768, two eyes", partial(views.show, images)))
-        rows.append(
-            row(
-                f"fisheye views back, {dtype} 768x768, two eyes",
-                partial(views.take_back, estimate),
-            )
-        )
+        images = cupy.random.random((TOGETHER, 2, 3, *NETWORK), dtype=np.float32).astype(dtype)
+        answer = cupy.random.random((TOGETHER * 2, 4, *NETWORK), dtype=np.float32)
+        estimates = [
+            MatteEstimate(gain=answer[eyes], offset=answer[eyes])
+            for eyes in (slice(2 * frame, 2 * frame + 2) for frame in range(TOGETHER))
+        ]
+        for way, call in (
+            ("there", partial(views.show, images)),
+            ("back", partial(views.take_back, estimates)),
+        ):
+            claim = f"fisheye views {way}, {dtype} {NETWORK[0]}x{NETWORK[1]}, two eyes"
+            rows.append(row(claim, call, frames=TOGETHER))
     print(json.dumps(rows, indent=1))
     if options.out is not None:
         write_rows(options.out, rows)

@@ -166,9 +166,8 @@ class FisheyeViews:
     def _taken_back(self, estimate: MatteEstimate) -> MatteEstimate:
         if estimate.gain is None or estimate.offset is None:
             return MatteEstimate(alpha=self._planes_back(estimate.alpha))
-        both = self._planes_back(np.concatenate([estimate.gain[:, -1:], estimate.offset[:, -1:]]))
-        eyes = len(both) // 2
-        return MatteEstimate(gain=both[:eyes], offset=both[eyes:])
+        gain, offset = (self._planes_back(planes[:, -1:]) for planes in (estimate.gain, estimate.offset))
+        return MatteEstimate(gain=gain, offset=offset)
 
     def _planes_back(self, planes: Any) -> Any:
         """[E * count, ..., h, w] as float32 [E, ..., h', w']."""
