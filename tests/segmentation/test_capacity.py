@@ -12,7 +12,7 @@ from vitascope.config import Settings, load_settings
 from vitascope.device import Device
 from vitascope.frames import PIXEL_FORMATS
 from vitascope.segmentation import capacity
-from vitascope.segmentation.capacity import can_stay_on_gpu, decoder_sessions
+from vitascope.segmentation.capacity import can_stay_on_gpu, decoder_sessions, session_buffer_bytes
 from vitascope.segmentation.segmenter import Segmenter
 from vitascope.segmentation.stills import StillSegmenter
 
@@ -60,6 +60,17 @@ def test_processes_of_a_gpu_share_its_decoders(monkeypatch, gibibytes, processes
 
 def test_a_cpu_has_one():
     assert decoder_sessions(Settings(), Path("video.mp4"), streams=None) == 1
+    assert session_buffer_bytes(Settings(), streams=None) is None
+
+
+@pytest.mark.parametrize(
+    ("max_vram_usage", "processes", "gibibytes"), [(1.0, 1, 16), (0.5, 1, 9), (0.1, 1, 1), (0.1, 2, 0.5)]
+)
+def test_waiting_pictures_keep_to_what_a_run_may_take(max_vram_usage, processes, gibibytes):
+    streams = SimpleNamespace(total_bytes=lambda: 80 << 30, used_bytes=lambda: 4 << 30)
+    settings = Settings(gpu={"max_vram_usage": max_vram_usage})
+    found = session_buffer_bytes(settings, streams=streams, gpu_processes=processes)
+    assert found == pytest.approx(gibibytes * 2**30)
 
 
 def test_what_stays_on_the_gpu():

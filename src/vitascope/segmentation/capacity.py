@@ -12,6 +12,7 @@ from vitascope.device import Device, available_cores, select_device
 from vitascope.frames import VideoInfo, YuvFormat
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.media.reading.reader import read_headers
+from vitascope.media.reading.sessions import device_buffer_bytes
 
 if TYPE_CHECKING:
     from vitascope.gpu.streams import JobStreams
@@ -115,6 +116,23 @@ def decoder_sessions(
             own_count = ceil(count / gpu_processes)
             return own_count if own_bytes * count >= memory * own_count else 1
     return 1
+
+
+def session_buffer_bytes(
+    settings: Settings, *, streams: JobStreams | None, gpu_processes: int = 1
+) -> int | None:
+    """What pictures of several hardware decoders may take while they wait, within ``gpu.max_vram_usage``.
+
+    Args:
+        settings: Of this process.
+        streams: Of the GPU; None on a CPU, where the reader knows what is sensible.
+        gpu_processes: As in ``decoder_sessions``.
+    """
+    if streams is None:
+        return None
+    total = streams.total_bytes()
+    room = gpu_room_bytes(settings, total, free_bytes=total - streams.used_bytes(), processes=gpu_processes)
+    return max(device_buffer_bytes(room), 1)
 
 
 def gpu_bytes_needed(

@@ -49,6 +49,7 @@ from vitascope.segmentation.capacity import (
     open_streams,
     parallelism_of,
     queue_limits,
+    session_buffer_bytes,
 )
 from vitascope.segmentation.film_job import CpuJob, FilmJob, every_frame
 from vitascope.segmentation.layout import vr_of, vr_of_run
@@ -214,6 +215,9 @@ class FilmRunner(Closing):
             cuda_device=None if self.streams is None else self.device.index,
             decoder_sessions=decoder_sessions(
                 self.settings, video, streams=self.streams, gpu_processes=self._gpu_processes
+            ),
+            session_buffer_bytes=session_buffer_bytes(
+                self.settings, streams=self.streams, gpu_processes=self._gpu_processes
             ),
         )
 

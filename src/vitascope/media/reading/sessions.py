@@ -659,4 +659,9 @@ def _default_buffer_bytes(cuda_device: int | None) -> int:
 
     with on_cuda_device(cuda_device):
         free_bytes, _ = cupy.cuda.runtime.memGetInfo()
-    return min(int(free_bytes) // 4, _DEVICE_BUFFER_BYTES)
+    return device_buffer_bytes(int(free_bytes))
+
+
+def device_buffer_bytes(free_bytes: int) -> int:
+    """What the pictures of several sessions may take of a GPU's memory: a quarter of what is free, 16 GiB at most."""
+    return min(free_bytes // 4, _DEVICE_BUFFER_BYTES)
