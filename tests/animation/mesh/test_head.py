@@ -99,6 +99,19 @@ def test_what_is_beside_a_head_stays_behind_unless_it_is_like_hair(astronaut, ri
     assert (of_box(rig, cut_out(strands, rig, matte).rgba)[..., 3][hair] > 150).mean() > 0.9
 
 
+def test_a_background_of_the_colours_of_clothes_stays_behind(astronaut, rig, matte):
+    """White beside a white collar, between dark coats, was taken for the person, as its mean around is grey."""
+    person = (matte > 1 / 255).astype(np.uint8)
+    reach = round(0.04 * rig.face_height)
+    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
+    beside = of_box(rig, (cv2.dilate(person, disc) > 0) & (person == 0))
+    bars = np.where(np.arange(astronaut.shape[1]) // 9 % 2, 235, 30).repeat(3).reshape(1, -1, 3)
+    checked = np.rint(astronaut * matte[..., None] + bars * (1 - matte[..., None])).astype(np.uint8)
+    cover = of_box(rig, cut_out(checked, rig, matte).rgba)[..., 3]
+    share = (cover[beside] == 0).mean()
+    assert share > 0.6, share  # it was 0.4
+
+
 def test_hair_goes_as_the_head_does_to_its_end(mesh, astronaut, rig, matte):
     before, after = rig.rings, with_person(rig, matte).rings
     above = before.directions[:, 1] < -0.5
@@ -122,6 +135,18 @@ def test_what_was_hidden_goes_on_as_what_is_beside_it():
     hidden = made[..., 0].astype(float)[30:60, 40:80]
     assert np.abs(cv2.blur(hidden, (9, 9)) - ramp[30:60, 40:80]).max() < 14
     assert 3 < (hidden - cv2.blur(hidden, (5, 5))).std() < 8
+
+
+@pytest.mark.parametrize("width", [4, 8, 16])
+def test_what_was_hidden_begins_as_what_is_beside_it(width):
+    """A stripe along the edge, as of a flag, was filled in as the mean around it: the edge was seen as a line."""
+    known = np.ones((120, 800), bool)
+    known[20:, 60:100] = False
+    seen = np.full((120, 800, 3), 220, np.uint8)
+    seen[:, 60 - width : 60] = (190, 30, 40)
+    made = head._continued(seen, known, 20.0).astype(int)
+    assert np.abs(made[40:, 60] - seen[40:, 59]).max() < 25
+    assert np.abs(made[40:, 99] - seen[40:, 100]).max() < 25
 
 
 def test_what_was_hidden_behind_ragged_hair_is_no_fan_of_streaks():

@@ -38,9 +38,13 @@ _LEAST_BACKGROUND = 0.02
 """Least share of background that there must be to go on from."""
 _BEYOND = 0.04
 """What is so near to the matte may be hair that it missed, in heights of the face, if its colour says so."""
-_SMOOTH, _USUAL_PERCENT, _NO_TEXTURE = 0.06, 97.0, 2.0
-"""What is finer than this, in heights of the face, is texture; what is more of it than that share is something else,
-and surely what differs so many times more."""
+_RINGS, _COMPARED = ((0.5, 8), (1.0, 12), (1.75, 12), (2.5, 16)), 4000
+"""Where samples are compared with: circles around a place, of so many such reaches, and places on each; and of how many
+samples of the background it is told how much that differs from itself."""
+_SMOOTH, _USUAL_PERCENT = 0.06, 97.0
+"""What is finer than this, in heights of the face, is texture; what is more of it than that share is something else."""
+_AT_EDGE = 0.5
+"""So far from its edge, as a share of that size, what is filled in is less and less what lies beside it."""
 _BAND_ROWS, _LEAST_GAP_PX = 128, 32
 """Rows that are laid over the background at a time; and the width from which on the person between both sides of the
 background, who hides it, is left out. At 1080 lines that is half of the samples."""
@@ -198,7 +202,7 @@ def cut_out(rgb: RgbPicture, rig: PortraitRig, matte: FloatArray) -> CutPortrait
     disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
     smooth = _SMOOTH * rig.face_height
     near = cv2.dilate((alpha > 1 / 255).astype(np.uint8), disc) > 0
-    hidden = near & ((alpha > 1 / 255) | _like_person(seen.astype(np.float32), alpha, near, smooth))
+    hidden = near & ((alpha > 1 / 255) | _like_person(seen.astype(np.float32), alpha, near, reach))
     # Islands among what is hidden are no background, either: they would be specks on what is filled in.
     _, parts = cv2.connectedComponents((~hidden).astype(np.uint8), connectivity=4)
     hidden = ~np.isin(parts, np.unique(parts[~near]))
@@ -217,29 +221,71 @@ def cut_out(rgb: RgbPicture, rig: PortraitRig, matte: FloatArray) -> CutPortrait
 
 
 def _like_person(
-    colours: FloatArray, alpha: FloatArray, hidden: npt.NDArray[np.bool_], smooth: float
+    colours: FloatArray, alpha: FloatArray, near: npt.NDArray[np.bool_], reach: int
 ) -> npt.NDArray[np.bool_]:
-    """Where colours (float32 [h, w, 3]) are nearer to the person's than to those of the background beside them.
+    """Where colours (float32 [h, w, 3]) beside a person are the person's, and go on from them.
+
+    What lies there is compared with samples of both around it, not with their mean colours: where a white flag meets a
+    dark coat behind a white collar, the mean of the background is neither, and both hung on the head in patches.
 
     Args:
         colours: The portrait's.
         alpha: float32 [h, w], 0..1: the person's matte.
-        hidden: [h, w]: what surely is no background, and what may be none.
-        smooth: What is finer counts for itself, pixels.
+        near: [h, w]: what is the person, and what may be.
+        reach: How far the latter goes, pixels.
 
     Returns:
         bool [h, w], and a pixel around it.
     """
-    if hidden.all():
-        return hidden
-    of_person, behind = (
-        np.linalg.norm(colours - _spread(colours, known.astype(np.float32), smooth), axis=-1)
-        for known in (alpha > _UNSURE[1], ~hidden)
+    if near.all():
+        return near
+    is_person, is_behind = alpha > _UNSURE[1], ~near
+    asked = np.nonzero(near & (alpha <= 1 / 255))
+    of_person, behind = (_least_difference(colours, known, asked, reach) for known in (is_person, is_behind))
+    # A strand of hair, or a blurred edge, differs more from the background than that does from itself.
+    beside = np.transpose(np.nonzero(is_behind & (_grown(near, reach))))
+    some = tuple(beside[:: max(len(beside) // _COMPARED, 1)].T)
+    own = _least_difference(colours, is_behind, some, reach)
+    usual = np.percentile(own, _USUAL_PERCENT) if len(own) else 0.0
+    like = alpha > 1 / 255
+    like[asked] = behind > np.maximum(of_person, usual)
+    _, parts = cv2.connectedComponents(_grown(like, 1).astype(np.uint8))
+    return np.asarray((parts > 0) & np.isin(parts, np.unique(parts[is_person])))
+
+
+def _grown(mask: npt.NDArray[np.bool_], reach: int) -> npt.NDArray[np.bool_]:
+    """A mask, and what is up to ``reach`` pixels beside it."""
+    return np.asarray(
+        cv2.dilate(mask.astype(np.uint8), np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)) > 0
     )
-    # A strand of hair, or a blurred edge, differs more from the background than its texture does.
-    usual = np.percentile(behind[~hidden], _USUAL_PERCENT)
-    like = ((of_person < behind) | (behind > _NO_TEXTURE * usual)).astype(np.uint8)
-    return np.asarray(cv2.dilate(like, np.ones((3, 3), np.uint8)) > 0)
+
+
+def _least_difference(
+    colours: FloatArray,
+    known: npt.NDArray[np.bool_],
+    asked: tuple[npt.NDArray[np.intp], ...],
+    reach: int,
+) -> FloatArray:
+    """How little places (rows, columns) differ from what is known around them.
+
+    Returns:
+        float32 [N], codes; infinite where nothing around is known.
+    """
+    rows, columns = asked
+    least = np.full(len(rows), np.inf, np.float32)
+    own = colours[rows, columns]
+    for step, count in _RINGS:
+        angles = np.arange(count) * (2 * np.pi / count) + step
+        for down, across in np.rint(step * reach * np.stack((np.sin(angles), np.cos(angles)), -1)).astype(
+            int
+        ):
+            y, x = rows + down, columns + across
+            inside = (y >= 0) & (y < known.shape[0]) & (x >= 0) & (x < known.shape[1])
+            at = np.flatnonzero(inside)
+            at = at[known[y[at], x[at]]]
+            difference = np.linalg.norm(colours[y[at], x[at]] - own[at], axis=-1)
+            least[at] = np.minimum(least[at], difference)
+    return least
 
 
 def _continued(seen: RgbPicture, known: npt.NDArray[np.bool_], smooth: float) -> RgbPicture:
@@ -256,7 +302,9 @@ def _continued(seen: RgbPicture, known: npt.NDArray[np.bool_], smooth: float) ->
     soft = _spread(colours, known.astype(np.float32), smooth)
     # What lies as far beyond the edge as a place lies within it; but for places near it, the edge as it runs on the
     # whole, since a mirror of its every strand of hair would be a fan of streaks.
-    away = cv2.distanceTransform((~known).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_5)
+    away, nearest = cv2.distanceTransformWithLabels(
+        (~known).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_5, labelType=cv2.DIST_LABEL_PIXEL
+    )
     even = cv2.GaussianBlur(away, (0, 0), max(smooth, 0.5))
     slope = np.stack((cv2.Sobel(even, cv2.CV_32F, 0, 1), cv2.Sobel(even, cv2.CV_32F, 1, 0)), axis=-1)
     height, width = known.shape
@@ -271,9 +319,14 @@ def _continued(seen: RgbPicture, known: npt.NDArray[np.bool_], smooth: float) ->
     texture = colours - soft
     # A strand of hair that was missed is no texture of the background.
     usual = np.percentile(np.abs(texture[known]), _USUAL_PERCENT)
+    beyond = soft[y, x] + np.clip(texture[mirror_y, mirror_x], -usual, usual) * there[:, None]
+    # At the edge it is what lies beside it, however much that differs from its surroundings: else a line of it shows.
+    share = np.clip(away[y, x] / max(_AT_EDGE * smooth, 1.0), 0, 1)[:, None]
+    places = np.zeros(int(nearest.max()) + 1, np.intp)
+    places[nearest[known]] = np.flatnonzero(known)
+    beside = colours.reshape(-1, 3)[places[nearest[y, x]]]
     made = seen.copy()
-    beyond = np.clip(texture[mirror_y, mirror_x], -usual, usual) * there[:, None]
-    made[y, x] = np.clip(np.rint(soft[y, x] + beyond), 0, 255)
+    made[y, x] = np.clip(np.rint(beside + (beyond - beside) * share), 0, 255)
     return made
 
 
