@@ -9,7 +9,7 @@ import numpy as np
 
 from fake_cupy import FakeArray
 from vitascope.gpu.engines import OnnxRuntimeEngine
-from vitascope.gpu.engines.gpu_arrays import require_gpu_inputs
+from vitascope.gpu.engines.engine import require_gpu_inputs
 
 
 class FakeGpuEngine:

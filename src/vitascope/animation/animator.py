@@ -26,7 +26,7 @@ from vitascope.animation.mesh.response import Curve, steady_reader
 from vitascope.animation.motion import Mirror
 from vitascope.animation.portrait import Portrait, load_portrait, require_rgb
 from vitascope.animation.tracking import FaceModel, FaceTracker, fetch_face_model
-from vitascope.closing import Closing
+from vitascope.closing import Closing, OwnProcess
 from vitascope.config import LoadedSettings, Settings, vitascope_home
 from vitascope.config.loading import checked_gpus, settings_of
 from vitascope.device import Device, select_device
@@ -39,7 +39,6 @@ from vitascope.errors import (
     UsageError,
     one_line,
 )
-from vitascope.gpu.own_process import OwnProcess
 from vitascope.media.remote import local_path_of
 from vitascope.models.liveportrait.folder import default_folder, require_folder
 from vitascope.models.store.store import ModelStore

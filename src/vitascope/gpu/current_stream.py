@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from vitascope.gpu.kernels.cuda_module import import_cupy
+
 T = TypeVar("T")
 
 _MOST_TRIES = 8
@@ -36,14 +38,48 @@ def on_cuda_stream(stream: Any) -> Iterator[Any]:
     Yields:
         The stream.
     """
-    import cupy
-
-    before = cupy.cuda.get_current_stream()
+    before = import_cupy().cuda.get_current_stream()
     stream.use()
     try:
         yield stream
     finally:
         before.use()
+
+
+class _StreamHandle:
+    """A raw handle, as CuPy takes streams of other libraries (the CUDA stream protocol)."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def external_stream(handle: int) -> Any:
+    """The ``cupy.cuda.Stream`` of a raw handle, which its owner keeps alive."""
+    return import_cupy().cuda.Stream.from_external(_StreamHandle(handle))
+
+
+@contextmanager
+def on_stream(handle: int | None, *, device_id: int) -> Iterator[Any]:
+    """Work on one GPU and one stream: kernels, and the memory that CuPy gives out, belong to it inside.
+
+    Args:
+        handle: CUDA stream handle; None stays on CuPy's current stream.
+        device_id: Number of the GPU.
+
+    Yields:
+        The ``cupy.cuda.Stream``.
+    """
+    cupy = import_cupy()
+    with cupy.cuda.Device(device_id):
+        current = cupy.cuda.get_current_stream()
+        if handle is None or handle == current.ptr:
+            yield current
+        else:
+            with on_cuda_stream(external_stream(handle)) as stream:
+                yield stream
 
 
 def recorded(record: Callable[[], T]) -> T:

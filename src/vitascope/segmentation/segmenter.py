@@ -11,11 +11,10 @@ from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from vitascope.closing import Closing
+from vitascope.closing import Closing, OwnProcess
 from vitascope.config import LoadedSettings, OutputKind, vitascope_home
 from vitascope.config.loading import checked_gpus, settings_of
 from vitascope.errors import UsageError
-from vitascope.gpu.own_process import OwnProcess
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.remote import path_of
 from vitascope.models.store.store import ModelStore

@@ -16,7 +16,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.closing import Closing
+from vitascope.closing import Closing, OwnProcess
 from vitascope.config import LoadedSettings, vitascope_home
 from vitascope.config.loading import settings_of
 from vitascope.device import select_device
@@ -26,7 +26,6 @@ from vitascope.gpu.kernels.edges import EdgeOptions, adjust_edges
 from vitascope.gpu.kernels.guided import refine_alpha
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
-from vitascope.gpu.own_process import OwnProcess
 from vitascope.gpu.toolkit.batching.batcher import BatcherStats, DynamicBatcher
 from vitascope.gpu.toolkit.batching.requests import BatchConfig, InferenceRequest
 from vitascope.media.planes import RGB_COLOR, PlaneReader

@@ -169,7 +169,11 @@ class TestCompiled:
     pytestmark = needs_compiler
 
     def test_compile_gives_the_same(self, capfd, monkeypatch):
-        monkeypatch.setattr(torch._inductor.config, "cpp_cache_precompile_headers", False)  # as for packages
+        for name, value in (
+            ("cpp_cache_precompile_headers", False),
+            ("cpp.vec_isa_ok", True),
+        ):  # as for packages
+            monkeypatch.setattr(f"torch._inductor.config.{name}", value)
         with engine(mode="compile") as running:
             for width in (5, 9):
                 inputs = arrays(width)
@@ -193,6 +197,7 @@ from torch._inductor import config
 
 config.aot_inductor.precompile_headers = False  # gain time from the second package on
 config.cpp.vec_isa_ok = True  # else small programs are compiled first, to see what the processor can do
+config.aot_inductor.compile_wrapper_opt_level = "O0"  # of what calls the kernels
 notes = []
 with aot(Path(sys.argv[2]), notes) as running:
     assert_right(running.run(arrays()), arrays())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -132,11 +134,24 @@ def test_closing_wakes_whoever_waits() -> None:
     assert got == [None]
 
 
-@pytest.mark.parametrize("source", [77, "/dev/no-such-camera", "rtsp://127.0.0.1:1/none"])
+@pytest.mark.parametrize("source", [77, "/dev/no-such-camera"])
 def test_opencv_refuses_what_is_not_there(source: int | str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="cannot be opened: it is not there"):
         open_capture(source)
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_address_that_is_not_there_is_refused_without_a_word_of_ffmpegs() -> None:
+    """In a process of its own: who first opens anything by OpenCV's FFmpeg sets its level; a page's example may."""
+    program = (
+        "from vitascope.errors import InputError\n"
+        "from vitascope.media.reading.camera import open_capture\n"
+        "try: open_capture('rtsp://127.0.0.1:1/none')\n"
+        "except InputError as error: print(error)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said = "rtsp://127.0.0.1:1/none cannot be opened: it is not there, or another program uses it\n"
+    assert (ended.stdout, ended.stderr) == (said, "")
 
 
 def test_opencv_opens_a_film_as_it_would_a_camera(tmp_path: object) -> None:

@@ -10,7 +10,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.errors import EngineError, UsageError
+from vitascope.errors import DeviceMemoryError, EngineError, UsageError
+from vitascope.gpu.kernels.cuda_module import import_cupy, is_on_gpu
+from vitascope.gpu.memory.shortage import speaks_of_memory
 
 Tensor = npt.NDArray[Any]
 """A dense array: NumPy on the CPU, CuPy on the GPU."""
@@ -168,6 +170,63 @@ def require_inputs(inputs: Iterable[str], spec: EngineSpec, *, label: str) -> No
     for names, what in ((given - set(known), "is unknown"), (set(known) - given, "is missing")):
         if names:
             raise EngineError(f"{label}: input {min(names)!r} {what}; the network takes {', '.join(known)}")
+
+
+def wanted_outputs(spec: EngineSpec, outputs: Sequence[str] | None, *, label: str) -> list[str]:
+    """Names of the outputs to return; all of them when none are named.
+
+    Raises:
+        EngineError: The network has no output of that name.
+    """
+    known = [tensor.name for tensor in spec.outputs]
+    if outputs is None:
+        return known
+    if unknown := [name for name in outputs if name not in known]:
+        raise EngineError(f"{label}: no output is called {unknown[0]!r}; it has {', '.join(known)}")
+    return list(outputs)
+
+
+def require_gpu_inputs(spec: EngineSpec, inputs: Mapping[str, Tensor], *, label: str) -> None:
+    """Check inputs before their addresses are handed to a library that checks nothing.
+
+    Raises:
+        EngineError: A tensor is missing, unknown, not on the GPU, not C-contiguous, or of another dtype or shape.
+    """
+    expected = {tensor.name: tensor for tensor in spec.inputs}
+    if set(inputs) != set(expected):
+        raise EngineError(f"{label}: got inputs {sorted(inputs)}, expected {sorted(expected)}")
+    for name, tensor in expected.items():
+        array = inputs[name]
+        if not is_on_gpu(array):
+            raise EngineError(f"{label}: input {name!r} lies in the host's memory, expected a CuPy array")
+        fits = len(array.shape) == len(tensor.shape) and all(
+            not isinstance(side, int) or side == got
+            for side, got in zip(tensor.shape, array.shape, strict=True)
+        )
+        if array.dtype != tensor.dtype or not fits:
+            raise EngineError(
+                f"{label}: input {name!r} is {array.dtype} {list(array.shape)}, "
+                f"expected {tensor.dtype} {list(tensor.shape)}"
+            )
+        if not array.flags.c_contiguous:
+            raise EngineError(f"{label}: input {name!r} is not C-contiguous")
+
+
+def failure(error: Exception | str, *, label: str, what: str, on_gpu: bool = True) -> EngineError:
+    """The error for a library's failure: ``DeviceMemoryError`` if its message is about the GPU's memory."""
+    text = str(error).strip()
+    reason = text.splitlines()[0] if text else type(error).__name__
+    if on_gpu and speaks_of_memory(text):
+        return DeviceMemoryError(f"{label}: {what}: the GPU has too little memory{_free_memory()}: {reason}")
+    return EngineError(f"{label}: {what}: {reason}")
+
+
+def _free_memory() -> str:
+    try:
+        free, total = import_cupy().cuda.runtime.memGetInfo()
+    except Exception:  # only decorates a message; a broken context has errors of many types
+        return ""
+    return f" ({free / 2**30:.1f} of {total / 2**30:.1f} GiB free)"
 
 
 def shapes_to_json(ranges: Mapping[str, ShapeRange]) -> str:

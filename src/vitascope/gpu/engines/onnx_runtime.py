@@ -32,17 +32,18 @@ import numpy as np
 from vitascope.closing import Closing
 from vitascope.device import available_cores
 from vitascope.errors import EngineError, MissingDependencyError
-from vitascope.gpu.current_stream import on_cuda_stream
-from vitascope.gpu.engines.engine import EngineSpec, Precision, ShapeRange, Tensor, TensorSpec
-from vitascope.gpu.engines.gpu_arrays import (
-    external_stream,
+from vitascope.gpu.current_stream import external_stream, on_cuda_stream, on_stream
+from vitascope.gpu.engines.engine import (
+    EngineSpec,
+    Precision,
+    ShapeRange,
+    Tensor,
+    TensorSpec,
     failure,
-    on_stream,
     require_gpu_inputs,
     wanted_outputs,
 )
-from vitascope.gpu.engines.onnx_library import ort
-from vitascope.gpu.engines.onnx_network import Calibration, with_precision
+from vitascope.gpu.engines.onnx_network import Calibration, ort, with_precision
 from vitascope.gpu.kernels.cuda_module import import_cupy
 
 _SUFFIX = "_kernel_time"

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from vitascope.errors import EngineError, VitascopeError
 from vitascope.file_lock import write_atomically
 from vitascope.gpu.current_stream import RECORDING, on_cuda_stream, recorded
-from vitascope.gpu.engines.gpu_arrays import failure
+from vitascope.gpu.engines.engine import failure
 from vitascope.gpu.engines.launch_plan import (
     Argument,
     ArrayPlace,

@@ -44,8 +44,7 @@ from vitascope.closing import Closing
 from vitascope.errors import EngineError, VitascopeError
 from vitascope.file_lock import write_atomically
 from vitascope.gpu.current_stream import RECORDING, recorded
-from vitascope.gpu.engines.engine import EngineSpec, TensorSpec
-from vitascope.gpu.engines.gpu_arrays import failure, require_gpu_inputs, wanted_outputs
+from vitascope.gpu.engines.engine import EngineSpec, TensorSpec, failure, require_gpu_inputs, wanted_outputs
 from vitascope.gpu.kernels.cuda_module import import_cupy
 
 Call = Callable[..., Any]

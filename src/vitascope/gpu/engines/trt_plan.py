@@ -54,8 +54,17 @@ import numpy as np
 from vitascope.closing import Closing
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.file_lock import write_atomically
-from vitascope.gpu.engines.engine import EngineSpec, Precision, ShapeRange, Tensor, TensorSpec
-from vitascope.gpu.engines.gpu_arrays import failure, on_stream, require_gpu_inputs, wanted_outputs
+from vitascope.gpu.current_stream import on_stream
+from vitascope.gpu.engines.engine import (
+    EngineSpec,
+    Precision,
+    ShapeRange,
+    Tensor,
+    TensorSpec,
+    failure,
+    require_gpu_inputs,
+    wanted_outputs,
+)
 from vitascope.gpu.engines.onnx_network import Calibration, with_precision
 from vitascope.gpu.kernels.cuda_module import import_cupy
 

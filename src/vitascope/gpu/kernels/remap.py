@@ -118,11 +118,10 @@ def remap_eyes(
     map_x: npt.NDArray[np.float32],
     map_y: npt.NDArray[np.float32],
     *,
-    interpolation: Interpolation = "linear",
     border: Border = "replicate",
     places: EyePlaces | None = None,
 ) -> Frame:
-    """Read the eyes of a frame by the same maps, into one frame that shows them side by side.
+    """Read the eyes of a frame by the same maps, linearly, into one frame that shows them side by side.
 
     Runs where the eyes are: OpenCV on the CPU; CuPy in one CUDA kernel on the current stream (behind ``ready`` of the
     first), which reads the maps once for both.
@@ -131,7 +130,6 @@ def remap_eyes(
         eyes: One or two frames of one size, format and colour; on the GPU NV12 or P010.
         map_x: float32 [h, w], columns of an eye's luma to read, on the eyes' device. ``w`` is even where there are two.
         map_y: float32 [h, w], rows.
-        interpolation: As in ``remap``.
         border: As in ``remap``, of each eye.
         places: What ``eye_places`` made of these maps for frames like the first; on the CPU it saves making them.
 
@@ -150,15 +148,13 @@ def remap_eyes(
         )
     first = eyes[0]
     if is_on_gpu(first.planes[0]):
-        return _launch_frames(
-            eyes, map_x, map_y, MapRead(size, (1.0, 1.0), (0.0, 0.0)), interpolation, border
-        )
+        return _launch_frames(eyes, map_x, map_y, MapRead(size, (1.0, 1.0), (0.0, 0.0)), "linear", border)
     if places is None:
         places = eye_places(first, map_x, map_y)
     planes: list[Plane] = []
     for read, slots in zip(places.reads, ((0,), range(1, len(first.planes))), strict=True):
         sources = [[eye.planes[slot] for eye in eyes] for slot in slots]
-        planes += _read_beside(sources, read, interpolation, border)
+        planes += _read_beside(sources, read, border)
     return replace(first, planes=tuple(planes), ready=None)
 
 
@@ -195,9 +191,7 @@ def eye_places(eye: Frame, map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np
     return EyePlaces((made[0], made[1]))
 
 
-def _read_beside(
-    sources: Sequence[Sequence[Plane]], places: _PlaneRead, interpolation: Interpolation, border: Border
-) -> list[Plane]:
+def _read_beside(sources: Sequence[Sequence[Plane]], places: _PlaneRead, border: Border) -> list[Plane]:
     """Planes of each eye, read at the same places, side by side; OpenCV reads them together."""
     planes = [(plane, code) for eyes, code in zip(sources, places.codes, strict=True) for plane in eyes]
     at_once = _AT_ONCE if len(planes) == _AT_ONCE and planes[0][0].ndim == 2 else 1
@@ -211,7 +205,7 @@ def _read_beside(
             places.rows,
             places.read,
             replace(group[0][1], constant=constant),
-            interpolation,
+            "linear",
             border,
         )
         made += [read] if at_once == 1 else cv2.split(read)

@@ -17,7 +17,7 @@ import numpy as np
 
 from vitascope.device import Device, select_device
 from vitascope.errors import ConfigError, DeviceError, EngineError, VitascopeError
-from vitascope.gpu.engines.gpu_arrays import failure
+from vitascope.gpu.engines.engine import failure
 from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.toolkit.batching.batch_arrays import split, stack
 from vitascope.gpu.toolkit.batching.requests import BatchConfig

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import cv2
 import numpy as np
 
+from vitascope.closing import OwnProcess
 from vitascope.errors import ConfigError, DeviceError, EngineError, InputError, did_you_mean
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import ArrayKind, kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
 from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.kernels.mask_postprocess import postprocess_mask
-from vitascope.gpu.own_process import OwnProcess
 from vitascope.gpu.pipeline.pipeline import Pipeline, quick_turns
 from vitascope.gpu.pipeline.queues import (
     BoundedQueue,

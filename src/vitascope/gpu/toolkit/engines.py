@@ -31,7 +31,7 @@ from vitascope.closing import Closing
 from vitascope.device import Device, select_device
 from vitascope.errors import DeviceError, EngineError, MissingDependencyError, UsageError
 from vitascope.file_lock import write_atomically
-from vitascope.gpu.current_stream import on_cuda_stream
+from vitascope.gpu.current_stream import on_cuda_stream, on_stream
 from vitascope.gpu.engines.engine import (
     Engine,
     EngineSpec,
@@ -45,12 +45,11 @@ from vitascope.gpu.engines.engine import (
     shapes_from_json,
     shapes_to_json,
 )
-from vitascope.gpu.engines.gpu_arrays import on_stream
-from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_network import (
     Calibration,
     kept_shapes,
     low_precision_of,
+    ort,
     read_network,
     with_kept_shapes,
     with_precision,

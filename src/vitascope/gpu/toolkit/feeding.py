@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from vitascope.closing import Closing
 from vitascope.device import Device, available_cores, select_device
 from vitascope.errors import DeviceError
-from vitascope.gpu.engines.gpu_arrays import on_stream
+from vitascope.gpu.current_stream import on_stream
 from vitascope.gpu.interchange import kind_of, lies_on_gpu, to_cupy
 from vitascope.gpu.kernels.cuda_module import import_cupy
 from vitascope.gpu.number_checks import check_count

@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vitascope.closing import Closing
+from vitascope.closing import Closing, OwnProcess
 from vitascope.device import Device, select_device
 from vitascope.errors import DeviceError
 from vitascope.frames import ColorSpec
-from vitascope.gpu.engines.gpu_arrays import on_stream
+from vitascope.gpu.current_stream import on_stream
 from vitascope.gpu.interchange import ArrayKind, kind_of, lies_on_gpu, to_cupy, to_kind, to_numpy
 from vitascope.gpu.kernels.batch_normalize import BatchLayout, batch_normalize
 from vitascope.gpu.kernels.cuda_module import import_cupy
@@ -30,7 +30,6 @@ from vitascope.gpu.kernels.rgb import RgbDtype, nv12_to_rgb
 from vitascope.gpu.memory.pinned_pool import Download
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.number_checks import check_count
-from vitascope.gpu.own_process import OwnProcess
 from vitascope.gpu.toolkit.pictures import (
     FLOAT_DTYPES,
     Picture,

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from vitascope.errors import ModelError
 from vitascope.gpu.engines import TensorSpec
-from vitascope.gpu.engines.gpu_arrays import failure
+from vitascope.gpu.engines.engine import failure
 from vitascope.gpu.engines.torch_engine import CompileEffort, TorchEngine, TorchMode
 from vitascope.gpu.kernels.cuda_module import import_cupy, is_on_gpu
 from vitascope.gpu.kernels.region import Region

@@ -20,10 +20,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from vitascope.closing import OwnProcess
 from vitascope.device import select_device
 from vitascope.errors import BatcherStoppedError, EngineError, RequestRejectedError
 from vitascope.gpu.number_checks import check_count, check_number
-from vitascope.gpu.own_process import OwnProcess
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS, Turnstile
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram
 from vitascope.gpu.toolkit.batching.batch_arrays import Kinds, split, stack

@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pytest
 
-from vitascope.gpu.engines.gpu_arrays import external_stream, on_stream
+from vitascope.gpu.current_stream import external_stream, on_stream
 from vitascope.gpu.engines.onnx_runtime import _as_cupy
 from vitascope.gpu.engines.selection import Candidate, Machine, choose_engine
 
