@@ -114,3 +114,22 @@ def test_people_near_the_poles_are_matted_as_those_at_the_horizon():
     assert {elevation for *_, elevation in product} >= {-75, -60, -45, -30, 0, 30, 45, 60, 75}
     assert min(product.values()) >= 0.975
     assert min(iou - found[("raw", *place)] for place, iou in product.items()) >= -0.005
+
+
+def test_the_page_on_people_says_who_is_known_again():
+    rows = {(row["claim"], row["clip"]): row for row in _kept("known_again")}
+    page = " ".join((ROOT / "docs" / "people.md").read_text(encoding="utf-8").split())
+    for clip, missed in (
+        ("the same photograph in each shot", ", in one film of which two cuts were missed"),
+        ("the same photograph in each shot, by colours alone", ""),
+        ("another photograph in each shot", ""),
+    ):
+        row = rows["people who are never seen together", clip]
+        told = f"{row['merged']} of {row['pairs_of_two']}{missed} | {row['split']} of {row['pairs_of_one']} |"
+        assert told in page
+        assert row["films"] == 4 and row["people"] == 11
+    small, large = (rows["distance of faces", f"{height} pixels high"] for height in (28, 56))
+    one, two = "of_one_beyond_0.6_percent", "of_two_within_0.6_percent"
+    assert f"two people's in {small[one]:.1f} % of {small['pairs_of_one']} pairs" in page
+    assert f"one's in {small[two]:.1f} % of {small['pairs_of_two']:,}" in page
+    assert f"56 pixels high, {large[one]:.1f} and {large[two]:.1f} % ({large['people']} people" in page

@@ -47,6 +47,7 @@ def test_the_shipped_catalogue_knows_every_network_of_the_design() -> None:
         "rvm-resnet50",
         "face-landmarker",
         "centerface",
+        "face-recognition",
         "isnet",
     )
 

@@ -98,6 +98,7 @@ def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.write_text(
         f"#!{sys.executable}\nimport shutil, sys\n"
         "assert sys.argv[1:3] == ['pack', '@scope/net@1.2.0'] and '--ignore-scripts' in sys.argv\n"
+        "assert '--fetch-retries=1' in sys.argv and '--fetch-retry-mintimeout=1000' in sys.argv\n"
         f"try: shutil.copy({str(package)!r}, sys.argv[sys.argv.index('--pack-destination') + 1])\n"
         "except OSError: sys.exit('npm error code E404\\nnpm error 404 Not Found - GET net')\n"
     )

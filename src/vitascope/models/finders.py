@@ -40,6 +40,8 @@ class Face(NamedTuple):
     height: float
     score: float
     """0 to 1."""
+    points: npt.NDArray[np.float64]
+    """Eyes, nose and corners of the mouth, (x, y), float64 [5, 2]."""
 
 
 class _Finder(Closing):
@@ -86,18 +88,22 @@ class CenterFace(_Finder):
         picture = np.zeros((1, 3, rows, columns), np.float32)
         picture[0, :, :height, :width] = rgb.transpose(2, 0, 1)
         found = self._engine.run({"input.1": picture})
-        heat, scale, shift = (np.asarray(found[name])[0] for name in ("537", "538", "539"))
+        heat, scale, shift, marks = (np.asarray(found[name])[0] for name in ("537", "538", "539", "540"))
         peaks = np.argwhere(heat[0] >= _LEAST_SCORE)
         boxes: list[tuple[float, float, float, float]] = []
         scores: list[float] = []
+        points: list[npt.NDArray[np.float64]] = []
         for row, column in peaks:
             size = np.exp(scale[:, row, column]) * _STRIDE  # height, width
             middle = (np.array([row, column]) + shift[:, row, column] + 0.5) * _STRIDE
             top, left = middle - size / 2
             boxes.append((float(left), float(top), float(size[1]), float(size[0])))
             scores.append(float(heat[0, row, column]))
+            points.append(
+                (marks[:, row, column].reshape(5, 2) * size + (top, left))[:, ::-1].astype(np.float64)
+            )
         kept = cv2.dnn.NMSBoxes(boxes, scores, _LEAST_SCORE, _OVERLAP) if boxes else []
-        faces = [Face._make((*boxes[at], scores[at])) for at in np.asarray(kept, int).ravel()]
+        faces = [Face._make((*boxes[at], scores[at], points[at])) for at in np.asarray(kept, int).ravel()]
         return sorted(faces, key=lambda face: -face.score)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from vitascope.segmentation.people.face_looks import FaceLooks, SeenFace
 from vitascope.segmentation.people.following import GivingOut, ShotFollower, everywhere
 from vitascope.segmentation.people.small_frames import SmallFrames
 
@@ -47,7 +48,7 @@ def followed(steps, *, faces=lambda n: ()):
     for n, (rgb, alpha, truth) in enumerate(steps):
         truths.append(truth)
         frame, _ = frames.next(n, rgb.transpose(2, 0, 1)[None], alpha[None], n == 0)
-        labels += done(follower.follow(frame, faces=faces(n)))
+        labels += done(follower.follow(frame, faces=[SeenFace(*face) for face in faces(n)]))
     labels += done(follower.finish())
     assert [one.pts for one in labels] == list(range(len(truths)))
     return follower, np.stack([one.labels for one in labels]), np.stack(truths)
@@ -360,3 +361,20 @@ def test_people_whom_the_network_tears_at_random_are_followed_to_the_end(seed):
             ]
         )
     followed(steps, faces=lambda n: faces[n])
+
+
+def test_the_faces_of_who_crosses_are_not_mixed_up():
+    walks = {1: lambda t: 20 + 90 * t, 2: lambda t: 110 - 90 * t}
+    own = {who: np.eye(128, dtype=np.float32)[who] for who in walks}
+
+    def faces(n):
+        places = {who: walk(n / 39) for who, walk in walks.items()}
+        hidden = abs(places[1] - places[2]) < 12  # then only the one in front shows a face, where both are
+        return [(x - 4, 11, 8, 8, own[who]) for who, x in places.items() if not (hidden and who == 1)]
+
+    follower, labels, truths = followed(shot(walks, 40), faces=faces)
+    for who in walks:
+        number, _ = wrong(labels, truths, who)
+        looks = FaceLooks()
+        looks.learn(own[who])
+        assert follower.tracks[number].face.distance(looks) < 1e-6

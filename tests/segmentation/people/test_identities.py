@@ -3,13 +3,24 @@
 import numpy as np
 
 from vitascope.segmentation.people.appearance import Appearance, color_codes
+from vitascope.segmentation.people.face_looks import FaceLooks
 from vitascope.segmentation.people.following import Track
 from vitascope.segmentation.people.identities import MOST_PEOPLE, Identities
 
 COLORS = {"red": (200, 40, 40), "blue": (40, 60, 200), "green": (50, 180, 60)}
 
 
-def track(number, color, *, begin=0, end=10, x=0.5, light=1.0):
+def face(who, *, off=0.3):
+    """What a shot shows of somebody's face; of those of two people, as far as strangers' are apart."""
+    random = np.random.default_rng(who)
+    looks, seen = FaceLooks(), np.zeros(128, np.float32)
+    seen[who] = 0.6
+    noise = random.normal(0, 1, 128)
+    looks.learn((seen + off / 2 * noise / np.linalg.norm(noise)).astype(np.float32))
+    return looks
+
+
+def track(number, color, *, begin=0, end=10, x=0.5, light=1.0, who=None):
     random = np.random.default_rng(number)
     rgb = np.clip((np.array(COLORS[color]) + random.normal(0, 8, (30, 20, 3))) * light, 0, 255).astype(
         np.uint8
@@ -17,7 +28,10 @@ def track(number, color, *, begin=0, end=10, x=0.5, light=1.0):
     looks = Appearance()
     mask = np.ones((30, 20), np.float32)
     looks.learn(color_codes(rgb), mask)
-    return Track(number, looks, begin, end, mask, frames=10, first_x=x, largest=0.2)
+    made = Track(number, looks, begin, end, mask, frames=10, first_x=x, largest=0.2)
+    if who is not None:
+        made.face = face(who)
+    return made
 
 
 def test_numbers_go_by_appearance_from_left_to_right():
@@ -60,3 +74,41 @@ def test_numbers_end_before_labels_do():
     named = people.recognise([track(number, "blue", x=number / 200) for number in range(1, 201)])
     assert max(named.values()) == MOST_PEOPLE
     assert len(named) == MOST_PEOPLE - 100
+
+
+def test_two_in_the_same_clothes_who_are_never_seen_together_are_told_apart_by_their_faces():
+    people = Identities()
+    named = [
+        people.recognise([track(1, "red", begin=20 * shot, end=20 * shot + 10, who=who)])[1]
+        for shot, who in enumerate([1, 2, 1, 2, 2, 1])
+    ]
+    assert named == [1, 2, 1, 2, 2, 1]
+    assert min(presence.sure for presence in people.presences) > 0.9
+
+
+def test_somebody_in_other_clothes_is_known_by_their_face():
+    people = Identities()
+    assert people.recognise([track(1, "red", who=1)]) == {1: 1}
+    assert people.recognise([track(1, "blue", begin=20, end=30, who=1)]) == {1: 1}
+    assert people.recognise([track(1, "green", begin=40, end=50, who=2)]) == {1: 2}
+
+
+def test_who_shows_no_face_is_known_by_colours_and_it_says_how_little_that_is():
+    people = Identities()
+    people.recognise([track(1, "red", who=1)])
+    assert people.recognise([track(1, "red", begin=20, end=30, light=0.97)]) == {1: 1}
+    first, again = people.presences
+    assert first.sure == 0.99
+    assert 0.5 < again.sure < 0.95
+
+
+def test_who_is_hardly_another_is_not_sure_to_be_new():
+    people = Identities()
+    people.recognise([track(1, "red")])
+    alike = next(
+        light
+        for light in np.arange(1, 0.1, -0.02)
+        if track(1, "red", light=light).appearance.similarity(track(1, "red").appearance) < 0.7
+    )
+    assert people.recognise([track(1, "red", begin=20, end=30, light=alike)]) == {1: 2}
+    assert 0.5 <= people.presences[-1].sure < 0.8

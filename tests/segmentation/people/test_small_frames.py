@@ -1,10 +1,8 @@
-"""Frames as people are followed in them, and when faces are looked for."""
+"""Frames as people are followed in them."""
 
 import numpy as np
 import pytest
 
-from vitascope.models.finders import Face
-from vitascope.segmentation.people.scan import FacesNowAndThen
 from vitascope.segmentation.people.small_frames import SmallFrames
 
 
@@ -47,21 +45,3 @@ def test_a_frame_of_another_size_begins_anew():
     frame, _ = frames.next(1, rgb, alpha, False)
     assert frame.starts_shot and frame.before is None
     assert frame.rgb.shape == (160, 160, 3)
-
-
-def test_faces_are_looked_for_where_a_shot_begins_and_in_every_sixth_frame():
-    seen = []
-
-    def find(rgb):
-        assert rgb.flags.c_contiguous and rgb.dtype == np.uint8
-        seen.append(rgb.shape)
-        return [Face(20, 10, 40, 60, 0.9)]
-
-    frames, look = SmallFrames(), FacesNowAndThen(find)
-    alpha = np.ones((1, 90, 320), np.float32)
-    made = [frames.next(n, picture()[None], alpha, n in (0, 9)) for n in range(20)]
-    faces = [look(one)[2] for one in made]
-    assert [n for n, found in enumerate(faces) if found] == [0, 6, 9, 15]
-    assert faces[0] == [(10, 5, 20, 30)]  # in cells
-    assert seen == 4 * [(90, 320, 3)]
-    assert FacesNowAndThen(None)(made[0]) == (*made[0], [])

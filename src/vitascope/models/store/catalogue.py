@@ -57,6 +57,8 @@ class InputKind(StrEnum):
     """One RGB picture at a time, float32 ``[1, 3, H, W]`` in 0..255, sides multiples of 32."""
     SALIENCY = "saliency"
     """One RGB picture at a time, float32 ``[1, 3, 1024, 1024]`` in -0.5..0.5; what stands out of it."""
+    FACES = "faces"
+    """Upright faces, float32 ``[N, 3, 150, 150]`` less the mean colour, in -0.5..0.6."""
     TASK_BUNDLE = "task-bundle"
     """A MediaPipe ``.task`` archive, run by MediaPipe itself."""
 

@@ -277,6 +277,8 @@ def _npm_pack(package: str, directory: Path) -> None:
         package,
         "--ignore-scripts",
         "--loglevel=error",
+        "--fetch-retries=1",
+        "--fetch-retry-mintimeout=1000",  # offline, it would be a minute before it says so
         "--pack-destination",
         str(directory),
     ]

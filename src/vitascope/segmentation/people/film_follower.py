@@ -16,7 +16,8 @@ import numpy.typing as npt
 from vitascope.closing import Closing
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Map, Sink, Stage
-from vitascope.segmentation.people.following import Box, GivingOut, Labelled, ShotFollower, everywhere
+from vitascope.segmentation.people.face_looks import SeenFace
+from vitascope.segmentation.people.following import GivingOut, Labelled, ShotFollower, everywhere
 from vitascope.segmentation.people.identities import Identities, Presence
 from vitascope.segmentation.people.small_frames import MotionField, Picture, SmallFrame
 from vitascope.segmentation.processes.spawned import Failed, SpawnedProcess
@@ -96,12 +97,12 @@ class FilmFollower:
         write(settle(self.end_shot()), None)
         return self.presences
 
-    def look(self, frame: SmallFrame, faces: Sequence[Box]) -> list[Step]:
+    def look(self, frame: SmallFrame, faces: Sequence[SeenFace]) -> list[Step]:
         """Look at the next frame.
 
         Args:
             frame: The next one that ``SmallFrames`` made.
-            faces: Left, top, width and height of faces in cells; people who touch are told apart by them.
+            faces: Those in it; people who touch are told apart by them, and known again after a cut.
         """
         steps = self.end_shot() if frame.starts_shot else []
         if self._shot is None:
@@ -187,7 +188,7 @@ class FollowingProcess(Closing):
             Sink("follow", lambda eye: write(self._process.answer(), eye)),
         ]
 
-    def _show(self, seen: tuple[SmallFrame, Picture, Sequence[Box]]) -> Picture:
+    def _show(self, seen: tuple[SmallFrame, Picture, Sequence[SeenFace]]) -> Picture:
         frame, eye, faces = seen
         self._process.send((frame, faces))
         return eye

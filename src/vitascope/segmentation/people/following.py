@@ -33,11 +33,11 @@ from vitascope.segmentation.people.bodies import (
     joined_body,
     learned_body,
 )
+from vitascope.segmentation.people.face_looks import FaceLooks, SeenFace
 from vitascope.segmentation.people.small_frames import MotionField, SmallFrame
 
 FloatMap = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.uint8]
-Box = tuple[float, float, float, float]
 
 _SOLID = 0.4
 """Alpha from which a cell is part of somebody."""
@@ -122,6 +122,8 @@ class Track:
     """Frames in which they met nobody."""
     face_height: float = 0.0
     """Rows of their face, where one was seen."""
+    face: FaceLooks = field(default_factory=FaceLooks)
+    """What their face looks like, as far as it was seen and is theirs."""
     begin: int = 0
     """Number of the frame in which they were found."""
     parted_frames: int = 0
@@ -216,7 +218,7 @@ class ShotFollower:
         self._rows, self._columns = self._motion.rows, self._motion.columns
         self._numbers = count(1)
         self._frame = -1
-        self._faces: Sequence[Box] = ()
+        self._faces: Sequence[SeenFace] = ()
         self._crossings: list[_Crossing] = []
         self._pending: deque[Labelled] = deque()
         self._first_pending = 0
@@ -227,12 +229,12 @@ class ShotFollower:
         self.limbs: dict[int, int] = {}
         """Numbers that turned out to be parts of others, and whose."""
 
-    def follow(self, frame: SmallFrame, *, faces: Sequence[Box] = ()) -> Iterator[GivingOut | Labelled]:
+    def follow(self, frame: SmallFrame, *, faces: Sequence[SeenFace] = ()) -> Iterator[GivingOut | Labelled]:
         """Look at the next frame.
 
         Args:
             frame: The next one that ``SmallFrames`` made.
-            faces: Left, top, width and height of faces in cells, if somebody looked for them.
+            faces: Those in it, if somebody looked for them.
         """
         self._frame += 1
         self._faces = faces
@@ -244,6 +246,7 @@ class ShotFollower:
         self._note(pts, rgb, labels, codes, shared)
         shared = self._without_limbs(shared)
         over = self._watch_crossings(shared)
+        self._learn_faces(labels)
         self._tell_apart()
         yield from over
         yield from self._settled()
@@ -329,12 +332,12 @@ class ShotFollower:
         self._note_faces(labels)
         return labels, shared, scores
 
-    def _faces_in(self, inside: npt.NDArray[np.bool_]) -> list[Box]:
+    def _faces_in(self, inside: npt.NDArray[np.bool_]) -> list[SeenFace]:
         """The faces whose middle lies in a part."""
         height, width = self._size
         middles = [
-            (min(int(top + tall / 2), height - 1), min(int(left + wide / 2), width - 1))
-            for left, top, wide, tall in self._faces
+            (min(int(one.top + one.height / 2), height - 1), min(int(one.left + one.width / 2), width - 1))
+            for one in self._faces
         ]
         return [face for face, middle in zip(self._faces, middles, strict=True) if inside[middle]]
 
@@ -342,18 +345,28 @@ class ShotFollower:
         for track in self.tracks.values():
             own = self._faces_in(labels == track.number) if self._faces else []
             if len(own) == 1:
-                track.face_height = own[0][3]
+                track.face_height = own[0].height
 
-    def _body(self, face: Box) -> FloatMap:
+    def _learn_faces(self, labels: Labels) -> None:
+        """See the faces of those who meet nobody, or were never seen apart: where people cross, it may be another's."""
+        for track in self.tracks.values() if self._faces else ():
+            own = self._faces_in(labels == track.number)
+            is_theirs = not track.apart_frames or self.is_alone(track.number)
+            if len(own) == 1 and own[0].description is not None and is_theirs:
+                track.face.learn(own[0].description)
+
+    def _body(self, face: SeenFace) -> FloatMap:
         """How likely the person with a face is where, 0..1: the head, and shoulders that grow wider below it."""
-        left, top, wide, tall = face
+        left, top, wide, tall = face[:4]
         below = np.clip((self._rows - (top + tall)) / tall, 0, 1.5)
         across = (self._columns - (left + wide / 2)) / (wide * (0.75 + 0.6 * below))
         above = np.clip((top - 0.7 * tall - self._rows) / (0.3 * tall), 0, None)
         body: FloatMap = np.exp(-0.7 * across**2 - above**2).astype(np.float32)
         return body
 
-    def _name_faces(self, faces: Sequence[Box], priors: dict[int, FloatMap], codes: Codes) -> dict[int, Box]:
+    def _name_faces(
+        self, faces: Sequence[SeenFace], priors: dict[int, FloatMap], codes: Codes
+    ) -> dict[int, SeenFace]:
         """Which of some people each of several faces is, by where they were and what they look like."""
         numbers = list(priors)
         if (
@@ -386,12 +399,12 @@ class ShotFollower:
     def _strangers(
         self,
         pts: int,
-        faces: Sequence[Box],
+        faces: Sequence[SeenFace],
         inside: npt.NDArray[np.bool_],
         rgb: FloatMap,
         codes: Codes,
         priors: dict[int, FloatMap],
-        known: dict[int, Box],
+        known: dict[int, SeenFace],
     ) -> set[int]:
         """Begin a track for each face that is nobody's yet; ``priors`` gets where they are.
 
@@ -399,12 +412,12 @@ class ShotFollower:
         """
         if not faces:
             return set()
-        begun: dict[int, Box] = {}
-        for face in sorted(faces):
+        begun: dict[int, SeenFace] = {}
+        for face in sorted(faces, key=lambda one: one.left):
             if len(self.tracks) >= _MOST_TRACKS:
                 break
             number = next(self._numbers)
-            place = np.array([face[0] + face[2] / 2, face[1] + face[3] / 2])
+            place = np.array([face.left + face.width / 2, face.top + face.height / 2])
             self.tracks[number] = Track(
                 number,
                 Appearance(),
@@ -427,7 +440,7 @@ class ShotFollower:
                 if number in known and mask.sum() > _HOME * track.area and track.frames > _SURE_FRAMES:
                     blank[number] = self._looks(number)
                     continue
-                track.mask, track.area, track.face_height = mask, float(mask.sum()), whole[number][3]
+                track.mask, track.area, track.face_height = mask, float(mask.sum()), whole[number].height
                 blank[number] = Appearance()
                 blank[number].learn(codes, mask, span=track.span)
                 track.appearance = blank[number]
@@ -686,6 +699,7 @@ class ShotFollower:
         whole.mask = np.maximum(whole.mask, part.mask)
         if whole.body is not None and part.body is not None:
             whole.body = joined_body(whole.body, part.body)
+        whole.face.join(part.face)
         self.limbs[number] = host
         self._finish_giving_out()
         for frame in self._pending:

@@ -1,12 +1,14 @@
-"""People of a film known again from shot to shot, by what they look like; each answer with how sure it is."""
+"""People of a film known again from shot to shot, by colours and faces; each answer with how sure it is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import exp
 from typing import Final
 
 from vitascope.segmentation.people.appearance import Appearance
+from vitascope.segmentation.people.face_looks import FaceLooks
 from vitascope.segmentation.people.following import Track
 
 MOST_PEOPLE: Final = 254
@@ -14,8 +16,12 @@ MOST_PEOPLE: Final = 254
 _SAME = 0.72
 """Similarity from which two shots show the same person; chosen on ten shots of three people in other light, sizes and
 mirrored, of which it named 25 of 25 right where the cuts were known."""
-_SURE = 0.15
-"""By how much the best answer must be better than the second to be beyond doubt."""
+_FACES_COUNT = 4.0
+"""How much it counts by how much two faces are nearer than those of strangers may be."""
+_STRANGERS: Final = 0.6
+"""Distance of two faces that says nothing: nearer ones are the same person's, others not."""
+_HALF_SURE = 0.1
+"""By so much the best answer must be better than the second one for odds of e to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,14 @@ class Presence:
 class _Person:
     number: int
     looks: Appearance = field(default_factory=Appearance)
+    face: FaceLooks = field(default_factory=FaceLooks)
+
+    def likeness(self, track: Track) -> float:
+        """How much somebody of a shot is like them: by colours, from 0 to 1, and by faces, more or less than that."""
+        colors = track.appearance.similarity(self.looks)
+        if track.face.is_blank or self.face.is_blank:
+            return colors
+        return colors + _FACES_COUNT * (_STRANGERS - track.face.distance(self.face))
 
 
 class Identities:
@@ -62,7 +76,7 @@ class Identities:
             The person's number for the number of each track.
         """
         alike = {
-            (track.number, person.number): track.appearance.similarity(person.looks)
+            (track.number, person.number): person.likeness(track)
             for track in tracks
             for person in self._people
         }
@@ -79,8 +93,7 @@ class Identities:
             scores = [alike[track.number, one] for one in known if (track.number, one) in alike]
             if track.number in named:
                 somebody, own = known[named[track.number]], alike[track.number, named[track.number]]
-                rival = max([_SAME - _SURE, *(score for score in scores if score != own)])
-                sure = own - rival
+                ahead = own - max([_SAME, *(score for score in scores if score != own)])
             elif len(self._people) == MOST_PEOPLE:
                 continue  # nobody's number is left
             else:
@@ -88,15 +101,16 @@ class Identities:
                 self._people.append(somebody)
                 known[somebody.number] = somebody
                 named[track.number] = somebody.number
-                sure = _SAME + _SURE - max(scores, default=0.0)
+                ahead = _SAME - max(scores, default=0.0)
             somebody.looks.join(track.appearance, weight=float(min(track.frames, 50)))
+            somebody.face.join(track.face)
             self.presences.append(
                 Presence(
                     somebody.number,
                     track.first_pts,
                     track.last_pts,
                     round(track.largest, 4),
-                    round(min(max(0.5 + 0.5 * sure / _SURE, 0.05), 0.99), 2),
+                    round(min(1 / (1 + exp(-ahead / _HALF_SURE)), 0.99), 2),
                     track.frames,
                     track.low_frames,
                 )

@@ -5,9 +5,8 @@ It is a run like any other (``FilmRun``), of small pictures, whose mattes are lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from multiprocessing import current_process
 from pathlib import Path
@@ -19,13 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vitascope.config import LoadedSettings
-from vitascope.device import Device, available_cores
-from vitascope.errors import BeingWrittenError, ModelUnavailableError
+from vitascope.device import Device
+from vitascope.errors import BeingWrittenError
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Map, Source
-from vitascope.models.finders import CenterFace, Face
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.film_run import FilmRun, FilmRunner, Started
@@ -34,6 +32,7 @@ from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.cuts_between import CutsBetween
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.networks import FetchProgress
+from vitascope.segmentation.people.faces import FaceNetworks, FacesNowAndThen
 from vitascope.segmentation.people.film_follower import (
     FilmFollower,
     FollowingProcess,
@@ -42,7 +41,6 @@ from vitascope.segmentation.people.film_follower import (
     ShotEnded,
     Sighting,
 )
-from vitascope.segmentation.people.following import Box
 from vitascope.segmentation.people.small_frames import Picture, SmallFrame, SmallFrames
 from vitascope.segmentation.people.table import PeopleTable, PeopleWriter, table_path
 from vitascope.segmentation.plan import no_picture_between
@@ -56,9 +54,7 @@ _NETWORK_SIDE: Final = 512
 then came out of the video as a part of another."""
 _LOOKS_A_SECOND = 9
 """About so many: in most videos every third frame is looked at. The network is what a scan waits for."""
-_LOOKS_BETWEEN_FACES = 5
 _WAIT_SECONDS = 0.2
-FindFaces = Callable[[npt.NDArray[np.uint8]], Sequence[Face]]
 
 
 def find_people(
@@ -151,14 +147,13 @@ def _look(
 ) -> PeopleTable:
     """Look at a video, with settings for that, and write who is in it."""
     wanted = quick.settings.video
-    faces, note = _open_faces(store, fetch_progress)
     with (
-        closing(faces) if faces is not None else nullcontext(),
+        FaceNetworks(store, fetch_progress) as faces,
         FilmRunner(quick, store=store, fetch_progress=fetch_progress) as runner,
         runner.open_video(video) as reader,
         _open_follower(runner.device) as follower,
     ):
-        frames, look_for_faces = SmallFrames(), FacesNowAndThen(None if faces is None else faces.find)
+        frames, look_for_faces = SmallFrames(), FacesNowAndThen(faces.find, faces.describe)
         aspect = reader.info.pixel_aspect
         is_turned = reader.info.rotation_degrees in (90, 270)
         pictures = BestPictures(pixel_aspect=1 / aspect if is_turned else aspect)
@@ -221,23 +216,9 @@ def _look(
             begin_seconds=wanted.start_seconds,
             end_seconds=wanted.end_seconds,
             network=runner.chosen.network.name,
-            notes=tuple(line for line in (runner.chosen.note, note) if line),
+            notes=tuple(line for line in (runner.chosen.note, *faces.notes) if line),
         )
     return PeopleTable(table_path(video, wanted))
-
-
-def _open_faces(store: ModelStore, progress: FetchProgress | None) -> tuple[CenterFace | None, str | None]:
-    """What finds faces, fetched when needed; or why there is nothing."""
-    try:
-        path = store.pull("centerface", progress=partial(progress, "centerface") if progress else None)
-    except ModelUnavailableError as error:
-        return (
-            None,
-            f"{error}; going on without faces: people who touch from the first frame on are taken for one until "
-            "they part",
-        )
-    # The stages before and after want cores, too.
-    return CenterFace(path, threads=max(available_cores() // 8, 1)), None
 
 
 def _open_follower(device: Device) -> AbstractContextManager[FilmFollower | FollowingProcess]:
@@ -264,32 +245,6 @@ class _Watching:
             alpha = to_numpy(small_alpha(estimate, images, self._shown))
             self.seen[frame.index] = frame.pts, rgb, alpha, batch.starts_shot[at]
         return estimates
-
-
-class FacesNowAndThen:
-    """Looks for faces in the first frame of each shot, and in some of those that follow.
-
-    Args:
-        find: Finds the faces of a picture, uint8 [h, w, 3]; None finds nothing.
-    """
-
-    def __init__(self, find: FindFaces | None) -> None:
-        self._find = find
-        self._wait = 0
-
-    def __call__(self, seen: tuple[SmallFrame, Picture]) -> tuple[SmallFrame, Picture, list[Box]]:
-        """A frame as it came, and its faces in cells, as ``FilmFollower.look`` takes them."""
-        frame, eye = seen
-        if self._find is None:
-            return frame, eye, []
-        if self._wait > 0 and not frame.starts_shot:
-            self._wait -= 1
-            return frame, eye, []
-        self._wait = _LOOKS_BETWEEN_FACES
-        cell = frame.pixels_a_cell
-        found = self._find(eye)
-        boxes = [(face.left / cell, face.top / cell, face.width / cell, face.height / cell) for face in found]
-        return frame, eye, boxes
 
 
 _PICTURE_HEIGHT: Final = 192

@@ -1,0 +1,48 @@
+"""What is seen of somebody's face, as numbers that lie near those of other pictures of the same face."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+
+
+class SeenFace(NamedTuple):
+    """A face in a frame; places are in cells."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    description: FloatArray | None = None
+    """As ``FaceDescriptor`` gives it, float32 [128]; None for one that says little."""
+
+
+class FaceLooks:
+    """What was seen of somebody's face: the mean of its descriptions."""
+
+    def __init__(self) -> None:
+        self._total: FloatArray = np.zeros(128, np.float32)
+        self._count = 0
+
+    def learn(self, description: FloatArray) -> None:
+        """See the face once more."""
+        self._total = self._total + description
+        self._count += 1
+
+    def join(self, other: FaceLooks) -> None:
+        """Take what another one has seen of the same face."""
+        self._total = self._total + other._total
+        self._count += other._count
+
+    @property
+    def is_blank(self) -> bool:
+        """True until something was learned."""
+        return not self._count
+
+    def distance(self, other: FaceLooks) -> float:
+        """How far two that are not blank are apart."""
+        return float(np.linalg.norm(self._total / self._count - other._total / other._count))

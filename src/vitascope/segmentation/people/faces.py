@@ -1,0 +1,123 @@
+"""Faces of the people of a video: found now and then, and what is seen of them told from other people's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Final
+
+from vitascope.closing import Closing
+from vitascope.device import available_cores
+from vitascope.errors import ModelUnavailableError
+from vitascope.models.face_descriptor import FaceDescriptor, upright_face
+from vitascope.models.finders import CenterFace, Face
+from vitascope.models.store.store import ModelStore
+from vitascope.segmentation.matting.networks import FetchProgress
+from vitascope.segmentation.people.face_looks import FloatArray, SeenFace
+from vitascope.segmentation.people.small_frames import Picture, SmallFrame
+
+_LOOKS_BETWEEN = 5
+_DESCRIBED_LOOKS, _BETWEEN_DESCRIBED = 8, 4
+"""So many looks of a shot have their faces described, and one of so many after those."""
+_MOST_DESCRIBED = 4
+"""Faces of a look that are described, the largest ones: each takes 8 ms of a core."""
+_LEAST_HEIGHT: Final = 28
+"""Pixels from brow to chin from which a face is described."""
+_LEAST_SCORE, _MOST_OFF = 0.6, 8.0
+"""A face that is less sure is blurred, and one whose points are further off is turned away: neither says who it is."""
+
+
+FindFaces = Callable[[Picture], Sequence[Face]]
+Describe = Callable[[Sequence[Picture]], FloatArray]
+
+
+class FacesNowAndThen:
+    """Looks for faces in the first frame of each shot, and in some of those that follow.
+
+    Args:
+        find: Finds the faces of a picture, uint8 [h, w, 3]; None finds nothing.
+        describe: Describes faces, as ``FaceDescriptor`` does; None describes nothing.
+    """
+
+    def __init__(self, find: FindFaces | None, describe: Describe | None = None) -> None:
+        self._find, self._describe = find, describe
+        self._wait = self._looks = 0
+
+    def __call__(self, seen: tuple[SmallFrame, Picture]) -> tuple[SmallFrame, Picture, list[SeenFace]]:
+        """A frame as it came, and its faces, as ``FilmFollower.look`` takes them."""
+        frame, eye = seen
+        if self._find is None:
+            return frame, eye, []
+        if frame.starts_shot:
+            self._wait = self._looks = 0
+        if self._wait > 0:
+            self._wait -= 1
+            return frame, eye, []
+        self._wait = _LOOKS_BETWEEN
+        self._looks += 1
+        found = self._find(eye)
+        described: dict[int, FloatArray] = {}
+        if self._describe is not None and (
+            self._looks <= _DESCRIBED_LOOKS or self._looks % _BETWEEN_DESCRIBED == 0
+        ):
+            upright = _that_say_who(found, eye)
+            if upright:
+                described = dict(zip(upright, self._describe(list(upright.values())), strict=True))
+        cell = frame.pixels_a_cell
+        faces = [
+            SeenFace(
+                face.left / cell, face.top / cell, face.width / cell, face.height / cell, described.get(at)
+            )
+            for at, face in enumerate(found)
+        ]
+        return frame, eye, faces
+
+
+def _that_say_who(found: Sequence[Face], eye: Picture) -> dict[int, Picture]:
+    """The faces that are large, sharp and seen from before, upright, by their place in the list."""
+    upright: dict[int, Picture] = {}
+    for at, face in sorted(enumerate(found), key=lambda one: -one[1].height):
+        if face.height < _LEAST_HEIGHT or len(upright) == _MOST_DESCRIBED:
+            break
+        picture, off = upright_face(eye, face.points)
+        if face.score >= _LEAST_SCORE and off <= _MOST_OFF:
+            upright[at] = picture
+    return upright
+
+
+class FaceNetworks(Closing):
+    """What finds and describes faces, fetched when needed; a context manager.
+
+    Args:
+        store: Where networks lie.
+        progress: Told how far a download is.
+    """
+
+    def __init__(self, store: ModelStore, progress: FetchProgress | None) -> None:
+        self.notes: list[str] = []
+        """What the user should know of networks that cannot be had."""
+        self.find: FindFaces | None = None
+        self.describe: Describe | None = None
+        threads = max(available_cores() // 8, 1)  # the stages before and after want cores, too
+        with ExitStack() as opened:
+            try:
+                path = store.pull(
+                    "centerface", progress=partial(progress, "centerface") if progress else None
+                )
+                self.find = opened.enter_context(CenterFace(path, threads=threads)).find
+                name = "face-recognition"
+                path = store.pull(name, progress=partial(progress, name) if progress else None)
+                self.describe = opened.enter_context(FaceDescriptor(path, threads=threads)).describe
+            except ModelUnavailableError as error:
+                self.notes.append(
+                    f"{error}; going on without faces: people who touch from the first frame on are taken for one "
+                    "until they part, and known again after cuts by colours alone"
+                    if self.find is None
+                    else f"{error}; going on without: people are known again by colours alone"
+                )
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """Free the networks."""
+        self._opened.close()
