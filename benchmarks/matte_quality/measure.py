@@ -12,6 +12,9 @@ Rows go to ``benchmarks/results/matte_quality.json``, the table to ``benchmarks/
 ``--backwards`` also mattes each clip from its last frame to its first. So its first frame is seen last, with the same
 blur and in the same pose: what its error was more before comes of being first. Such rows are kept in
 ``benchmarks/results/first_frames.json``.
+
+A moment "for its edges" is told by SAD as a multiple of ``4 alpha (1 - alpha)`` of the truth, summed: a blurred frame
+has more of it, and more error in proportion.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ _BEGINNING = 8
 """Frames that count as the beginning of a shot."""
 _LEAST_LIKE = 3
 """Frames whose median a frame is told against, itself among them."""
+_LEAST_EDGES = 0.05
+"""Thousands of half transparent samples from which on a frame has edges to speak of: not behind a pillar."""
 _SHEET_FRAMES = 12
 
 
@@ -117,11 +122,7 @@ def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str,
         "frames": len(whole),
         "whole": means(whole),
         "band": means(band),
-        "moments": {
-            name: told
-            for name, at in film.moments.items()
-            if (told := _against_median(whole, at, film.people)) is not None
-        },
+        "moments": _moments(film, [one["sad"] for one in whole]),
         "people_in_frame": list(film.people),
         "frame_sad": [round(one["sad"], 3) for one in whole],
         "first_frame_sad": round(whole[0]["sad"], 4),
@@ -130,16 +131,33 @@ def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str,
     return row, frames
 
 
-def _against_median(frames: list[dict[str, float]], at: int, people: Sequence[int]) -> float | None:
-    """SAD of a frame, as a multiple of the median of its shot's frames in which as many people stand.
+def _moments(film: Film, sads: Sequence[float]) -> dict[str, float]:
+    """What ``_against_median`` says of a clip's hard frames, by name; and of SAD for the edges that they have."""
+    edges = [4 * float((truth * (1 - truth)).sum()) / 1e3 for truth in film.alpha]
+    for_edges = [sad / edge if edge > _LEAST_EDGES else None for sad, edge in zip(sads, edges, strict=True)]
+    told = {
+        name + word: _against_median(values, at, film.people)
+        for name, at in film.moments.items()
+        for word, values in (("", sads), (", for its edges", for_edges))
+    }
+    return {name: multiple for name, multiple in told.items() if multiple is not None}
+
+
+def _against_median(values: Sequence[float | None], at: int, people: Sequence[int]) -> float | None:
+    """What is told of a frame, as a multiple of the median of its shot's frames in which as many people stand.
 
     A frame of two people has about twice the error of one in which one of them is gone, however good the matte. None
-    where so few frames are like it that their median says nothing.
+    where nothing is told of the frame, or of so few that are like it that their median says nothing.
     """
-    like = [one["sad"] for one, count in zip(frames, people, strict=True) if count == people[at]]
-    if len(like) < _LEAST_LIKE:
+    like = [
+        value
+        for value, count in zip(values, people, strict=True)
+        if count == people[at] and value is not None
+    ]
+    value = values[at]
+    if value is None or len(like) < _LEAST_LIKE:
         return None
-    return round(frames[at]["sad"] / max(float(np.median(like)), 1e-6), 3)
+    return round(value / max(float(np.median(like)), 1e-6), 3)
 
 
 @dataclass(frozen=True)
