@@ -13,6 +13,9 @@ Rows go to ``benchmarks/results/matte_quality.json``, the table to ``benchmarks/
 blur and in the same pose: what its error was more before comes of being first. Such rows are kept in
 ``benchmarks/results/first_frames.json``.
 
+``--again`` measures nothing: it makes the clips of rows that are there, tells of their moments anew and writes rows and
+table.
+
 A moment "for its edges" is told by SAD as a multiple of ``4 alpha (1 - alpha)`` of the truth, summed: a blurred frame
 has more of it, and more error in proportion.
 """
@@ -21,11 +24,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -131,6 +135,29 @@ def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str,
     return row, frames
 
 
+def told_again(rows: Sequence[dict[str, Any]], remake: Callable[[str, int], Film]) -> list[dict[str, Any]]:
+    """Rows with what is told today of their hard frames; what was measured stays.
+
+    Args:
+        rows: Of clips of one kind and seed each, or more.
+        remake: Makes a clip, told its class and seed.
+
+    Raises:
+        SystemExit: Another clip is made today than was measured.
+    """
+    film: Film | None = None
+    told = []
+    for row in rows:
+        name = row["clip"]
+        if film is None or film.name != name:  # a clip's rows follow one another
+            film = remake(row["class"], int(name.rsplit("_", 1)[1]))
+        if row["people_in_frame"] != list(film.people) or len(row["frame_sad"]) != len(film.alpha):
+            raise SystemExit(f"{name}: another clip was measured than is made now; measure it again")
+        others = {moment: told for moment, told in row["moments"].items() if moment.endswith("seen last")}
+        told.append(row | {"moments": _moments(film, row["frame_sad"]) | others})
+    return told
+
+
 def _moments(film: Film, sads: Sequence[float]) -> dict[str, float]:
     """What ``_against_median`` says of a clip's hard frames, by name; and of SAD for the edges that they have."""
     edges = [4 * float((truth * (1 - truth)).sum()) / 1e3 for truth in film.alpha]
@@ -178,10 +205,13 @@ class Measurement:
     stamp: dict[str, Any]
     """What every row says; mattes are kept under it, too."""
 
+    def film(self, kind: str, seed: int) -> Film:
+        """The clip of a class and a seed."""
+        return make_film(kind, self.people, self.scenery, seed=seed, size=self.size, frames=self.frames)
+
     def of_clip(self, clip: tuple[str, int]) -> tuple[list[dict[str, Any]], list[WorstFrame]]:
         """The rows of a clip, of this class and seed, and its worst frames."""
-        kind, seed = clip
-        film = make_film(kind, self.people, self.scenery, seed=seed, size=self.size, frames=self.frames)
+        film = self.film(*clip)
         rows: list[dict[str, Any]] = []
         worst: list[WorstFrame] = []
         with TemporaryDirectory(prefix="vitascope-") as folder:
@@ -198,7 +228,7 @@ class Measurement:
                     row["moments"]["first, against itself seen last"] = round(
                         row["first_frame_sad"] / max(row["first_seen_last_sad"], 1e-6), 3
                     )
-                print(kind, seed, column, row["whole"], row["moments"], row["frame_sad"], flush=True)
+                print(film.name, column, row["whole"], row["moments"], row["frame_sad"], flush=True)
                 rows.append(row | self.stamp)
                 worst = _worst([*worst, *frames])
         return rows, worst
@@ -301,6 +331,9 @@ def main() -> None:
     parser.add_argument(
         "--processes", type=int, default=1, help="clips at a time, each on its share of the cores"
     )
+    parser.add_argument(
+        "--again", action="store_true", help="tell of the rows that are there, and measure nothing"
+    )
     parser.add_argument("--sheet", type=Path, help="PNG of the worst frames")
     parser.add_argument("--rows", type=Path, default=HERE.parent / "results" / "matte_quality.json")
     parser.add_argument("--table", type=Path, default=HERE / "table.md")
@@ -328,6 +361,12 @@ def main() -> None:
             "commit": commit(),
         },
     )
+    if given.again:
+        rows = json.loads(given.rows.read_text(encoding="utf-8"))
+        rows = told_again(rows, measurement.film)
+        given.table.write_text(table(rows, measurement.columns), encoding="utf-8")
+        write_rows(given.rows, rows)
+        return
     clips = [(kind, int(seed)) for kind in given.classes.split(",") for seed in given.seeds.split(",")]
     if given.processes == 1:
         found = [measurement.of_clip(clip) for clip in clips]

@@ -169,6 +169,27 @@ def test_a_blurred_frame_is_told_by_its_edges_too(monkeypatch):
     assert _moments(film, [3.0, 2.0, 2.0, 2.0, 0.5]) == {"first": 1.5, "first, for its edges": 1.0}
 
 
+def test_rows_that_are_there_are_told_of_again(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from measure import told_again
+    from truth import make_film
+
+    person = np.zeros((100, 60, 4), np.float32)
+    person[20:, 15:45] = 0.5, 0.4, 0.3, 1
+
+    def remake(kind, seed):
+        return make_film(kind, [[person]], [], seed=seed, size=(54, 96), frames=4)
+
+    row = {"class": "one", "clip": "one_3", "people_in_frame": [1] * 4, "frame_sad": [2.0, 1.0, 1.0, 1.0]}
+    seen_last = {"first, against itself seen last": 0.9}
+    (again,) = told_again([row | {"moments": {"first": 7.0, **seen_last}}], remake)
+    assert again["moments"].keys() == {"first", "first, for its edges", *seen_last}
+    assert again["moments"]["first"] == 2
+    assert {name: again[name] for name in row} == row
+    with pytest.raises(SystemExit, match="one_3: another clip was measured"):
+        told_again([row | {"moments": {}, "frame_sad": [1.0] * 5}], remake)
+
+
 def test_a_clip_is_the_same_file_on_any_number_of_cores(monkeypatch, tmp_path):
     """With as many threads as cores the encoder made others, and first frames' errors differed by half."""
     monkeypatch.syspath_prepend(str(FOLDER))
