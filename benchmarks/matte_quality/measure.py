@@ -12,17 +12,24 @@ Rows go to ``benchmarks/results/matte_quality.json``, the table to ``benchmarks/
 ``--backwards`` also mattes each clip from its last frame to its first. So its first frame is seen last, with the same
 blur and in the same pose: what its error was more before comes of being first. Such rows are kept in
 ``benchmarks/results/first_frames.json``.
+
+``--again`` measures nothing: it makes the clips of rows that are there, tells of their moments anew and writes rows and
+table.
+
+A moment "for its edges" is told by SAD as a multiple of ``4 alpha (1 - alpha)`` of the truth, summed: a blurred frame
+has more of it, and more error in proportion.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,6 +56,8 @@ _BEGINNING = 8
 """Frames that count as the beginning of a shot."""
 _LEAST_LIKE = 3
 """Frames whose median a frame is told against, itself among them."""
+_LEAST_EDGES = 0.05
+"""Thousands of half transparent samples from which on a frame has edges to speak of: not behind a pillar."""
 _SHEET_FRAMES = 12
 
 
@@ -117,11 +126,7 @@ def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str,
         "frames": len(whole),
         "whole": means(whole),
         "band": means(band),
-        "moments": {
-            name: told
-            for name, at in film.moments.items()
-            if (told := _against_median(whole, at, film.people)) is not None
-        },
+        "moments": _moments(film, [one["sad"] for one in whole]),
         "people_in_frame": list(film.people),
         "frame_sad": [round(one["sad"], 3) for one in whole],
         "first_frame_sad": round(whole[0]["sad"], 4),
@@ -130,16 +135,56 @@ def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str,
     return row, frames
 
 
-def _against_median(frames: list[dict[str, float]], at: int, people: Sequence[int]) -> float | None:
-    """SAD of a frame, as a multiple of the median of its shot's frames in which as many people stand.
+def told_again(rows: Sequence[dict[str, Any]], remake: Callable[[str, int], Film]) -> list[dict[str, Any]]:
+    """Rows with what is told today of their hard frames; what was measured stays.
+
+    Args:
+        rows: Of clips of one kind and seed each, or more.
+        remake: Makes a clip, told its class and seed.
+
+    Raises:
+        SystemExit: Another clip is made today than was measured.
+    """
+    film: Film | None = None
+    told = []
+    for row in rows:
+        name = row["clip"]
+        if film is None or film.name != name:  # a clip's rows follow one another
+            film = remake(row["class"], int(name.rsplit("_", 1)[1]))
+        if row["people_in_frame"] != list(film.people) or len(row["frame_sad"]) != len(film.alpha):
+            raise SystemExit(f"{name}: another clip was measured than is made now; measure it again")
+        others = {moment: told for moment, told in row["moments"].items() if moment.endswith("seen last")}
+        told.append(row | {"moments": _moments(film, row["frame_sad"]) | others})
+    return told
+
+
+def _moments(film: Film, sads: Sequence[float]) -> dict[str, float]:
+    """What ``_against_median`` says of a clip's hard frames, by name; and of SAD for the edges that they have."""
+    edges = [4 * float((truth * (1 - truth)).sum()) / 1e3 for truth in film.alpha]
+    for_edges = [sad / edge if edge > _LEAST_EDGES else None for sad, edge in zip(sads, edges, strict=True)]
+    told = {
+        name + word: _against_median(values, at, film.people)
+        for name, at in film.moments.items()
+        for word, values in (("", sads), (", for its edges", for_edges))
+    }
+    return {name: multiple for name, multiple in told.items() if multiple is not None}
+
+
+def _against_median(values: Sequence[float | None], at: int, people: Sequence[int]) -> float | None:
+    """What is told of a frame, as a multiple of the median of its shot's frames in which as many people stand.
 
     A frame of two people has about twice the error of one in which one of them is gone, however good the matte. None
-    where so few frames are like it that their median says nothing.
+    where nothing is told of the frame, or of so few that are like it that their median says nothing.
     """
-    like = [one["sad"] for one, count in zip(frames, people, strict=True) if count == people[at]]
-    if len(like) < _LEAST_LIKE:
+    like = [
+        value
+        for value, count in zip(values, people, strict=True)
+        if count == people[at] and value is not None
+    ]
+    value = values[at]
+    if value is None or len(like) < _LEAST_LIKE:
         return None
-    return round(frames[at]["sad"] / max(float(np.median(like)), 1e-6), 3)
+    return round(value / max(float(np.median(like)), 1e-6), 3)
 
 
 @dataclass(frozen=True)
@@ -160,10 +205,13 @@ class Measurement:
     stamp: dict[str, Any]
     """What every row says; mattes are kept under it, too."""
 
+    def film(self, kind: str, seed: int) -> Film:
+        """The clip of a class and a seed."""
+        return make_film(kind, self.people, self.scenery, seed=seed, size=self.size, frames=self.frames)
+
     def of_clip(self, clip: tuple[str, int]) -> tuple[list[dict[str, Any]], list[WorstFrame]]:
         """The rows of a clip, of this class and seed, and its worst frames."""
-        kind, seed = clip
-        film = make_film(kind, self.people, self.scenery, seed=seed, size=self.size, frames=self.frames)
+        film = self.film(*clip)
         rows: list[dict[str, Any]] = []
         worst: list[WorstFrame] = []
         with TemporaryDirectory(prefix="vitascope-") as folder:
@@ -180,7 +228,7 @@ class Measurement:
                     row["moments"]["first, against itself seen last"] = round(
                         row["first_frame_sad"] / max(row["first_seen_last_sad"], 1e-6), 3
                     )
-                print(kind, seed, column, row["whole"], row["moments"], row["frame_sad"], flush=True)
+                print(film.name, column, row["whole"], row["moments"], row["frame_sad"], flush=True)
                 rows.append(row | self.stamp)
                 worst = _worst([*worst, *frames])
         return rows, worst
@@ -283,6 +331,9 @@ def main() -> None:
     parser.add_argument(
         "--processes", type=int, default=1, help="clips at a time, each on its share of the cores"
     )
+    parser.add_argument(
+        "--again", action="store_true", help="tell of the rows that are there, and measure nothing"
+    )
     parser.add_argument("--sheet", type=Path, help="PNG of the worst frames")
     parser.add_argument("--rows", type=Path, default=HERE.parent / "results" / "matte_quality.json")
     parser.add_argument("--table", type=Path, default=HERE / "table.md")
@@ -310,6 +361,12 @@ def main() -> None:
             "commit": commit(),
         },
     )
+    if given.again:
+        rows = json.loads(given.rows.read_text(encoding="utf-8"))
+        rows = told_again(rows, measurement.film)
+        given.table.write_text(table(rows, measurement.columns), encoding="utf-8")
+        write_rows(given.rows, rows)
+        return
     clips = [(kind, int(seed)) for kind in given.classes.split(",") for seed in given.seeds.split(",")]
     if given.processes == 1:
         found = [measurement.of_clip(clip) for clip in clips]

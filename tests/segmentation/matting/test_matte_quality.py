@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -148,8 +149,64 @@ def test_a_moment_is_told_against_the_median_of_its_shot(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     from measure import _against_median
 
-    assert _against_median([{"sad": sad} for sad in (3.0, 1.0, 2.0)], 0, (1, 1, 1)) == 1.5
-    assert _against_median([{"sad": 0.0}] * 3, 0, (1, 1, 1)) == 0
+    assert _against_median((3.0, 1.0, 2.0), 0, (1, 1, 1)) == 1.5
+    assert _against_median((0.0, 0.0, 0.0), 0, (1, 1, 1)) == 0
+    assert _against_median((3.0, 1.0, 2.0, None), 0, (1, 1, 1, 1)) == 1.5
+    assert _against_median((None, 1.0, 2.0, 3.0), 0, (1, 1, 1, 1)) is None
+
+
+def test_a_blurred_frame_is_told_by_its_edges_too(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from measure import _moments
+    from truth import Film
+
+    alpha = np.zeros((5, 20, 30), np.float32)
+    alpha[:, 5:15, 10:20] = 0.5
+    alpha[0, 5:15, 10:25] = 0.5  # half as much again
+    alpha[4] = 0
+    rgb = np.zeros((5, 20, 30, 3), np.uint8)
+    film = Film("one", "one_0", rgb, alpha, {"first": 0}, (1, 1, 1, 1, 1))
+    assert _moments(film, [3.0, 2.0, 2.0, 2.0, 0.5]) == {"first": 1.5, "first, for its edges": 1.0}
+
+
+def test_rows_that_are_there_are_told_of_again(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from measure import told_again
+    from truth import make_film
+
+    person = np.zeros((100, 60, 4), np.float32)
+    person[20:, 15:45] = 0.5, 0.4, 0.3, 1
+
+    def remake(kind, seed):
+        return make_film(kind, [[person]], [], seed=seed, size=(54, 96), frames=4)
+
+    row = {"class": "one", "clip": "one_3", "people_in_frame": [1] * 4, "frame_sad": [2.0, 1.0, 1.0, 1.0]}
+    seen_last = {"first, against itself seen last": 0.9}
+    (again,) = told_again([row | {"moments": {"first": 7.0, **seen_last}}], remake)
+    assert again["moments"].keys() == {"first", "first, for its edges", *seen_last}
+    assert again["moments"]["first"] == 2
+    assert {name: again[name] for name in row} == row
+    with pytest.raises(SystemExit, match="one_3: another clip was measured"):
+        told_again([row | {"moments": {}, "frame_sad": [1.0] * 5}], remake)
+
+
+def test_a_clip_is_the_same_file_on_any_number_of_cores(monkeypatch, tmp_path):
+    """With as many threads as cores the encoder made others, and first frames' errors differed by half."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from truth import Film, write_film
+
+    random = np.random.default_rng(0)
+    rgb = random.integers(0, 256, (8, 160, 240, 3), np.uint8)
+    film = Film("one", "one_0", rgb, np.zeros((8, 160, 240), np.float32))
+    written = []
+    cores = os.sched_getaffinity(0)
+    try:
+        for some in (cores, {min(cores)}):
+            os.sched_setaffinity(0, some)
+            written.append(write_film(film, tmp_path / f"{len(some)}.mp4").read_bytes())
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert written[0] == written[1]
 
 
 def test_who_leaves_takes_their_error_along(monkeypatch):
@@ -163,6 +220,6 @@ def test_who_leaves_takes_their_error_along(monkeypatch):
     assert film.people[0] == 2
     assert film.people[-1] == 1
     assert list(film.people) == sorted(film.people, reverse=True)
-    frames = [{"sad": 4.0 if count == 2 else 1.0} for count in film.people]
+    frames = [4.0 if count == 2 else 1.0 for count in film.people]
     assert _against_median(frames, 0, film.people) == 1
     assert _against_median(frames[:3], 0, (2, 1, 1)) is None
