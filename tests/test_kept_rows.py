@@ -131,5 +131,5 @@ def test_the_page_on_people_says_who_is_known_again():
     small, large = (rows["distance of faces", f"{height} pixels high"] for height in (28, 56))
     one, two = "of_one_beyond_0.6_percent", "of_two_within_0.6_percent"
     assert f"two people's in {small[one]:.1f} % of {small['pairs_of_one']} pairs" in page
-    assert f"one's in {small[two]:.1f} % of {small['pairs_of_two']:,}" in page
+    assert f"one's in {small[two]:.1f} % of {small['pairs_of_two']:,} ({small['people']} people)" in page
     assert f"56 pixels high, {large[one]:.1f} and {large[two]:.1f} % ({large['people']} people" in page

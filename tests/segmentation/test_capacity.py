@@ -64,12 +64,25 @@ def test_a_cpu_has_one():
 
 
 @pytest.mark.parametrize(
-    ("max_vram_usage", "processes", "gibibytes"), [(1.0, 1, 16), (0.5, 1, 9), (0.1, 1, 1), (0.1, 2, 0.5)]
+    ("gpu", "processes", "gibibytes"),
+    [
+        ({"max_vram_usage": 1.0}, 1, 16),
+        ({"max_vram_usage": 0.5}, 1, 9),
+        ({"max_vram_usage": 0.1}, 1, 1),
+        ({"max_vram_usage": 0.1}, 2, 0.5),
+        ({"max_vram_usage": 0.9, "memory_fraction": 0.5}, 1, 10),
+        ({"max_vram_usage": 0.5, "memory_fraction": 0.5}, 1, 9),
+    ],
 )
-def test_waiting_pictures_keep_to_what_a_run_may_take(max_vram_usage, processes, gibibytes):
-    streams = SimpleNamespace(total_bytes=lambda: 80 << 30, used_bytes=lambda: 4 << 30)
-    settings = Settings(gpu={"max_vram_usage": max_vram_usage})
-    found = session_buffer_bytes(settings, streams=streams, gpu_processes=processes)
+def test_waiting_pictures_keep_to_what_a_run_may_take(gpu, processes, gibibytes):
+    """What the run has reserved is there for them: it is given up as they come."""
+    reserved = int(gpu.get("memory_fraction", 0) * 80) << 30
+    streams = SimpleNamespace(
+        total_bytes=lambda: 80 << 30,
+        used_bytes=lambda: (4 << 30) + reserved,
+        budget=SimpleNamespace(reserved_bytes=reserved),
+    )
+    found = session_buffer_bytes(Settings(gpu=gpu), streams=streams, gpu_processes=processes)
     assert found == pytest.approx(gibibytes * 2**30)
 
 

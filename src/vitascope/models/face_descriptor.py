@@ -33,6 +33,8 @@ _UPRIGHT: Final = np.array([[47, 47.5], [103, 47.5], [75, 79], [51, 103.5], [99,
 """Where the network's pictures have eyes, nose and corners of the mouth: medians over 188 photographs of faces, turned
 and scaled as those which it was trained on."""
 _OPSET = 13
+_NOT_THAT_FILE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What reading another file, or one that somebody changed, comes to."""
 
 
 def upright_face(rgb: Rgb8, points: Points) -> tuple[Rgb8, float]:
@@ -72,7 +74,7 @@ class FaceDescriptor(Closing):
     def __init__(self, path: Path, *, threads: int = 0) -> None:
         try:
             network = _network(_weights(path.read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        except _NOT_THAT_FILE as error:
             raise ModelError(f"{path}: not the network that describes faces: {error}") from error
         self._engine = OnnxRuntimeEngine(
             network.SerializeToString(), threads=threads, label="face descriptor"
@@ -101,8 +103,8 @@ def _weights(content: bytes) -> dict[str, FloatArray]:
     counts = [math.prod(entry["shape"]) for entry in listed]
     packed = [entry.get("quantization") for entry in listed]
     at = len(content) - sum(count * (1 if how else 4) for count, how in zip(counts, packed, strict=True))
-    if at < text_end:
-        raise ValueError("it ends early")
+    if at != text_end:
+        raise ValueError(f"it has {len(content)} bytes, and lists {len(content) + text_end - at}")
     arrays: dict[str, FloatArray] = {}
     for entry, count, how in zip(listed, counts, packed, strict=True):
         values = np.frombuffer(content, np.uint8 if how else "<f4", count, at).astype(np.float32)

@@ -131,7 +131,9 @@ def session_buffer_bytes(
     if streams is None:
         return None
     total = streams.total_bytes()
-    room = gpu_room_bytes(settings, total, free_bytes=total - streams.used_bytes(), processes=gpu_processes)
+    # What this process holds in reserve it gives up as others, decoders among them, take memory.
+    free = total - streams.used_bytes() + streams.budget.reserved_bytes
+    room = gpu_room_bytes(settings, total, free_bytes=free, processes=gpu_processes)
     return max(device_buffer_bytes(room), 1)
 
 
@@ -163,7 +165,7 @@ def gpu_room_bytes(
     Args:
         settings: The process's own.
         total_bytes: Memory of the GPU.
-        free_bytes: What nobody used before the run; all when omitted.
+        free_bytes: What nobody uses, or did before the run; all when omitted.
         processes: That share the GPU.
     """
     used = 0 if free_bytes is None else max(total_bytes - free_bytes, 0)

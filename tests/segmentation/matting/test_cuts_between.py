@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import cv2
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from clips import write_clip
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region
 from vitascope.media.reading.reader import open_video
+from vitascope.segmentation.matting import cuts_between
 from vitascope.segmentation.matting.cuts_between import CutsBetween
 
 WIDTH, HEIGHT = 192, 108
@@ -56,6 +59,26 @@ def test_half_a_frame_may_be_looked_at_and_nothing_is_found_where_that_is_not_wa
     of_an_eye = looks(film, 3, eye=Region(WIDTH // 2, 0, WIDTH // 2, HEIGHT))
     assert of_an_eye == looks(film, 3)
     assert not any(starts for _, starts in looks(film, 3, threshold=0.0))
+
+
+def test_what_is_skipped_of_a_group_is_let_go_of_before_the_rest_is_given(film, monkeypatch):
+    """Each of them is up to 100 MB of a GPU."""
+    monkeypatch.setattr(cuts_between, "_is_on_gpu", lambda _: True)
+    monkeypatch.setattr(CutsBetween, "_tiles_on_gpu", CutsBetween._grey_tiles)
+    read, held = [], []
+
+    def frames(reader):
+        for frame in reader:
+            read.append(weakref.ref(frame.planes[0]))
+            yield frame
+            del frame
+
+    with open_video(film) as reader:
+        cuts = CutsBetween(frames(reader), 4, eye=Region(0, 0, WIDTH, HEIGHT), threshold=0.05)
+        for frame in cuts:
+            wanted = len(read[frame.index :: 4])
+            held.append(sum(one() is not None for one in read) - wanted)
+    assert max(held) <= 1  # the one that was read last
 
 
 @pytest.mark.cuda

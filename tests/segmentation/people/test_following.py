@@ -378,3 +378,22 @@ def test_the_faces_of_who_crosses_are_not_mixed_up():
         looks = FaceLooks()
         looks.learn(own[who])
         assert follower.tracks[number].face.distance(looks) < 1e-6
+
+
+def test_who_turns_out_to_be_the_other_after_a_crossing_shows_their_own_face_from_then_on():
+    """Alike but for their hair, they are followed by motion, and named by colour once they are apart."""
+    alike = {1: CLOTHES[1], 2: ((170, 180, 150), *CLOTHES[1][1:])}
+    walks = {1: lambda t: 25 + 70 * t, 2: lambda t: 95 - 70 * t}
+    own = {who: np.eye(128, dtype=np.float32)[who] for who in walks}
+    apart = (*range(18), *range(35, 50))
+
+    def faces(n):
+        return [(walk(n / 49) - 4, 11, 8, 8, own[who]) for who, walk in walks.items() if n in apart]
+
+    follower, labels, truths = followed(shot(walks, 50, order=lambda _: (1, 2), clothes=alike), faces=faces)
+    for who in walks:
+        number = np.bincount(labels[:18][truths[:18] == who]).argmax()
+        assert number == np.bincount(labels[35:][truths[35:] == who]).argmax()
+        looks = FaceLooks()
+        looks.learn(own[who])
+        assert follower.tracks[number].face.distance(looks) < 1e-6

@@ -40,6 +40,8 @@ _CHUNK_BYTES = 256 * 1024
 _MAX_CONNECTIONS = 8
 """Connections for one download, at most; each but the first must have been cut after bringing new bytes."""
 _PACKAGE_TIMEOUT_SECONDS = 900
+_NPM_FIELDS = ("code ", "syscall ", "errno ", "type ", "path ")
+"""What npm says first of a failure, before words."""
 _CONTENT_RANGE = re.compile(r"bytes (?P<first>\d+)-\d+/(?P<total>\d+|\*)")
 
 
@@ -297,9 +299,9 @@ def _npm_pack(package: str, directory: Path) -> None:
     except OSError as error:
         raise FetchError(f"npm cannot be started ({error.strerror})") from error
     if result.returncode != 0:
-        complaints = [line for line in result.stderr.splitlines() if " code " not in line and line.strip()]
-        words = complaints[0].removeprefix("npm error ") if complaints else f"exit code {result.returncode}"
-        raise FetchError(f"npm: {words}")
+        complaints = [line.removeprefix("npm error ") for line in result.stderr.splitlines() if line.strip()]
+        said = [words for words in complaints if not words.startswith(_NPM_FIELDS)]
+        raise FetchError(f"npm: {said[0] if said else f'exit code {result.returncode}'}")
 
 
 def _join_pieces(package: Path, members: Sequence[str], destination: Path, *, size_bytes: int) -> None:

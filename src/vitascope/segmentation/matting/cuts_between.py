@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any
 
 import cv2
@@ -60,15 +60,16 @@ class CutsBetween:
                     self._starts[frame.index], began = began, False
                     yield frame
 
-        number = 0
+        numbers = count()
         for frames in self._groups():
-            for frame in frames:
-                waiting.append(None if number % self._step else frame)
-                number += 1
+            decided: list[list[bool]] = []
             for is_gpu, together in groupby(frames, _is_on_gpu):
                 look = self._tiles_on_gpu if is_gpu else self._grey_tiles
-                for decided in self._detector.see(look(list(together))):
-                    yield from settled(decided)
+                decided += self._detector.see(look(list(together)))
+            waiting.extend(None if next(numbers) % self._step else frame for frame in frames)
+            frames.clear()  # what is skipped takes a GPU's memory no longer
+            for some in decided:
+                yield from settled(some)
         yield from settled(self._detector.finish())
 
     def starts_shot(self, frame: Frame) -> bool:

@@ -246,7 +246,7 @@ class ShotFollower:
         self._note(pts, rgb, labels, codes, shared)
         shared = self._without_limbs(shared)
         over = self._watch_crossings(shared)
-        self._learn_faces(labels)
+        self._learn_faces(self._pending[-1].labels)  # named anew where a crossing is over
         self._tell_apart()
         yield from over
         yield from self._settled()
