@@ -6,7 +6,7 @@ import json
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 
 import pytest
 
@@ -100,6 +100,40 @@ def test_the_page_on_vr_says_what_agreement_of_two_eyes_gives():
     )
     assert f"{min(beyond) * 100:.0f}–{max(beyond):.0%} goes" in page
     assert f"error falls by {min(error) * 100:.0f}–{max(error):.0%}" in page
+
+
+def test_the_page_on_networks_says_how_good_mattes_are():
+    """Its table is the rows' means; and so is what profiles gain over the official graph."""
+    rows = defaultdict(list)
+    for row in _kept("matte_quality"):
+        figures = *(row["whole"][name] for name in ("sad", "grad", "dtssd")), row["first_frame_sad"]
+        rows[row["class"], row["column"]].append(figures)
+    means = {of: [fmean(column) for column in zip(*figures, strict=True)] for of, figures in rows.items()}
+    columns = "official", "fast", "balanced", "quality"
+    kinds = list(dict.fromkeys(kind for kind, _ in means))
+    lines = [
+        f"| {kind} | "
+        + " | ".join(" ".join(f"{one:.2f}" for one in means[kind, column]) for column in columns)
+        + " |"
+        for kind in kinds
+    ]
+    page = (ROOT / "docs" / "networks.md").read_text(encoding="utf-8")
+    assert page.split("<!-- mattes:begin -->")[1].split("<!-- mattes:end -->")[0].split("\n")[3:-1] == lines
+    gains = {
+        column: [
+            1
+            - geometric_mean(
+                [means[kind, column][at] / means[kind, "official"][at] for kind in kinds if kind != "empty"]
+            )
+            for at in range(3)
+        ]
+        for column in ("balanced", "quality")
+    }
+    (sad, grad, flicker), of_quality = ([f"{100 * one:.0f} %" for one in gains[column]] for column in gains)
+    assert (
+        f"`balanced` has {sad} less SAD, {grad} less Grad and {flicker} less dtSSD, `quality` {of_quality[0]}, "
+        f"{of_quality[1]} and {of_quality[2]}"
+    ) in " ".join(page.split())
 
 
 def test_people_near_the_poles_are_matted_as_those_at_the_horizon():
