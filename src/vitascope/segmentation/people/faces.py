@@ -113,12 +113,13 @@ class FaceNetworks(Closing):
                 path = store.pull(name, progress=partial(progress, name) if progress else None)
                 self.describe = opened.enter_context(FaceDescriptor(path, threads=threads)).describe
             except ModelUnavailableError as error:
-                self.notes.append(
-                    f"{error}; going on without faces: people who touch from the first frame on are taken for one "
-                    "until they part, and known again after cuts by colours alone"
+                without = (
+                    "without faces: people who touch from the first frame on are taken for one until they part, and "
+                    "known again after cuts by colours alone"
                     if self.find is None
-                    else f"{error}; going on without: people are known again by colours alone"
+                    else "without: people are known again by colours alone"
                 )
+                self.notes.append(f"{error}, then `vitascope people --again`; going on {without}")
             self._opened = opened.pop_all()
 
     def close(self) -> None:
