@@ -135,12 +135,15 @@ def measured(film: Film, found: Iterable[Alpha], column: str) -> tuple[dict[str,
     return row, frames
 
 
-def told_again(rows: Sequence[dict[str, Any]], remake: Callable[[str, int], Film]) -> list[dict[str, Any]]:
+def told_again(
+    rows: Sequence[dict[str, Any]], remake: Callable[[str, int], Film], *, people: Sequence[str]
+) -> list[dict[str, Any]]:
     """Rows with what is told today of their hard frames; what was measured stays.
 
     Args:
         rows: Of clips of one kind and seed each, or more.
         remake: Makes a clip, told its class and seed.
+        people: The files that it is made of, by name.
 
     Raises:
         SystemExit: Another clip is made today than was measured.
@@ -151,7 +154,8 @@ def told_again(rows: Sequence[dict[str, Any]], remake: Callable[[str, int], Film
         name = row["clip"]
         if film is None or film.name != name:  # a clip's rows follow one another
             film = remake(row["class"], int(name.rsplit("_", 1)[1]))
-        if row["people_in_frame"] != list(film.people) or len(row["frame_sad"]) != len(film.alpha):
+        measured, made = (row["people"], row["people_in_frame"]), (list(people), list(film.people))
+        if measured != made or len(row["frame_sad"]) != len(film.alpha):
             raise SystemExit(f"{name}: another clip was measured than is made now; measure it again")
         others = {moment: told for moment, told in row["moments"].items() if moment.endswith("seen last")}
         told.append(row | {"moments": _moments(film, row["frame_sad"]) | others})
@@ -363,7 +367,7 @@ def main() -> None:
     )
     if given.again:
         rows = json.loads(given.rows.read_text(encoding="utf-8"))
-        rows = told_again(rows, measurement.film)
+        rows = told_again(rows, measurement.film, people=measurement.stamp["people"])
         given.table.write_text(table(rows, measurement.columns), encoding="utf-8")
         write_rows(given.rows, rows)
         return

@@ -2,6 +2,7 @@
 
 import json
 
+import cv2
 import numpy as np
 import pytest
 
@@ -97,3 +98,16 @@ def test_who_looks_away_is_off():
     away = POINTS.copy()
     away[2, 0] += 25  # the nose, from before the face to beside it
     assert upright_face(np.zeros((150, 150, 3), np.uint8), away)[1] > 6
+
+
+@pytest.mark.parametrize("pixel_aspect", [2.0, 0.5])
+def test_a_face_that_is_squeezed_as_coded_is_upright_as_it_is_shown(pixel_aspect):
+    whole = np.repeat(np.repeat(np.random.default_rng(2).integers(0, 255, (20, 20, 3), np.uint8), 8, 0), 8, 1)
+    width, height = (80, 160) if pixel_aspect > 1 else (160, 80)
+    squeezed = cv2.resize(whole, (width, height), interpolation=cv2.INTER_AREA)
+    points = POINTS + 5
+    expected, _ = upright_face(whole, points)
+    upright, off = upright_face(squeezed, points * (width, height) / 160, pixel_aspect=pixel_aspect)
+    assert off < 1e-6
+    assert np.abs(upright.astype(int) - expected).mean() < 15
+    assert upright_face(squeezed, points * (width, height) / 160)[1] > 8

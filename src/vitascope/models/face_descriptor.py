@@ -37,24 +37,26 @@ _NOT_THAT_FILE = (OSError, ValueError, LookupError, TypeError, AttributeError, R
 """What reading another file, or one that somebody changed, comes to."""
 
 
-def upright_face(rgb: Rgb8, points: Points) -> tuple[Rgb8, float]:
+def upright_face(rgb: Rgb8, points: Points, *, pixel_aspect: float = 1.0) -> tuple[Rgb8, float]:
     """A face, turned and scaled so that its points lie where the network expects them.
 
     Args:
         rgb: uint8 [H, W, 3].
         points: Eyes, nose and corners of the mouth (x, y) in pixels, float64 [5, 2].
+        pixel_aspect: Width of a pixel over its height, as it is shown.
 
     Returns:
         uint8 [150, 150, 3], and how far off the points are, root mean square, in its pixels: the more, the more
         the face is turned away.
     """
+    points = points * (pixel_aspect, 1.0)
     middle, wanted = points.mean(axis=0), _UPRIGHT.mean(axis=0)
     own, there = points - middle, _UPRIGHT - wanted
     along = (own * there).sum()
     across = (own[:, 0] * there[:, 1] - own[:, 1] * there[:, 0]).sum()
     turn = np.array([[along, -across], [across, along]]) / max((own**2).sum(), 1e-6)
     off = float(np.sqrt(((own @ turn.T - there) ** 2).sum(axis=1).mean()))
-    move = np.hstack([turn, (wanted - turn @ middle)[:, None]])
+    move = np.hstack([turn * (pixel_aspect, 1.0), (wanted - turn @ middle)[:, None]])
     upright = cv2.warpAffine(rgb, move, (_SIDE, _SIDE), borderMode=cv2.BORDER_REPLICATE)
     return np.asarray(upright, np.uint8), off
 

@@ -181,13 +181,15 @@ def test_rows_that_are_there_are_told_of_again(monkeypatch):
         return make_film(kind, [[person]], [], seed=seed, size=(54, 96), frames=4)
 
     row = {"class": "one", "clip": "one_3", "people_in_frame": [1] * 4, "frame_sad": [2.0, 1.0, 1.0, 1.0]}
+    row["people"] = ["her.mp4"]
     seen_last = {"first, against itself seen last": 0.9}
-    (again,) = told_again([row | {"moments": {"first": 7.0, **seen_last}}], remake)
+    (again,) = told_again([row | {"moments": {"first": 7.0, **seen_last}}], remake, people=["her.mp4"])
     assert again["moments"].keys() == {"first", "first, for its edges", *seen_last}
     assert again["moments"]["first"] == 2
     assert {name: again[name] for name in row} == row
-    with pytest.raises(SystemExit, match="one_3: another clip was measured"):
-        told_again([row | {"moments": {}, "frame_sad": [1.0] * 5}], remake)
+    for other, people in (({"frame_sad": [1.0] * 5}, ["her.mp4"]), ({}, ["him.mp4"])):
+        with pytest.raises(SystemExit, match="one_3: another clip was measured"):
+            told_again([row | {"moments": {}} | other], remake, people=people)
 
 
 def test_a_clip_is_the_same_file_on_any_number_of_cores(monkeypatch, tmp_path):

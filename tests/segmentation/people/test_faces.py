@@ -1,11 +1,15 @@
 """When faces are looked for, and which of them are described."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from vitascope.errors import ModelUnavailableError
+from vitascope.frames import Projection, StereoLayout
 from vitascope.models.finders import Face
 from vitascope.segmentation.people import faces as faces_module
+from vitascope.segmentation.people import scan
 from vitascope.segmentation.people.face_looks import FaceLooks
 from vitascope.segmentation.people.faces import FaceNetworks, FacesNowAndThen
 from vitascope.segmentation.people.small_frames import SmallFrames
@@ -128,9 +132,37 @@ def test_it_is_said_what_is_lost_without_a_network(monkeypatch):
     with FaceNetworks(Store("centerface"), None) as networks:
         assert networks.find == "centerface" and networks.describe is None
         assert networks.notes == [
-            "no face-recognition; going on without: people are known again by colours alone"
+            "no face-recognition, then `vitascope people --again`; going on without: people are known again by "
+            "colours alone"
         ]
     with FaceNetworks(Store(), None) as networks:
         assert networks.find is networks.describe is None
         (note,) = networks.notes
-        assert note.startswith("no centerface; going on without faces: ")
+        assert note.startswith("no centerface, then `vitascope people --again`; going on without faces: ")
+
+
+@pytest.mark.parametrize(("pixel_aspect", "is_described"), [(1.0, False), (2.0, True)])
+def test_faces_of_squeezed_eyes_are_described_as_they_are_shown(pixel_aspect, is_described):
+    one = face()
+    squeezed = one._replace(width=one.width / 2, points=one.points * (0.5, 1))
+    look = FacesNowAndThen(
+        lambda _: [squeezed], lambda faces: np.ones((len(faces), 128), np.float32), pixel_aspect=pixel_aspect
+    )
+    _, _, found = look(looks(1)[0])
+    assert (found[0].description is not None) == is_described
+
+
+@pytest.mark.parametrize(
+    ("layout", "projection", "aspect", "rotation", "expected"),
+    [
+        (StereoLayout.SIDE_BY_SIDE, Projection.FLAT, 1.0, 0, 2.0),
+        (StereoLayout.TOP_BOTTOM, Projection.FLAT, 1.0, 0, 0.5),
+        (StereoLayout.SIDE_BY_SIDE, Projection.HALF_EQUIRECTANGULAR, 1.0, 0, 1.0),
+        (StereoLayout.MONO, Projection.FLAT, 1.5, 0, 1.5),
+        (StereoLayout.MONO, Projection.FLAT, 1.5, 90, 1 / 1.5),
+    ],
+)
+def test_pixels_are_as_wide_as_an_eye_is_shown(layout, projection, aspect, rotation, expected):
+    info = SimpleNamespace(pixel_aspect=aspect, rotation_degrees=rotation)
+    vr = SimpleNamespace(layout=layout, projection=projection, is_half=layout is not StereoLayout.MONO)
+    assert scan._pixel_aspect(info, vr) == pytest.approx(expected)

@@ -38,10 +38,13 @@ class FacesNowAndThen:
     Args:
         find: Finds the faces of a picture, uint8 [h, w, 3]; None finds nothing.
         describe: Describes faces, as ``FaceDescriptor`` does; None describes nothing.
+        pixel_aspect: Width of a picture's pixel over its height, as it is shown.
     """
 
-    def __init__(self, find: FindFaces | None, describe: Describe | None = None) -> None:
-        self._find, self._describe = find, describe
+    def __init__(
+        self, find: FindFaces | None, describe: Describe | None = None, *, pixel_aspect: float = 1.0
+    ) -> None:
+        self._find, self._describe, self._pixel_aspect = find, describe, pixel_aspect
         self._wait = self._looks = 0
 
     def __call__(self, seen: tuple[SmallFrame, Picture]) -> tuple[SmallFrame, Picture, list[SeenFace]]:
@@ -61,7 +64,7 @@ class FacesNowAndThen:
         if self._describe is not None and (
             self._looks <= _DESCRIBED_LOOKS or self._looks % _BETWEEN_DESCRIBED == 0
         ):
-            upright = _that_say_who(found, eye)
+            upright = _that_say_who(found, eye, self._pixel_aspect)
             if upright:
                 described = dict(zip(upright, self._describe(list(upright.values())), strict=True))
         cell = frame.pixels_a_cell
@@ -74,13 +77,13 @@ class FacesNowAndThen:
         return frame, eye, faces
 
 
-def _that_say_who(found: Sequence[Face], eye: Picture) -> dict[int, Picture]:
+def _that_say_who(found: Sequence[Face], eye: Picture, pixel_aspect: float) -> dict[int, Picture]:
     """The faces that are large, sharp and seen from before, upright, by their place in the list."""
     upright: dict[int, Picture] = {}
     for at, face in sorted(enumerate(found), key=lambda one: -one[1].height):
         if face.height < _LEAST_HEIGHT or len(upright) == _MOST_DESCRIBED:
             break
-        picture, off = upright_face(eye, face.points)
+        picture, off = upright_face(eye, face.points, pixel_aspect=pixel_aspect)
         if face.score >= _LEAST_SCORE and off <= _MOST_OFF:
             upright[at] = picture
     return upright
@@ -110,12 +113,13 @@ class FaceNetworks(Closing):
                 path = store.pull(name, progress=partial(progress, name) if progress else None)
                 self.describe = opened.enter_context(FaceDescriptor(path, threads=threads)).describe
             except ModelUnavailableError as error:
-                self.notes.append(
-                    f"{error}; going on without faces: people who touch from the first frame on are taken for one "
-                    "until they part, and known again after cuts by colours alone"
+                without = (
+                    "without faces: people who touch from the first frame on are taken for one until they part, and "
+                    "known again after cuts by colours alone"
                     if self.find is None
-                    else f"{error}; going on without: people are known again by colours alone"
+                    else "without: people are known again by colours alone"
                 )
+                self.notes.append(f"{error}, then `vitascope people --again`; going on {without}")
             self._opened = opened.pop_all()
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from vitascope.config import LoadedSettings
 from vitascope.device import Device
 from vitascope.errors import BeingWrittenError
-from vitascope.frames import Frame
+from vitascope.frames import Frame, Projection, StereoLayout, VideoInfo
 from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Map, Source
@@ -46,6 +46,7 @@ from vitascope.segmentation.people.table import PeopleTable, PeopleWriter, table
 from vitascope.segmentation.plan import no_picture_between
 from vitascope.segmentation.render.renderer import Rendered
 from vitascope.segmentation.writing import FramesUntilDamage
+from vitascope.vr.detection import VrDescription
 
 FloatMap = npt.NDArray[np.float32]
 
@@ -153,10 +154,7 @@ def _look(
         runner.open_video(video) as reader,
         _open_follower(runner.device) as follower,
     ):
-        frames, look_for_faces = SmallFrames(), FacesNowAndThen(faces.find, faces.describe)
-        aspect = reader.info.pixel_aspect
-        is_turned = reader.info.rotation_degrees in (90, 270)
-        pictures = BestPictures(pixel_aspect=1 / aspect if is_turned else aspect)
+        frames = SmallFrames()
         watching: list[_Watching] = []
 
         def around(inner: Estimator, shown: NetworkInput) -> Estimator:
@@ -164,6 +162,9 @@ def _look(
             return watching[0]
 
         with FilmRun(runner, reader, [], around=around) as film:
+            aspect = _pixel_aspect(reader.info, film.vr)
+            look_for_faces = FacesNowAndThen(faces.find, faces.describe, pixel_aspect=aspect)
+            pictures = BestPictures(pixel_aspect=aspect)
             source = FramesUntilDamage(reader)
             rate = reader.info.average_frame_rate
             step = max(round(float(rate) / _LOOKS_A_SECOND), 1) if rate else 1
@@ -219,6 +220,14 @@ def _look(
             notes=tuple(line for line in (runner.chosen.note, *faces.notes) if line),
         )
     return PeopleTable(table_path(video, wanted))
+
+
+def _pixel_aspect(info: VideoInfo, vr: VrDescription) -> float:
+    """Width over height of an eye's pixel, upright, as it is shown; one through a lens is mapped as its lens says."""
+    aspect = 1 / info.pixel_aspect if info.rotation_degrees in (90, 270) else info.pixel_aspect
+    if vr.is_half and vr.projection is Projection.FLAT:
+        aspect *= 2 if vr.layout is StereoLayout.SIDE_BY_SIDE else 0.5
+    return aspect
 
 
 def _open_follower(device: Device) -> AbstractContextManager[FilmFollower | FollowingProcess]:
