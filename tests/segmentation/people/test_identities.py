@@ -59,6 +59,23 @@ def test_two_who_are_seen_together_are_two():
     assert sorted(twins.values()) == [1, 2]
 
 
+def test_how_sure_look_alikes_are_who_are_seen_together():
+    """Nobody is two people at once: only an exchange of both could be right, too. It was 6 %."""
+    people = Identities()
+    people.recognise([track(1, "red", who=1)])
+    for begin in (20, 40):
+        both = [
+            track(1, "red", begin=begin, end=begin + 10, x=0.2, who=1),
+            track(2, "red", begin=begin, end=begin + 10),
+        ]
+        named = people.recognise(both)
+        assert named == {1: 1, 2: 2}
+        assert all(presence.sure >= 0.45 for presence in people.presences[-2:])
+    both = [track(number, "red", begin=60, end=70, x=number / 3, who=number) for number in (1, 2)]
+    assert people.recognise(both) == {1: 1, 2: 2}
+    assert people.presences[-2].sure > 0.9
+
+
 def test_who_leaves_and_comes_back_in_a_shot_is_one():
     people = Identities()
     assert people.recognise([track(1, "red", end=5)]) == {1: 1}

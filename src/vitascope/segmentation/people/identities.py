@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp
 from typing import Final
@@ -89,19 +89,16 @@ class Identities:
             if not any(_together(by_number[number], other) for other in others):
                 named[number] = person
         known = {person.number: person for person in self._people}
+        ahead = {track.number: _ahead(track, tracks, named, alike) for track in tracks}
         for track in sorted(tracks, key=lambda one: (one.first_pts, one.first_x)):
-            scores = [alike[track.number, one] for one in known if (track.number, one) in alike]
             if track.number in named:
-                somebody, own = known[named[track.number]], alike[track.number, named[track.number]]
-                ahead = own - max([_SAME, *(score for score in scores if score != own)])
+                somebody = known[named[track.number]]
             elif len(self._people) == MOST_PEOPLE:
                 continue  # nobody's number is left
             else:
                 somebody = _Person(len(self._people) + 1)
                 self._people.append(somebody)
-                known[somebody.number] = somebody
                 named[track.number] = somebody.number
-                ahead = _SAME - max(scores, default=0.0)
             somebody.looks.join(track.appearance, weight=float(min(track.frames, 50)))
             somebody.face.join(track.face)
             self.presences.append(
@@ -110,12 +107,40 @@ class Identities:
                     track.first_pts,
                     track.last_pts,
                     round(track.largest, 4),
-                    round(min(1 / (1 + exp(-ahead / _HALF_SURE)), 0.99), 2),
+                    round(min(1 / (1 + exp(-ahead[track.number] / _HALF_SURE)), 0.99), 2),
                     track.frames,
                     track.low_frames,
                 )
             )
         return named
+
+
+def _ahead(
+    track: Track, tracks: Sequence[Track], named: Mapping[int, int], alike: Mapping[tuple[int, int], float]
+) -> float:
+    """By how much the answer about a track is better than the best other one.
+
+    If somebody who is seen at the same time is the other person, they change places, or are somebody new then.
+
+    Args:
+        track: Of a shot.
+        tracks: Everybody of it.
+        named: Numbers of the people that are known, for those of tracks.
+        alike: How much a track is like a person, by both numbers.
+    """
+    person = named.get(track.number)
+    own = _SAME if person is None else alike[track.number, person]
+    margins = [] if person is None else [own - _SAME]
+    for (number, other), likeness in alike.items():
+        if number != track.number or other == person:
+            continue
+        margin = own - likeness
+        for holder in tracks:
+            if named.get(holder.number) == other and _together(track, holder):
+                instead = _SAME if person is None else alike[holder.number, person]
+                margin += alike[holder.number, other] - max(instead, _SAME)
+        margins.append(margin)
+    return min(margins, default=_SAME)
 
 
 def _together(one: Track, other: Track) -> bool:
