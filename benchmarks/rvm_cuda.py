@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from row_stamp import gpu_stamp, write_rows
-from vitascope.models.network import random_pictures
+from vitascope.models.network_check import random_pictures
 from vitascope.models.rvm.fused_network import RvmFusedNetwork
 from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.models.rvm.torch_network import RvmTorchNetwork

@@ -19,7 +19,7 @@ import cupy
 import numpy as np
 
 from row_stamp import gpu_stamp, write_rows
-from vitascope.models.network import random_pictures
+from vitascope.models.network_check import random_pictures
 from vitascope.models.rvm.fused_network import RvmFusedNetwork
 from vitascope.models.rvm.torch_network import RvmTorchNetwork
 

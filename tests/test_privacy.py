@@ -93,7 +93,7 @@ def test_the_runtime_alone_neither(shim, tmp_path):
 
 def test_who_asks_for_telemetry_keeps_it(shim, tmp_path):
     program = (
-        "import os, vitascope.gpu.engines.onnx_network; assert os.environ['ORT_DISABLE_TELEMETRY'] == '0'"
+        "import os, vitascope.gpu.engines.onnx_library; assert os.environ['ORT_DISABLE_TELEMETRY'] == '0'"
     )
     watched(shim, tmp_path / "home", "-c", program, ORT_DISABLE_TELEMETRY="0")
 
@@ -111,8 +111,8 @@ def test_onnx_runtime_is_loaded_in_one_place():
         if any(name.split(".")[0] == "onnxruntime" for name in names):
             loaders[path.name] = names
     # The quantiser takes submodules, and stands on calibration.py, which sets the switch.
-    assert sorted(loaders) == ["onnx_network.py", "onnx_networks.py"]
+    assert sorted(loaders) == ["onnx_library.py", "onnx_networks.py"]
     assert (
-        "from vitascope.gpu.engines.onnx_network import ort"
+        "from vitascope.gpu.engines.onnx_library import ort"
         in (SOURCES / "gpu/toolkit/quantization/calibration.py").read_text()
     )

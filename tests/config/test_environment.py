@@ -96,6 +96,6 @@ def test_only_one_file_reads_the_environment() -> None:
         "media/reading/camera.py",
         "media/writing/encoder_setup.py",
         "bench/profiling.py",
-        "gpu/engines/onnx_network.py",
+        "gpu/engines/onnx_library.py",
     }
     assert readers == {"config/home.py", "media/sinks/window.py"} | silenced

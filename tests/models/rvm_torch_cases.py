@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitascope.models.network import random_pictures
+from vitascope.models.network_check import random_pictures
 from vitascope.models.rvm.weights import RvmWeights, convolutions
 
 

@@ -13,7 +13,7 @@ import pytest
 from vitascope.errors import EngineError, MissingDependencyError
 from vitascope.gpu.engines import ShapeRange
 from vitascope.gpu.engines.selection import TOLERANCES, GpuOptions, compare, gpu_openers
-from vitascope.models.network import network_runner, random_pictures
+from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.models.rvm.rvm import RvmNetwork, engine_profiles
 
 pytestmark = pytest.mark.cuda

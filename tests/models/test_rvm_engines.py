@@ -13,7 +13,8 @@ from vitascope.errors import MissingDependencyError
 from vitascope.gpu.engines import onnx_runtime
 from vitascope.gpu.engines.selection import TOLERANCES, Candidate, GpuOptions, Machine, choose_engine, compare
 from vitascope.models.host_network import HostNetwork
-from vitascope.models.network import engine_notes, network_runner, random_pictures
+from vitascope.models.network import engine_notes
+from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.models.rvm.rvm import RvmNetwork, rvm_candidates
 
 pytestmark = pytest.mark.fetched_model

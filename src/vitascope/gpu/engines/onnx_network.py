@@ -1,9 +1,4 @@
-"""ONNX here: the library ONNX Runtime, and serialised networks: parts, arithmetic, sizes that they are meant for.
-
-ONNX Runtime is loaded when it is first needed, and with its telemetry off: from 1.32 on, also on Linux, it writes a
-device id and events into the user's cache folder and sends them to its vendor. The variable must be set before the
-library is loaded, so every module takes ``ort`` from here. Whoever sets ``ORT_DISABLE_TELEMETRY=0`` has chosen
-otherwise.
+"""Serialised ONNX networks: reading, parts as networks of their own, arithmetic, and the sizes that they are meant for.
 
 TensorRT 11 has no precision switches: a network computes in the types that it is written in. So fp16 is a network of
 fp16 tensors, and int8 one with explicit quantise and dequantise operators; the same file then serves ONNX Runtime too.
@@ -15,11 +10,8 @@ itself has not been run.
 from __future__ import annotations
 
 import importlib
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,30 +23,6 @@ from vitascope.gpu.engines.engine import Precision, ShapeRange, shapes_from_json
 
 if TYPE_CHECKING:
     import onnx
-    import onnxruntime
-
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-
-
-@cache
-def _library() -> Any:
-    library = import_module("onnxruntime")
-    if os.environ["ORT_DISABLE_TELEMETRY"] != "0":
-        library.disable_telemetry_events()  # for a program that had loaded the library before us
-    return library
-
-
-class _OnFirstUse:
-    """The module ``onnxruntime``, loaded on first use: a run on fused kernels never needs it."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(_library(), name)
-
-
-if TYPE_CHECKING:
-    ort = onnxruntime
-else:
-    ort = _OnFirstUse()
 
 _KEY = "vitascope.input_shapes"
 # Operators of ONNX, and of ONNX Runtime (com.microsoft), that quantisers write.

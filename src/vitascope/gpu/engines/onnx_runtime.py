@@ -43,7 +43,8 @@ from vitascope.gpu.engines.engine import (
     require_gpu_inputs,
     wanted_outputs,
 )
-from vitascope.gpu.engines.onnx_network import Calibration, ort, with_precision
+from vitascope.gpu.engines.onnx_library import ort
+from vitascope.gpu.engines.onnx_network import Calibration, with_precision
 from vitascope.gpu.kernels.cuda_module import import_cupy
 
 _SUFFIX = "_kernel_time"

@@ -24,7 +24,7 @@ from vitascope.device import probe_gpus
 from vitascope.errors import EngineError, MissingDependencyError, VitascopeError, one_line
 from vitascope.file_lock import write_atomically
 from vitascope.gpu.engines.engine import Engine, Precision, ShapeRange
-from vitascope.gpu.engines.onnx_network import ort
+from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_runtime import PROVIDER_LABELS, OnnxRuntimeEngine, Provider, missing_provider
 from vitascope.gpu.engines.trt_plan import load_tensorrt
 from vitascope.gpu.kernels.cuda_module import import_cupy

@@ -45,11 +45,11 @@ from vitascope.gpu.engines.engine import (
     shapes_from_json,
     shapes_to_json,
 )
+from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.engines.onnx_network import (
     Calibration,
     kept_shapes,
     low_precision_of,
-    ort,
     read_network,
     with_kept_shapes,
     with_precision,

@@ -39,15 +39,14 @@ from vitascope.gpu.kernels.cuda_module import array_module
 from vitascope.gpu.pipeline.pipeline import leave_if_halted
 from vitascope.models.host_network import HostNetwork
 from vitascope.models.network import (
-    CHECK_STEPS,
     FloatArray,
     MatteEstimate,
     MattingNetwork,
     NetworkInput,
     NetworkState,
     engine_notes,
-    network_runner,
 )
+from vitascope.models.network_check import CHECK_STEPS, network_runner
 from vitascope.models.rvm.blocked_decoder import BlockedDecoder
 from vitascope.models.rvm.near_people import NearPeople, cut_parts
 from vitascope.models.rvm.state import RvmInput, RvmState, state_sizes

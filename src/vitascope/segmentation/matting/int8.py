@@ -23,7 +23,7 @@ from vitascope.config import LoadedSettings, vitascope_home
 from vitascope.device import Device
 from vitascope.errors import EngineError, InputError, OutputError
 from vitascope.gpu.engines import EngineSpec, OnnxRuntimeEngine
-from vitascope.gpu.engines.onnx_network import ort
+from vitascope.gpu.engines.onnx_library import ort
 from vitascope.gpu.memory.disk_cache import CacheManager
 from vitascope.media.reading.reader import VideoReader, open_video
 from vitascope.models.network import FloatArray, MattingNetwork, NetworkInput

@@ -16,7 +16,8 @@ from vitascope.gpu.engines import Precision
 from vitascope.gpu.engines.selection import Arrays, Candidate, Chosen, GpuOptions, Machine, choose_engine
 from vitascope.models.custom.decoders import NetworkKind
 from vitascope.models.host_network import HostNetwork
-from vitascope.models.network import MattingNetwork, engine_notes, network_runner, random_pictures
+from vitascope.models.network import MattingNetwork, engine_notes
+from vitascope.models.network_check import network_runner, random_pictures
 from vitascope.models.store.catalogue import InputKind, load_catalogue
 from vitascope.models.store.store import Fingerprint, ModelStore
 

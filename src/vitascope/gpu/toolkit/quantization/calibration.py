@@ -17,7 +17,7 @@ import numpy.typing as npt
 from onnx import TensorProto, helper
 
 from vitascope.errors import UsageError
-from vitascope.gpu.engines.onnx_network import ort
+from vitascope.gpu.engines.onnx_library import ort
 
 CalibrationMethod = Literal["entropy", "percentile", "minmax"]
 

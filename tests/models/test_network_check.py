@@ -7,7 +7,8 @@ import pytest
 
 from fake_cupy import FakeArray, fake_cupy
 from vitascope.errors import ModelError
-from vitascope.models.network import MatteEstimate, NetworkInput, network_runner, random_pictures
+from vitascope.models.network import MatteEstimate, NetworkInput
+from vitascope.models.network_check import network_runner, random_pictures
 
 
 class Remembering:
