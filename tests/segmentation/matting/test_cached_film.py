@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 from fractions import Fraction
 
@@ -278,3 +280,28 @@ def test_looking_for_a_home_makes_none(tmp_path, monkeypatch):
 )
 def test_mattes_of_other_rules_are_not_used_again(rules):
     assert rules in rules_of_mattes("cpu")
+
+
+_PRESSED_WHILE_IMPORTING = """
+import os, signal, sys
+
+class Pressed:
+    def find_spec(self, name, path=None, target=None):
+        if name == "vitascope.models.rvm.near_people":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Pressed())
+from vitascope.segmentation.matting.cached_film import rules_of_mattes
+try:
+    rules_of_mattes("cpu")
+except KeyboardInterrupt:
+    print("vitascope.models.rvm.near_people" in sys.modules)
+"""
+
+
+def test_ctrl_c_waits_for_the_import_of_networks():
+    """Inside a native module's import it ended the process with a crash, once in some hundred times."""
+    run = subprocess.run(
+        [sys.executable, "-c", _PRESSED_WHILE_IMPORTING], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == ["True"]

@@ -38,6 +38,7 @@ from vitascope.models.network import (
 )
 from vitascope.models.store.catalogue import load_catalogue
 from vitascope.models.store.store import Fingerprint, ModelStore
+from vitascope.observe.keys import holding_interrupts
 from vitascope.segmentation.matting.cache import MatteCache, stretch_key
 from vitascope.segmentation.matting.close_ups import CLOSE_UP_RULES
 from vitascope.segmentation.matting.levers.bidirectional import BIDIRECTIONAL_RULES
@@ -358,8 +359,12 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
     Returns:
         Values with a stable ``repr``.
     """
-    # Here: these import engines, and most runs keep nothing.
-    from vitascope.models.selfie.presence import PRESENCE_RULES
+    # Here: these import engines, and most runs keep nothing. Ctrl-C inside a native module's import ends the process.
+    with holding_interrupts():
+        from vitascope.models.selfie.presence import PRESENCE_RULES
+
+        if device_kind != "cuda":
+            from vitascope.models.rvm.near_people import NEAR_RULES
 
     rules = (
         CLOSE_UP_RULES,
@@ -374,11 +379,7 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
         SMOOTHING_RULES,
         PRESENCE_RULES,
     )
-    if device_kind == "cuda":
-        return rules
-    from vitascope.models.rvm.near_people import NEAR_RULES
-
-    return (*rules, NEAR_RULES)
+    return rules if device_kind == "cuda" else (*rules, NEAR_RULES)
 
 
 def network_sha256(name: str, store: ModelStore) -> str | None:
