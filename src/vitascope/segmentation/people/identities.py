@@ -20,8 +20,8 @@ _FACES_COUNT = 4.0
 """How much it counts by how much two faces are nearer than those of strangers may be."""
 _STRANGERS: Final = 0.6
 """Distance of two faces that says nothing: nearer ones are the same person's, others not."""
-_HALF_SURE = 0.1
-"""By so much the best answer must be better than the second one for odds of e to 1."""
+_ODDS_OF_E = 0.1
+"""Likeness by which the best answer is ahead of the second one where odds are e to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Identities:
                     track.first_pts,
                     track.last_pts,
                     round(track.largest, 4),
-                    round(min(1 / (1 + exp(-ahead[track.number] / _HALF_SURE)), 0.99), 2),
+                    round(min(1 / (1 + exp(-ahead[track.number] / _ODDS_OF_E)), 0.99), 2),
                     track.frames,
                     track.low_frames,
                 )
