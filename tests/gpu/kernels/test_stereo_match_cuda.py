@@ -34,19 +34,22 @@ def bent(size):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("radius", [3, 7, 12, 38])  # one sample of a thread, four, and one again
 @pytest.mark.parametrize("with_start", [False, True])
 @pytest.mark.parametrize("is_mutual", [False, True])
-def test_matching_follows_the_reference(size, with_start, is_mutual):
+def test_matching_follows_the_reference(size, radius, with_start, is_mutual):
     import cupy
 
     pictures = np.stack([person(size), shifted(person(size), 4.3)])
     start = np.full((2, *size), 3.5, np.float32) if with_start else None
-    expected, misfit = match_eyes(pictures, bent(size), STEPS, radius=3, start=start, is_mutual=is_mutual)
+    expected, misfit = match_eyes(
+        pictures, bent(size), STEPS, radius=radius, start=start, is_mutual=is_mutual
+    )
     found, misfit_there = match_eyes(
         cupy.asarray(pictures),
         cupy.asarray(bent(size)),
         STEPS,
-        radius=3,
+        radius=radius,
         start=None if start is None else cupy.asarray(start),
         is_mutual=is_mutual,
     )
@@ -71,6 +74,22 @@ def test_disparities_of_fewer_samples_follow_the_reference(size, times):
     assert np.abs(misfit_there.get() - misfit).max() < 5e-3
     person_there = resized(np.ascontiguousarray(pictures[:, 3:]), smaller)[:, 0] > 0.9
     assert np.quantile(np.abs(found.get() - expected)[person_there], 0.99) < 0.1
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("size", [(1, 1), (5, 300), (90, 70)])
+@pytest.mark.parametrize("radius", [1, 3, 10])
+def test_where_nobody_is_the_first_step_fits(size, radius):
+    import cupy
+
+    random = np.random.default_rng(8)
+    pictures = random.random((4, 4, *size), np.float32)
+    pictures[:, 3] = 0
+    start = random.random((4, *size), np.float32)
+    there = map(cupy.asarray, (pictures, bent(size)))
+    found, misfit = match_eyes(*there, STEPS, radius=radius, start=cupy.asarray(start))
+    np.testing.assert_allclose(found.get(), start + STEPS[0], rtol=1e-6)
+    assert not misfit.any()
 
 
 @pytest.mark.cuda

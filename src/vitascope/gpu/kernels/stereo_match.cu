@@ -1,8 +1,8 @@
 // Matching and blending two eyes' mattes; the contract and the reference are in stereo_match.py.
 //
-// A thread is a sample of an eye: of one step (cost_of_steps), of all steps (best_step), or of the result. The left and
-// the right eye of each frame lie beside one another. Pictures are those of a small network, so that all of it stays in
-// the second-level cache.
+// A thread is a sample of an eye: of a few steps (cost_of_steps), or of the result; for all steps (best_step) it is ROWS
+// samples below one another. The left and the right eye of each frame lie beside one another. Most pictures are small, so
+// that all of it stays in the second-level cache.
 
 #ifndef MOST_COLOR
 #define MOST_COLOR 0.15f
@@ -21,6 +21,12 @@
 #endif
 #ifndef LEAST_PERSON
 #define LEAST_PERSON 0.1f
+#endif
+#ifndef STEPS_OF_A_THREAD
+#define STEPS_OF_A_THREAD 5
+#endif
+#ifndef ROWS
+#define ROWS 4
 #endif
 
 constexpr float LEAST_RISE = 1e-9f;
@@ -138,78 +144,130 @@ __device__ __forceinline__ float displacement(const float* factors, int at, int 
     return disparity * (factors[at] + disparity * (factors[area + at] + disparity * factors[2 * area + at]));
 }
 
-// grid: (width / 32, height / 8, eyes * steps); block: (32, 8)
+// grid: (width / 32, height / 8, eyes * steps / STEPS_OF_A_THREAD, rounded up); block: (32, 8)
 extern "C" __global__ void __launch_bounds__(256) cost_of_steps(const __grid_constant__ Match job) {
     const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y;
     if (x >= job.width || y >= job.height) return;
-    const int eye = blockIdx.z / job.count, step = blockIdx.z % job.count;
+    const int groups = (job.count + STEPS_OF_A_THREAD - 1) / STEPS_OF_A_THREAD;
+    const int eye = blockIdx.z / groups, first = blockIdx.z % groups * STEPS_OF_A_THREAD;
     const int area = job.height * job.width, at = y * job.width + x;
-    const float disparity = (job.start ? job.start[eye * area + at] : 0.f) + job.first + step * job.step;
-    const float* curves = job.curves + static_cast<long long>(eye & 1) * 6 * area;
-    const Corners corners = corners_of(x + displacement(curves, at, area, disparity),
-                                       y + displacement(curves + 3 * area, at, area, disparity), job.height, job.width);
-    const float* own = job.pictures + static_cast<long long>(eye) * 4 * area;
-    const float* other = job.pictures + static_cast<long long>(eye ^ 1) * 4 * area;
-    float color = 0;
+    const float start = (job.start ? job.start[eye * area + at] : 0.f) + job.first;
+    const float* curves = job.curves + static_cast<long long>(eye & 1) * 6 * area + at;
+    float factors[6], own[4];
 #pragma unroll
-    for (int channel = 0; channel < 3; ++channel)
-        color += fabsf(own[channel * area + at] - read(other + channel * area, corners));
-    const float alpha = own[3 * area + at], other_alpha = read(other + 3 * area, corners);
-    job.costs[static_cast<long long>(blockIdx.z) * area + at] =
-        fminf(color / 3, MOST_COLOR) * fmaxf(alpha, other_alpha) + ALPHA_WEIGHT * fabsf(alpha - other_alpha);
+    for (int i = 0; i < 6; ++i) factors[i] = curves[i * area];
+    const float* other = job.pictures + static_cast<long long>(eye ^ 1) * 4 * area;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) own[i] = job.pictures[static_cast<long long>(eye) * 4 * area + i * area + at];
+    float* costs = job.costs + static_cast<long long>(eye) * job.count * area + at;
+    for (int step = first; step < min(first + STEPS_OF_A_THREAD, job.count); ++step) {
+        const float disparity = start + step * job.step;
+        const Corners corners = corners_of(x + displacement(factors, 0, 1, disparity),
+                                           y + displacement(factors + 3, 0, 1, disparity), job.height, job.width);
+        const float other_alpha = read(other + 3 * area, corners), alpha = fmaxf(own[3], other_alpha);
+        float color = 0;
+        if (alpha > 0) {  // nobody is in most of a picture
+#pragma unroll
+            for (int channel = 0; channel < 3; ++channel)
+                color += fabsf(own[channel] - read(other + channel * area, corners));
+        }
+        costs[static_cast<long long>(step) * area] =
+            fminf(color / 3, MOST_COLOR) * alpha + ALPHA_WEIGHT * fabsf(own[3] - other_alpha);
+    }
 }
 
-// grid: (width / 32, height / 8, eyes); block: (32, 8); shared memory: the tile and its rows' sums
+// A block finds 32 x (8 * ROWS) samples. A window's sums of rows are added up; a thread makes sums that lie beside one
+// another at a time, so that each value is read once for all of them.
+// grid: (width / 32, height / (8 * ROWS), eyes); block: (32, 8); shared memory: the tile, whose rows begin at multiples
+// of 16 bytes, and its rows' sums
 extern "C" __global__ void __launch_bounds__(256) best_step(const __grid_constant__ Match job) {
-    extern __shared__ float tile[];
-    const int left = blockIdx.x * 32, top = blockIdx.y * 8, eye = blockIdx.z, thread = threadIdx.y * 32 + threadIdx.x;
-    const int x = left + threadIdx.x, y = top + threadIdx.y;
-    const bool is_inside = x < job.width && y < job.height;
-    const int area = job.height * job.width, at = y * job.width + x;
+    extern __shared__ __align__(16) float tile[];
+    const int left = blockIdx.x * 32, top = blockIdx.y * 8 * ROWS, eye = blockIdx.z;
+    const int x = left + threadIdx.x, y = top + threadIdx.y * ROWS, thread = threadIdx.y * 32 + threadIdx.x;
+    const int area = job.height * job.width;
     const float* costs = job.costs + static_cast<long long>(eye) * job.count * area;
     const float* curves = job.curves + static_cast<long long>(eye & 1) * 6 * area;
-    const int side = 2 * job.radius + 1, across = 32 + 2 * job.radius, down = 8 + 2 * job.radius;
+#ifdef RADIUS  // loops over windows are unrolled
+    constexpr int radius = RADIUS;
+#else
+    const int radius = job.radius;
+#endif
+    const int side = 2 * radius + 1, across = (32 + 2 * radius + 3) / 4 * 4, down = 8 * ROWS + 2 * radius;
     float* rows = tile + across * down;
     const float share = 1.f / (side * side);
-    int best = 0;
-    float least = 3e38f, previous = 0, before = 0, after = 0;
+    int best[ROWS];
+    float least[ROWS], previous[ROWS], before[ROWS], after[ROWS];
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) best[i] = 0, least[i] = 3e38f, previous[i] = before[i] = after[i] = 0;
     for (int step = 0; step < job.count; ++step) {
         const float* plane = costs + static_cast<long long>(step) * area;
-        for (int i = thread; i < across * down; i += 256)
-            tile[i] = plane[inside(top - job.radius + i / across, job.height) * job.width +
-                            inside(left - job.radius + i % across, job.width)];
-        __syncthreads();
-        for (int i = thread; i < 32 * down; i += 256) {
-            const float* line = tile + i / 32 * across + i % 32;
-            float part = 0;
-            for (int column = 0; column < side; ++column) part += line[column];
-            rows[i] = part;
+        bool is_somebody = false;
+        for (int line = threadIdx.y; line < down; line += 8) {
+            const float* from = plane + inside(top - radius + line, job.height) * job.width;
+            for (int column = threadIdx.x; column < across; column += 32) {
+                const float cost = from[inside(left - radius + column, job.width)];
+                tile[line * across + column] = cost;
+                is_somebody |= cost != 0;
+            }
         }
-        __syncthreads();
-        if (!is_inside) continue;
-        float sum = 0;
-        for (int row = 0; row < side; ++row) sum += rows[(threadIdx.y + row) * 32 + threadIdx.x];
-        sum *= share;
-        if (job.others_least) {
-            const float disparity = (job.start ? job.start[eye * area + at] : 0.f) + job.first + step * job.step;
-            const Corners corners =
-                corners_of(x + displacement(curves, at, area, disparity),
-                           y + displacement(curves + 3 * area, at, area, disparity), job.height, job.width);
-            sum += sum - read(job.others_least + (eye ^ 1) * area, corners);
+        float sums[ROWS] = {};
+        if (__syncthreads_or(is_somebody)) {  // else all sums are 0
+            for (int i = thread; i < 8 * down; i += 256) {
+                const float* line = tile + i / 8 * across + i % 8 * 4;
+                float parts[4] = {};
+#pragma unroll
+                for (int column = 0; column < side + 3; column += 4) {
+                    const float4 four = *reinterpret_cast<const float4*>(line + column);
+                    const float values[4] = {four.x, four.y, four.z, four.w};
+                    const bool in_all = column >= 4 && column + 4 <= side;
+#pragma unroll
+                    for (int value = 0; value < 4; ++value)
+#pragma unroll
+                        for (int part = 0; part < 4; ++part)
+                            if (in_all || (column + value >= part && column + value < part + side))
+                                parts[part] += values[value];
+                }
+                reinterpret_cast<float4*>(rows)[i] = make_float4(parts[0], parts[1], parts[2], parts[3]);
+            }
+            __syncthreads();
+#pragma unroll
+            for (int row = 0; row < side + ROWS - 1; ++row) {
+                const float value = rows[(threadIdx.y * ROWS + row) * 32 + threadIdx.x];
+                const bool in_all = row >= ROWS - 1 && row < side;
+#pragma unroll
+                for (int i = 0; i < ROWS; ++i)
+                    if (in_all || (row >= i && row < i + side)) sums[i] += value;
+            }
         }
-        if (step == best + 1) after = sum;
-        if (sum < least) least = sum, best = step, before = previous;
-        previous = sum;
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+            float sum = sums[i] * share;
+            if (job.others_least && x < job.width && y + i < job.height) {
+                const int at = (y + i) * job.width + x;
+                const float disparity = (job.start ? job.start[eye * area + at] : 0.f) + job.first + step * job.step;
+                const Corners corners =
+                    corners_of(x + displacement(curves, at, area, disparity),
+                               y + i + displacement(curves + 3 * area, at, area, disparity), job.height, job.width);
+                sum += sum - read(job.others_least + (eye ^ 1) * area, corners);
+            }
+            if (step == best[i] + 1) after[i] = sum;
+            if (sum < least[i]) least[i] = sum, best[i] = step, before[i] = previous[i];
+            previous[i] = sum;
+        }
     }
-    if (!is_inside) return;
-    float index = best;
-    if (best > 0 && best < job.count - 1) {
-        const float rise = fmaxf(before, after) - least;
-        if (rise > LEAST_RISE) index += fminf(fmaxf((before - after) / (2 * rise), -0.5f), 0.5f);
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        if (x >= job.width || y + i >= job.height) continue;
+        const int at = (y + i) * job.width + x;
+        float index = best[i];
+        if (best[i] > 0 && best[i] < job.count - 1) {
+            const float rise = fmaxf(before[i], after[i]) - least[i];
+            if (rise > LEAST_RISE) index += fminf(fmaxf((before[i] - after[i]) / (2 * rise), -0.5f), 0.5f);
+        }
+        job.misfit[eye * area + at] = least[i];
+        job.found[eye * area + at] =
+            (job.start ? job.start[eye * area + at] : 0.f) + job.first + index * job.step;
     }
-    job.misfit[eye * area + at] = least;
-    job.found[eye * area + at] =
-        (job.start ? job.start[eye * area + at] : 0.f) + job.first + index * job.step;
 }
 
 constexpr int MIDDLE_RADIUS = 2, MIDDLE_COUNT = (2 * MIDDLE_RADIUS + 1) * (2 * MIDDLE_RADIUS + 1);

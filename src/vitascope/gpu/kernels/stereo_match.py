@@ -73,7 +73,7 @@ def match_eyes(
         curves: float32 [2, 6, h, w]: for each sample of an eye the factors of the disparity, its square and its cube in
             how far the other eye shows it to the right, then downwards, in samples.
         steps: The disparities to try, at least 3, evenly apart; relative to ``start``.
-        radius: Half the window, in samples of the result, at most 39 on a GPU, whose blocks hold what lies around them;
+        radius: Half the window, in samples of the result, at most 38 on a GPU, whose blocks hold what lies around them;
             borders repeat.
         start: float32 [2 N, h, w] of the result's size; 0 when omitted.
         size: (height, width) of the result, no larger than the pictures, and theirs when omitted: what the steps fit is
@@ -368,6 +368,12 @@ def _displacement(curves: FloatArray, disparity: Any) -> tuple[FloatArray, Float
 
 # As in stereo_match.cu.
 _BLOCK = (32, 8)
+_STEPS_OF_A_THREAD = 5
+"""Steps whose costs a thread tells: what does not depend on the step is read once for them."""
+_WIDE = 6
+"""Radius of a window from which on threads find several samples."""
+_MOST_TILE_BYTES = 48 << 10
+"""Shared memory that any GPU gives a block."""
 
 _MATCH = np.dtype(
     [
@@ -433,9 +439,10 @@ def _match_on_gpu(
         steps[1] - steps[0],
     )
     defines = {"MOST_COLOR": f"{_MOST_COLOR}f", "ALPHA_WEIGHT": f"{_ALPHA_WEIGHT}f"}
+    groups = math.ceil(len(steps) / _STEPS_OF_A_THREAD)
     with nvtx_range("match eyes"):
-        cuda_kernel("stereo_match.cu", "cost_of_steps", **defines)(
-            (math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1]), eyes * len(steps)),
+        cuda_kernel("stereo_match.cu", "cost_of_steps", **defines, STEPS_OF_A_THREAD=str(_STEPS_OF_A_THREAD))(
+            (math.ceil(width / _BLOCK[0]), math.ceil(height / _BLOCK[1]), eyes * groups),
             _BLOCK,
             (by_value(job),),
         )
@@ -443,16 +450,30 @@ def _match_on_gpu(
             costs = resized(costs.reshape(-1, 1, height, width), size)
             job["costs"], job["start"] = costs.data.ptr, 0 if start is None else start.data.ptr
             job["height"], job["width"] = size
-        grid = math.ceil(size[1] / _BLOCK[0]), math.ceil(size[0] / _BLOCK[1])
-        choose = cuda_kernel("stereo_match.cu", "best_step", **defines)
-        down = _BLOCK[1] + 2 * radius
-        tile_bytes = 4 * (down * (_BLOCK[0] + 2 * radius) + down * _BLOCK[0])
+        rows = _rows_of_a_thread(radius)
+        tile_bytes = _tile_bytes(radius, rows)
+        grid = math.ceil(size[1] / _BLOCK[0]), math.ceil(size[0] / (_BLOCK[1] * rows))
+        known = {"RADIUS": str(radius)} if radius >= _WIDE else {}
+        choose = cuda_kernel("stereo_match.cu", "best_step", **defines, ROWS=str(rows), **known)
         choose((*grid, eyes), _BLOCK, (by_value(job),), shared_mem=tile_bytes)
         if is_mutual:
             least, misfit = misfit, cupy.empty_like(misfit)
             job["others_least"], job["misfit"] = least.data.ptr, misfit.data.ptr
             choose((*grid, eyes), _BLOCK, (by_value(job),), shared_mem=tile_bytes)
     return found, misfit
+
+
+def _rows_of_a_thread(radius: int) -> int:
+    """How many samples below one another a thread of ``best_step`` finds: in wide windows they share most sums."""
+    if radius < _WIDE:
+        return 1
+    return next((rows for rows in (4, 2) if _tile_bytes(radius, rows) <= _MOST_TILE_BYTES), 1)
+
+
+def _tile_bytes(radius: int, rows: int) -> int:
+    """Shared memory of a block of ``best_step``: the tile, of rows that begin at 16 bytes, and its rows' sums."""
+    across, down = math.ceil((_BLOCK[0] + 2 * radius) / 4) * 4, _BLOCK[1] * rows + 2 * radius
+    return 4 * down * (across + _BLOCK[0])
 
 
 def _middle_on_gpu(disparity: Any) -> Any:

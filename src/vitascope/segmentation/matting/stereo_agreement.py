@@ -213,11 +213,16 @@ class StereoAgreement:
         planes = matte[:, None]
         if grey is not None:
             planes = arrays.concatenate([planes, _last(estimate.gain)[:, None]], axis=1)
-        pictures = arrays.concatenate([resized(rgb, estimate.size), matte.clip(0, 1)[:, None]], axis=1)
-        blended = arrays.empty(planes.shape, "float32")
+        pictures = arrays.empty((len(rgb), 4, *estimate.size), "float32")
+        pictures[:, :3] = rgb if rgb.shape[2:] == estimate.size else resized(rgb, estimate.size)
+        arrays.clip(matte, 0, 1, out=pictures[:, 3])
         geometries = self._geometries(size, estimate.size, device=_device_of(matte))
-        for both in _pairs(estimate, frames):
-            blended[both] = self._blended(planes[both], _alike_bright(pictures[both]), geometries)
+        parts = [
+            self._blended(planes[both], _alike_bright(pictures[both]), geometries)
+            for both in _pairs(estimate, frames)
+        ]
+        # Most have one part, which is as large as the pictures: not copied.
+        blended = parts[0] if len(parts) == 1 else arrays.stack(parts, axis=1).reshape(planes.shape)
         if grey is None:
             return MatteEstimate(alpha=blended[:, 0])
         gain = blended[:, 1:]
@@ -510,15 +515,14 @@ def _sums(planes: Any) -> Any:
 
 
 def _alike_bright(pictures: Any) -> Any:
-    """RGB and alpha [2 * N, 4, h, w] with people as bright and as blue as those of both eyes: cameras differ."""
+    """RGB and alpha [2 * N, 4, h, w], changed: people are as bright and as blue as in both eyes, as cameras differ."""
     colors, alpha = pictures[:, :3], pictures[:, 3:]
     if is_on_gpu(pictures):
         sums = (colors * alpha).sum(axis=-1).sum(axis=-1)  # at once, it is slow: few sums, and long ones
     else:
         sums = np.stack([np.tensordot(*each, axes=2) for each in zip(colors, alpha[:, 0], strict=True)])
     means = (sums / (alpha.sum(axis=-1).sum(axis=-1) + 1e-6)).reshape(-1, 2, 3)
-    pictures = pictures.copy()
-    pictures[:, :3] += (means.mean(axis=1, keepdims=True) - means).reshape(-1, 3, 1, 1)
+    colors += (means.mean(axis=1, keepdims=True) - means).reshape(-1, 3, 1, 1)
     return pictures
 
 

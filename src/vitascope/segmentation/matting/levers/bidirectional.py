@@ -150,9 +150,13 @@ class Bidirectional:
             self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
         near = min(BACKWARD_SCALE, NEAR_SIDE / max(stream.wanted.size))
         self._backward_near = _resized(stream.wanted, near, stream.eye_size)
-        # They begin when they are needed, and end with the lever: to begin anew for each window takes longer.
-        threads = ThreadPoolExecutor(available_cores(), thread_name_prefix="vitascope-motion")
-        self._scenery = Scenery(stream.wanted, threads)
+        # They begin when they are needed, and end with the lever: to begin anew for each window takes longer. The
+        # camera's motion is found in a moment, and would wait behind that of all the rest: it has its own.
+        threads, camera_threads = (
+            ThreadPoolExecutor(available_cores(), thread_name_prefix=f"vitascope-{name}")
+            for name in ("motion", "camera")
+        )
+        self._scenery = Scenery(stream.wanted, camera_threads)
         self._missed = MissedPeople(stream, self._wanted, self._backward)
         self._smoothing = MotionSmoothing(stream.views, self._wanted, threads)
         # Eyes agree last: smoothed after that, they were further apart again.
