@@ -143,6 +143,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = options.keep or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
         for kind in options.films.split(","):
             film = folder / (f"film_{kind}" + ("_LR_180.mp4" if kind == VR180 else ".mp4"))
             if not film.exists():
