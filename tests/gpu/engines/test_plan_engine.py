@@ -24,14 +24,19 @@ class Ready:
 
     def __init__(self, plan, weights):
         self.plan, self.weights, self.closed = plan, weights, False
+        self.memory, self.memory_bytes = None, plan.memory_bytes
         self.input_shapes = {name: place.shape for name, place in plan.inputs.items()}
         Ready.made.append(self)
 
+    def work_in(self, memory):
+        self.memory, self.closed = memory, False
+
     def __call__(self, inputs, stream):
+        assert self.memory.nbytes >= self.memory_bytes
         return dict(inputs)
 
     def close(self):
-        self.closed = True
+        self.memory, self.closed = None, True
 
 
 @pytest.fixture
@@ -80,12 +85,41 @@ def test_a_size_is_recorded_once_and_kept_for_the_next_process(cupy, tmp_path):
 
 def test_the_least_recently_used_plan_goes_once_the_gpu_is_through(cupy):
     engine = engine_in(None, most_plans=2)
-    for sizes in ((1,), (2,), (1,), (3,)):
+    for sizes in ((3,), (2,), (3,), (1,)):
         engine.run(sizes, {"x": 0})
     assert [one.closed for one in Ready.made] == [False, True, False]
-    assert cupy.diary.count(("device waits",)) == 1
+    assert cupy.diary.count(("device waits",)) == 2  # once for the first one's memory
     assert engine.plan_count == 2
     assert all(one.weights is Ready.made[0].weights for one in Ready.made)
+
+
+def test_plans_share_the_memory_of_the_largest(cupy):
+    """A network sees a film in several sizes, one after the other."""
+    engine, large, small = engine_in(None), (1 << 16,), (1,)
+    engine.run(small, {"x": 0})
+    first = Ready.made[0].memory
+    engine.run(large, {"x": 0})
+    assert Ready.made[0].closed  # it may not keep the smaller memory
+    assert first is not Ready.made[1].memory
+    engine.run(small, {"x": 0})
+    engine.run(large, {"x": 0})
+    assert Ready.made[0].memory is Ready.made[1].memory
+    assert Ready.made[1].memory.nbytes == Ready.made[1].memory_bytes
+    assert len(Ready.made) == 2
+
+
+def test_memory_that_cannot_be_had_leaves_an_engine_that_works(cupy, monkeypatch):
+    engine, empty = engine_in(None), cupy.empty
+    engine.run((1,), {"x": 0})
+
+    def too_much(*given):
+        raise MemoryError("Out of memory allocating 9 bytes")
+
+    monkeypatch.setattr(cupy, "empty", too_much, raising=False)
+    with pytest.raises(DeviceMemoryError):
+        engine.run((1 << 16,), {"x": 0})
+    monkeypatch.setattr(cupy, "empty", empty)
+    engine.run((1,), {"x": 0})
 
 
 def test_a_call_on_another_stream_waits_for_the_one_before(cupy):

@@ -1,4 +1,4 @@
-"""Launch plans on a GPU, through CuPy: each a CUDA graph in memory of its own, and kept on disk.
+"""Launch plans on a GPU, through CuPy: each a CUDA graph, all in one memory, and kept on disk.
 
 A process that finds its plan on disk needs neither the compiler nor PyTorch: it loads machine code and weights, and
 launches.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,8 +154,9 @@ Recorded = tuple[LaunchPlan[TritonKernel], npt.NDArray[np.uint8]]
 class PlanEngine:
     """One network's plans on one GPU. Calls come from one thread at a time, on any stream.
 
-    Each set of sizes has a plan of its own, with its CUDA graph and its memory. The least recently used one goes when
-    there are more than ``most_plans``.
+    Each set of sizes has a plan of its own, with its CUDA graph. The least recently used one goes when there are more
+    than ``most_plans``. One plan runs at a time, so all work in one memory, which is as large as the largest needs: a
+    network that sees a film in three sizes takes as much as in the largest.
 
     Args:
         record: Records the plan of some sizes; called where none is kept. Its weights are always the same.
@@ -201,6 +202,8 @@ class PlanEngine:
             on_note=self._note,
         )
         self._weights: Any = None
+        self._memory: Any = None
+        """What all plans work in."""
         self._plans: OrderedDict[tuple[int, ...], _ReadyPlan] | None = OrderedDict()
         self._last: tuple[int, Any] | None = None
 
@@ -259,9 +262,8 @@ class PlanEngine:
 
     def close(self) -> None:
         """Free plans and weights once what is running has finished; idempotent."""
-        for plan in (self._plans or {}).values():
-            self._free(plan)
-        self._plans = self._weights = self._last = None
+        self._free((self._plans or {}).values())
+        self._plans = self._weights = self._memory = self._last = None
 
     def _ready(self, sizes: tuple[int, ...]) -> _ReadyPlan:
         if self._plans is None:
@@ -269,7 +271,7 @@ class PlanEngine:
         plan = self._plans.get(sizes)
         if plan is None:
             while len(self._plans) >= self._most_plans:
-                self._free(self._plans.popitem(last=False)[1])
+                self._free([self._plans.popitem(last=False)[1]])
             stored = self._store.load(sizes)
             if stored is None:
                 recorded, weights = self._record(sizes)
@@ -281,12 +283,19 @@ class PlanEngine:
                 cupy.cuda.get_current_stream().synchronize()  # the first call may come on another stream
             plan = self._plans[sizes] = _ReadyPlan(stored.plan, self._weights)
         self._plans.move_to_end(sizes)
+        if self._memory is None or self._memory.nbytes < plan.memory_bytes:
+            self._free(self._plans.values())  # each is recorded again when its turn comes
+            self._memory = None
+            self._memory = import_cupy().empty(plan.memory_bytes, np.uint8)
+        plan.work_in(self._memory)
         return plan
 
-    def _free(self, plan: _ReadyPlan) -> None:
+    def _free(self, plans: Iterable[_ReadyPlan]) -> None:
+        """Let go of graphs."""
         with self._device, RECORDING:
-            self._device.synchronize()  # its memory goes back to a pool that does not know the streams it is used on
-            plan.close()
+            self._device.synchronize()  # memory goes back to a pool that does not know the streams it is used on
+            for plan in plans:
+                plan.close()
 
     def _note(self, line: str) -> None:
         self.notes.append(line)
@@ -295,16 +304,25 @@ class PlanEngine:
 
 
 class _ReadyPlan:
-    """A plan with its memory, recorded as a CUDA graph on the current device."""
+    """A plan on the current device, which is recorded as a CUDA graph for the memory that it works in."""
 
     def __init__(self, plan: LaunchPlan[CompiledKernel], weights: Any) -> None:
-        cupy = import_cupy()
-        functions = [_loaded(kernel) for kernel in plan.kernels]
-        self._memory = memory = cupy.empty(plan.memory_bytes, np.uint8)
-        self._inputs = {name: _array(memory, place) for name, place in plan.inputs.items()}
-        self._outputs = {name: _array(memory, place) for name, place in plan.outputs.items()}
+        self._plan, self._weights = plan, weights
+        self._functions = [_loaded(kernel) for kernel in plan.kernels]
+        self.memory_bytes = plan.memory_bytes
         self.input_shapes = {name: place.shape for name, place in plan.inputs.items()}
-        begins = {"memory": memory.data.ptr, "weights": weights.data.ptr}
+        self._memory: Any = None
+        self._graph: Any = None
+        self._stream: Any = None
+        self._inputs: dict[str, Any] = {}
+        self._outputs: dict[str, Any] = {}
+
+    def work_in(self, memory: Any) -> None:
+        """Work in this memory, uint8, from now on; what was there before is lost with each call."""
+        if self._memory is memory:
+            return
+        cupy, plan = import_cupy(), self._plan
+        begins = {"memory": memory.data.ptr, "weights": self._weights.data.ptr}
 
         def value(argument: Argument) -> Any:
             kind, number = argument
@@ -316,7 +334,7 @@ class _ReadyPlan:
                 stream.begin_capture(cupy.cuda.runtime.streamCaptureModeThreadLocal)
                 try:
                     for launch in plan.launches:
-                        kernel, function = plan.kernels[launch.kernel], functions[launch.kernel]
+                        kernel, function = plan.kernels[launch.kernel], self._functions[launch.kernel]
                         arguments = (*map(value, launch.arguments), *[np.uint64(0)] * kernel.null_pointers)
                         function(launch.grid, (kernel.threads,), arguments, shared_mem=kernel.shared_bytes)
                 except BaseException:
@@ -325,8 +343,10 @@ class _ReadyPlan:
                     raise
                 return stream.end_capture(), stream
 
-        self._graph, stream = recorded(record)
-        self._keep: tuple[Any, ...] = functions, weights, stream
+        self._graph, self._stream = recorded(record)
+        self._inputs = {name: _array(memory, place) for name, place in plan.inputs.items()}
+        self._outputs = {name: _array(memory, place) for name, place in plan.outputs.items()}
+        self._memory = memory
 
     def __call__(self, inputs: Mapping[str, Any], stream: Any) -> dict[str, Any]:
         """Run on a stream that is the current one.
@@ -349,9 +369,8 @@ class _ReadyPlan:
         return results
 
     def close(self) -> None:
-        """Release graph and memory."""
-        self._graph = self._memory = None
-        self._keep = ()
+        """Release the graph, and the memory that it works in."""
+        self._graph = self._stream = self._memory = None
         self._inputs, self._outputs = {}, {}
 
 
