@@ -225,8 +225,10 @@ class StereoAgreement:
         blended = parts[0] if len(parts) == 1 else arrays.stack(parts, axis=1).reshape(planes.shape)
         if grey is None:
             return MatteEstimate(alpha=blended[:, 0])
-        gain = blended[:, 1:]
-        return MatteEstimate(gain=gain, offset=blended[:, :1] - gain * grey[:, None])
+        # In place: gain is a view, which would keep the matte's memory beside an offset of its own.
+        gain, offset = blended[:, 1:], blended[:, :1]
+        offset -= gain * grey[:, None]
+        return MatteEstimate(gain=gain, offset=offset)
 
     def _agree_near_people(
         self, estimate: MatteEstimate, rgb: Any, matte: Any, grey: Any, size: tuple[int, int], small: Any
