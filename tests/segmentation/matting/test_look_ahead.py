@@ -311,7 +311,7 @@ def test_a_frame_is_matted_alike_whatever_calls_it_came_in(rvm_model_path):
 @pytest.mark.cuda
 @pytest.mark.fetched_model
 @pytest.mark.parametrize("precision", ["fp32", "mixed"])
-def test_a_shot_begins_on_a_gpu_as_on_the_processor(rvm_model_path, precision):
+def test_a_shot_begins_and_settles_again_on_a_gpu_as_on_the_processor(rvm_model_path, precision):
     import cupy
 
     from vitascope.models.rvm.torch_network import RvmTorchNetwork
@@ -324,9 +324,11 @@ def test_a_shot_begins_on_a_gpu_as_on_the_processor(rvm_model_path, precision):
     for name, network in networks.items():
         wanted = network.input_for((432, 768))
         shown = pictures.astype(wanted.dtype)
-        shots = ShotInference(network, warm_up_frames=3, look_ahead_frames=8)
+        shots = ShotInference(network, warm_up_frames=3, look_ahead_frames=8, settles_again=True)
+        frames = [frame_of([], index=index) for index in range(8)]
+        images = cupy.asarray(shown) if name == "gpu" else shown
         try:
-            estimates = shots.run(cupy.asarray(shown) if name == "gpu" else shown, [True] + [False] * 7)
+            estimates = shots.estimate(Batch(frames, images, [True] + [False] * 7, [False] * 5 + [True] * 3))
             alphas_of[name] = np.stack(
                 [
                     to_numpy(small_alpha(estimate, picture, wanted))
