@@ -58,6 +58,8 @@ _LEAST_LIKE = 3
 """Frames whose median a frame is told against, itself among them."""
 _LEAST_EDGES = 0.05
 """Thousands of half transparent samples from which on a frame has edges to speak of: not behind a pillar."""
+_FAR_ABOVE = 1.3
+"""The multiple of its shot's median that a first frame's error is to stay below."""
 _SHEET_FRAMES = 12
 
 
@@ -295,7 +297,29 @@ def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
             ]
             cells.append(f"{np.median(of):.2f} {max(of):.2f}")
         lines.append(f"| {moment} | {' | '.join(cells)} |")
+    lines += ["", *_first_frames(rows, columns)]
     return "\n".join(lines) + "\n"
+
+
+def _first_frames(rows: list[dict[str, Any]], columns: list[str]) -> list[str]:
+    """First frames for people, by class: all of it as a multiple of the medians, and how many are far above."""
+    lines = [
+        f"## First frames: their SAD as a multiple of their shots' medians, summed; clips above {_FAR_ABOVE}, of all",
+        "",
+        *_head(columns),
+    ]
+    with_first = [row for row in rows if "first" in row["moments"]]
+    for kind in dict.fromkeys(row["class"] for row in with_first):
+        cells = []
+        for column in columns:
+            of = [row for row in with_first if row["class"] == kind and row["column"] == column]
+            multiples = [row["moments"]["first"] for row in of]
+            first = [row["first_frame_sad"] for row in of]
+            medians = [sad / multiple for sad, multiple in zip(first, multiples, strict=True) if multiple]
+            above = sum(one > _FAR_ABOVE for one in multiples)
+            cells.append(f"{sum(first) / max(sum(medians), 1e-6):.2f} {above}/{len(of)}")
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return lines
 
 
 def _head(columns: list[str]) -> list[str]:

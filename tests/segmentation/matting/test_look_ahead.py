@@ -19,6 +19,7 @@ from vitascope.gpu import AdaptiveBatchSizer
 from vitascope.gpu.interchange import to_numpy
 from vitascope.models.network import MatteEstimate
 from vitascope.models.rvm.rvm import RvmNetwork
+from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import small_alpha
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE, look_ahead
 from vitascope.segmentation.matting.shots import ShotInference
@@ -110,8 +111,8 @@ def test_frames_that_are_left_out_are_not_made_up_for_by_later_ones():
 
 
 class Sizes(TrailNetwork):
-    def __init__(self):
-        super().__init__()
+    def __init__(self, **options):
+        super().__init__(**options)
         self.shown = []
 
     def infer(self, images, state):
@@ -128,6 +129,29 @@ def test_pictures_are_seen_small_and_the_memory_is_the_large_ones():
     ]  # fmt: skip
     assert state.seen.shape == (2, 144, 512)
     assert alpha.shape == (2, 144, LOOK_AHEAD_SIDE)
+
+
+class Cramped(Sizes):
+    """Fails once it is shown more than one large picture at a time."""
+
+    def infer(self, images, state):
+        if len(images) > 1 and images.shape[-1] > LOOK_AHEAD_SIDE:
+            raise DeviceMemoryError(f"{len(images)} frames do not fit")
+        return super().infer(images, state)
+
+
+@pytest.mark.parametrize("make", [Sizes, Cramped])
+def test_a_frame_amid_a_shot_in_which_much_is_new_is_seen_small_first(make):
+    network = make()
+    sizer = AdaptiveBatchSizer(100, max_batch_size=100, growing=False)
+    shots = ShotInference(network, warm_up_frames=0, sizer=sizer, settles_again=True)
+    pictures = np.zeros((8, 1, 3, 288, 1024), np.float32)
+    frames = [frame_of([], index=index) for index in range(8)]
+    starts, is_new = ([at in places for at in range(8)] for places in ((0, 5), (0, 2, 5, 6)))
+    shots.estimate(Batch(frames, pictures, starts, is_new))
+    widths = [width for count, *_, width in network.shown for _ in range(count)]
+    assert widths == [1024] * 2 + [LOOK_AHEAD_SIDE] + [1024] * 4 + [LOOK_AHEAD_SIDE] + [1024] * 2
+    assert shots.state.seen.shape == (1, 144, 512)
 
 
 class Opinions(TrailNetwork):
@@ -215,6 +239,46 @@ def test_mattes_do_not_depend_on_how_frames_come_in_batches(count, inference):
     assert count == 1 or (without != whole).any()
 
 
+def passing(count, size):
+    """Frames in which something large with a picture of its own passes before another picture."""
+    scenes = (data.astronaut(), data.coffee())
+    behind, before = (cv2.cvtColor(cv2.resize(one, size[::-1]), cv2.COLOR_RGB2GRAY) for one in scenes)
+    for index in range(count):
+        frame, place = (
+            frame_of([], index=index, size=size),
+            slice(max(70 * index - 400, 0), max(70 * index - 200, 0)),
+        )
+        luma = behind.copy()
+        luma[:, place] = before[:, place]
+        yield frame.with_planes((luma, *frame.planes[1:]))
+
+
+@pytest.mark.parametrize(
+    ("options", "waits", "is_seen_small"),
+    [
+        ({}, True, True),
+        ({"look_ahead_frames": 0}, True, False),
+        ({"scene_cut_threshold": 0}, True, False),
+        ({"inference": InferenceSettings(bidirectional=True)}, True, False),
+        ({}, False, False),
+    ],
+)
+def test_what_passes_is_seen_small_first_in_films_seen_once(options, waits, is_seen_small):
+    size, found = (288, 720), []
+    for batch in (16, 3):
+        network = Sizes(size=size)
+        given = MattingOptions(**({"warm_up_frames": 0, "look_ahead_frames": 1} | options))
+        matting = StreamMatting(network, size=size, layout=StereoLayout.MONO, options=given, waits=waits)
+        matted, frames = [], list(passing(16, size))
+        for first in range(0, 16, batch):
+            matted += matting.infer([matting.prepare([frame]) for frame in frames[first : first + batch]])
+        matted += matting.infer_rest()
+        assert matting.cut_count == 0
+        found.append(np.stack([matting.refine(one).alpha for one in matted]))
+        assert any(shape[-1] == LOOK_AHEAD_SIDE for shape in network.shown) == is_seen_small
+    np.testing.assert_array_equal(*found)
+
+
 def walk_in(count, size=(216, 384)):
     """A photographed person who comes in from the right, before a wall: pictures and truth, [T, ...]."""
     person = data.astronaut()[:, 60:].astype(np.float32) / 255
@@ -247,7 +311,7 @@ def test_a_frame_is_matted_alike_whatever_calls_it_came_in(rvm_model_path):
 @pytest.mark.cuda
 @pytest.mark.fetched_model
 @pytest.mark.parametrize("precision", ["fp32", "mixed"])
-def test_a_shot_begins_on_a_gpu_as_on_the_processor(rvm_model_path, precision):
+def test_a_shot_begins_and_settles_again_on_a_gpu_as_on_the_processor(rvm_model_path, precision):
     import cupy
 
     from vitascope.models.rvm.torch_network import RvmTorchNetwork
@@ -260,9 +324,11 @@ def test_a_shot_begins_on_a_gpu_as_on_the_processor(rvm_model_path, precision):
     for name, network in networks.items():
         wanted = network.input_for((432, 768))
         shown = pictures.astype(wanted.dtype)
-        shots = ShotInference(network, warm_up_frames=3, look_ahead_frames=8)
+        shots = ShotInference(network, warm_up_frames=3, look_ahead_frames=8, settles_again=True)
+        frames = [frame_of([], index=index) for index in range(8)]
+        images = cupy.asarray(shown) if name == "gpu" else shown
         try:
-            estimates = shots.run(cupy.asarray(shown) if name == "gpu" else shown, [True] + [False] * 7)
+            estimates = shots.estimate(Batch(frames, images, [True] + [False] * 7, [False] * 5 + [True] * 3))
             alphas_of[name] = np.stack(
                 [
                     to_numpy(small_alpha(estimate, picture, wanted))

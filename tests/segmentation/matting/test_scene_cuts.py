@@ -132,6 +132,25 @@ def test_a_camera_that_is_swung_about_from_the_start_is_no_cut():
     assert cuts(shaken) == []
 
 
+@pytest.mark.parametrize("gathered", [1, 5, 30])
+def test_much_is_new_where_something_large_passes_and_not_in_a_pan(gathered):
+    passing = [picture.copy() for picture in pan(PLACES[1], 24, speed=1)]
+    for number, picture in enumerate(passing):
+        place = slice(max(9 * number - 90, 0), max(9 * number - 72, 0))
+        picture[:, :, place] = FIRST[0][:, :, place]
+    detector, told = SceneCutDetector(0.05), []
+    for first in range(0, len(passing), gathered):
+        decided = detector.see(np.stack(passing[first : first + gathered]))
+        assert sum(map(len, decided)) == len(detector.much_is_new)
+        told += detector.much_is_new
+    detector.finish()
+    told += detector.much_is_new
+    assert len(told) == len(passing)
+    assert not any(told[:9])
+    assert any(told[9:16])
+    assert not any(told[18:])
+
+
 def test_a_threshold_of_zero_never_cuts():
     assert cuts([*FIRST, *SECOND], threshold=0) == []
 

@@ -82,6 +82,8 @@ class Batch:
     """[T, E, ...] as the network's ``input_for`` says, NumPy or CuPy; None if all mattes are known."""
     starts_shot: Sequence[bool] = ()
     """For each frame, True where nothing before it counts; empty until that is known."""
+    much_is_new: Sequence[bool] = ()
+    """Likewise, True where much of the picture is new, motion aside; empty where nobody tells."""
     tiles: Any = None
     """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, of the first eye alone where no lever
     asks for them; by the first eye's, cuts are noticed. None if nobody asks. On the images' device at first, in the
@@ -130,6 +132,7 @@ class Batch:
             [frame for batch in batches for frame in batch.frames],
             together([batch.images for batch in batches]),
             [starts for batch in batches for starts in batch.starts_shot],
+            much_is_new=[is_new for batch in batches for is_new in batch.much_is_new],
             tiles=None if batches[0].tiles is None else np.concatenate([batch.tiles for batch in batches]),
             shown=together([batch.shown for batch in batches]),
             made_of=[source for batch in batches for source in batch._sources()],
@@ -154,6 +157,7 @@ class Batch:
             [self.frames[index] for index in where],
             taken(self.images),
             [self.starts_shot[index] for index in where] if self.starts_shot else (),
+            much_is_new=[self.much_is_new[index] for index in where] if self.much_is_new else (),
             tiles=None if self.tiles is None else self.tiles[where],
             is_cut_short=self.is_cut_short,
             following=self.following,

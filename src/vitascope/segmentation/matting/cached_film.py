@@ -49,6 +49,7 @@ from vitascope.segmentation.matting.levers.smaller_people import SMALLER_PEOPLE_
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE
 from vitascope.segmentation.matting.networks import ChosenNetwork, is_network_file, remembers
 from vitascope.segmentation.matting.rim_people import RIM_RULES
+from vitascope.segmentation.matting.scene_cuts import MUCH_NEW
 from vitascope.segmentation.matting.stereo_agreement import AGREEMENT_RULES
 from vitascope.vr.detection import VrDescription
 
@@ -372,6 +373,7 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
         AGREEMENT_RULES,
         SETTLING_SIDE,
         LOOK_AHEAD_SIDE,
+        MUCH_NEW,
         BIDIRECTIONAL_RULES,
         ON_THE_WAY_RULES,
         SMALLER_PEOPLE_RULES,

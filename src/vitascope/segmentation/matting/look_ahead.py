@@ -68,6 +68,34 @@ def settle(network: MattingNetwork, picture: Any, state: NetworkState, *, calls:
     return answers
 
 
+def settle_again(network: MattingNetwork, picture: Any, state: SpatialState) -> SpatialState:
+    """What is remembered once a picture in which much is new was shown small.
+
+    Who comes out from behind what passes is seen late, and what passes is taken for them: memory says who was there.
+    On a smaller picture they are known sooner, and memory of that is what the picture itself is then matted with.
+
+    Args:
+        network: Whose memory it is; its pictures are [3, h, w].
+        picture: [1, E, 3, h, w], as the network is shown it next, NumPy or CuPy.
+        state: What it remembers of the frames before; stays as it is.
+
+    Returns:
+        The memory to go on from; the same where the picture is small.
+
+    Raises:
+        ModelError: As ``infer``.
+        EngineError: As ``infer``.
+    """
+    small = shrunk(picture, LOOK_AHEAD_SIDE)
+    if small is picture:
+        return state
+    state = state.copy()
+    state.stretch(small.shape[3:])
+    network.infer(small, state)
+    state.stretch(picture.shape[3:])
+    return state
+
+
 def settled_alpha(answers: list[MatteEstimate], picture: Any) -> FloatArray | None:
     """Alpha of the picture that ``settle`` was given, out of its answers; None where it made no call.
 

@@ -31,7 +31,7 @@ from vitascope.segmentation.matting.batch import Batch, JoinedPictures
 from vitascope.segmentation.matting.close_ups import LOOK_EVERY_FRAMES, CloseUps
 from vitascope.segmentation.matting.estimates import enlarged, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
-from vitascope.segmentation.matting.look_ahead import look_ahead, settle, settled_alpha
+from vitascope.segmentation.matting.look_ahead import look_ahead, settle, settle_again, settled_alpha
 from vitascope.segmentation.matting.rim_people import RimPeople
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.report import Tally
@@ -191,6 +191,7 @@ class StreamNetwork:
         agreement: StereoAgreement | None = None,
         looks_ahead: bool = True,
         follows_people: bool = False,
+        settles_again: bool = False,
         is_main: bool = False,
     ) -> ShotInference:
         """Ask the network, or another one, for this stream; from the state of a shot that has begun, if it is given.
@@ -202,6 +203,7 @@ class StreamNetwork:
             agreement: Brings together the answers about two eyes.
             looks_ahead: False where what is shown may begin again in the middle of a shot.
             follows_people: As ``ShotInference`` takes it.
+            settles_again: Likewise; False where shots are not looked ahead to.
             is_main: True for whole pictures in their order: close-ups and people at the rim are told in these.
         """
         network = self.network if network is None else network
@@ -221,6 +223,7 @@ class StreamNetwork:
             fisheye=fisheye,
             agreement=agreement,
             follows_people=follows_people,
+            settles_again=settles_again and looks_ahead and self.look_ahead_frames > 0,
             people=people,
         )
 
@@ -290,6 +293,8 @@ class ShotInference:
         agreement: Brings together the answers about two eyes; each keeps its own when omitted.
         follows_people: True where the network may compute what is near people alone, see ``FollowingState``: whole
             pictures, one after the other.
+        settles_again: True if frames of a batch in which much is new, amid a shot, are shown small first, see
+            ``settle_again``, where the network's memory is a ``SpatialState``.
         people: Where they are chooses the size of the pictures, or which fisheye pictures are shown and what brings
             answers about these together; the network's memory is a ``SpatialState``. As given when omitted.
     """
@@ -307,13 +312,14 @@ class ShotInference:
         fisheye: FisheyeViews | None = None,
         agreement: StereoAgreement | None = None,
         follows_people: bool = False,
+        settles_again: bool = False,
         people: CloseUps | RimPeople | None = None,
     ) -> None:
         self._network = network
         self._warm_up_frames, self._look_ahead_frames = warm_up_frames, look_ahead_frames
         self._sizer, self._times = sizer, times
         self._fisheye, self._agreement = fisheye, agreement
-        self._follows_people = follows_people
+        self._follows_people, self._settles_again = follows_people, settles_again
         self._tally = Tally() if tally is None else tally
         self._state = network.new_state() if state is None else state
         self._is_cold = network.recurrent and state is None
@@ -355,13 +361,18 @@ class ShotInference:
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames."""
         self._count(batch)
-        return self.run(batch.images, batch.starts_shot, indices=[frame.index for frame in batch.frames])
+        numbers = [frame.index for frame in batch.frames]
+        return self.finish(
+            self._answers(batch.images, batch.starts_shot, numbers, much_is_new=batch.much_is_new)
+        )
 
     def begin(self, batch: Batch) -> list[Answer]:
         """As ``estimate``, but for what any thread may do on the CPU: ``Answer.finish`` makes a matte of one."""
         self._count(batch)
         numbers = [frame.index for frame in batch.frames]
-        return self._answers(batch.images, batch.starts_shot, numbers, shown=batch.shown)
+        return self._answers(
+            batch.images, batch.starts_shot, numbers, much_is_new=batch.much_is_new, shown=batch.shown
+        )
 
     def run(
         self, images: Any, starts_shot: Sequence[bool], *, indices: Sequence[int] | None = None
@@ -401,7 +412,13 @@ class ShotInference:
         return nullcontext() if self._times is None else self._times.profile("network")
 
     def _answers(
-        self, images: Any, starts_shot: Sequence[bool], numbers: Sequence[int], *, shown: Any = None
+        self,
+        images: Any,
+        starts_shot: Sequence[bool],
+        numbers: Sequence[int],
+        *,
+        much_is_new: Sequence[bool] = (),
+        shown: Any = None,
     ) -> list[Answer]:
         """What the network answers.
 
@@ -409,6 +426,7 @@ class ShotInference:
             images: As ``run`` takes them.
             starts_shot: Likewise.
             numbers: Likewise the indices.
+            much_is_new: As a batch has it.
             shown: The fisheye pictures of ``images``, where they are made already.
         """
         people = self._people
@@ -419,6 +437,10 @@ class ShotInference:
             and isinstance(shown, JoinedPictures)
             and isinstance(self._state, FollowingState)
         )
+
+        settles = [False] * len(images)
+        if self._settles_again and much_is_new:
+            settles = [is_new and not starts for is_new, starts in zip(much_is_new, starts_shot, strict=True)]
 
         def show(first: int, end: int) -> Any:
             views = self.fisheye
@@ -440,13 +462,18 @@ class ShotInference:
                 ahead = self._ahead(starts_shot, numbers, first)
                 self._begin(lambda: show(first, ahead), most=end - first)
                 self._is_cold = False
+                settles[first] = False
             self._look_for_people(numbers[first])
-            if self._follows_people and isinstance(self._state, FollowingState):
-                self._state.follow_people()
             usual = seen = show(first, end)
             if close_ups is not None:
                 with memory_errors():
                     seen = close_ups.shown_of(usual)
+            if settles[first] and isinstance(self._state, SpatialState):
+                with memory_errors():
+                    self._state = settle_again(self._network, seen[:1], self._state)
+                settles[first] = False  # the call may be made again, with fewer frames
+            if self._follows_people and isinstance(self._state, FollowingState):
+                self._state.follow_people()
             estimates = self._network.infer(seen, self._state)
             size = None
             if close_ups is not None and close_ups.are_seen:
@@ -465,6 +492,7 @@ class ShotInference:
             if one_by_one:
                 return first + 1
             end = next_part(starts_shot, first, most)
+            end = next((at for at in range(first + 1, end) if settles[at]), end)
             if people is None:
                 return end
             period = _period(numbers[first])

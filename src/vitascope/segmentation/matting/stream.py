@@ -202,6 +202,8 @@ class StreamMatting:
         self._waits = waits
         self._undecided: Batch | None = None
         self._decided: list[bool] = []
+        self._much_is_new: list[bool] = []
+        """For each frame that is decided."""
         self._smoother = AlphaSmoother(options.temporal_smoothing)
         self._smoothed_shot = 0
 
@@ -270,23 +272,28 @@ class StreamMatting:
         if self._undecided is None:
             return []
         self._decided += self._cuts.finish()
+        self._much_is_new += self._cuts.much_is_new
         return self._infer_decided(self._undecided)
 
     def _notice_cuts(self, batch: Batch) -> None:
         """Add to what is decided, frame by frame."""
         if self.told_cuts is not None:
             self._decided += map(self.told_cuts, batch.frames)
+            self._much_is_new += [False] * len(batch)
             return
         if batch.images is None or self.options.scene_cut_threshold <= 0:
             self._decided += [False] * len(batch)
+            self._much_is_new += [False] * len(batch)
             return
         for decided in self._cuts.see(batch.tiles[:, :3]):
             self._decided += decided if self._waits else [any(decided)]
+        self._much_is_new += self._cuts.much_is_new if self._waits else [False] * len(batch)
 
     def _infer_decided(self, batch: Batch) -> list[Matted]:
         """Matte the frames of which is known whether a shot begins with them; the others wait."""
         count = len(self._decided)
         starts, self._decided = self._decided, []
+        much_is_new, self._much_is_new = self._much_is_new, []
         self._undecided = batch.take(range(count, len(batch))) if count < len(batch) else None
         if not count:
             return []
@@ -295,7 +302,7 @@ class StreamMatting:
             for at, frame in enumerate(batch.frames):
                 if self._cached.is_known(frame.index):
                     starts[at] = self._cached.starts_shot(frame.index)
-        batch.starts_shot = starts
+        batch.starts_shot, batch.much_is_new = starts, much_is_new
         self.cut_count += sum(starts)
         self.cut_pts += [
             frame.pts for frame, starts_shot in zip(batch.frames, starts, strict=True) if starts_shot

@@ -47,6 +47,7 @@ def build_chain(options: InferenceSettings, stream: StreamNetwork) -> Estimator:
             fisheye=stream.fisheye,
             agreement=stream.agreement,
             follows_people=True,
+            settles_again=True,
             is_main=True,
         )
         shown = stream.wanted if stream.fisheye is None else stream.fisheye.as_pictures[1]
