@@ -100,6 +100,18 @@ def test_lips_that_are_drawn_together_leave_no_dark_ends_and_grow_redder(mesh, s
     assert changed.min() > landmarks[4, 1]  # nothing above the nose's tip
 
 
+def test_the_broad_shade_beside_a_mouth_that_does_not_smile_leaves_with_a_pucker(mesh, shaded, skin):
+    """Its darkest part, beyond the corner, was read as the mouth's end."""
+    face, seen = made_face(mesh), skin.copy()
+    corners = [np.rint(face.landmarks[corner, :2]).astype(int) for corner in MOUTH_CORNERS]
+    for x, y in corners:
+        cv2.ellipse(seen, (int(x), int(y)), (4, 4), 0, 0, 360, (SKIN * 0.6).tolist(), -1)
+    picture, strengths, _ = shaded({"mouthPucker": 1.0}, rgb=cv2.GaussianBlur(seen, (0, 0), 1.5))
+    assert strengths[4] == 1
+    for x, y in corners:
+        assert picture[y - 4 : y + 5, x - 5 : x + 6].mean(axis=-1).min() > 0.85 * SKIN.mean()
+
+
 @pytest.mark.parametrize("hair", [(74, 60, 50), (176, 170, 166)], ids=["dark", "grey"])
 def test_a_beard_beside_the_mouth_keeps_its_hair_as_lips_are_drawn_together(mesh, shaded, skin, hair):
     landmarks = made_face(mesh).landmarks[:, :2]

@@ -89,9 +89,9 @@ _REDDER_THAN_LIPS = 0.15
 """What has so much more colour than lips is no light that shines on them."""
 _FINEST_RIM = 128
 """Pixels a centimetre at which an opening's rim is drawn at least."""
-_ENDS_CM, _SMILES_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.4, 0.25, 0.6
-"""Around a place so far (the third) outside of a mouth's corner, shadows narrower than the last are filled, out to the
-first; of a portrait that smiles out to the second more, and if they are twice as broad."""
+_ENDS_CM, _MORE_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.4, 0.25, 0.6
+"""Around a place so far (the third) outside of a mouth's corner lips lose their redness out to the first, and shadows
+narrower than twice the last are filled out to the second more."""
 _ABOVE_BEARDS = ((50, 117, 101), (280, 346, 330))
 """Points of the right and of the left cheek."""
 _HAIR_COLOUR = (0.5, 0.68)
@@ -436,8 +436,8 @@ class Creases:
             seen += (filled.rgb - seen) * (1.0 if meet else taken[..., None])
         smile = _own_smile(rig)
         of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
-        # What a smile shades beside its corners is broader, and lies further out; the lips themselves stay.
-        closed = _without_shadows(seen, (1 + smile) * scale)
+        # Corners of a smile, or of a mouth that hangs, are shaded broadly; the lips themselves stay.
+        closed = _without_shadows(seen, 2 * scale)
         closed = closed + (_without_shadows(seen, scale) - closed) * of_lips[..., None]
         closed = cv2.GaussianBlur(closed, (0, 0), 0.15 * scale + 0.5)
         outward = _ENDS_OUTWARD_CM * scale * (left - right) / max(float(np.linalg.norm(left - right)), 1.0)
@@ -445,7 +445,7 @@ class Creases:
         away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0) / scale
         at_ends, around = (
             np.clip(1.5 * (1 - away / reach), 0, 1)[..., None]
-            for reach in (_ENDS_CM, _ENDS_CM + _SMILES_ENDS_CM * smile)
+            for reach in (_ENDS_CM, _ENDS_CM + _MORE_ENDS_CM)
         )
         shadowed = np.maximum(around, self._own_folds(rig, patch)[..., None])
         shadowed = shadowed * self._bare(closed, landmarks, patch)
