@@ -18,8 +18,12 @@ It runs ``vitascope animate`` into a lossless file, tracks film and result, and 
 animators stay. The reader is MediaPipe, which the animator is driven and calibrated by: what both misread alike is
 not seen in r and slope, but in PSNR; and what it misreads of portraits alone is measured a second time: brows that
 are not painted by optical flow of the skin; they, lips, glances and angles by where their points are drawn. With
-``--weights`` its own network of weights is shown these points (``drawn_weights.py``). With
-``--points`` dlib reads driver and result, too; no portrait is driven or calibrated by it (``sixty_eight_points.py``).
+``--weights`` its own network of weights is shown these points (``drawn_weights.py``). With ``--points`` dlib reads
+driver and result, too; no portrait is driven or calibrated by it (``sixty_eight_points.py``).
+
+Results are read as large as they are: MediaPipe cuts a face out at a size of its own. Of 24 pairs whose faces were
+enlarged to 900 pixels, driver and result, slopes differed by 0.06 at most in widths, smiles, puckers and glances aside,
+by 0.1 in lip gaps and glances up. A face must be drawn larger to be read better: ``--set animation.max_side=1400``.
 """
 
 from __future__ import annotations
@@ -61,6 +65,7 @@ from vitascope.animation.motion_file import write_motion
 from vitascope.animation.neutral import NeutralFace, NeutralSearch
 from vitascope.animation.tracking import FaceTracker, fetch_face_model
 from vitascope.config import vitascope_home
+from vitascope.config.yaml_file import parse_value
 from vitascope.models.store.store import ModelStore
 
 HERE = Path(__file__).parent
@@ -426,7 +431,8 @@ def main() -> None:
     sys.path.append(str(HERE.parent))  # where what all benchmarks share lies
     from row_stamp import commit
 
-    settings = {"animation.animator": given.animator} | dict(word.split("=", 1) for word in given.set)
+    pairs = (word.split("=", 1) for word in given.set)
+    settings = {"animation.animator": given.animator} | {key: parse_value(value) for key, value in pairs}
     points = None if given.points is None else PointReader(given.points)
     model, mesh = fetch_face_model(ModelStore(vitascope_home())), read_canonical_mesh()
     weights = WeightsReader(model) if given.weights else None
