@@ -2,8 +2,8 @@
 
 Added to a portrait whose lips are parted, a driver's movement never closes them: words with p, b and m are not seen.
 So where the driver's lips were measured, from a face at rest, whose lips are together, the portrait's are brought to
-the same gap. It grows wider and narrower by as much as the driver's, from its width without a smile of its own that the
-driver's face at rest does not show: a broad mouth, or one that smiles, must not become broader than a face.
+the same gap. A mouth grows wider and narrower by as much as the driver's, a small one by the same share; from its width
+without a smile that the driver's face at rest does not show: a broad one must not become broader than a face.
 """
 
 from __future__ import annotations
@@ -164,6 +164,11 @@ class LipFit:
         self._room = _MOST_RAISED * max(float(rest[_NOSE, 1] - rest[_UPPER_EDGE, 1].mean()), 0.0)
 
     @property
+    def unit_cm(self) -> float:
+        """What it grows by in the unit of ``wider``: small ones by the driver's share, none by more than they do."""
+        return min(self._rest_width, CANONICAL_WIDTH_CM)
+
+    @property
     def most_unsmiled(self) -> float:
         """Share of its own smile without which the portrait's mouth is as wide as mouths at rest are, at most 1.
 
@@ -199,7 +204,7 @@ class LipFit:
         Args:
             displacement: float32 [468, 3], centimetres: what is done to the portrait's face.
             gap: Between the lips, centimetres.
-            wider: What the mouth becomes wider by than it is at rest, in the unit of ``wider``.
+            wider: What the mouth becomes wider by than it is at rest, in ``unit_cm``.
             corners: float32 [2], centimetres: how far below the upper lip's middle the right and the left corner of
                 an open mouth lie at least: those that the portrait's smile holds up are lowered. None leaves them.
             unsmiled: 0..1: the share of its own smile without which the portrait's mouth is as wide as at rest: it lost
@@ -258,7 +263,7 @@ class LipFit:
     def _in_width(
         self, displacement: FloatArray, at_rest: float, wider: float, share: float, still_smiles: float
     ) -> FloatArray:
-        wanted = at_rest + CANONICAL_WIDTH_CM * wider
+        wanted = at_rest + self.unit_cm * wider
         wanted = float(np.clip(wanted, _NARROWEST * at_rest, _WIDEST * at_rest))
         lack = wanted - width_cm(self._rest + displacement)
         lack = float(np.clip(lack, -_MOST_WIDER_CM, _MOST_WIDER_CM)) * share

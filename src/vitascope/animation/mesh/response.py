@@ -21,7 +21,7 @@ from vitascope.animation.canonical_mesh import EYES, LEFT_BROW, RIGHT_BROW, Cano
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.face_reading import FaceReading, mouth_width_seen, read_face
-from vitascope.animation.mesh.lips import CANONICAL_WIDTH_CM, LipFit, gap_cm, unsmiled, wider
+from vitascope.animation.mesh.lips import LipFit, gap_cm, unsmiled, wider
 from vitascope.animation.tracking import FaceTracker
 
 ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
@@ -43,8 +43,8 @@ _GAP, _WIDER, _WIDER_APART, _GAZE = (
     "mouth wider, lips apart",
     ("gaze sideways", "gaze down"),
 )
-"""Curves of what is read from the landmarks: gap in centimetres, what the mouth is wider by than at rest in the unit of
-``lips.wider``, and how far the irises moved, in widths of the eye. Nearly all of a grin's width is read, 0.6
+"""Curves of what is read from the landmarks: gap in centimetres, what the mouth is wider by than at rest in
+``LipFit.unit_cm``, and how far the irises moved, in widths of the eye. Nearly all of a grin's width is read, 0.6
 of that of a smile with closed lips."""
 CHANNELS = frozenset((
     *_SKIN, *(f"{smile}{_LIPS_MET}" for smile in _SKIN[1:]), _JAW_IN_SMILE, _PUCKER, *_EYES, *_BROWS,
@@ -284,10 +284,10 @@ def measure_response(
     # The mouth's width was drawn in smiles, grins and puckers already.
     rest_width = mouth_width_seen(drawn[0].landmarks)
     outer = at_rest.vertices[[eye.outer_corner for eye in EYES]]
-    unit = float(np.linalg.norm(outer[1] - outer[0])) / CANONICAL_WIDTH_CM
+    unit = float(np.linalg.norm(outer[1] - outer[0])) / lips.unit_cm
 
     def widths(displacements: Iterable[FloatArray], faces: Sequence[TrackedFace | None]) -> FloatArray:
-        """What mouths were drawn, and seen, wider by than at rest, in the unit of ``wider``: [2, N]."""
+        """What mouths were drawn wider by than at rest, in the unit of ``wider``, and seen, in ``unit_cm``: [2, N]."""
         found = [
             (wider(moved), (mouth_width_seen(face.landmarks) - rest_width) * unit)
             for moved, face in zip(displacements, faces, strict=True)
