@@ -5,7 +5,8 @@ Where the points are drawn is known; the slope of what is read against it is 1 f
 
     python benchmarks/portrait_quality/reading_error.py p.jpg q.jpg [--points PREDICTOR.dat] [--out ROWS.json]
 
-MediaPipe reads, and with ``--points`` also dlib (``sixty_eight_points.py``), which nothing here is driven by.
+MediaPipe reads, and with ``--points`` also dlib (``sixty_eight_points.py``), which nothing here is driven by; glances
+to the side are also read by where eyes are darkest (``dark_disc.py``).
 
 Rows go to ``benchmarks/results/reading_error.json``.
 """
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dark_disc import darkest_sideways
 from drawn_face import DRAWN, drawn
 from readings import READINGS, compared, readings_of
 from sixty_eight_points import POINTS_READ, PointReader, read_points
@@ -79,12 +81,14 @@ def read_of(
     model: Path,
     points: PointReader | None = None,
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """What is ``drawn``, what ``MediaPipe`` reads of it, and ``dlib``, if it is asked for, of the frames with a face.
+    """What is ``drawn``, what ``MediaPipe`` and ``dark disc`` read of it, and ``dlib``, if it is asked for.
 
-    Each is [reading of ``DRAWN``, frame]; dlib's is not a number where it reads nothing.
+    Each is [reading of ``DRAWN``, frame], of the frames with a face; it is not a number where nothing is read.
     """
     portrait = animator._loaded()
-    found: dict[str, list[list[float]]] = {"drawn": [], "MediaPipe": []} | ({"dlib": []} if points else {})
+    readers = ("drawn", "MediaPipe", "dark disc", *(("dlib",) if points else ()))
+    found: dict[str, list[list[float]]] = {reader: [] for reader in readers}
+    at_rest, radii = portrait.rig.face.landmarks, [eye.radius for eye in portrait.eyes]
     with FaceTracker(model) as tracker:
         for step, motion in enumerate(motions):
             assert motion.vertices is not None  # made so
@@ -96,6 +100,8 @@ def read_of(
             read = dict(zip(READINGS, readings_of(mesh, face), strict=True))
             found["drawn"].append(drawn(bent, portrait.eyes, portrait.rig.sources))
             found["MediaPipe"].append([read[name] for name in DRAWN])
+            looks = {"gaze sideways": darkest_sideways(rgb, at_rest, radii)}
+            found["dark disc"].append([looks.get(name, float("nan")) for name in DRAWN])
             if points is not None:
                 by_dlib = read_points(points.points(rgb, face, mesh), mesh)
                 told = dict(zip(POINTS_READ, by_dlib, strict=True))
@@ -125,9 +131,10 @@ def main() -> None:
                 read = read_of(animator, mesh, motions, model, points)
                 known = read.pop("drawn")[DRAWN.index(reading)]
                 for reader, values in read.items():
-                    if reader == "dlib" and reading not in POINTS_READ:
+                    read_of_it = values[DRAWN.index(reading)]
+                    if np.isnan(read_of_it).any():
                         continue
-                    found = compared(known, values[DRAWN.index(reading)])
+                    found = compared(known, read_of_it)
                     row = {"claim": "what is read of what is drawn", "reader": reader, "portrait": path.name}
                     row |= {"drawn": name, "reading": reading, "drawn_std": found["driver_std"]}
                     row |= {"r": found["r"], "slope": found["slope"], "frames": len(known)} | stamp

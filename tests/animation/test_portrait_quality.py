@@ -222,6 +222,28 @@ def test_irises_that_move_are_a_glance(quality, mesh):
     assert after[at["gaze up"]] - before[at["gaze up"]] > 0.05
 
 
+@pytest.mark.parametrize("roll", [0.0, 20.0])
+def test_the_darkest_disc_is_where_an_iris_is(quality, mesh, roll):
+    from dark_disc import darkest_sideways
+
+    face = made_face(mesh, roll=roll)
+    for share in (-0.2, 0.0, 0.15):
+        rgb = np.full((480, 640, 3), (206, 160, 138), np.uint8)
+        for eye in EYES:
+            outline = np.rint(face.landmarks[list(eye.outline), :2]).astype(np.int32)
+            cv2.fillPoly(rgb, [outline], (230, 228, 224))
+            corners = sorted(
+                (face.landmarks[eye.outer_corner, :2], face.landmarks[eye.inner_corner, :2]),
+                key=lambda at: at[0],
+            )
+            middle = (corners[0] + corners[1]) / 2 + share * (corners[1] - corners[0])
+            iris = np.zeros(rgb.shape[:2], np.uint8)
+            cv2.circle(iris, np.rint(middle * 16).astype(int).tolist(), 5 * 16, 1, -1, shift=4)
+            inside = cv2.fillPoly(np.zeros(rgb.shape[:2], np.uint8), [outline], 1)
+            rgb[(iris & inside) > 0] = (40, 30, 25)
+        assert darkest_sideways(rgb, face.landmarks, (5.0, 5.0)) == pytest.approx(share, abs=0.04)
+
+
 def test_depth_that_is_guessed_wrongly_is_not_read(quality, mesh):
     face = made_face(mesh, yaw=30.0)
     landmarks = face.landmarks.copy()

@@ -100,6 +100,18 @@ def test_lips_that_are_drawn_together_leave_no_dark_ends_and_grow_redder(mesh, s
     assert changed.min() > landmarks[4, 1]  # nothing above the nose's tip
 
 
+def test_the_broad_shade_beside_a_mouth_that_does_not_smile_leaves_with_a_pucker(mesh, shaded, skin):
+    """Its darkest part, beyond the corner, was read as the mouth's end."""
+    face, seen = made_face(mesh), skin.copy()
+    corners = [np.rint(face.landmarks[corner, :2]).astype(int) for corner in MOUTH_CORNERS]
+    for x, y in corners:
+        cv2.ellipse(seen, (int(x), int(y)), (4, 4), 0, 0, 360, (SKIN * 0.6).tolist(), -1)
+    picture, strengths, _ = shaded({"mouthPucker": 1.0}, rgb=cv2.GaussianBlur(seen, (0, 0), 1.5))
+    assert strengths[4] == 1
+    for x, y in corners:
+        assert picture[y - 4 : y + 5, x - 5 : x + 6].mean(axis=-1).min() > 0.85 * SKIN.mean()
+
+
 @pytest.mark.parametrize("hair", [(74, 60, 50), (176, 170, 166)], ids=["dark", "grey"])
 def test_a_beard_beside_the_mouth_keeps_its_hair_as_lips_are_drawn_together(mesh, shaded, skin, hair):
     landmarks = made_face(mesh).landmarks[:, :2]
@@ -401,6 +413,24 @@ def test_a_lid_that_a_brow_hides_is_of_skin_when_it_closes(mesh, shaded, skin):
     assert strengths[7] == 1 and strengths[8] == 0
     changed = np.flatnonzero((winking != seen).any(axis=(0, 2)))
     assert changed.max() < (right[0] + left[0]) / 2  # the person's right is at the picture's left
+
+
+def test_a_hidden_lid_is_round_and_redder_in_the_shade_as_the_faces_skin_is(mesh, shaded, skin):
+    """It was flat, and greyer than all other skin of that light."""
+    face = made_face(mesh)
+    powers = np.array([0.7, 1.1, 1.5])
+    away = np.abs(np.arange(SIZE[0]) - face.landmarks[list(EYES[0].lower_lid), 1].mean())
+    fall = np.clip(0.5 + 0.5 * (away - 15) / 60, 0.5, 1)  # eyes that lie deep
+    lit = np.broadcast_to((SKIN * fall[:, None] ** powers)[:, None], skin.shape).round().astype(np.uint8)
+    seen, middles = with_lids(face, lit, 0.1)
+    closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
+    light = lit[:, 0].mean(axis=-1)
+    for (x, y), eye in zip(middles, EYES, strict=True):
+        lid = closed[y, x].astype(float)
+        of_that_light = lit[np.abs(light - lid.mean()).argmin(), 0].astype(float)
+        assert np.abs(lid / lid.sum() - of_that_light / of_that_light.sum()).max() < 0.015
+        ends = np.rint(face.landmarks[list(eye.upper_lid)][[1, -2], :2]).astype(int)
+        assert closed[ends[:, 1], ends[:, 0]].mean() < 0.96 * lid.mean()
 
 
 def test_a_lid_that_is_seen_closes_in_its_own_colour(mesh, shaded, skin):

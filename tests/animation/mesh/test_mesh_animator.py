@@ -17,7 +17,7 @@ from vitascope.animation.face_reading import read_face
 from vitascope.animation.mesh import maps
 from vitascope.animation.mesh.animator import MeshAnimator
 from vitascope.animation.mesh.deform import Gains
-from vitascope.animation.mesh.lips import LipFit, gap_cm
+from vitascope.animation.mesh.lips import CANONICAL_WIDTH_CM, LipFit, gap_cm
 from vitascope.animation.mesh.rig import build_rig
 from vitascope.animation.speech.visemes import PARAMETERS, weights_of
 from vitascope.animation.tracking import FaceTracker
@@ -316,7 +316,7 @@ def test_a_portrait_that_smiles_relaxes_with_a_driver_whose_rest_does_not(animat
     own = width(FaceMotion(vertices=still, presence=0.0))
     assert own == pytest.approx(width(FaceMotion()), abs=1e-3)
     relaxed = width(FaceMotion(vertices=still))
-    assert 0.8 * own < relaxed < 0.95 * own
+    assert relaxed == pytest.approx(CANONICAL_WIDTH_CM, abs=0.05) and relaxed < 0.8 * own
     assert width(FaceMotion(vertices=still, neutral_blendshapes=grin, blendshapes=grin)) == pytest.approx(
         own, abs=0.01
     )

@@ -19,7 +19,9 @@ from vitascope.animation.canonical_mesh import (
 )
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion
+from vitascope.animation.face_reading import mouth_width_seen
 from vitascope.animation.mesh.lips import (
+    CANONICAL_WIDTH_CM,
     LipFit,
     corners_cm,
     gap_cm,
@@ -28,7 +30,7 @@ from vitascope.animation.mesh.lips import (
     wider,
     width_cm,
 )
-from vitascope.animation.mesh.response import measure_response, steady_reader
+from vitascope.animation.mesh.response import Curve, Response, measure_response, steady_reader
 from vitascope.animation.tracking import FaceTracker
 
 
@@ -228,13 +230,55 @@ def test_lips_are_as_far_apart_as_the_drivers_whatever_the_portraits_are(mesh, b
     assert np.abs(faded - rest).max() < 1e-6
 
 
-def test_a_mouth_grows_wider_by_the_drivers_share(mesh, basis):
-    rest = mesh.vertices * np.array([0.8, 1, 1], np.float32)  # a small mouth
+@pytest.mark.parametrize(("size", "unit_cm"), [(0.8, 0.8 * 4.91), (1.2, 5.1)], ids=["small", "broad"])
+def test_a_mouth_grows_wider_by_as_much_as_the_drivers_or_by_their_share_if_it_is_small(
+    mesh, basis, size, unit_cm
+):
+    """A broad one grew by its own share, and was measured by another: grins became half as wide again."""
+    rest = mesh.vertices * np.array([size, 1, 1], np.float32)
     lips = LipFit(basis, rest)
     for change in (-0.2, 0.15, 0.25):
         driver = basis.field("mouthPucker") if change < 0 else basis.field("mouthSmileLeft")
         fitted = rest + lips.fit(driver * np.float32(0.05), gap=0.2, wider=change)
-        assert width_cm(fitted) / width_cm(rest) == pytest.approx(1 + change, abs=0.02)
+        assert width_cm(fitted) - width_cm(rest) == pytest.approx(change * unit_cm, abs=0.05)
+
+
+def test_a_broad_mouth_that_reads_as_it_is_drawn_is_drawn_as_the_driver_asks(mesh, basis):
+    broad = made_face(mesh, displacement=smile_of(basis, 0.9))
+
+    def read(motion):
+        return made_face(mesh, displacement=smile_of(basis, 0.9) + motion.vertices)
+
+    response = measure_response(
+        basis, LipFit(basis, mesh.vertices + smile_of(basis, 0.9)), mesh, read, own_smile=smile_of(basis, 0.0)
+    )
+    assert mouth_width_seen(broad.landmarks) > 1.25 * mouth_width_seen(made_face(mesh).landmarks)
+    for asked in (-0.2, 0.3):
+        assert response.lips(1.2, asked, own_gap=0.0, own_width=0.0)[1] == pytest.approx(asked, rel=0.07)
+        assert response.lips(0.0, asked, own_gap=0.0, own_width=0.0)[1] == pytest.approx(asked, rel=0.07)
+
+
+def test_a_smile_that_only_the_portrait_shows_is_taken_from_its_width_and_given_back_as_the_driver_smiles(
+    mesh, basis
+):
+    smile = smile_of(basis, 0.8)
+    rest = mesh.vertices + smile
+    lips = LipFit(basis, rest, own_smile=smile)
+    own = wider(smile)
+    narrowest = CANONICAL_WIDTH_CM - width_cm(mesh.vertices)
+    assert lips.most_unsmiled == pytest.approx(1 - narrowest / width_cm(smile), abs=0.01)
+    for change, left in ((0.0, 0.55), (0.5 * own, 1.0), (own, 1.0)):
+        shown = np.float32(change / own - (1 - left)) * smile
+        fitted = rest + lips.fit(shown, gap=0.0, wider=change, unsmiled=1.0, still_smiles=left)
+        assert width_cm(fitted) - width_cm(mesh.vertices) == pytest.approx(
+            change * CANONICAL_WIDTH_CM, abs=0.05
+        )
+    # Within its own smile all is read that is drawn, whatever is read of a smile upon a smile.
+    curve = Curve(np.array([-1.0, 0.0, 1.0]), np.array([-0.6, 0.0, 0.6]))
+    response = Response(basis, {"mouth wider": curve})
+    assert response.lips(0.0, 0.2, own_gap=0.0, own_width=0.3)[1] == pytest.approx(0.2)
+    assert response.lips(0.0, 0.36, own_gap=0.0, own_width=0.3)[1] == pytest.approx(0.4)
+    assert response.lips(0.0, -0.12, own_gap=0.0, own_width=0.3)[1] == pytest.approx(-0.2)
 
 
 def test_a_mouth_that_is_drawn_together_too_far_gets_half_of_it_back(mesh, basis):
@@ -362,7 +406,7 @@ def test_a_grin_and_a_smile_have_widths_of_their_own(mesh, basis):
 
     response = measured(mesh, basis, read)
     for gap, asked, drawn in ((2.0, 0.3, 0.3), (0.0, 0.3, 0.4), (0.0, -0.2, -0.2 / 0.75)):
-        assert response.lips(gap, asked, own_gap=0.0)[1] == pytest.approx(drawn, abs=0.02)
+        assert response.lips(gap, asked, own_gap=0.0, own_width=0.0)[1] == pytest.approx(drawn, abs=0.02)
 
 
 def test_parted_lips_of_a_painting_are_drawn_as_far_apart_as_it_shows_them(mesh, basis):
@@ -375,9 +419,9 @@ def test_parted_lips_of_a_painting_are_drawn_as_far_apart_as_it_shows_them(mesh,
         return made_face(mesh, displacement=apart * np.float32(seen - gap_cm(mesh.vertices)))
 
     response = measured(mesh, basis, read)
-    assert response.lips(0.2, 0.0, own_gap=0.6)[0] == pytest.approx(0.53, abs=0.08)
-    assert response.lips(0.2, 0.0, own_gap=0.0)[0] == pytest.approx(0.3, abs=0.01)  # no shout
-    assert response.lips(0.0, 0.0, own_gap=0.6)[0] == pytest.approx(0, abs=0.05)
+    assert response.lips(0.2, 0.0, own_gap=0.6, own_width=0.0)[0] == pytest.approx(0.53, abs=0.08)
+    assert response.lips(0.2, 0.0, own_gap=0.0, own_width=0.0)[0] == pytest.approx(0.3, abs=0.01)  # no shout
+    assert response.lips(0.0, 0.0, own_gap=0.6, own_width=0.0)[0] == pytest.approx(0, abs=0.05)
 
 
 def test_a_pucker_is_drawn_together_until_it_reads(mesh, basis):

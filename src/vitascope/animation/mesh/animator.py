@@ -308,18 +308,19 @@ class MeshAnimator(Closing):
             motion = replace(motion, eye_closure=closure, gaze=portrait.response.gaze(motion.gaze))
         if motion.vertices is not None:
             gap, width = max(gap_cm(motion.vertices), 0.0), wider(motion.vertices)
-            own = max(wider(portrait.own_smile), 0.0)
-            width -= max(min(max(width, 0.0), own), max(relaxed - together, 0.0) * own)
+            lacks = min(_lacks_smile(portrait.rig.face, motion), portrait.lips.most_unsmiled)
             if portrait.response is not None:
                 own_gap = gap_cm(portrait.rig.reading.vertices)
-                gap, width = portrait.response.lips(gap, width, own_gap=own_gap)
+                own_width = lacks * max(wider(portrait.own_smile), 0.0)
+                gap, width = portrait.response.lips(gap, width, own_gap=own_gap, own_width=own_width)
             corners = corners_cm(motion.vertices) * np.float32(_as_wide_open(gap, motion.vertices))
             displacement = portrait.lips.fit(
                 displacement,
                 gap=gap,
                 wider=width,
                 corners=corners,
-                unsmiled=together,
+                unsmiled=max(together, lacks),
+                still_smiles=max(lacks - gone, 0.0),
                 smiles=(1 - together) * _smiles_alike(portrait.rig.face, motion),
                 share=motion.presence,
             )
@@ -515,19 +516,25 @@ def _speaks(change: FloatArray) -> float:
 
 def _relaxed(portrait: TrackedFace, motion: FaceMotion) -> float:
     """Share of its own smile that a portrait loses, because the driver smiles less."""
-    own, drivers = _smile_weights(portrait, motion)
-    lack = max(own - drivers, 0.0) / max(own, 2 * _LEAST_SMILE)
+    own, *drivers = _smile_weights(portrait, motion)
+    lack = max(own - max(drivers), 0.0) / max(own, 2 * _LEAST_SMILE)
     return _RELAXED_SHARE * motion.presence * min(lack, 1.0)
+
+
+def _lacks_smile(portrait: TrackedFace, motion: FaceMotion) -> float:
+    """Share of a portrait's own smile that the driver's face at rest does not show: 0..1."""
+    own, rest, _ = _smile_weights(portrait, motion)
+    return max(own - rest, 0.0) / max(own, 2 * _LEAST_SMILE)
 
 
 def _smiles_alike(portrait: TrackedFace, motion: FaceMotion) -> float:
     """Share of a portrait's own smile that the driver shows, too: 0..1."""
-    own, drivers = _smile_weights(portrait, motion)
-    return max(min(own, drivers), 0.0) / max(own, 2 * _LEAST_SMILE)
+    own, *drivers = _smile_weights(portrait, motion)
+    return max(min(own, max(drivers)), 0.0) / max(own, 2 * _LEAST_SMILE)
 
 
-def _smile_weights(portrait: TrackedFace, motion: FaceMotion) -> tuple[float, float]:
-    """The weights of both sides of a portrait's own smile, and of the driver's, now or at rest, each added up.
+def _smile_weights(portrait: TrackedFace, motion: FaceMotion) -> tuple[float, float, float]:
+    """The weights of both sides of a portrait's own smile, of the driver's at rest, and of theirs now, each added up.
 
     Those of a face that hardly smiles are noise.
     """
@@ -536,7 +543,7 @@ def _smile_weights(portrait: TrackedFace, motion: FaceMotion) -> tuple[float, fl
         float(weights[right] + weights[left])
         for weights in (portrait.blendshapes, motion.neutral_blendshapes, motion.blendshapes)
     )
-    return own, max(rest, now)
+    return own, rest, now
 
 
 def _as_wide_open(gap: float, driver: FloatArray) -> float:

@@ -89,9 +89,9 @@ _REDDER_THAN_LIPS = 0.15
 """What has so much more colour than lips is no light that shines on them."""
 _FINEST_RIM = 128
 """Pixels a centimetre at which an opening's rim is drawn at least."""
-_ENDS_CM, _SMILES_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.4, 0.25, 0.6
-"""Around a place so far (the third) outside of a mouth's corner, shadows narrower than the last are filled, out to the
-first; of a portrait that smiles out to the second more, and if they are twice as broad."""
+_ENDS_CM, _MORE_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.4, 0.25, 0.6
+"""Around a place so far (the third) outside of a mouth's corner lips lose their redness out to the first, and shadows
+narrower than twice the last are filled out to the second more."""
 _ABOVE_BEARDS = ((50, 117, 101), (280, 346, 330))
 """Points of the right and of the left cheek."""
 _HAIR_COLOUR = (0.5, 0.68)
@@ -112,9 +112,18 @@ _SHINES_WHOLLY, _LEAST_COLOURED = (0.45, 0.65), 0.05
 portraits; and colour below which there is none to tell it by."""
 _HIDDEN_LID = (0.7, 0.5)
 """Light of an upper lid beside that of the skin below the eye from which on, and at which wholly, a brow hides it."""
-_LID_LIGHT, _LID_SHADE, _LID_REACH_CM, _LID_SOFT_CM, _STREAK_CM = 1.0, 0.9, 0.4, 0.12, 0.25
-"""Light of a lid that was hidden, beside that skin's, at its edge and below the brow (seen lids have 0.8 to 1.3, and
-0.7 to 1.2); how far around it it is drawn, how softly it begins, and how far colours are mixed along it."""
+_LID_LIGHT = ((0.0, 0.35, 0.75, 1.0), (1.0, 1.2, 0.95, 0.7))
+"""Heights on a lid that was hidden, from its edge to its crease, and its light there beside that of the skin below the
+eye: it is round, and ends in the shade of the brow (seen lids have 0.8 to 1.3 at their edge, 0.7 to 1.2 above)."""
+_LID_CORNERS, _MOST_LID_LIGHT = 0.2, 0.96
+"""Share of that light that it lacks at the corners of the eye; and the most of it beside that of all skin."""
+_LID_REACH_CM, _LID_SOFT_CM, _STREAK_CM = 0.4, 0.12, 0.25
+"""How far around a lid it is drawn, how softly it begins, and how far colours are mixed along it."""
+_CHEEKS_AND_NOSE = (117, 50, 205, 4, 425, 280, 346, 168)
+"""Outline of skin that has no hair."""
+_TONE, _TONE_SPREAD, _LEAST_TONES = (0.5, 1.8), 0.25, 0.01
+"""Least and most power of light that a colour of skin goes with; difference of its shares from the skin's up to which
+it is skin; and the least variance of the logarithm of light to tell them from."""
 _LASH_CM, _LASH_DARKER = 0.3, (0.08, 0.2)
 """What stands upright on a lid, is narrower than the first, and by the second shares darker than what is beside it, is
 a lash, or hair of a brow."""
@@ -427,8 +436,8 @@ class Creases:
             seen += (filled.rgb - seen) * (1.0 if meet else taken[..., None])
         smile = _own_smile(rig)
         of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
-        # What a smile shades beside its corners is broader, and lies further out; the lips themselves stay.
-        closed = _without_shadows(seen, (1 + smile) * scale)
+        # Corners of a smile, or of a mouth that hangs, are shaded broadly; the lips themselves stay.
+        closed = _without_shadows(seen, 2 * scale)
         closed = closed + (_without_shadows(seen, scale) - closed) * of_lips[..., None]
         closed = cv2.GaussianBlur(closed, (0, 0), 0.15 * scale + 0.5)
         outward = _ENDS_OUTWARD_CM * scale * (left - right) / max(float(np.linalg.norm(left - right)), 1.0)
@@ -436,7 +445,7 @@ class Creases:
         away = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in ends], axis=0) / scale
         at_ends, around = (
             np.clip(1.5 * (1 - away / reach), 0, 1)[..., None]
-            for reach in (_ENDS_CM, _ENDS_CM + _SMILES_ENDS_CM * smile)
+            for reach in (_ENDS_CM, _ENDS_CM + _MORE_ENDS_CM)
         )
         shadowed = np.maximum(around, self._own_folds(rig, patch)[..., None])
         shadowed = shadowed * self._bare(closed, landmarks, patch)
@@ -504,11 +513,31 @@ class Creases:
         made_up *= _reaching(is_dark, at_edge) * np.interp(along_edge, _ALONG_EDGE, (0, 1))
         made_up = made_up.astype(np.float32)
         lit += np.maximum(own - lit, 0) * made_up
-        # In the light of the skin below the eye, of the face's colour: that one may be red.
-        level = float(below.mean()) / max(float(self._skin.mean()), 1.0)
-        skin = self._skin * (level * (_LID_LIGHT + (_LID_SHADE - _LID_LIGHT) * upwards))
-        lit += np.maximum(skin - lit, 0) * (lid * np.float32(hidden))
+        if hidden > 0:
+            # In the light of the skin below the eye, but of the face's colour: that one may be red.
+            way = corners[1] - corners[0]
+            along = np.clip((patch.places - corners[0]) @ way / max(float(way @ way), 1.0), 0, 1)
+            light = np.interp(upwards[..., 0], *_LID_LIGHT) * (1 - _LID_CORNERS * (2 * along - 1) ** 2)
+            level = float(below.mean()) / max(float(self._skin.mean()), 1.0) * light[..., None]
+            skin = self._skin * np.minimum(level, _MOST_LID_LIGHT).astype(np.float32) ** self._tone(landmarks)
+            # Heights have steps, which would be streaks of a strip that is drawn out.
+            skin = _along(skin, np.ones_like(lid), corners, _STREAK_CM * scale)
+            lit += np.maximum(skin - lit, 0) * (lid * np.float32(hidden))
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
+
+    def _tone(self, landmarks: FloatArray) -> FloatArray:
+        """The powers of light that the skin's red, green and blue go with: float32 [3]; skin in the shade is redder."""
+        outline = landmarks[list(_CHEEKS_AND_NOSE)]
+        patch = patch_around(outline, margin=0, size=self._rgb.shape[:2])
+        if patch is None:
+            return np.ones(3, np.float32)
+        colours = patch.of(self._rgb)[opening_mask(outline, patch, feather=0) > 0.5].astype(np.float32) + 1
+        light = colours.mean(axis=-1, keepdims=True)
+        of_skin = np.abs(colours / light - self._skin / max(float(self._skin.mean()), 1.0)).sum(axis=-1)
+        shares = np.log(np.concatenate((light, colours), axis=-1)[of_skin < _TONE_SPREAD])
+        if len(shares) < 2 or (spread := np.cov(shares.T))[0, 0] < _LEAST_TONES:
+            return np.ones(3, np.float32)
+        return np.asarray(np.clip(spread[0, 1:] / spread[0, 0], *_TONE), np.float32)
 
     def _bare(self, colours: npt.NDArray[Any], landmarks: FloatArray, patch: Patch) -> FloatArray:
         """How surely colours around a mouth, shadows filled, are of skin, not of a beard: float32 [h, w, 1], 0..1.

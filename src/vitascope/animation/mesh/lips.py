@@ -2,7 +2,8 @@
 
 Added to a portrait whose lips are parted, a driver's movement never closes them: words with p, b and m are not seen.
 So where the driver's lips were measured, from a face at rest, whose lips are together, the portrait's are brought to
-the same gap. A mouth keeps its own size: it grows wider and narrower by the same share.
+the same gap. A mouth grows wider and narrower by as much as the driver's, a small one by the same share; from its width
+without a smile that the driver's face at rest does not show: a broad one must not become broader than a face.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _MOST_WIDER_CM = 1.6
 _LESS_NARROW = 0.5
 """Share that is given back of what lips that are drawn together are narrower than the driver's: wholly, no pucker would
 be read of a broad smile."""
-_CANONICAL_WIDTH_CM = 5.1
+CANONICAL_WIDTH_CM = 5.1
+"""Between the corners of the canonical face's lips."""
 _SHOWN_APART_CM = (0.1, 0.3)
 """Lips that a portrait shows nearer than the first show nothing between them, from the second on surely."""
 _MEETING, _MET = 0.5, 0.15
@@ -87,7 +89,7 @@ def level_cm(vertices: FloatArray) -> float:
 
 def wider(displacement: FloatArray) -> float:
     """How much wider a displacement makes the canonical face's mouth, as a share of its width."""
-    return _widened(displacement) / _CANONICAL_WIDTH_CM
+    return _widened(displacement) / CANONICAL_WIDTH_CM
 
 
 def thinned_cm(vertices: FloatArray, smile: FloatArray) -> float:
@@ -162,6 +164,20 @@ class LipFit:
         self._room = _MOST_RAISED * max(float(rest[_NOSE, 1] - rest[_UPPER_EDGE, 1].mean()), 0.0)
 
     @property
+    def unit_cm(self) -> float:
+        """What it grows by in the unit of ``wider``: small ones by the driver's share, none by more than they do."""
+        return min(self._rest_width, CANONICAL_WIDTH_CM)
+
+    @property
+    def most_unsmiled(self) -> float:
+        """Share of its own smile without which the portrait's mouth is as wide as mouths at rest are, at most 1.
+
+        Narrower ones were read as lips drawn together.
+        """
+        more = max(self._rest_width - CANONICAL_WIDTH_CM, 0.0)
+        return min(more / max(self._smile_cm, 1e-3), 1.0)
+
+    @property
     def shows_apart(self) -> bool:
         """True if the portrait's lips are surely parted."""
         return shown_apart(self._rest) >= 1
@@ -179,6 +195,7 @@ class LipFit:
         wider: float,
         corners: FloatArray | None = None,
         unsmiled: float = 0.0,
+        still_smiles: float = 0.0,
         smiles: float = 0.0,
         share: float = 1.0,
     ) -> FloatArray:
@@ -187,16 +204,17 @@ class LipFit:
         Args:
             displacement: float32 [468, 3], centimetres: what is done to the portrait's face.
             gap: Between the lips, centimetres.
-            wider: Width of the mouth beside its own at rest, less 1: -0.2 is a fifth narrower.
+            wider: What the mouth becomes wider by than it is at rest, in ``unit_cm``.
             corners: float32 [2], centimetres: how far below the upper lip's middle the right and the left corner of
                 an open mouth lie at least: those that the portrait's smile holds up are lowered. None leaves them.
-            unsmiled: 0..1: the share of its own smile that the portrait lost because lips are drawn together: its
-                width at rest is that without it.
+            unsmiled: 0..1: the share of its own smile without which the portrait's mouth is as wide as at rest: it lost
+                it because lips are drawn together, or because the driver's face at rest shows none.
+            still_smiles: 0..1: the share of that smile which the displacement leaves all the same.
             smiles: 0..1: the share of the portrait's own smile that the driver shows, too: bared teeth stay bare.
             share: 0..1: how much of the difference is made up.
         """
         at_rest = max(self._rest_width - unsmiled * self._smile_cm, 1.0)
-        fitted = self._in_width(displacement, at_rest, wider, share)
+        fitted = self._in_width(displacement, at_rest, wider, share, still_smiles)
         now = self._rest + fitted
         lack = max(gap, 0.0) - gap_cm(now)
         fitted = fitted + self._jaw * np.float32(np.clip(lack + _MOST_CM, -_MOST_BY_JAW_CM, 0) * share)
@@ -242,16 +260,22 @@ class LipFit:
         lack = corners - corners_cm(now)
         return np.asarray(lack.clip(0, _MOST_LOWER_CM) * opened, np.float32)
 
-    def _in_width(self, displacement: FloatArray, at_rest: float, wider: float, share: float) -> FloatArray:
-        wanted = at_rest * float(np.clip(1 + wider, _NARROWEST, _WIDEST))
+    def _in_width(
+        self, displacement: FloatArray, at_rest: float, wider: float, share: float, still_smiles: float
+    ) -> FloatArray:
+        wanted = at_rest + self.unit_cm * wider
+        wanted = float(np.clip(wanted, _NARROWEST * at_rest, _WIDEST * at_rest))
         lack = wanted - width_cm(self._rest + displacement)
         lack = float(np.clip(lack, -_MOST_WIDER_CM, _MOST_WIDER_CM)) * share
         if wider < 0 < lack:  # a portrait that loses its own smile meanwhile becomes narrower than it should
             return displacement + self._narrow * np.float32(_LESS_NARROW * lack)
-        # Only what the driver's own movement asks for and the portrait's does not give.
-        if lack * wider <= 0:
-            return displacement.copy()
-        return displacement + (self._wide if lack > 0 else self._narrow) * np.float32(lack)
+        own = min(max(lack, -still_smiles * self._smile_cm), 0.0)
+        fitted: FloatArray = displacement + self._wide * np.float32(own)
+        lack -= own
+        # Otherwise only what the driver's own movement asks for and the portrait's does not give.
+        if lack * wider > 0:
+            fitted += (self._wide if lack > 0 else self._narrow) * np.float32(lack)
+        return fitted
 
 
 def _widened(displacement: FloatArray) -> float:

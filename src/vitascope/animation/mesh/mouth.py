@@ -30,6 +30,7 @@ from vitascope.animation.mesh.layers import (
     read_at,
     smooth_outline,
 )
+from vitascope.animation.mesh.lips import CANONICAL_WIDTH_CM
 from vitascope.animation.mesh.rig import PortraitRig
 from vitascope.animation.mesh.tongue import HALF_WIDTH as TONGUE_HALF_WIDTH
 from vitascope.animation.mesh.tongue import PIXELS_A_UNIT, TIP, light_from_right, tongue_texture
@@ -147,8 +148,6 @@ def _fill_crown(
 _LOWER_RIM = INNER_LOWER_LIP[-2:0:-1]
 _OUTLINE = INNER_UPPER_LIP + _LOWER_RIM
 _INNER_CORNERS = INNER_UPPER_LIP[0], INNER_UPPER_LIP[-1]
-_CANONICAL_WIDTH_CM = 5.1
-"""Between the corners of the canonical face's lips: teeth are as wide as a portrait's mouth is beside this."""
 _USUAL_WIDTH_CM, _DRAWN_TOGETHER = 4.5, (0.4, 0.9)
 """The width of people's mouths at rest, 4.2 to 4.6; lips that a portrait draws together, weights of a pucker from the
 first on, do not tell it, and from the second on not at all."""
@@ -321,7 +320,7 @@ class Mouth:
         width = max(float(np.linalg.norm(corners[1] - corners[0])), 2.0)
         together = _smooth(rig.face.blendshape("mouthPucker"), *_DRAWN_TOGETHER)
         self._width_cm = width + max(_USUAL_WIDTH_CM - width, 0.0) * together
-        self._scale = self._width_cm / _CANONICAL_WIDTH_CM
+        self._scale = self._width_cm / CANONICAL_WIDTH_CM  # of its teeth
         middle = (rest[13] + rest[14]) / 2
         self._middle = middle + np.array([0, 0, -_DEPTH_CM], np.float32)
         self.tones = _tones(rgb, rig)

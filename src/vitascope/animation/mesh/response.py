@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitascope.animation.canonical_mesh import LEFT_BROW, RIGHT_BROW, CanonicalMesh
+from vitascope.animation.canonical_mesh import EYES, LEFT_BROW, RIGHT_BROW, CanonicalMesh
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.face_reading import FaceReading, mouth_width_seen, read_face
@@ -43,8 +43,9 @@ _GAP, _WIDER, _WIDER_APART, _GAZE = (
     "mouth wider, lips apart",
     ("gaze sideways", "gaze down"),
 )
-"""Curves of what is read from the landmarks: gap in centimetres, width as a share of that at rest, less 1, and how far
-the irises moved, in widths of the eye. Nearly all of a grin's width is read, 0.6 of a smile's with closed lips."""
+"""Curves of what is read from the landmarks: gap in centimetres, what the mouth is wider by than at rest in
+``LipFit.unit_cm``, and how far the irises moved, in widths of the eye. Nearly all of a grin's width is read, 0.6
+of that of a smile with closed lips."""
 CHANNELS = frozenset((
     *_SKIN, *(f"{smile}{_LIPS_MET}" for smile in _SKIN[1:]), _JAW_IN_SMILE, _PUCKER, *_EYES, *_BROWS,
     _GAP, _WIDER, _WIDER_APART, *_GAZE,
@@ -153,13 +154,15 @@ class Response:
         eyes = [self._more(name, float(now), motion) for name, now in zip(_EYES, closure, strict=True)]
         return np.asarray(displacement, np.float32), np.minimum(closure + np.array(eyes, np.float32), 1.0)
 
-    def lips(self, gap: float, width: float, *, own_gap: float) -> tuple[float, float]:
+    def lips(self, gap: float, width: float, *, own_gap: float, own_width: float) -> tuple[float, float]:
         """The gap (centimetres) and width to draw that read as the driver's.
 
         Args:
             gap: The driver's.
             width: Likewise.
             own_gap: What the portrait shows at rest, which is no shout, however little is read of it.
+            own_width: What a smile that it shows at rest, and the driver's face does not, makes its mouth wider by, in
+                the unit of ``lips.wider``. So far all is read that is drawn.
         """
         asked = gap
         if (curve := self.curves.get(_GAP)) is not None:
@@ -171,7 +174,9 @@ class Response:
         if (curve := self.curves.get(_WIDER)) is not None:
             apart = self.curves.get(_WIDER_APART, curve)
             share = min(max(asked, 0.0) / _APART_CM, 1.0)
-            width = (1 - share) * curve.strength_for(width) + share * apart.strength_for(width)
+            own_width = min(max(width, 0.0), own_width)
+            more = width - own_width
+            width = own_width + (1 - share) * curve.strength_for(more) + share * apart.strength_for(more)
         return gap, width
 
     def gaze(self, gaze: FloatArray) -> FloatArray:
@@ -278,11 +283,13 @@ def measure_response(
 
     # The mouth's width was drawn in smiles, grins and puckers already.
     rest_width = mouth_width_seen(drawn[0].landmarks)
+    outer = at_rest.vertices[[eye.outer_corner for eye in EYES]]
+    unit = float(np.linalg.norm(outer[1] - outer[0])) / lips.unit_cm
 
     def widths(displacements: Iterable[FloatArray], faces: Sequence[TrackedFace | None]) -> FloatArray:
-        """Widths that were drawn, and those that were seen, each less that at rest: [2, N]."""
+        """What mouths were drawn wider by than at rest, in the unit of ``wider``, and seen, in ``unit_cm``: [2, N]."""
         found = [
-            (wider(moved), mouth_width_seen(face.landmarks) / rest_width - 1)
+            (wider(moved), (mouth_width_seen(face.landmarks) - rest_width) * unit)
             for moved, face in zip(displacements, faces, strict=True)
             if face is not None
         ]
