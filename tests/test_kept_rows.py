@@ -99,7 +99,7 @@ def test_the_page_on_vr_says_what_agreement_of_two_eyes_gives():
         f"{flat[0]} (`quality`: {flat[1]})" in page
     )
     assert f"{min(beyond) * 100:.0f}–{max(beyond):.0%} goes" in page
-    assert f"error falls by {min(error) * 100:.0f}–{max(error):.0%}" in page
+    assert f"alpha error falls by {min(error) * 100:.0f}–{max(error):.0%}" in page
 
 
 def test_the_page_on_networks_says_how_good_mattes_are():
