@@ -154,7 +154,7 @@ def test_the_page_on_people_says_who_is_known_again():
     rows = {(row["claim"], row["clip"]): row for row in _kept("known_again")}
     page = " ".join((ROOT / "docs" / "people.md").read_text(encoding="utf-8").split())
     for clip, missed in (
-        ("the same photograph in each shot", ", in one film of which two cuts were missed"),
+        ("the same photograph in each shot", ", all in one video where two cuts were missed"),
         ("the same photograph in each shot, by colours alone", ""),
         ("another photograph in each shot", ""),
     ):
@@ -164,6 +164,6 @@ def test_the_page_on_people_says_who_is_known_again():
         assert row["films"] == 4 and row["people"] == 11
     small, large = (rows["distance of faces", f"{height} pixels high"] for height in (28, 56))
     one, two = "of_one_beyond_0.6_percent", "of_two_within_0.6_percent"
-    assert f"two people's in {small[one]:.1f} % of {small['pairs_of_one']} pairs" in page
-    assert f"one's in {small[two]:.1f} % of {small['pairs_of_two']:,} ({small['people']} people)" in page
+    assert f"taken for two people's in {small[one]:.1f} % of {small['pairs_of_one']} pairs" in page
+    assert f"for one's in {small[two]:.1f} % of {small['pairs_of_two']:,} ({small['people']} people)" in page
     assert f"56 pixels high, {large[one]:.1f} and {large[two]:.1f} % ({large['people']} people" in page
