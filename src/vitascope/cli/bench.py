@@ -48,14 +48,14 @@ def run(
 
     Args:
         output_dir: Folder of the results; earlier ones are renamed by date.
-        only: Vary this alone.
-        quick: Small videos and the small network, in some minutes.
+        only: Vary only this.
+        quick: Use small videos and the small network; takes a few minutes.
         input: Your own video instead of synthetic ones.
         stereo: Make synthetic videos stereo, side by side.
         resume: Continue unfinished results in the folder.
         model: Network, as in segment.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
@@ -97,12 +97,12 @@ def compare(
     allow_no_baseline: Switch = False,
     json: Switch = False,
 ) -> int:
-    """Say whether the latest run is slower than the baseline; exit with 1 if it is.
+    """Check whether the latest run is slower than the baseline; exit with 1 if it is.
 
     Args:
         baseline: Results of an earlier run, or a file of baselines.
         latest: Results of a later run on the same machine.
-        tolerance: Share by which the time of a frame may grow.
+        tolerance: Allowed increase of the time per frame, as a fraction.
         allow_no_baseline: Exit with 0 if the file has no baseline for this run.
         json: Print as JSON.
     """
@@ -212,7 +212,7 @@ def pipeline(
     config: ConfigFiles = (),
     set_: Assignments = (),
 ) -> None:
-    """Run the whole pipeline on a video: how fast is it here, and what limits it?
+    """Run the whole pipeline on a video, and show its speed and its bottleneck.
 
     Args:
         video: The video [default: a synthetic one].
@@ -221,7 +221,7 @@ def pipeline(
         stereo: Make the synthetic video stereo, side by side.
         output_dir: Folder for results that compare and analyze read.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
     """
     with holding_interrupts():
@@ -253,9 +253,9 @@ def pipeline(
 
 @app.command
 def baseline(results: Path, baselines: Path, /) -> None:
-    """Keep a run as the baseline of this class of machine: the same GPUs, CPU, cores and memory.
+    """Save a run as the baseline of this class of machine: the same GPUs, CPU, cores and memory.
 
-    The file has a run for each class and workload; compare takes what fits.
+    The file has one run per class and workload; compare picks what matches.
 
     Args:
         results: Results of bench run or bench pipeline.
@@ -324,16 +324,16 @@ def checklist(
     set_: Assignments = (),
     json: Switch = False,
 ) -> int:
-    """Measure whether everything is ready for production; exit with 1 if something is not.
+    """Check whether everything is ready for production; exit with 1 if something is not.
 
     Answers each question with yes, no or not applicable here, and the figure.
 
     Args:
         video: The video [default: a synthetic one].
-        duration: Also repeat the video for so long (a day is 86400) and look for leaks, drift and lost frames.
+        duration: Also repeat the video for this long (a day is 86400) and look for leaks, drift and lost frames.
         results: Results of bench run [default: results/benchmark_results.json].
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
         json: Print as JSON.
     """
@@ -392,7 +392,7 @@ def animate(
     set_: Assignments = (),
     json: Switch = False,
 ) -> None:
-    """Measure how fast a portrait follows a driver here; nothing is shown.
+    """Measure how fast a portrait follows a driver on this machine; shows nothing.
 
     With --auto-tune, find the settings that reach performance.target_fps within
     performance.max_latency_ms with the least loss, and write a file for
@@ -405,9 +405,9 @@ def animate(
         auto_tune: Try size, landmark refinement, frame skipping, the animator, and LivePortrait's batch.
         save_config: Settings file that --auto-tune writes [default: live.yaml].
         overwrite: Replace the settings file.
-        profile: Settings to begin with [default: balanced].
-        config: Settings file (YAML); what it sets is not tuned.
-        set_: One setting as key=value; it is not tuned.
+        profile: Settings to start from [default: balanced].
+        config: Settings file (YAML); tuning does not change its settings.
+        set_: One setting as key=value; tuning does not change it.
         json: Print as JSON.
     """
     if not 0 < duration < float("inf"):

@@ -20,7 +20,7 @@ _EXTRAS = {
 
 
 def doctor(*, json: Switch = False) -> None:
-    """Say what this machine can do: CPU, GPU, codecs, engines, networks, system settings, what to install.
+    """Show what this machine can do: CPU, GPU, codecs, engines, networks, system settings, what to install.
 
     Args:
         json: Print as JSON.

@@ -72,7 +72,7 @@ def pull(names: Annotated[list[str], Parameter(negative="")], /) -> None:
 
 @app.command
 def where() -> None:
-    """Print the folder that fetched networks lie in (VITASCOPE_HOME moves it)."""
+    """Print the folder of fetched networks (set VITASCOPE_HOME to move it)."""
     from vitascope.models.store.store import ModelStore
 
     Page().print(str(ModelStore(vitascope_home()).where()))

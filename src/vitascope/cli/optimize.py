@@ -46,29 +46,29 @@ def optimize(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
-    """Measure which settings for segment are fastest on this machine, or what limits it.
+    """Find the fastest settings for segment on this machine, or the bottleneck.
 
     vitascope optimize in.mp4 --save-config tuned.yaml  keep the best settings
     vitascope segment in.mp4 out.mp4 -c tuned.yaml      use them
-    vitascope optimize in.mp4 --detect-bottlenecks      say what limits
+    vitascope optimize in.mp4 --detect-bottlenecks      find the bottleneck
 
     Args:
-        video: Video to measure with [default: a synthetic one].
-        save_config: Settings file to write, with the reason of each value.
-        target_fps: Frames per second to reach with the most exact mattes.
-        max_latency_ms: Longest way of a frame from decoder to encoder.
+        video: Video to use [default: a synthetic one].
+        save_config: Settings file to write, with the reason for each value.
+        target_fps: Frames per second to reach, with the most accurate mattes possible.
+        max_latency_ms: Maximum latency of a frame, from decoder to encoder.
         min_quality: 1 minus the mean difference of mattes from the FP32 reference [default: 0.998].
         preset: Values to start from: a GPU and a size such as rtx3090-4k, or auto.
-        trials: Maximum runs.
-        seconds: Length of one run, at least 48 frames.
-        minutes: Maximum minutes in all.
-        resume: Continue an interrupted search, kept beside the file of --save-config.
+        trials: Maximum number of trials.
+        seconds: Length of a trial; it also has at least 48 frames.
+        minutes: Maximum minutes in total.
+        resume: Continue an interrupted search, saved beside the file of --save-config.
         overwrite: Replace the settings file.
-        detect_bottlenecks: Change nothing: say what limits the run, and the one change that helps.
+        detect_bottlenecks: Only find the bottleneck, and the one change that helps.
         auto_optimize: Search for the fastest settings: the default.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); what it sets is not searched.
-        set_: One setting as key=value; it is not searched.
+        config: Settings file (YAML); the search does not change its settings.
+        set_: One setting as key=value; the search does not change it.
         json: Print the result as JSON.
         quiet: Do not print trials.
     """

@@ -120,65 +120,65 @@ def segment(
 
     vitascope segment in.mp4 out.mp4               people on green
     vitascope segment in.mp4 cut.mov --type alpha  people on transparency
-    vitascope segment videos/ cut/ -r --resume     a folder, without what is done
+    vitascope segment videos/ cut/ -r --resume     a folder, without finished videos
     vitascope segment --camera 0 --sink window     live, from camera 0; Q quits
 
     Args:
-        inputs: Videos, images, folders or globs; then the output, unless --out names it.
+        inputs: Videos, images, folders or globs, followed by the output unless --out gives it.
         out: Output file; a folder for several inputs or, without a suffix, for pictures.
-        type_: What to write; several (mask,key) in one pass [default: key].
+        type_: Kind of output; several (mask,key) are written in one pass [default: key].
         output: The former name of --type.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
-        model: Network: a name of vitascope models list, an ONNX file, or auto.
+        model: Network: a name from vitascope models list, an ONNX file, or auto.
         kind: Output of your own ONNX file.
-        stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
-        player: Write what this VR player shows with passthrough, under a name that it knows.
+        stereo: How the two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        player: Write a file that this VR player shows with passthrough, under a name that it recognises.
         projection: Projection of each eye: auto, flat, equirect180, equirect360 or fisheye.
         fov: Field of view of each eye.
         threshold: Alpha levels that become 0 and 1, for example 0.1,0.9.
         grow: Grow people; negative shrinks them.
         camera: Cut live from a camera (number from 0, or address such as rtsp://...), or from a video at its own pace.
-        camera_size: Picture size to ask the camera for, such as 1280x720.
+        camera_size: Frame size to request from the camera, such as 1280x720.
         sink: Live output: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null; repeatable
             [default: window, or the file of --out].
         duration: Stop a live run after this time.
         keep: Keep only these people: numbers from vitascope people, largest, or pov (the wearer).
-        exclude: Keep everybody but these people.
-        keep_held: Also keep what kept people hold (a ball, a cup, a guitar); fetches a network (88 MB), takes longer.
-        hints: Hints file: who is kept when, clicks, boxes, strokes, regions.
+        exclude: Keep everybody except these people.
+        keep_held: Also keep what these people hold (a ball, a cup, a guitar); slower, and fetches a network (88 MB).
+        hints: Hints file: whom to keep and when, clicks, boxes, strokes, regions.
         feather: Soften edges.
         smoothing: Steady the matte over time, 0 to 1.
         decontaminate: Remove the old background's colour from soft edges, or leave it [default: remove].
         key_color: Colour behind people in key: #78FF9B, 120,255,155 or a name.
         background: Image or video behind people in replace.
         codec: Video codec [default: auto, by the file name].
-        crf: Quality on the codec's scale; lower is better and larger.
-        preset: Preset of the encoder, for example veryfast.
-        start: Where to begin: seconds, or 1:30, or 0:01:30.5.
-        end: Where to stop.
-        device: Device that computes; auto takes the GPU if it works.
+        crf: Quality on the codec's scale; lower values look better and make larger files.
+        preset: Encoder preset, for example veryfast.
+        start: Start time: seconds, 1:30 or 0:01:30.5.
+        end: End time.
+        device: Device to compute on; auto takes the GPU if it works.
         gpu_id: Number of the GPU, from 0.
         gpu_ids: GPUs that share each video, such as 0,1; 0,0 is two processes on one.
         cluster: Ray cluster whose machines share each video: auto (this machine's), HOST:PORT or ray://HOST:PORT.
-        mode: Optimise throughput (8 to 16 frames a call, INT8 where it is right) or latency (one frame a call).
-        backend: Engine of the network; auto takes the fastest that works here.
-        precision: Arithmetic on a GPU; int8 is for rvm on the CPU.
-        skip_static: Change of the picture, 0 to 1, below which the last matte is used again; 0.01 for a still camera.
+        mode: Optimise throughput (8 to 16 frames per call, INT8 if accurate enough) or latency (one frame per call).
+        backend: Engine that runs the network; auto takes the fastest that works here.
+        precision: Precision on a GPU; int8 is for rvm on the CPU.
+        skip_static: Reuse the last matte while the picture changes less than this, 0 to 1; 0.01 for a still camera.
         recursive: Include subfolders.
-        resume: Skip inputs that are done, and continue those that several processes left unfinished.
-        keep_partial: Keep what could be read of a damaged video, as a .part file.
+        resume: Skip finished inputs, and continue those that several processes left unfinished.
+        keep_partial: If a video is damaged, keep what could be read, as a .part file.
         preview: Also write a contact sheet (PNG) of up to twelve frames.
-        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
-        dry_run: Say what would happen, and do nothing.
-        json: Print a JSON list of each input's status and report or error.
-        json_lines: Print JSON events, one a line, as the run goes on.
-        quiet: Print nothing but errors.
+        overwrite: Replace existing outputs, or refuse to; by default, ask on a terminal.
+        dry_run: Show what would be done, without doing it.
+        json: Print a JSON list with the status of each input, and its report or error.
+        json_lines: Print JSON events during the run, one per line.
+        quiet: Print only errors.
         verbose: Also print how busy each stage was.
-        metrics_port: Serve the run's figures to Prometheus on this port; 0 takes a free one.
+        metrics_port: Serve metrics to Prometheus on this port; 0 takes a free one.
         metrics_host: Address to serve them on [default: 127.0.0.1].
-        tensorboard: Record the run's figures for TensorBoard in this folder.
+        tensorboard: Write metrics for TensorBoard to this folder.
     """
     if camera is None:
         for flag, value in (("--camera-size", camera_size), ("--sink", sink), ("--duration", duration)):

@@ -33,14 +33,14 @@ def serve(
 
     Args:
         films: Videos and folders that may be opened; nothing else is read.
-        token_file: Secret that programs send; made, readable by you alone, if it does not exist.
+        token_file: File with the secret that programs send; created, readable only by you, if it does not exist.
         port: Port to listen on; 0 takes a free one.
         host: Address to listen on, for other machines.
         tls_cert: Certificate (PEM) for HTTPS.
         tls_key: Its key, without a password.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        device: Device that computes; auto takes the GPU if it works.
-        config: Settings file (YAML); several override one another in order.
+        device: Device to compute on; auto takes the GPU if it works.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
     """
     opened = opened_studio(

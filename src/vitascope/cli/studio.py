@@ -28,11 +28,11 @@ def studio(
     config: ConfigFiles = (),
     set_: Assignments = (),
 ) -> None:
-    """Look at videos, correct their mattes and cut them, in a web page on this machine.
+    """Preview videos, correct their mattes and cut people out, in a web page on this machine.
 
     vitascope studio                       the videos of the current folder
     vitascope studio wedding.mp4           one video
-    vitascope studio films/ --no-browser   prints the address alone
+    vitascope studio films/ --no-browser   only prints the address
 
     Saves corrections beside each video, as film.hints.yaml for
     vitascope segment --hints.
@@ -45,8 +45,8 @@ def studio(
         tls_key: Its key, without a password.
         no_browser: Only print the address.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        device: Device that computes; auto takes the GPU if it works.
-        config: Settings file (YAML); several override one another in order.
+        device: Device to compute on; auto takes the GPU if it works.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
     """
     opened = opened_studio(
