@@ -506,7 +506,7 @@ def test_a_file_for_which_the_disk_has_no_room_is_named_once(page, studio, monke
         "document.dispatchEvent(new DragEvent('drop', { dataTransfer: dropped, bubbles: true })); })()"
     )
     page.until("document.querySelector('#toasts').innerText !== ''")
-    assert page.text("#toasts").strip() == "dance.mp4: the disk has no room for it"
+    assert page.text("#toasts").strip() == "dance.mp4: there is no space left on the disk"
 
 
 @pytest.mark.parametrize("width", [NARROW, PHONE, 768, DESK])
@@ -636,7 +636,7 @@ def test_a_portrait_is_chosen_moved_and_recorded(page, portrait_studio, films):
 @pytest.mark.parametrize(
     ("name", "codec", "pixel_format", "why"),
     [
-        ("old.avi", "mpeg4", "yuv420p", "browsers read no avi files"),
+        ("old.avi", "mpeg4", "yuv420p", "browsers cannot read avi files"),
         ("camera.mp4", "libx265", "yuv420p10le", "this browser cannot play it"),
     ],
 )

@@ -112,7 +112,7 @@ class MeasuredSegmenter(Segmenter):
         discard: bool = False,
         on_start: Callable[[Started], object] | None = None,
     ) -> MeasuredRun:
-        """Segment a video once; what is written goes away with its folder.
+        """Segment a video once; the outputs are deleted with their folder.
 
         Args:
             video: The input.

@@ -141,7 +141,7 @@ def animate(
     loaded = SettingsSource(profile=profile, files=config, assignments=set_, flags=given_flags(given)).load()
     if sink and out is not None:
         raise UsageError(
-            "--out writes a file as fast as it can, --sink shows pictures live; take --sink file:PATH for both"
+            "--out writes a file as fast as possible, --sink shows pictures live; for both, use --sink file:PATH"
         )
     if not sink and out is None:
         raise UsageError("nothing to make: give --out PATH, or --sink for live pictures")
@@ -154,7 +154,7 @@ def animate(
     if sink:
         if save_landmarks:
             raise UsageError(
-                "--save-landmarks goes with --out: make a short film once, for example with --end 1"
+                "--save-landmarks needs --out: make a short video once, for example with --end 1"
             )
         files = [*files_of_sinks(sink), *([] if record is None else [record])]
         ask([path for path in files if path.is_file()])

@@ -80,7 +80,7 @@ def run(
 
     def kept() -> str:
         path = output_dir / RESULTS_NAME
-        return f"{path} keeps what was measured; --resume goes on with it" if path.exists() else ""
+        return f"{path} has the results so far; --resume continues" if path.exists() else ""
 
     with ending_promptly(kept):
         _, path = run_suite(options, output_dir=output_dir, resume=resume, on_cell=tell)
@@ -139,7 +139,7 @@ def compare(
     ]
     page.print(text_table(["cell", "baseline fps", "latest fps", "time", "interval", "verdict"], rows))
     for sentence in found.broken:
-        page.print_lines(f"does not run any more: {sentence}")
+        page.print_lines(f"no longer runs: {sentence}")
     for note in found.notes:
         page.print_lines(f"note: {note}")
     page.print_lines(
@@ -147,8 +147,7 @@ def compare(
     )
     if found.changes:
         page.print_lines(
-            f"with rounds as unsteady as these, less than {found.smallest_seen - 1:.0%} slower over all cells is not "
-            "told from chance"
+            f"the rounds vary too much to notice a slowdown below {found.smallest_seen - 1:.0%} over all cells"
         )
     page.print(found.verdict())
     return int(found.is_regression)
@@ -411,7 +410,7 @@ def animate(
         json: Print as JSON.
     """
     if not 0 < duration < float("inf"):
-        raise UsageError(f"--duration {duration:g}: a number of seconds above 0")
+        raise UsageError(f"--duration {duration:g}: expected a number of seconds above 0")
     source = SettingsSource(profile=profile, files=config, assignments=set_)
     source.load()  # what is wrong with settings is said before anything opens
     if auto_tune:
@@ -425,7 +424,7 @@ def animate(
         _tune(image, driver, duration, file, source, json=json)
         return
     if save_config is not None:
-        raise UsageError("--save-config goes with --auto-tune: without it no settings are found")
+        raise UsageError("--save-config needs --auto-tune, which finds the settings")
     _measure(image, driver, duration, source, json=json)
 
 

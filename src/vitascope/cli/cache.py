@@ -59,7 +59,7 @@ def clear(*parts: Annotated[str, Parameter(negative="")], everything: Switch = F
     from vitascope.studio.home_contents import PARTS, clear_parts
 
     if everything and parts:
-        raise UsageError(f"{parts[0]} and --everything: name parts, or take all")
+        raise UsageError(f"{parts[0]} and --everything: name parts or use --everything, not both")
     named = parts or [part.name for part in PARTS if part.is_spare or (everything and part.refusal is None)]
     page = Page()
     for part, held in clear_parts(named):

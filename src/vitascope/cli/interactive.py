@@ -107,10 +107,10 @@ def interactive(
             except KeyboardInterrupt:  # of wait and watch
                 if not at_a_terminal:
                     raise
-                page.print("\nthe jobs go on; stop ends one")
+                page.print("\nthe jobs continue; stop ends one")
         else:
             if live.is_running or any(not job.has_ended for job in jobs.jobs):
-                page.print("waiting for what has not ended; Ctrl-C stops it")
+                page.print("waiting for the remaining jobs; Ctrl-C stops them")
             console.handle("wait")
     if at_a_terminal:
         return 0

@@ -135,7 +135,9 @@ def export(
     from vitascope.models.liveportrait.folder import default_folder, require_folder
 
     if name != "liveportrait":
-        raise UsageError(f"{name}: only liveportrait is exported; other networks are ONNX files already")
+        raise UsageError(
+            f"{name}: only liveportrait can be exported; all other networks are already ONNX files"
+        )
     folder = default_folder(vitascope_home()) if weights is None else weights
     require_folder(folder, named_with="--weights")
     try:

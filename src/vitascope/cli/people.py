@@ -75,7 +75,7 @@ def people(
     if out is not None:
         out = path_of(out)
         if out.suffix.lower() != ".png":
-            raise OutputError(f"{out}: the sheet is a PNG; let its name end in .png")
+            raise OutputError(f"{out}: the sheet is a PNG; give it a name that ends in .png")
         refuse_inputs(out, {"the input": video}, what="sheet")
         may_replace([out] if out.exists() else [], overwrite=overwrite, screen=screen)
         refuse_unwritable(out)

@@ -183,9 +183,7 @@ def segment(
     if camera is None:
         for flag, value in (("--camera-size", camera_size), ("--sink", sink), ("--duration", duration)):
             if value is not None:
-                raise UsageError(
-                    f"{flag} is for live runs: name a camera, or a video in its place, with --camera"
-                )
+                raise UsageError(f"{flag} is for live runs: give a camera or a video with --camera")
         types = None if type_ is None else ",".join(type_)
         lists = {"--type": types, "--keep": keep, "--exclude": exclude, "--gpu-ids": gpu_ids}
         _refuse_rest_of_lists(
@@ -229,13 +227,13 @@ def segment(
     flags = given_flags(given)
     metrics_at = metrics_address(metrics_port, metrics_host)
     if metrics_at is not None and dry_run:
-        raise UsageError("--metrics-port serves figures of a run, and --dry-run runs nothing")
+        raise UsageError("--metrics-port has nothing to serve with --dry-run")
     if json_lines and (json or dry_run):
         raise UsageError(
-            f"--json-lines tells of a run as it goes; leave {'--json' if json else '--dry-run'} out"
+            f"--json-lines prints events during a run; leave {'--json' if json else '--dry-run'} out"
         )
     if tensorboard is not None and dry_run:
-        raise UsageError("--tensorboard records figures of a run, and --dry-run runs nothing")
+        raise UsageError("--tensorboard has nothing to record with --dry-run")
     source = SettingsSource(profile=profile, files=config, assignments=set_, flags=flags)
     if camera is not None:
         files_alone = {
@@ -305,7 +303,7 @@ def segment(
             if resume and there:  # beside what is done, nothing is written
                 left = [plan for plan in planned if not is_finished(plan, loaded.settings)]
                 there = [path for plan in left for path in plan.beside()]
-            otherwise = "" if resume else ", --resume leaves out what is done"
+            otherwise = "" if resume else ", --resume skips finished inputs"
             may_replace(there, overwrite=overwrite, screen=screen, otherwise=otherwise)
             _segment(
                 loaded,
@@ -331,7 +329,7 @@ def segment(
         if len(videos) > 1 and not (json or json_lines or quiet or dry_run):
             done = sum(item.error is None for item in items)
             screen.print_lines(
-                f"note: {done} of {len(videos)} inputs are done; --resume goes on with the others"
+                f"note: {done} of {len(videos)} inputs are done; --resume continues with the others"
             )
         raise
     if json:
@@ -367,11 +365,11 @@ def _split(inputs: tuple[str, ...], out: str | None, former: list[str] | None) -
     if len(inputs) > 1:
         return inputs[:-1], inputs[-1]
     if not inputs:
-        raise UsageError("say what to cut: vitascope segment in.mp4 out.mp4, or --camera 0 for live pictures")
+        raise UsageError("no input given: try vitascope segment in.mp4 out.mp4, or --camera 0 for live")
     path = next((word for word in former or () if "." in word or "/" in word), None)
     raise UsageError(
-        f"say where to write: vitascope segment {inputs[0]} {path or 'out.mp4'}"
-        + (" (--output is the former name of --type, which says what to write)" if path else "")
+        f"no output given: try vitascope segment {inputs[0]} {path or 'out.mp4'}"
+        + (" (--output is the old name of --type, the kind of output)" if path else "")
     )
 
 
@@ -391,8 +389,8 @@ def _refuse_rest_of_lists(words: Sequence[str], flags: Mapping[str, Collection[s
             example, is_one = _LISTS[flag]
             if word not in values and is_one(word) and not Path(word).exists():
                 raise UsageError(
-                    f"{word}: {flag} takes one word, with commas: {flag} {example}; a file or folder of that name "
-                    f"is ./{word}"
+                    f"{word}: separate the values of {flag} with commas: {flag} {example}; a file or folder of that "
+                    f"name is ./{word}"
                 )
 
 
@@ -407,7 +405,7 @@ def _kinds(given: Sequence[str] | None, former: Sequence[str] | None) -> list[st
             known = get_args(OutputKind)
             hint = did_you_mean(kind, known)
             if "." in kind or "/" in kind:
-                hint = "; --out says where to write"
+                hint = "; the output path goes to --out"
             raise UsageError(f"{flag} {kind}: expected one of {', '.join(known)}{hint}")
     return kinds
 
@@ -430,9 +428,9 @@ def _tell_of_pictures(planned: "Sequence[PlannedVideo]", *, screen: Screen) -> N
     sequences = [plan.video for plan in planned if not plan.video.is_file()]
     single = sum(plan.video.is_file() and plan.video.suffix.lower() in IMAGE_SUFFIXES for plan in planned)
     for video in sequences:
-        screen.print_lines(f"note: {video}: its numbered pictures are taken as one video")
+        screen.print_lines(f"note: {video}: its numbered pictures are treated as one video")
     if single:
-        screen.print_lines(f"note: {single} of {len(planned)} inputs are pictures, each cut by itself")
+        screen.print_lines(f"note: {single} of {len(planned)} inputs are single pictures")
 
 
 def _tell_of_folders(inputs: Sequence[str], out: Path, *, screen: Screen) -> None:
@@ -443,13 +441,13 @@ def _tell_of_folders(inputs: Sequence[str], out: Path, *, screen: Screen) -> Non
         if left_out := [path.name for path in folders_left_out(folder, exclude=out)]:
             some = ", ".join(left_out[:3]) + ", ..." * (len(left_out) > 3)
             what = "a folder in it is" if len(left_out) == 1 else f"{len(left_out)} folders in it are"
-            screen.print_lines(f"note: {folder}: {what} left out ({some}); --recursive looks into them")
+            screen.print_lines(f"note: {folder}: {what} left out ({some}); --recursive includes them")
 
 
 def _refuse_with_camera(words: Sequence[str], flags: Sequence[str]) -> None:
     if words:
         raise UsageError(
-            f"{words[0]}: --camera is the input; a file to write is named with -o, such as -o {words[-1]}"
+            f"{words[0]}: --camera is the input; give the file to write with -o, such as -o {words[-1]}"
         )
     if flags:
         raise UsageError(f"{flags[0]} is for files; leave it out with --camera")
@@ -470,7 +468,7 @@ def _refuse_without_kind(loaded: "LoadedSettings", flags: Mapping[str, FlagValue
         player = flags["output.player"]
         way = "leave --type out" if is_by_flag else f"take output.kinds out of {origin}"
         raise UsageError(
-            f"{player.name} {player.value}: no VR player shows people on {named}; {way}, or {player.name}"
+            f"{player.name} {player.value}: no VR player can show {named}; {way}, or {player.name}"
         )
     for key, kind in (("output.background", "replace"), ("output.key_color", "key")):
         if key in flags and kind not in kinds:

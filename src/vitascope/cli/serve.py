@@ -54,9 +54,11 @@ def serve(
         set_=set_,
         token=partial(_token, token_file),
     )
-    Screen().print(f"Vitascope serves {opened.address}; Ctrl-C ends it.")
+    Screen().print(f"Vitascope serves {opened.address}; press Ctrl-C to quit.")
     if opened.is_open_to_read:
-        Screen().print("Over HTTP others on the network can read along: --tls-cert and --tls-key give HTTPS.")
+        Screen().print(
+            "HTTP is not encrypted: others on the network can read along. --tls-cert and --tls-key turn on HTTPS."
+        )
     opened.run()
 
 
@@ -74,7 +76,7 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: no token can be read from it: {error}") from error
+        raise ConfigError(f"{path}: cannot read the token: {error}") from error
     if len(token) < _SHORTEST_TOKEN or not token.isprintable() or " " in token:
         raise ConfigError(f"{path}: a token is {_SHORTEST_TOKEN} letters and digits or more, on one line")
     return token

@@ -60,12 +60,12 @@ def studio(
         set_=set_,
     )
     Screen().print(
-        f"Vitascope studio: {opened.address}\nCtrl-C ends it; jobs that run begin anew at the next start."
+        f"Vitascope studio: {opened.address}\nPress Ctrl-C to quit; unfinished jobs start again next time."
     )
     if opened.is_open_to_read:
         Screen().print(
-            "Over HTTP others on the network can read along, and headsets show no WebXR: --tls-cert and --tls-key give "
-            "HTTPS."
+            "HTTP is not encrypted: others on the network can read along, and headsets allow no WebXR. --tls-cert and "
+            "--tls-key turn on HTTPS."
         )
     if not no_browser:
         threading.Thread(target=webbrowser.open, args=(opened.address,), daemon=True).start()
@@ -95,7 +95,7 @@ def opened_studio(
     """
     certificate, key = tls
     if (certificate is None) != (key is None):
-        raise UsageError("--tls-cert and --tls-key go together: a certificate and its key")
+        raise UsageError("--tls-cert and --tls-key must be given together: a certificate and its key")
     flags = given_flags({"gpu.device": ("--device", device)})
     source = SettingsSource(profile=profile, files=config, assignments=set_, flags=flags)
     source.load()  # what is wrong with them is said before anything opens

@@ -142,7 +142,7 @@ def convert(
         from vitascope.segmentation.vr.conversion import convert as convert_video
 
     if output is not None and out is not None:
-        raise UsageError(f"the output is named twice: {output} and --out {out}")
+        raise UsageError(f"the output is given twice: {output} and --out {out}")
     if key_color is not None and unpack != "key":
         raise UsageError(f"--key-color {key_color} is for --unpack key")
     screen = Screen()
@@ -186,7 +186,7 @@ def convert(
         f"from {source.projection.value} ({source.projection_reason.how})"
     )
     if report.corrupt_count:
-        page.print_lines(f"frames of the input that were damaged or missing: {report.corrupt_count}")
+        page.print_lines(f"damaged or missing frames of the input: {report.corrupt_count}")
 
 
 @app.command
@@ -300,9 +300,9 @@ def verify(
         return 1 if problems else 0
     if not quiet:
         rows = [
-            ("frames", f"{report.frame_count}, {report.empty_frames} with nobody"),
+            ("frames", f"{report.frame_count}, {report.empty_frames} without people"),
             ("people", f"{report.person_share:.1%} of the discs; the eyes differ by {report.eyes_apart:.0%}"),
-            ("alpha", f"{report.floor:.0f} of 255 where nobody is, {report.ceiling:.0f} inside people"),
+            ("alpha", f"{report.floor:.0f} of 255 outside people, {report.ceiling:.0f} inside people"),
         ]
         if report.matte is not None:
             found = report.matte

@@ -259,8 +259,7 @@ class InferenceSettings(Section):
     def _check_region(self) -> Self:
         if self.region != "whole" and self.scales != (1.0,):
             raise conflict(
-                f"inference.region={self.region} and inference.scales are two ways to choose the network's picture; "
-                "set one",
+                f"inference.region={self.region} and inference.scales cannot be combined; set one",
                 ("inference.region", "inference.scales"),
             )
         return self

@@ -1,4 +1,4 @@
-"""Settings of what goes in and comes out: the video, who is kept, the edges of the matte and the output."""
+"""Settings for input and output: the video, the people to keep, the edges of the matte, and the outputs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class VideoSettings(Section):
     def _check_order(self) -> Self:
         if self.end_seconds is not None and self.end_seconds <= self.start_seconds:
             raise conflict(
-                f"video.end_seconds {self.end_seconds:g} does not lie after video.start_seconds "
+                f"video.end_seconds {self.end_seconds:g} is not after video.start_seconds "
                 f"{self.start_seconds:g}",
                 ("video.start_seconds", "video.end_seconds"),
             )

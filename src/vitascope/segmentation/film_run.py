@@ -1,12 +1,12 @@
-"""One run of a film: the one place where decoder, matting, rendering and encoder are put together.
+"""One run over a video: puts decoder, matting, rendering and encoder together.
 
 A ``FilmRunner`` holds what the runs of one process share: its device and the open network. For each video it opens a
 ``FilmRun``, which makes the pipeline::
 
-    frames ──> decode ──> the job's stages ──> the sink that is asked for, or the caller
+    frames ──> decode ──> the job's stages ──> a sink, or the caller
                           (on the CPU or the GPU)
 
-Whole films into files, frames for Python, stretches of a film for another process, and measured films differ in the
+Writing files, streaming to Python, making stretches for another process, and benchmarks differ only in the
 frames that go in and in what takes the pictures at the end.
 """
 
@@ -103,7 +103,7 @@ class FrameAndAlpha(NamedTuple):
 
 
 class Started(NamedTuple):
-    """What a progress display needs, once the files are open."""
+    """Information for a progress display, once the files are open."""
 
     pipeline: Interruptible
     """``snapshot()`` tells how far it is; ``interrupt()`` ends it as Ctrl-C does."""
@@ -116,7 +116,7 @@ class Started(NamedTuple):
 
 
 class FilmRunner(Closing):
-    """Runs films, one at a time, through one network on one device of this process. A context manager.
+    """Runs videos, one at a time, through one network on one device, in this process. A context manager.
 
     Args:
         loaded: Settings; their device is one that this process has.
@@ -172,7 +172,7 @@ class FilmRunner(Closing):
         self._give_back()
 
     def open_salient(self) -> FindSalient:
-        """What finds held things: opened when first asked for, and kept for the films that follow.
+        """The network that finds held objects: opened on first use, and kept for later videos.
 
         Raises:
             ModelError: Its network cannot be had.
@@ -186,7 +186,7 @@ class FilmRunner(Closing):
         return self._salient.find
 
     def take(self, loaded: LoadedSettings) -> None:
-        """Use other settings from the next film on; network, device and threads stay as they were opened.
+        """Use other settings from the next video on; the network, device and threads do not change.
 
         Args:
             loaded: Settings that differ in ``video``, ``people``, ``edges`` and ``output`` alone.
@@ -200,7 +200,7 @@ class FilmRunner(Closing):
         cv2.setNumThreads(self._opencv_threads)
 
     def open_video(self, video: Path) -> VideoReader:
-        """A reader as the settings ask for: the stretch, the decoder and its sessions.
+        """Open a reader for the part of the video, with the decoder and sessions of the settings.
 
         Raises:
             InputError: The video cannot be opened.
@@ -222,7 +222,7 @@ class FilmRunner(Closing):
         )
 
     def frames_per_call(self, reader: VideoReader, picture_bytes: int = 0) -> int:
-        """Frames of a film in each call of the network, which is shown so many bytes of a frame."""
+        """Frames per call of the network, given the bytes of a frame that it sees."""
         return frames_per_call(self.loaded, reader.info, streams=self.streams, picture_bytes=picture_bytes)
 
     def encodings(self, reader: VideoReader, outputs: Sequence[tuple[OutputKind, Path]]) -> list[Encoding]:
@@ -386,7 +386,7 @@ class FilmRunner(Closing):
 
 
 class FilmRun:
-    """One film, or a stretch of it, on its way through a runner's network. A context manager; its pipeline runs once.
+    """One run over a video or a stretch of it. A context manager; its pipeline runs once.
 
     Args:
         runner: Has the network.
@@ -483,7 +483,7 @@ class FilmRun:
         self._stack.__exit__(kind, error, trace)
 
     def notes_on_kept(self) -> tuple[str, ...]:
-        """A note on those who are kept and of whom hardly anything was seen, once all frames are through."""
+        """A note on kept people who were hardly seen, once all frames are done."""
         if self._keeping is None:
             return ()
         frames = self._keeping.seen.frames
@@ -491,7 +491,7 @@ class FilmRun:
         return self._keeping.notes_on(frames, network=self.network.name, profile=loaded.profile)
 
     def count_from(self, index: int) -> None:
-        """Say the number of the first frame, where it is not 0, before it comes."""
+        """Set the number of the first frame, if it is not 0, before it arrives."""
         if self._cache is not None:
             self._cache.first_index = index
 
@@ -500,7 +500,7 @@ class FilmRun:
         outputs: Sequence[tuple[OutputKind, Path]],
         encodings: Sequence[Encoding],
     ) -> OutputSet:
-        """The files of a whole film; a context manager.
+        """The output files of a whole video; a context manager.
 
         Raises:
             OutputError: A file cannot be created.
@@ -526,7 +526,7 @@ class FilmRun:
         on_device: bool = False,
         observed: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
     ) -> Pipeline:
-        """The pipeline of this film.
+        """The pipeline of this run.
 
         Args:
             frames: What is decoded, on the decoder's thread.
@@ -672,7 +672,7 @@ def open_job(
         frames_per_call,
         max_batch_size=frames_per_call,
         growing=False,
-        on_shortage=lambda error, frames: notes.append(f"{error}; went on with {frames} frames a call"),
+        on_shortage=lambda error, frames: notes.append(f"{error}; continued with {frames} frames per call"),
     )
     download = partial(Download, stream=streams.copying, pool=streams.host_memory)
     matting = open_matting(sizer=sizer, times=times, download=download)

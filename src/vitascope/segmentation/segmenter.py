@@ -35,7 +35,7 @@ __all__ = ["FrameAndAlpha", "Segmenter", "Started"]
 
 
 class Segmenter(Closing):
-    """Cuts people out of videos. Opens its network once; every video gets a recurrent state of its own.
+    """Cuts people out of videos. Opens its network once; every video has its own recurrent state.
 
     One video at a time: networks and CUDA streams serve one job. Finish or close one ``stream`` before the next.
 
@@ -78,7 +78,7 @@ class Segmenter(Closing):
         self.chosen: ChosenNetwork[NetworkFacts] = self._runner.chosen
 
     def close(self) -> None:
-        """Free the network, and give OpenCV its threads back; end worker processes, and streams that still run.
+        """Free the network, restore OpenCV's threads, and stop worker processes and running streams.
 
         Idempotent, and of any thread: it waits for the frame that another thread is asking a stream for. A fork has
         nothing to close.
@@ -94,7 +94,7 @@ class Segmenter(Closing):
     def stream(
         self, video: str | PathLike[str], *, device_arrays: bool = False
     ) -> Generator[FrameAndAlpha, None, None]:
-        """Matte a video, frame by frame, in order; decoding and inference run ahead in threads of their own.
+        """Matte a video frame by frame, in order; decoding and inference run ahead in their own threads.
 
         Leaving the loop early stops them. Closing the segmenter does so, too, and the next frame is an error then: a
         loop that only ended would take a part for the whole video. Nothing is written.
@@ -146,7 +146,7 @@ class Segmenter(Closing):
         resume: bool = False,
         in_stretches: bool | None = None,
     ) -> SegmentReport:
-        """Segment one video into files. Each appears under its name only when it is whole.
+        """Segment one video into files. A file gets its final name only when it is complete.
 
         Args:
             video: The input.
@@ -199,7 +199,7 @@ class Segmenter(Closing):
 
     @property
     def shares_many(self) -> bool:
-        """True if ``write_all`` makes many videos at once: in several processes, with everybody kept."""
+        """True if ``write_all`` can make several videos at once: several processes, and everybody kept."""
         return not isinstance(self._runner, FilmRunner) and not self.settings.people.active
 
     def write_all(
@@ -210,7 +210,7 @@ class Segmenter(Closing):
         on_start: Callable[[PlannedVideo, Started], object],
         resume: bool = False,
     ) -> Iterator[FilmEnded]:
-        """Segment many videos at a time in several processes: the longest first, short ones whole.
+        """Segment many videos in several processes at once: longest first, short ones whole.
 
         Args:
             planned: Inputs and outputs, which do not clash.
@@ -231,7 +231,7 @@ class Segmenter(Closing):
         runner = self._runner
         if isinstance(runner, FilmRunner):
             raise UsageError(
-                "many videos at once need several processes: gpu.device_ids, or processing.cluster"
+                "many videos at once need several processes: set gpu.device_ids or processing.cluster"
             )
         check_kinds([kind for kind, _ in planned[0].outputs], self.settings.output)
         replaced = {id(plan): _notes_of_replaced(plan) for plan in planned if plan.existing()}
@@ -246,7 +246,7 @@ class Segmenter(Closing):
     def _require_open(self) -> None:
         self._process.require()
         if self._is_closed:
-            raise UsageError("the Segmenter is closed; open another, or work inside its with block")
+            raise UsageError("the Segmenter is closed; open another one, or work inside its with block")
 
     def _told_player(self, report: SegmentReport) -> SegmentReport:
         """The report, once the VR player's files lie beside the outputs, if there is one."""
@@ -288,7 +288,7 @@ class Segmenter(Closing):
         on_report: Callable[[LiveMattingReport], object] | None = None,
         on_message: Callable[[str], object] | None = None,
     ) -> LiveMattingReport:
-        """Cut people out of a camera's pictures, live, until the run is stopped or the source ends.
+        """Cut people out of a camera's picture, live, until the run is stopped or the source ends.
 
         The newest picture comes first: one that is late drops out. What is shown is the one kind of
         ``output.kinds``; ``alpha`` goes to sinks that take transparency.
@@ -339,7 +339,7 @@ def _notes_of_replaced(planned: PlannedVideo) -> list[str]:
     for path in (*(path for _, path in planned.outputs), *planned.descriptions):
         with wrap_output_error(path, "look at it"):  # who may not
             if path.is_file():
-                notes.append(f"{path} took the place of an earlier file")
+                notes.append(f"{path} replaced an earlier file")
     return notes
 
 

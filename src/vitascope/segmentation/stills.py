@@ -1,4 +1,4 @@
-"""Single pictures from many threads: those handed in at the same time share one call of the network.
+"""Mattes single pictures from many threads; pictures submitted at the same time share one call of the network.
 
 Each thread prepares its picture and refines its matte by itself; only the network is shared, behind a
 ``DynamicBatcher``. The pictures of one call lie where a stereo video's eyes lie, each with a memory of its own that
@@ -48,7 +48,7 @@ _FORMAT: Final = PIXEL_FORMATS["yuv444p"]  # as image files come
 
 
 class StillSegmenter(Closing):
-    """Mattes single pictures, for any number of threads at a time; opens its network once.
+    """Mattes single pictures, for any number of threads at once; opens its network once.
 
     ``batching.dynamic`` says how many pictures share a call, and how long one waits for others while some thread is
     still preparing its own; when every thread inside ``mask`` waits, the batch is sent at once. Stateless networks and
@@ -84,11 +84,9 @@ class StillSegmenter(Closing):
         self.settings = self.loaded.settings
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
         if self.device.kind == "cpu" and self.settings.gpu.precision == "int8":
-            raise UsageError("gpu.precision=int8 is calibrated on a video; pictures by themselves take fp32")
+            raise UsageError("gpu.precision=int8 is calibrated on a video; use fp32 for single pictures")
         if self.settings.people.active:
-            raise UsageError(
-                "people.* say who is kept of a video's people; pictures by themselves keep everybody"
-            )
+            raise UsageError("people.* choose among the people of a video; single pictures keep everybody")
         self.chosen: ChosenNetwork[MattingNetwork] = open_network(
             self.settings, store, device=self.device, progress=fetch_progress
         )
@@ -115,14 +113,14 @@ class StillSegmenter(Closing):
         ).start()
 
     def close(self) -> None:
-        """Finish the pictures that were handed in, and free the network; idempotent. A fork has nothing to close."""
+        """Finish the submitted pictures and free the network; idempotent. A forked process has nothing to close."""
         if not self._process.is_current:
             return
         self._batcher.stop()
         self.chosen.network.close()
 
     def mask(self, picture: npt.NDArray[np.uint8]) -> Plane:
-        """Find where people are in one picture; any number of threads may call it at a time.
+        """Matte one picture; any number of threads may call this at once.
 
         Args:
             picture: uint8 [H, W, 3], RGB, upright.
@@ -146,7 +144,7 @@ class StillSegmenter(Closing):
             return self._mask(picture)
 
     def stats(self) -> BatcherStats:
-        """Say how many pictures shared calls, and how long they waited."""
+        """How many pictures shared calls, and how long they waited."""
         return self._batcher.stats()
 
     def _mask(self, picture: npt.NDArray[np.uint8]) -> Plane:

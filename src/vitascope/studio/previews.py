@@ -113,7 +113,7 @@ class Previews:
         self._is_warm = False
 
     def close(self) -> None:
-        """Make what is being made, and free the network."""
+        """Finish current previews, and free the network."""
         for executor, last in ((self._decoding, self._films.close), (self._matting, self._close_matting)):
             executor.submit(last).result()
             executor.shutdown(cancel_futures=True)
@@ -131,7 +131,7 @@ class Previews:
         return self._submit(self._decoding, look)
 
     def picture(self, wanted: Wanted) -> Future[Preview]:
-        """A picture; fails with what a run would fail with.
+        """A preview picture; raises the errors of a run.
 
         Raises:
             UsageError: There is no such view or size.
@@ -151,7 +151,7 @@ class Previews:
     def _submit(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
         with self._lock:
             if self._waiting >= _MOST_WAITING:
-                raise BusyError("too many pictures are asked for at once")
+                raise BusyError("too many pictures requested at once")
             self._waiting += 1
 
         def done(_: Future[T]) -> None:

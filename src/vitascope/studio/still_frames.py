@@ -115,7 +115,7 @@ class FilmFrames:
             if frames:
                 self._last = frames[0]
                 return frames[0]
-        raise InputError(f"{self.reader.info.path}: it has no frame that can be decoded")
+        raise InputError(f"{self.reader.info.path}: none of its frames can be decoded")
 
 
 class OpenFilms:
@@ -164,7 +164,7 @@ def upright_eye(
     info: VideoInfo,
     look: Look | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """One eye of a frame, upright, in square pixels; or what somebody sees who looks around in it.
+    """One eye of a frame, upright, in square pixels; or a view in some direction.
 
     Args:
         frame: On the CPU or a GPU.
@@ -228,9 +228,7 @@ def _number_of(vr: VrDescription, eye: EyeName) -> int:
 def _known_lens(vr: VrDescription, at: int) -> Equirectangular | Fisheye:
     lens = vr.lenses[at]
     if vr.trusted_lens is None or not isinstance(lens, Equirectangular | Fisheye):
-        raise UsageError(
-            "this video has no view to look around in: its pictures are flat, or their lens is unknown"
-        )
+        raise UsageError("you cannot look around in this video: it is flat, or its lens is unknown")
     return lens
 
 

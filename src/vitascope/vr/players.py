@@ -1,4 +1,4 @@
-"""VR players: what each needs to show a video as what it is, in its pixels, its name, its boxes and its JSON.
+"""VR players: what each needs to show a video correctly: pixels, name, boxes and JSON.
 
 ==========  ============  =====================================  ======================================================
 player      best kind     name: packed alpha, key colour         what it goes by
@@ -101,7 +101,7 @@ def vr_words(
     is_half: bool = False,
     is_packed_alpha: bool = False,
 ) -> str:
-    """The ending of a file name that says to every player what a video is.
+    """The VR words at the end of a file name, for all players.
 
     Returns:
         For example ``_FISHEYE190_alpha``, ``_LR_180_SBS``, ``_TB_360`` or ``_LRF_Full_SBS``; empty for plain video.
@@ -134,7 +134,7 @@ def player_words(
     right_eye_first: bool = False,
     is_half: bool = False,
 ) -> str:
-    """The ending of a file name that says to a player what an output is.
+    """The VR words at the end of a file name, for one player.
 
     Args:
         player: Who shall play it.
@@ -166,7 +166,7 @@ def player_words(
 
 
 def name_says(stem: str, words: str) -> bool:
-    """True when a file name says what ``vr_words`` do, in these words or others.
+    """True if a file name says the same as ``vr_words``, in these words or others.
 
     Args:
         stem: The name, without folder and suffix.
@@ -178,7 +178,7 @@ def name_says(stem: str, words: str) -> bool:
 
 
 def as_played(player: Player, description: VrDescription, stem: str) -> str:
-    """What a player makes of a file, in a few words: as what it is, or what to do about it.
+    """How a player shows a file, in a few words, and what to do if it is wrong.
 
     Args:
         player: Who plays it.

@@ -1,4 +1,4 @@
-"""Frames in from any thread, results out in order: decode, preprocess, network, postprocess and encode side by side.
+"""Runs a network on frames from any thread, with results in order; all stages run in parallel.
 
 It is a ``Pipeline`` whose source is ``submit_frame`` and whose sink is ``get_result``: the same queues, stages, reports
 and ends.
@@ -83,13 +83,13 @@ class Job:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it keeps alive, for the bounds of queues."""
+        """Bytes that it keeps alive, for the limits of queues."""
         return nbytes_of(self.frame) + nbytes_of(self.prepared) + nbytes_of(self.data)
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of the network that was launched, and its frames."""
+    """A launched call of the network, and its frames."""
 
     jobs: Sequence[Job]
     label: str
@@ -114,13 +114,13 @@ class Call:
 
 
 def names_of(jobs: Sequence[Job]) -> str:
-    """Frames, as messages call them."""
+    """The names of frames in messages."""
     names = ", ".join(str(job.frame_id) for job in jobs)
     return f"frame {names}" if len(jobs) == 1 else f"frames {names}"
 
 
 class HostCall:
-    """A call that was launched."""
+    """A launched call."""
 
     __slots__ = ("_error", "_going", "_output", "_work", "seconds")
 
@@ -134,7 +134,7 @@ class HostCall:
         self._going.acquire()
 
     def wait(self) -> Any:
-        """Wait until it is over and take its result; once only, because nothing of it is kept.
+        """Wait until it has finished and take the result; only once, because the result is not kept.
 
         Raises:
             BaseException: What it raised, or an earlier call on the stream.
@@ -146,7 +146,7 @@ class HostCall:
         return output
 
     def run(self) -> BaseException | None:
-        """Compute it; what it raised."""
+        """Compute it; returns the exception, if any."""
         assert self._work is not None  # it runs once
         begun = perf_counter()
         try:
@@ -160,13 +160,13 @@ class HostCall:
         return failure
 
     def fail(self, error: BaseException) -> None:
-        """Let it end without being computed."""
+        """End it with an error, without computing."""
         self._work, self._error = None, error
         self._going.release()
 
 
 class HostStream:
-    """Computes calls in the order in which they are launched, without a pause between them.
+    """Computes calls on a thread in the order of their launch, without pauses.
 
     The thread does nothing else: whatever is to be done with an answer, others do while the next call goes on. After a
     call that failed no other is computed.
@@ -188,7 +188,7 @@ class HostStream:
         self._thread.start()
 
     def launch(self, work: Callable[[], Any]) -> HostCall:
-        """Launch a computation behind all earlier ones; from one thread."""
+        """Launch a computation after all earlier ones; from one thread."""
         call = HostCall(work)
         if self._ended is None:
             self._calls.put(call)
@@ -201,7 +201,7 @@ class HostStream:
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """Compute nothing more, and wait for the call that goes on."""
+        """Compute nothing more, and wait for the current call."""
         if self._ended is None:
             self._ended = RuntimeError("the pipeline has ended")
         self._calls.put(None)
@@ -218,7 +218,7 @@ class HostStream:
 
 
 def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
-    """Make frames' answers their results, without a GPU.
+    """Turn the outputs for frames into their results, without a GPU.
 
     Args:
         jobs: Any part of a call, each with its own answer.
@@ -234,7 +234,7 @@ def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
 
 
 def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryPool) -> None:
-    """Make the answers of all frames of a call their results, whichever thread comes first; others wait for that.
+    """Turn the outputs of a call into results, on whichever thread comes first; others wait for it.
 
     One kernel makes the masks of a call, and one copy brings all that is wanted on the host down. The network is
     through.
@@ -356,7 +356,7 @@ def decode_picture(data: bytes | bytearray | memoryview | str | PathLike[str]) -
 
 
 class StageWork:
-    """The callbacks of the stages. Each stage's pool lends its threads CUDA streams.
+    """The callbacks of the stages. Each stage has a pool of CUDA streams for its threads.
 
     Args:
         model: The network.
@@ -404,11 +404,11 @@ class StageWork:
 
     @property
     def spreads(self) -> bool:
-        """True when the frames of a call part behind the network; else they stay together to the end."""
+        """True if the frames of a call separate after the network; otherwise they stay together to the end."""
         return self._spreads
 
     def decode(self, job: Job) -> Job:
-        """Bytes and paths become pictures; what is a picture stays."""
+        """Decode bytes and paths to pictures; pictures pass through."""
         begun = perf_counter()
         if self._decode is not None:
             job.frame = self._decode(job.frame)
@@ -425,7 +425,7 @@ class StageWork:
         return job
 
     def preprocess(self, job: Job) -> Job:
-        """A picture becomes the network's input, on this thread's stream."""
+        """Turn a picture into the network's input, on this thread's stream."""
         begun = perf_counter()
         if job.origin is not None:
             wait_for([job.origin])
@@ -452,7 +452,7 @@ class StageWork:
         return job
 
     def gather(self, jobs: Sequence[Job]) -> tuple[Call]:
-        """Stack frames and launch the network for them, behind the call before; nothing is waited for."""
+        """Stack frames and launch the network on them, after the previous call; does not wait."""
         label = names_of(jobs)
         pictures = [job.prepared for job in jobs]
         call = Call(jobs, label)
@@ -474,7 +474,7 @@ class StageWork:
         return (call,)
 
     def infer(self, call: Call) -> Iterable[Sequence[Job]]:
-        """Wait for a call's answers; its frames are passed on together where that saves work."""
+        """Wait for the outputs of a call; its frames are passed on together if that saves work."""
         if call.on_host is not None:
             call.output = call.on_host.wait()
             seconds = call.on_host.seconds
@@ -497,7 +497,7 @@ class StageWork:
         return [(job,) for job in call.jobs] if self._spreads else (call.jobs,)
 
     def postprocess(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """The network's answers become results of their frames' kinds."""
+        """Turn the network's outputs into results of the frames' array types."""
         begun = perf_counter()
         as_mask = self._postprocess == "mask" or (self._postprocess == "auto" and _is_scores(jobs[0].data))
         if not self._on_gpu:
@@ -521,7 +521,7 @@ class StageWork:
         return jobs
 
     def encode(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Results become what the caller's function makes of them."""
+        """Apply the caller's function to results."""
         for job in jobs:
             begun = perf_counter()
             if self._encode is not None:
@@ -565,7 +565,7 @@ class AsyncResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncStats:
-    """Figures of an ``AsyncPipeline`` since its start."""
+    """Statistics of an ``AsyncPipeline`` since its start."""
 
     fps: float
     """Results a second, from the first submission to the last result."""
@@ -600,7 +600,7 @@ _MOST_THREADS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncConfig:
-    """Threads, streams, sizes and times of an ``AsyncPipeline``.
+    """The configuration of an ``AsyncPipeline``: threads, streams, sizes and timeouts.
 
     Raises:
         ConfigError: A value is no number, or out of range.
@@ -647,7 +647,7 @@ class AsyncConfig:
 
     @classmethod
     def of(cls, config: AsyncConfig | Mapping[str, Any] | None) -> AsyncConfig:
-        """Make one from a mapping of the field names; what is missing keeps its default.
+        """Create one from a mapping of field names; missing fields keep their defaults.
 
         Raises:
             ConfigError: A key is unknown, or a value is out of range.
@@ -672,7 +672,7 @@ _ALL = QueueLimits(items=2**62, nbytes=None)
 
 
 class AsyncPipeline:
-    """Runs a network on frames that come one by one, as fast as its slowest stage.
+    """Runs a network on frames that arrive one by one, as fast as its slowest stage.
 
     Stages: ``decode`` (bytes and paths of picture files become pictures), ``preprocess`` (the fused kernel),
     ``gather`` (batches, one ahead of the network), ``infer``, ``postprocess``, and ``encode`` where a function is
@@ -801,7 +801,7 @@ class AsyncPipeline:
     def submit_frame(
         self, frame: Any, frame_id: Hashable = None, *, timeout_s: float | None = 30.0
     ) -> Hashable:
-        """Hand in a frame; waits while the queue is full. From any thread.
+        """Submit a frame, from any thread; waits while the queue is full.
 
         Args:
             frame: RGB [H, W, 3] or [3, H, W] (NumPy, CuPy, torch, DLPack), a ``Frame``, NV12 or P010 planes, the bytes
@@ -849,7 +849,7 @@ class AsyncPipeline:
         return name
 
     def get_result(self, *, timeout_s: float | None = 0.0) -> AsyncResult | None:
-        """The next result, in the order of submission. From any thread.
+        """The next result, in order of submission; from any thread.
 
         Args:
             timeout_s: Longest wait; 0 does not wait, None waits until there is one or none will come.
@@ -873,12 +873,12 @@ class AsyncPipeline:
         return None
 
     def results(self) -> Iterator[AsyncResult]:
-        """Every result until the last, waiting for each; ends after ``stop``, or ``finish`` from another thread."""
+        """Iterate over all results, waiting for each; ends after ``stop``, or ``finish`` from another thread."""
         while (result := self.get_result(timeout_s=None)) is not None:
             yield result
 
     def finish(self) -> None:
-        """Say, without waiting, that nothing more will be submitted: ``results`` then ends after the last one."""
+        """Declare, without waiting, that no more frames follow; ``results`` then ends after the last one."""
         with self._lock:
             was_running, self._state = self._state == "running", "stopped"
         self._submissions.end()
@@ -886,7 +886,7 @@ class AsyncPipeline:
             self._results.end()
 
     def stop(self, *, drain: bool = True) -> None:
-        """End, and join every thread; idempotent. Results that are finished can still be taken.
+        """Stop and join every thread; idempotent. Finished results can still be taken.
 
         Args:
             drain: Finish what was submitted first; without it, that is dropped.
@@ -909,11 +909,11 @@ class AsyncPipeline:
             self._raise_failure()
 
     def report(self) -> PipelineReport:
-        """The stages' own report, as ``BottleneckDetector.analyze`` reads it; from any thread, at any time."""
+        """The pipeline report for ``BottleneckDetector.analyze``; from any thread, at any time."""
         return self._pipeline.snapshot()
 
     def get_stats(self) -> AsyncStats:
-        """Its figures until now; from any thread, at any time."""
+        """Statistics so far; from any thread, at any time."""
         report = self.report()
         submissions, results = self._submissions.report(), self._results.report()
         delivered = self._delivered

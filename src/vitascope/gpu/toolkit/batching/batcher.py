@@ -52,7 +52,7 @@ _MOST_KEPT = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatcherStats:
-    """Counts since ``start``; each request that was let in is in exactly one of the last six of the first eight."""
+    """Counts since ``start``; each accepted request is in exactly one of the last six of the first eight."""
 
     submitted: int = 0
     """Requests let in."""
@@ -79,17 +79,17 @@ class BatcherStats:
 
     @property
     def mean_batch_size(self) -> float:
-        """Requests a call."""
+        """Requests per call."""
         return self.completed / self.batches if self.batches else 0.0
 
     @property
     def padding_share(self) -> float:
-        """Rows that only filled up, of all: 0..1."""
+        """Share of rows that were padding: 0..1."""
         return 1 - self.completed / self.rows if self.rows else 0.0
 
 
 class BatchTally:
-    """Adds up what workers report; thread-safe."""
+    """Sums up the reports of workers; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -108,12 +108,12 @@ class BatchTally:
                 self._counts[name] += number
 
     def let_in(self) -> None:
-        """Count one more request that was let in."""
+        """Count an accepted request."""
         with self._lock:
             self._counts["submitted"] += 1
 
     def complete(self, *, latency_seconds: Sequence[float], queue_seconds: Sequence[float]) -> None:
-        """Requests have their results: one duration of each kind for each."""
+        """Count completed requests, with one duration of each kind for each."""
         with self._lock:
             self._counts["completed"] += len(latency_seconds)
             self._latencies += latency_seconds
@@ -122,7 +122,7 @@ class BatchTally:
                 self._sort_in()
 
     def stats(self, *, waiting: int, running: int) -> BatcherStats:
-        """The sums as they are."""
+        """The current sums."""
         with self._lock:
             self._sort_in()
             return BatcherStats(
@@ -155,7 +155,7 @@ class ComputedPart:
 
 
 class Answers:
-    """Ends requests.
+    """Answers requests.
 
     Args:
         tally: Counts each.
@@ -203,7 +203,7 @@ class Answers:
                 self._tally.count(completed=-1)
 
     def expire(self, entries: Sequence[Waiting]) -> None:
-        """Answer those whose deadline passed while they waited."""
+        """Answer requests whose deadline passed while they waited."""
         for entry in entries:
             if entry.future.set_running_or_notify_cancel():
                 waited_ms = (self._clock.now() - entry.arrived) * 1e3
@@ -217,7 +217,7 @@ class Answers:
                 self._tally.count(cancelled=1)
 
     def fail(self, entries: Sequence[Waiting], error: BaseException) -> None:
-        """Give all that have no answer yet the same error."""
+        """Answer all remaining requests with the same error."""
         for entry in entries:
             if entry.future.done() and not entry.future.cancelled():
                 continue
@@ -230,7 +230,7 @@ class Answers:
 
 
 def names_of(entries: Sequence[Waiting]) -> str:
-    """The first requests' ids, for messages."""
+    """The ids of the first requests, for messages."""
     names = ", ".join(repr(entry.request.request_id) for entry in entries[:_NAMED])
     return f"{names}, ..." if len(entries) > _NAMED else names
 
@@ -240,7 +240,7 @@ InferenceFn = Callable[[Any], Any]
 
 
 class Batcher:
-    """Gathers requests of many threads into calls of ``inference_fn``; the base of the three batchers.
+    """Combines requests from many threads into calls of ``inference_fn``; the base of the three batchers.
 
     Args:
         config: Sizes and times.
@@ -320,7 +320,7 @@ class Batcher:
         return self
 
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
-        """Accept no more requests, finish, and join the workers; idempotent.
+        """Stop accepting requests, finish, and join the workers; idempotent.
 
         Args:
             drain: Compute what waits; without it, it fails with ``BatcherStoppedError``. A call that runs is waited
@@ -369,7 +369,7 @@ class Batcher:
 
     @contextmanager
     def client(self) -> Iterator[None]:
-        """Say that this thread will submit inside, one request at a time.
+        """Announce that this thread submits requests inside the block, one at a time.
 
         Once every such client waits for a response, no other request can join the batch, so it is sent without waiting
         for the timeout: a lone client never waits, and one that is still preparing its request is waited for.
@@ -389,7 +389,7 @@ class Batcher:
                     self._work_to_do.notify()
 
     def submit(self, request: InferenceRequest, *, timeout_s: float | None = None) -> InferenceResponse:
-        """Hand in one request and wait for its response; for threads, each with one request at a time.
+        """Submit a request and wait for the response; for threads with one request at a time each.
 
         Args:
             request: Not changed.
@@ -421,7 +421,7 @@ class Batcher:
         return reply.result()
 
     def submit_async(self, request: InferenceRequest) -> Future[InferenceResponse]:
-        """Hand in one request.
+        """Submit a request without waiting.
 
         Waits only where the queue is full and ``on_full`` says so; never in ``inference_fn`` and callbacks.
 
@@ -491,7 +491,7 @@ class Batcher:
             self._require_open()
 
     def stats(self) -> BatcherStats:
-        """Counts until now; callable from any thread."""
+        """Counts so far; callable from any thread."""
         with self._lock:
             return self._tally.stats(waiting=len(self._room), running=sum(map(len, self._running.values())))
 
@@ -669,7 +669,7 @@ def _waited_for(reply: Reply, timeout_s: float | None) -> bool:
 
 
 class DynamicBatcher(Batcher):
-    """Gathers requests of several threads into batches, by the rules of ``BatchConfig``.
+    """Combines requests from several threads into batches, by the rules of ``BatchConfig``.
 
     ::
 
@@ -709,7 +709,7 @@ class DynamicBatcher(Batcher):
 
 
 class StreamBatcher(Batcher):
-    """A ``DynamicBatcher`` with several workers, each with a CUDA stream of its own; on a CPU just threads.
+    """A ``DynamicBatcher`` with several workers, each with its own CUDA stream; on a CPU just threads.
 
     It pays where one batch does not fill the GPU, or where the host's part of a call is long. Responses come in the
     order in which batches were formed, whichever stream is faster, so streams of requests keep their order.
@@ -752,7 +752,7 @@ class StreamBatcher(Batcher):
 
 
 class PriorityBatcher(Batcher):
-    """A ``DynamicBatcher`` with levels: a batch is filled from level 0 first.
+    """A ``DynamicBatcher`` with priority levels: batches are filled from level 0 first.
 
     A request that has waited ``starvation_ms`` goes before everyone, so each is in a batch at the latest when those
     that starved before it are done, however many urgent ones keep coming. A request takes the earlier ones of its
