@@ -156,7 +156,7 @@ def test_a_killed_run_keeps_what_it_measured_and_is_resumed(tiny, tmp_path, monk
         return real(*arguments, **options)
 
     monkeypatch.setattr(suite, "measure_rounds", dies)
-    with pytest.raises(KeyboardInterrupt, match="--resume goes on"):
+    with pytest.raises(KeyboardInterrupt, match="--resume continues"):
         run_suite(LIGHT, output_dir=tmp_path)
     kept = load_results(tmp_path / RESULTS_NAME)
     assert labels(kept) == [(1, "fp32", "measured")]

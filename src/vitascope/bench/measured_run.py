@@ -34,7 +34,7 @@ ALONE: Mapping[str, Any] = {
     "debug.profile_performance": False,
 }
 """Settings of a run that is measured: processes and caches would hide what it does."""
-_SHORTAGE = "went on with"
+_SHORTAGE = "continued with"
 """In the note of a job whose batch did not fit and was made smaller."""
 
 
@@ -118,7 +118,7 @@ class MeasuredSegmenter(Segmenter):
             video: The input.
             kind: Picture that is made.
             discard: Make every picture, and encode none.
-            on_start: Called once everything is open, from this thread.
+            on_start: Called from this thread once everything is open.
 
         Raises:
             InputError: The input cannot be read.

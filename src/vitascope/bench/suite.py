@@ -443,7 +443,7 @@ def run_suite(
     Raises:
         UsageError: The options contradict themselves, or the results to resume are of another run.
         InputError: The video cannot be read, or is too short; the results to resume cannot be read.
-        ModelError: The network cannot be had.
+        ModelError: The network is not available.
         OutputError: The results cannot be written.
     """
     settings = options.loaded()

@@ -84,7 +84,7 @@ def opened_studio(
     set_: Assignments,
     token: Callable[[], str] | None = None,
 ) -> "Opened":
-    """Open the studio; for programs alone where they have a token, which is asked for after all checks.
+    """Open the studio; for programs alone where they have a token, which is requested after all checks.
 
     Raises:
         MissingDependencyError: The packages of the extra are not installed.

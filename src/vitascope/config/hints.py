@@ -350,7 +350,7 @@ class _Found(NamedTuple):
 
 
 _known: OrderedDict[tuple[Path, bytes], _Found | str] = OrderedDict()
-"""What a content holds, or what is wrong with it; the one that was asked for last is last."""
+"""What a content holds, or what is wrong with it; the one that was requested last is last."""
 _knowing = threading.Lock()
 
 

@@ -98,7 +98,8 @@ def decoder_sessions(
         settings: Of this process.
         video: The video; its headers are read.
         streams: Of the GPU; None on a CPU.
-        gpu_processes: Processes that share the GPU, with this one. Each takes its share of the decoders and of memory.
+        gpu_processes: Number of processes that share the GPU, including this one. Each takes its share of the decoders
+            and of memory.
     """
     wanted = settings.gpu.decoder_sessions
     if streams is None:
@@ -255,15 +256,15 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
 def suited_to_device(loaded: LoadedSettings, store: ModelStore) -> LoadedSettings:
     """Use rvm for the profile ``fast`` on a GPU, if it was fetched: the profile's own network runs on the CPU, slower.
 
-    A network and a threshold that the user chose stay. A cluster counts as GPUs only where one was asked for: all its
+    A network and a threshold that the user chose stay. A cluster counts as GPUs only where one was requested: all its
     machines take the same network, and this one's devices say nothing of theirs.
 
     Args:
         loaded: Settings of a run; they come back as they are without a GPU, and with another profile.
-        store: Where networks lie. Nothing is fetched: ``fast`` works offline.
+        store: The store of networks. Nothing is fetched: ``fast`` works offline.
 
     Raises:
-        DeviceError: A GPU that was asked for is missing.
+        DeviceError: A requested GPU is missing.
     """
     if loaded.profile != "fast" or loaded.origin("model.name").explicit or not store.is_cached("rvm"):
         return loaded

@@ -153,13 +153,13 @@ def explain_all(
         planned: Inputs and outputs.
         settings: The run's.
         resume: Leave out those whose outputs exist.
-        store: Where networks lie; the user's own store when omitted.
+        store: The store of networks; by default the user's own.
         try_with: The run's settings, with which some frames of a video are tried for an estimate, in a temporary
             folder, once for all that are alike; nothing is tried when omitted, or where the network would have to be
             fetched.
 
     Raises:
-        VitascopeError: The whole run would fail: the device, the network or the background cannot be had.
+        VitascopeError: The whole run would fail: the device, the network or the background is not available.
     """
     model = _foresee(settings, store)
     tried: dict[str, _Trial | None] = {}

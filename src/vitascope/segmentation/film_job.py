@@ -27,10 +27,10 @@ class FilmJob(ABC):
 
     Args:
         matting: The matting of this video.
-        renderer: Draws its outputs; none of them for a run that only wants alpha.
+        renderer: Draws the outputs; without any if a run only wants alpha.
         limits: Limits of the queues between stages.
-        parallelism: Threads and streams before and behind the network.
-        notes: What the user should know of the run, one line each; added to.
+        parallelism: Threads and streams before and after the network.
+        notes: Notes for the user, one line each; the job appends to it.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class FilmJob(ABC):
         """The stages between decoder and encoder; they take frames and give ``Rendered`` in the host's memory.
 
         Args:
-            wants_alpha: Called with a frame's index; True where alpha and the frame itself are given, too.
-            draws: False for a frame of which no pictures are wanted, only what network and smoother remember of it.
-            on_device: Give ``PicturesOnGpu`` instead: nothing comes down.
+            wants_alpha: Called with a frame's index; True if alpha and the frame itself are needed, too.
+            draws: False for a frame that is not drawn, but only updates the memory of network and smoother.
+            on_device: Yield ``PicturesOnGpu`` instead, without copying to the host.
 
         Raises:
-            UsageError: ``on_device``, and the job works on the CPU.
+            UsageError: ``on_device`` for a job on the CPU.
         """
 
     @abstractmethod
@@ -106,7 +106,7 @@ class FilmJob(ABC):
         """Complete the cache of mattes, once all frames are done.
 
         Args:
-            is_whole: True when the video, or its stretch, ended and was not broken off.
+            is_whole: True if the video or stretch was completed, and not interrupted.
         """
         self.notes += self.matting.finish(is_whole=is_whole)
 

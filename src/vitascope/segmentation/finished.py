@@ -1,7 +1,7 @@
 """Finds outputs that need not be made again: they exist, and cover the wanted part of the video.
 
 What a run with ``--resume`` or of a part of a video made is remembered below Vitascope's home, in a small file for each
-output, which names neither: which stretch was asked for, with which settings, and what input and output looked like
+output, which names neither: which stretch was requested, with which settings, and what input and output looked like
 then. Of an output that nobody remembers, made elsewhere or changed since, the length is compared: to the frame for a
 part of the video, and for the whole, where nothing has changed, as far as headers can be trusted.
 """
@@ -236,7 +236,7 @@ def _stretch(wanted: VideoSettings) -> list[float | None]:
 
 
 def _remembered_stretch(video: Path, output: Path) -> list[float | None] | None:
-    """Start and end that were asked for; None where nobody knows, or input or output is not what it was."""
+    """Start and end that were requested; None where nobody knows, or input or output is not what it was."""
     stretch = _remembered(video, output).get("stretch")
     return stretch if isinstance(stretch, list) and len(stretch) == 2 else None
 

@@ -67,7 +67,7 @@ _TIME_BASE = Fraction(1, 1_000_000)
 _SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image2")
 """How pictures leave: as they are, a mask with all its levels."""
 _CAMERA_FPS = 30.0
-"""What a camera is asked for, unless ``performance.target_fps`` was set: a profile's is about videos and headsets."""
+"""What a camera is requested, unless ``performance.target_fps`` was set: a profile's is about videos and headsets."""
 _FIRST_PICTURE_SECONDS = 10.0
 """Longer than cameras take to wake up."""
 IN_ONE_PROCESS = (
@@ -305,7 +305,7 @@ def segment_live(
         runner: Has the network.
         source: A camera's number or address; a video is played at its own pace.
         sinks: As ``make_sink`` takes them, or sinks of one's own; at least one.
-        camera_size: (width, height) that the camera is asked for.
+        camera_size: (width, height) to request from the camera.
         seconds: When to stop by itself.
         on_start: Given the run before it begins, for keys, ``stop`` and ``pace``.
         on_report: Called with a report when R was pressed.

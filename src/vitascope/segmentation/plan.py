@@ -199,7 +199,7 @@ def _in_folder(
 
 
 def _ending_for_player(video: FoundVideo, kind: OutputKind, settings: Settings | None) -> str | None:
-    """How the name that VR players want of an output ends; None where they do not mind, or none is asked for."""
+    """How the name that VR players want of an output ends; None where they do not mind, or none is requested."""
     if settings is None or kind not in ("packed-alpha", "key"):
         return None
     output = settings.output

@@ -80,7 +80,7 @@ class Portraits:
 
     Args:
         source: Settings of the studio.
-        store: Where networks lie.
+        store: The store of networks.
         fetch_progress: Called with the progress of a network's download.
     """
 

@@ -60,7 +60,7 @@ class Wanted:
     seconds: float
     view: View
     beside: tuple[View, ...] = ()
-    """What is asked for of the same frame, too, and costs little then."""
+    """What is requested of the same frame, too, and costs little then."""
     eye: EyeName = "left"
     longest_side: int = 960
     look: Look | None = None
@@ -92,8 +92,8 @@ class Previews:
 
     Args:
         source: Settings of the studio; each video's corrections come on top.
-        store: Where networks lie.
-        fetch_progress: Told how far the download of a network is.
+        store: The store of networks.
+        fetch_progress: Called with the progress of a network's download.
     """
 
     def __init__(

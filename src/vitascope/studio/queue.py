@@ -118,7 +118,7 @@ class Queue:
     Args:
         path: Where the queue is kept.
         source: Settings of the studio.
-        store: Where networks lie.
+        store: The store of networks.
         may_use: True for a video that lies in a named folder; jobs for others wait.
         on_news: Called when anything changed, from any thread.
 

@@ -96,7 +96,7 @@ class Studio:
         library: The videos that may be opened.
         source: Settings of previews and jobs.
         home: Where the queue and what is found of videos is kept.
-        store: Where networks lie.
+        store: The store of networks.
     """
 
     def __init__(self, library: Library, source: SettingsSource, *, home: Path, store: ModelStore) -> None:

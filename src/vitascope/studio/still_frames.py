@@ -168,7 +168,7 @@ def upright_eye(
 
     Args:
         frame: On the CPU or a GPU.
-        vr: What the video is to VR.
+        vr: Layout and projection of the video.
         eye: Which one, of a video with two.
         longest_side: Samples that the longer side has at most.
         info: The video: its turn and the shape of its pixels.
@@ -203,7 +203,7 @@ def places_in_eye(
 
     Args:
         points: x and y as shares of the look's width and height.
-        vr: What the video is to VR.
+        vr: Layout and projection of the video.
         eye: Which eye was looked at.
         look: Where to.
 

@@ -214,7 +214,7 @@ class MemoryPool(Closing):
 
     Raises:
         ValueError: A size that is not positive, or a framework that has nothing on this device.
-        DeviceError: ``cuda`` was requested and cannot be had.
+        DeviceError: ``cuda`` was requested and is not available.
         MissingDependencyError: The framework is not installed.
     """
 

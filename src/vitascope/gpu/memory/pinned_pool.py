@@ -376,7 +376,7 @@ class PinnedMemoryPool(Closing):
 
     Raises:
         ValueError: A size or a time is not positive.
-        DeviceError: ``cuda`` was requested and cannot be had.
+        DeviceError: ``cuda`` was requested and is not available.
     """
 
     def __init__(

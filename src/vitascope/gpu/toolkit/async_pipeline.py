@@ -703,7 +703,7 @@ class AsyncPipeline:
 
     Raises:
         ConfigError: A key is unknown, a value is out of range, or a function cannot be called.
-        DeviceError: The device cannot be had.
+        DeviceError: The device is not available.
         EngineError: An engine that takes more than one input.
         TypeError: ``model`` is something else.
         ValueError: ``target_size``, ``mean`` or ``std`` make no network's input.

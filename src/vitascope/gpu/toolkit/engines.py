@@ -189,7 +189,7 @@ class ToolkitEngine(Closing):
         allow_tf32: FP32 products on a GPU may round their inputs to TF32 (10 bits of mantissa).
 
     Raises:
-        DeviceError: The device cannot be had.
+        DeviceError: The device is not available.
         MissingDependencyError: The engine's package is not installed; the message names it.
         UsageError: A limit that is no positive number.
     """
@@ -559,7 +559,7 @@ class InductorEngine(ToolkitEngine):
 
     Raises:
         MissingDependencyError: PyTorch is not installed.
-        DeviceError: The device cannot be had.
+        DeviceError: The device is not available.
         UsageError: A word that is not one of those above, or ``mode="aot"`` without ``cache_dir``.
     """
 
@@ -755,7 +755,7 @@ class OnnxEngine(ToolkitEngine):
         provider: Which of ONNX Runtime's GPU providers; ``auto`` is ``cuda`` on a GPU, and any other asks for one.
 
     Raises:
-        DeviceError: The device cannot be had.
+        DeviceError: The device is not available.
         MissingDependencyError: A GPU or a provider was requested, without ONNX Runtime for GPUs.
         UsageError: An unknown provider, or one together with ``device="cpu"``; threads below 0.
     """
@@ -941,7 +941,7 @@ def open_engine(
         model: A PyTorch module, or an ONNX network (path or bytes).
         backend: ``auto`` tries ``tensorrt``, ``inductor`` (modules only) and ``onnxruntime`` on a GPU, and
             ``onnxruntime`` and ``inductor`` on a CPU, and takes the first that is installed and right; a name takes
-            that engine, or says why it cannot be had.
+            that engine, or says why it is not available.
         input_shapes: As for ``build_engine_from_pytorch``; may be left out for an ONNX network of fixed sizes.
         fp16_mode: See ``ToolkitEngine``.
         int8_mode: See ``ToolkitEngine``.

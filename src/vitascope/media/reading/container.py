@@ -188,7 +188,7 @@ class OpenedVideo:
 
     Raises:
         InputError: The file cannot be opened or holds no video that this FFmpeg can decode.
-        MissingDependencyError: A CUDA device is asked for without CuPy.
+        MissingDependencyError: A CUDA device is requested without CuPy.
         UsageError: There is no such CUDA device.
     """
 
@@ -355,7 +355,7 @@ class ContainerSource:
 
     Raises:
         InputError: The file cannot be opened or holds no video that this FFmpeg can decode.
-        MissingDependencyError: A CUDA device is asked for without CuPy.
+        MissingDependencyError: A CUDA device is requested without CuPy.
         UsageError: There is no such CUDA device.
     """
 

@@ -91,7 +91,7 @@ def open_video(
     Raises:
         UsageError: The times are negative or in the wrong order, a count is too small, or there is no such CUDA
             device.
-        MissingDependencyError: A CUDA device is asked for without CuPy.
+        MissingDependencyError: A CUDA device is requested without CuPy.
         InputError: The file cannot be opened or holds no video; the message says why.
         CorruptInputError: No picture of it can be decoded, or more than ``max_corrupt_frames`` cannot.
     """

@@ -325,7 +325,7 @@ def choose_encoding(
     Raises:
         UsageError: The wishes contradict one another or are out of range.
         OutputError: The suffix is unknown, the container or this FFmpeg build does not take the codec, or NVENC is
-            asked for and cannot be had.
+            requested and is not available.
     """
     muxer = _muxer_of(out_path)
     if codec != "auto" and codec not in get_args(CodecName):

@@ -33,7 +33,7 @@ class ProcessCrew:
 
     Args:
         loaded: Settings of the run.
-        store: Where networks lie.
+        store: The store of networks.
         progress: Told how far the download of a network is.
         alone: Has the network open here, and makes all stretches, instead of processes.
         keeps_stretches: Later runs may use what this one makes; as settings say when omitted.
@@ -215,7 +215,7 @@ def _with_fetched_network(
     """Fetch the network once, before several processes want it; where ``auto`` cannot have it, take the other one.
 
     Raises:
-        ModelError: It cannot be had.
+        ModelError: It is not available.
     """
     name = loaded.settings.model.name
     wanted = "rvm" if name == "auto" else name

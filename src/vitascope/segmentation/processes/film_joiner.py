@@ -91,7 +91,7 @@ class FilmJoiner:
     Args:
         loaded: Settings of the run.
         facts: What each maker is.
-        store: Where networks lie.
+        store: The store of networks.
         note: Why this network was taken; what the makers say of it when omitted.
         kept: Stretches of earlier runs, for this one and later ones; None keeps none.
         is_alone: This process makes them itself.
@@ -149,7 +149,7 @@ class FilmJoiner:
         Args:
             hands: Let its stretches be made.
             planned: The input, and what to make of it; checked.
-            on_start: Called once everything is open, from this thread.
+            on_start: Called from this thread once everything is open.
             notes: Notes on what went before.
             began: ``perf_counter`` at the start.
             resume: Go on with the stretches that an earlier run left.

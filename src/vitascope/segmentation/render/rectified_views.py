@@ -54,7 +54,7 @@ def rectified_views(frame: Frame, alpha: Plane, vr: VrDescription) -> Rgb8:
     Args:
         frame: Not turned.
         alpha: uint8 or uint16 [H, W] of the frame, full scale 255 or 65535, in the host's memory.
-        vr: What the video is to VR.
+        vr: Layout and projection of the video.
 
     Returns:
         uint8 RGB [eyes * VIEW_SIDE, view_count * VIEW_SIDE, 3]; dark where an eye sees nothing.

@@ -180,7 +180,7 @@ def convert(
         preset: Likewise.
         keep_partial: Keep what could be read of a damaged video, as ``<output>.part``.
         may_replace: Called with an output that exists, before it is opened; may raise.
-        on_start: Called once everything is open, from this thread.
+        on_start: Called from this thread once everything is open.
 
     Raises:
         UsageError: The input is what it shall become, or is nothing that can be converted.

@@ -363,7 +363,7 @@ class BatchSizeOptimizer:
         timer: Seconds, for tests.
 
     Raises:
-        DeviceError: ``device="cuda"`` cannot be had.
+        DeviceError: ``device="cuda"`` is not available.
         TypeError: The example cannot be stacked.
         ValueError: A limit is out of range.
     """
@@ -555,7 +555,7 @@ def find_optimal_batch_size(
         device_id: Number of the GPU; ignored on a CPU.
 
     Raises:
-        DeviceError: The device cannot be had.
+        DeviceError: The device is not available.
         DeviceMemoryError: Not even one input fits into memory, or below its limit.
         EngineError: Not even one input is within the latency limit, or the network failed.
         TypeError: ``model`` is something else.

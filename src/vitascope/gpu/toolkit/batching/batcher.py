@@ -253,7 +253,7 @@ class Batcher:
         clock: What deadlines are measured by. A request's ``timestamp`` is of the same clock.
 
     Raises:
-        DeviceError: ``cuda`` was requested and cannot be had.
+        DeviceError: ``cuda`` was requested and is not available.
         TypeError: ``inference_fn`` cannot be called, or ``config`` is another thing.
     """
 
@@ -691,7 +691,7 @@ class DynamicBatcher(Batcher):
         clock: What deadlines are measured by; ``time.perf_counter`` when omitted.
 
     Raises:
-        DeviceError: ``device="cuda"`` cannot be had.
+        DeviceError: ``device="cuda"`` is not available.
         TypeError: ``inference_fn`` cannot be called.
     """
 
@@ -724,7 +724,7 @@ class StreamBatcher(Batcher):
 
     Raises:
         ValueError: Fewer than one stream, or another number than functions.
-        DeviceError: ``device="cuda"`` cannot be had.
+        DeviceError: ``device="cuda"`` is not available.
         TypeError: ``inference_fn`` cannot be called.
     """
 
@@ -767,7 +767,7 @@ class PriorityBatcher(Batcher):
 
     Raises:
         ValueError: No level, or a starvation bound that is no time.
-        DeviceError: ``device="cuda"`` cannot be had.
+        DeviceError: ``device="cuda"`` is not available.
         TypeError: ``inference_fn`` cannot be called.
     """
 
