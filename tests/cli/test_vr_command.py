@@ -31,9 +31,9 @@ def test_info(run, clip):
     assert "half-equirectangular (file name (180); likely)" in lines[2]
     assert "the halves do not show the same scene" in printed
     (moon,) = [line for line in lines if line.startswith("Moon Player")]
-    assert moon.endswith("plays it as what it is, by its name")
+    assert moon.endswith("plays it correctly, by its name")
     (xr,) = [line for line in lines if line.startswith("4XVR")]
-    assert xr.endswith("does not know what it is: name it wedding_LR_180_SBS")
+    assert xr.endswith("does not recognise it: name it wedding_LR_180_SBS")
 
 
 def test_info_for_machines(run, clip):
@@ -44,7 +44,7 @@ def test_info_for_machines(run, clip):
         "value": "half-equirectangular", "how": "projection box", "sureness": "sure",
     }  # fmt: skip
     assert told["fov_degrees"] == {"value": 180.0, "how": "field of view box", "sureness": "sure"}
-    assert told["players"]["visionpro"] == "plays it as what it is, by its boxes"
+    assert told["players"]["visionpro"] == "plays it correctly, by its boxes"
     assert list(told["players"]) == ["heresphere", "deovr", "skybox", "4xvr", "moon", "quest", "visionpro"]
 
 
@@ -135,7 +135,7 @@ def test_a_library_goes_on_with_what_segment_said_of_its_videos(run, clip, tmp_p
         assert run(*library, "http://nas:8080/films/")[0] == 0
         assert f"http://nas:8080/films/{player}/" in told.read_text()
         code, _, complained = run(*library, "http://elsewhere/")  # who chose that address may want it
-        assert (code, complained.endswith("-y replaces it\n")) == (4, True)
+        assert (code, complained.endswith("-y replaces them\n")) == (4, True)
         for index in folder.glob("*.json"):
             index.unlink()
         for other in folder.glob(f"{player}/*.json"):

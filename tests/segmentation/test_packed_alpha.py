@@ -274,7 +274,7 @@ def test_what_the_user_says_comes_over_the_player(named_vr180, tmp_path, scripte
 def test_a_name_that_the_player_does_not_know_is_said(named_vr180, tmp_path, scripted, capsys):
     out = tmp_path / "mine.mp4"
     assert main(["segment", str(named_vr180), str(out), "--profile", "fast", "--player", "skybox"]) == 0
-    assert "Skybox does not know what it is: name it mine_FISHEYE190_alpha" in capsys.readouterr().out
+    assert "Skybox does not recognise it: name it mine_FISHEYE190_alpha" in capsys.readouterr().out
 
 
 def test_two_videos_of_one_name_get_two_names(named_vr180, tmp_path, scripted):
@@ -335,7 +335,9 @@ def test_a_player_that_knows_no_packed_alpha_is_told_of_before_the_work(
     words += ["--player", "moon", "--profile", "fast", *(["--dry-run"] if dry else [])]
     assert main(words) == 0
     told.append(capsys.readouterr())
-    note = "note: Moon Player shows the mattes in the corners: it knows no packed alpha, make key colour for it\n"
+    note = (
+        "note: Moon Player shows the mattes in the corners: it cannot show packed alpha; use a key colour\n"
+    )
     assert told[0].err.endswith(note)
     assert sum((one.out + one.err).count("Moon Player") for one in told) == 1
 

@@ -62,7 +62,7 @@ class Player:
             UsageError: It does not.
         """
         if kind not in self.kinds:
-            raise UsageError(f"{self.title} shows no {kind}; make {', '.join(self.kinds)}")
+            raise UsageError(f"{self.title} cannot show {kind}; use {', '.join(self.kinds)}")
 
 
 _ALPHA_FIRST: Final[tuple[PlayerKind, ...]] = ("packed-alpha", "key-color")
@@ -87,7 +87,7 @@ PLAYERS: Final[Mapping[str, Player]] = MappingProxyType(
 """By their names."""
 
 KNOWS_NO_PACKED_ALPHA: Final = (
-    "shows the mattes in the corners: it knows no packed alpha, make key colour for it"
+    "shows the mattes in the corners: it cannot show packed alpha; use a key colour"
 )
 """What a player without the kind makes of packed alpha."""
 
@@ -204,15 +204,15 @@ def as_played(player: Player, description: VrDescription, stem: str) -> str:
     # Google's boxes have no fisheye; Apple's do.
     can_say = description.projection is not Projection.FISHEYE or "vexu" in player.boxes
     if player.boxes and by_boxes and can_say and not description.is_packed_alpha:
-        return "plays it as what it is, by its boxes"
+        return "plays it correctly, by its boxes"
     if not player.goes_by_name:
-        return f"does not know what it is: it goes by boxes, which segment --player {player.name} writes"
+        return f"does not recognise it: it needs boxes, which segment --player {player.name} writes"
     if name_says(stem, words) and (words.lower() in stem.lower() or not player.wants_all_words):
-        return "plays it as what it is, by its name"
+        return "plays it correctly, by its name"
     advice = f"name it {without_vr_words(stem)}{words}"
     if player.json is not None and not description.right_eye_first:  # the JSON has no word for that
         advice += ", or serve it with what vitascope vr library writes"
-    return f"does not know what it is: {advice}"
+    return f"does not recognise it: {advice}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Named stages on threads, bounded queues between them, and a report that says where the time went.
 
-A pipeline is a list: one ``Source``, then any number of ``Map`` and ``Group`` stages, then a ``Sink``, or none when
-the caller takes the results itself with ``stream``. Every stage has threads of its own, so native work (decoders,
-inference engines, encoders: all release the interpreter lock) overlaps.
+A pipeline is a list: one ``Source``, then any number of ``Map`` and ``Group`` stages, then a ``Sink``, or none when the
+caller takes the results itself with ``stream``. Every stage has threads of its own, so native work (decoders, inference
+engines, encoders, which release the interpreter lock) overlaps.
 
-Whatever happens, every thread is stopped and joined before ``run`` or ``stream`` is left: at the end of the
-source, on an exception in any stage, on Ctrl-C, and when the consumer of ``stream`` goes away.
+Every thread is stopped and joined before ``run`` or ``stream`` returns: at the end of the source, on an exception in
+any stage, on Ctrl-C, and when the consumer of ``stream`` leaves.
 """
 
 from __future__ import annotations

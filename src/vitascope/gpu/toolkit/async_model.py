@@ -250,7 +250,7 @@ def open_model(
     Args:
         model: A ``torch.nn.Module`` (moved to the device and set to evaluate), an engine (``spec``, ``run``), or a
             callable.
-        device: ``auto`` is an engine's own device, else the GPU where one can be used.
+        device: ``auto`` is an engine's own device, else the GPU if one can be used.
         device_id: Number of the GPU; an engine of the toolkit has its own.
         batch_size: Most pictures of a call.
         cuda_graphs: Record a module as CUDA graphs; without meaning for others, and on a CPU.

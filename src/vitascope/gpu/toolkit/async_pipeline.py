@@ -1,7 +1,7 @@
 """Runs a network on frames from any thread, with results in order; all stages run in parallel.
 
-It is a ``Pipeline`` whose source is ``submit_frame`` and whose sink is ``get_result``: the same queues, stages, reports
-and ends.
+It is a ``Pipeline`` whose source is ``submit_frame`` and whose sink is ``get_result``, with the same queues, stages,
+reports and ways to end.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class HostCall:
 class HostStream:
     """Computes calls on a thread in the order of their launch, without pauses.
 
-    The thread does nothing else: whatever is to be done with an answer, others do while the next call goes on. After a
-    call that failed no other is computed.
+    The thread does nothing else: other threads process an output while the next call runs. After a failed call no other
+    is computed.
     """
 
     def __init__(self) -> None:
@@ -362,7 +362,7 @@ class StageWork:
         model: The network.
         target_size: (height, width) of its input; a picture's own when None.
         mean: Subtracted from RGB in 0..1.
-        std: Divides what is left.
+        std: Divides the difference.
         decode: Takes the place of the built-in decoding of bytes and paths.
         preprocess: Takes the place of the fused preprocessing.
         postprocess: ``mask``, ``auto`` (a mask of what can be scores), a function of the answer and the frame, or None.
@@ -603,7 +603,7 @@ class AsyncConfig:
     """The configuration of an ``AsyncPipeline``: threads, streams, sizes and timeouts.
 
     Raises:
-        ConfigError: A value is no number, or out of range.
+        ConfigError: A value is not a number, or is out of range.
     """
 
     decode_threads: int = 2
@@ -674,39 +674,39 @@ _ALL = QueueLimits(items=2**62, nbytes=None)
 class AsyncPipeline:
     """Runs a network on frames that arrive one by one, as fast as its slowest stage.
 
-    Stages: ``decode`` (bytes and paths of picture files become pictures), ``preprocess`` (the fused kernel),
-    ``gather`` (batches, one ahead of the network), ``infer``, ``postprocess``, and ``encode`` where a function is
-    given. Results come in the order of submission, in the kind of their frame (NumPy for bytes and paths). On a GPU
-    everything between a frame's way up and its result's way down stays there.
+    Stages: ``decode`` (bytes and paths of picture files become pictures), ``preprocess`` (the fused kernel), ``gather``
+    (batches, one ahead of the network), ``infer``, ``postprocess``, and ``encode`` where a function is given. Results
+    come in order of submission, with the array type of their frame (NumPy for bytes and paths). On a GPU, everything
+    between the upload of a frame and the download of its result stays there.
 
     Args:
         model: A ``torch.nn.Module`` (it is moved to the device, and recorded as CUDA graphs on a GPU), an engine, or a
-            callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and gives an array with N
-            rows, or a tuple or dict of them, in fresh memory.
+            callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and returns an array with
+            N rows, or a tuple or dict of them, in newly allocated memory.
         config: ``AsyncConfig``, or a mapping of its keys.
         device_id: Number of the GPU; ignored on a CPU, and for an engine of the toolkit, which has its own.
-        device: ``auto`` is an engine's own device, else the GPU where one can be used.
-        target_size: (height, width) of the network's input. When omitted, what an engine insists on, else the
-            picture's own size.
+        device: ``auto`` is an engine's own device, else the GPU if one can be used.
+        target_size: (height, width) of the network's input. By default the size that an engine requires, else the
+            picture's own.
         mean: Subtracted from RGB in 0..1.
-        std: Divides what is left.
-        decode: Runs in the decode threads in the place of the built-in: takes what was submitted, gives a picture.
-        preprocess: Runs in the preprocess threads in the place of the fused kernel: takes a picture, gives the
-            network's input without the batch's axis.
-        postprocess: None gives the network's answer for the frame; ``mask`` the class map of several classes, uint8
-            [h, w], or 0 and 255 where the only class reaches 0.5; a function takes the answer, in the frame's
-            kind, and the frame. ``auto`` is ``mask`` for the scores of a network of segmentation, else None: its
-            attribute ``kind`` says so (``semantic`` or ``binary``; any other text is another kind); where it has none,
-            the word in the name of its class or of the package that this is from does, as of torchvision's.
-        encode: Runs in the encode threads: takes the result and ``frame_id``; ``data`` is what it returns.
-        stop_timeout_s: How long an end waits for a thread inside native code before it is left behind.
+        std: Divides the difference.
+        decode: Replaces the built-in decoding, on the decode threads: takes what was submitted, returns a picture.
+        preprocess: Replaces the fused kernel, on the preprocess threads: takes a picture, returns the network's input
+            without the batch axis.
+        postprocess: None returns the network's output for the frame. ``mask`` returns the class map of several classes,
+            uint8 [h, w]; for a single class, 255 where it reaches 0.5 and 0 elsewhere. A function takes the output, in
+            the frame's array type, and the frame. ``auto`` is ``mask`` for segmentation networks, else None. These have
+            an attribute ``kind`` of ``semantic`` or ``binary``, or, without one, "segmentation" in the name of their
+            class or package, as in torchvision.
+        encode: Runs on the encode threads: takes the result and ``frame_id``, and returns the new ``data``.
+        stop_timeout_s: How long stopping waits for a thread in native code before abandoning it.
 
     Raises:
         ConfigError: A key is unknown, a value is out of range, or a function cannot be called.
         DeviceError: The device is not available.
         EngineError: An engine that takes more than one input.
         TypeError: ``model`` is something else.
-        ValueError: ``target_size``, ``mean`` or ``std`` make no network's input.
+        ValueError: ``target_size``, ``mean`` or ``std`` is invalid.
     """
 
     def __init__(
@@ -805,19 +805,19 @@ class AsyncPipeline:
 
         Args:
             frame: RGB [H, W, 3] or [3, H, W] (NumPy, CuPy, torch, DLPack), a ``Frame``, NV12 or P010 planes, the bytes
-                or the path of a picture file; or whatever ``decode`` or ``preprocess`` take. It must not be written
-                before its result is there.
-            frame_id: Comes back with the result; a running number when omitted.
-            timeout_s: Longest wait for room; None has no end.
+                or the path of a picture file; or whatever ``decode`` or ``preprocess`` takes. Do not change it before
+                its result is ready.
+            frame_id: Returned with the result; a running number by default.
+            timeout_s: Longest wait for room; None waits for ever.
 
         Returns:
             The frame's id.
 
         Raises:
-            TimeoutError: There was no room in that time: a stage hangs, or results are not taken.
+            TimeoutError: There was no room in that time: a stage hangs, or nobody takes results.
             PipelineError: A stage failed; the cause is named with its stage and frame.
             RuntimeError: It is not running.
-            UsageError: This process is a fork of the one that made it.
+            UsageError: This process was forked from the one that created it.
         """
         self._process.require()
         with self._lock:
@@ -852,15 +852,15 @@ class AsyncPipeline:
         """The next result, in order of submission; from any thread.
 
         Args:
-            timeout_s: Longest wait; 0 does not wait, None waits until there is one or none will come.
+            timeout_s: Longest wait; 0 does not wait, None waits for a result or the end.
 
         Returns:
-            None when none was ready in that time, and when none will come any more.
+            None if none was ready in that time, or if there are no more.
 
         Raises:
-            PipelineError: A stage failed, and all results before that were taken.
-            RuntimeError: It was not started, and would wait without end.
-            UsageError: This process is a fork of the one that made it.
+            PipelineError: A stage failed, and all earlier results were taken.
+            RuntimeError: It was not started, and would wait for ever.
+            UsageError: This process was forked from the one that created it.
         """
         self._process.require()
         if timeout_s is None and self._state == "new":
@@ -889,7 +889,7 @@ class AsyncPipeline:
         """Stop and join every thread; idempotent. Finished results can still be taken.
 
         Args:
-            drain: Finish what was submitted first; without it, that is dropped.
+            drain: Finish the submitted frames first; otherwise drop them.
 
         Raises:
             PipelineError: A stage failed, and this was not raised yet.

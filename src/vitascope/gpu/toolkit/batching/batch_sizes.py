@@ -59,7 +59,7 @@ class AdaptiveBatchSizer:
         target_latency_ms: Longest wanted call; None: any.
         monitor: Asked for memory in use; ``VRAMMonitor`` of the device when omitted, made on first use.
         device: Whose memory that is: ``cuda``, ``cpu``, or ``auto``: the GPU where there is one.
-        device_id: Number of the GPU; without meaning on a CPU.
+        device_id: Number of the GPU; ignored on a CPU.
         growing: False: the size falls when memory runs out, and nothing else changes it or is asked.
         on_shortage: Called with each error about memory, and the size from then on.
 
@@ -359,7 +359,7 @@ class BatchSizeOptimizer:
         warm_ups: Calls of a size before it is measured: graphs are recorded and caches filled in them.
         tolerance: See above; a share of the throughput.
         device: Where ``inference_fn`` computes.
-        device_id: Number of the GPU; without meaning on a CPU.
+        device_id: Number of the GPU; ignored on a CPU.
         timer: Seconds, for tests.
 
     Raises:
@@ -551,7 +551,7 @@ def find_optimal_batch_size(
         max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
         max_batch_size: Largest size to try.
         latency_limit_ms: Longest median time of a call; None: any.
-        device: ``auto`` is an engine's own device, else the GPU where one can be used.
+        device: ``auto`` is an engine's own device, else the GPU if one can be used.
         device_id: Number of the GPU; ignored on a CPU.
 
     Raises:
