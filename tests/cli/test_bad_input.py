@@ -493,5 +493,5 @@ def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):
     _, message = fails("models", "fetch")
     assert (
         message
-        == "vitascope: there is no command 'fetch'; there are list, pull, where, verify, remove, export\n"
+        == "vitascope: there is no command 'fetch'; the commands are list, pull, where, verify, remove, export\n"
     )

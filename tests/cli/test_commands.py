@@ -88,7 +88,7 @@ def test_resuming_with_other_settings_says_that_the_file_was_made_with_others(ru
     assert (code, "done already" in printed, out.read_bytes()) == (0, True, before)
     assert told == (
         f"note: {out} was made with other settings (edges.feather_px 0.0, now 2.0; type key, now mask); "
-        "-y without --resume makes it anew\n"
+        "-y without --resume makes it again\n"
     )
     assert f"note: {out} was made" in run(*words, "--type", "mask", "--dry-run")[1]
     (report,) = json.loads(run(*words, "--feather", 2, "--json")[1])
