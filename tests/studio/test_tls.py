@@ -107,7 +107,7 @@ def test_a_browser_gives_the_page_what_it_gives_to_secure_ones_alone(page, secur
     assert page.value("isSecureContext")
     assert page.value("document.querySelector('#link').hidden")  # news come, over TLS
     page.show(f"https://{secure.host}/headset?of=/api/films/{film_of(page)}", width=390)
-    page.until("document.querySelector('#why').innerText.includes('No headset is here')")
+    page.until("document.querySelector('#why').innerText.includes('No headset found')")
 
 
 def film_of(page):
