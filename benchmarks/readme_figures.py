@@ -41,11 +41,11 @@ def table() -> str:
     commits = dict.fromkeys(rows[claim]["commit"] for claim in (*NAMES, "memory", "startup"))
     lines += [
         "",
-        f"Ten times the length of a 1080p video changes the memory by {memory['rvm_growth_mb']:+d} MB with `rvm` "
+        f"A 1080p video ten times as long changes the memory by {memory['rvm_growth_mb']:+d} MB with `rvm` "
         f"({memory['rvm_peak_mb_10_s']} MB for 10 s) and {memory['fast_growth_mb']:+d} MB with `fast` "
-        f"({memory['fast_peak_mb_10_s']} MB). From a cold process to the first frame of 1080p and its alpha: "
+        f"({memory['fast_peak_mb_10_s']} MB). From a cold start to the first 1080p frame and its alpha: "
         f"{startup['fast_first_frame_seconds']:.1f} s with `fast`, {startup['rvm_first_frame_seconds']:.1f} s with "
-        f"`rvm` at a quarter of the size, {startup['default_first_frame_seconds']:.1f} s as it comes. "
+        f"`rvm` at a quarter of the size, {startup['default_first_frame_seconds']:.1f} s by default. "
         f"Measured {' to '.join(sorted(set(dates)))} on {first['cores']} cores "
         f"({first['machine']}), ONNX Runtime {first['onnxruntime']}, "
         f"commits {', '.join(commits)}.",
@@ -104,7 +104,7 @@ def gpu_table() -> str:
         "|---|---|",
         *(
             f"| HEVC {name} to mask, one job | {films[claim]['fps']:.0f} fps, "
-            f"{films[claim]['share_of_decoder']:.0%} of the decoder alone; while it runs "
+            f"{films[claim]['share_of_decoder']:.0%} of the decoder alone; without start and end "
             f"{films[claim]['pipeline_fps']:.0f} |"
             for name, claim in (
                 ("1080p", "file to mask 1080p"),
@@ -131,7 +131,7 @@ def gpu_table() -> str:
         f"| decoder alone, 1080p / 4K / 8K | {decoders} fps |",
         f"| `vitascope bench run`, balanced (x264 `veryfast`, network at {usual[0]['network_size'][1]}x"
         f"{usual[0]['network_size'][0]}), synthetic videos to key colour | "
-        f"{speeds} fps; where not said otherwise, encoding on {usual[0]['cores']} cores sets the pace |",
+        f"{speeds} fps; unless noted, encoding on {usual[0]['cores']} cores is the limit |",
         f"| {long['frames']:,} frames of one video | the GPU's memory in use: {long['used_mib_every_1000'][3]} MiB "
         f"after 4,000, {long['used_mib_every_1000'][-1]} at the end |",
         "| 1080p frame through both kernels and the network at 512x288, one at a time "
@@ -163,9 +163,9 @@ def gpu_table() -> str:
         ),
         "",
         f"Measured {days([*films.values(), *shared.values(), prepare, composite, sixteen, drawn, *usual])} on one "
-        f"{step['gpu']}, where it says so on an H100, with 16 CPU cores, PyTorch {step['torch']}; rows, and the state "
-        "of the code that each was measured on, in `benchmarks/results/`. Videos: opening and closing of the files "
-        "included, on a network that has run before; "
+        f"{step['gpu']}, or on an H100 where noted, with 16 CPU cores, PyTorch {step['torch']}; the rows, and the "
+        "commit of each, are in `benchmarks/results/`. Videos: including the time to open and close files, with a "
+        "network that is warm; "
         "it sees 512x288, masks are at most 2048 wide, x264 on the CPU (preset ultrafast; this chip has no "
         "NVENC).",
     ]
@@ -176,7 +176,7 @@ def on(row: dict[str, Any]) -> str:
     """The GPU of a row that was not measured on what most were, and what else was unlike."""
     if "H200" in row["gpu"]:
         return ""
-    beside = f", {row['cores']} cores, other work beside" if "beside" in row else ""
+    beside = f", {row['cores']} cores, other work running" if "beside" in row else ""
     return f" ({row['gpu'].split()[1]}{beside})"
 
 

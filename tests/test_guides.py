@@ -1,4 +1,4 @@
-"""The page "If you come from the guides": complete, and true to what the program can do today.
+"""The page "From the guides to Vitascope": complete, and true to what the program can do today.
 
 The lists below were retyped from the five guides that the product was ordered with. Every entry must stand in the left
 column of a table on the page, so that it has an answer.

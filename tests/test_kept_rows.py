@@ -99,7 +99,7 @@ def test_the_page_on_vr_says_what_agreement_of_two_eyes_gives():
         f"{flat[0]} (`quality`: {flat[1]})" in page
     )
     assert f"{min(beyond) * 100:.0f}–{max(beyond):.0%} goes" in page
-    assert f"error falls by {min(error) * 100:.0f}–{max(error):.0%}" in page
+    assert f"alpha error falls by {min(error) * 100:.0f}–{max(error):.0%}" in page
 
 
 def test_the_page_on_networks_says_how_good_mattes_are():
@@ -154,7 +154,7 @@ def test_the_page_on_people_says_who_is_known_again():
     rows = {(row["claim"], row["clip"]): row for row in _kept("known_again")}
     page = " ".join((ROOT / "docs" / "people.md").read_text(encoding="utf-8").split())
     for clip, missed in (
-        ("the same photograph in each shot", ", in one film of which two cuts were missed"),
+        ("the same photograph in each shot", ", all in one video where two cuts were missed"),
         ("the same photograph in each shot, by colours alone", ""),
         ("another photograph in each shot", ""),
     ):
@@ -164,6 +164,6 @@ def test_the_page_on_people_says_who_is_known_again():
         assert row["films"] == 4 and row["people"] == 11
     small, large = (rows["distance of faces", f"{height} pixels high"] for height in (28, 56))
     one, two = "of_one_beyond_0.6_percent", "of_two_within_0.6_percent"
-    assert f"two people's in {small[one]:.1f} % of {small['pairs_of_one']} pairs" in page
-    assert f"one's in {small[two]:.1f} % of {small['pairs_of_two']:,} ({small['people']} people)" in page
+    assert f"taken for two people's in {small[one]:.1f} % of {small['pairs_of_one']} pairs" in page
+    assert f"for one's in {small[two]:.1f} % of {small['pairs_of_two']:,} ({small['people']} people)" in page
     assert f"56 pixels high, {large[one]:.1f} and {large[two]:.1f} % ({large['people']} people" in page

@@ -1,4 +1,4 @@
-"""What belongs to one process: the context manager of everything that has a ``close``, and the guard against forks.
+"""A context manager for everything with a ``close``, and a guard against use in a forked process.
 
 Threads stay behind when their process forks: what waits for them in the child would wait for ever.
 """
@@ -13,13 +13,13 @@ from vitascope.errors import UsageError
 
 
 class Closing(ABC):
-    """Base of a class that ``with`` closes in the end, whether the block failed or not."""
+    """Base class for context managers that call ``close`` on leaving."""
 
     __slots__ = ()
 
     @abstractmethod
     def close(self) -> None:
-        """Free what it holds; idempotent."""
+        """Free all resources; idempotent."""
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled or copied: files, threads and sessions of networks belong to one process."""
@@ -38,7 +38,7 @@ class Closing(ABC):
 
 
 class OwnProcess:
-    """The process that made an object; the object asks before it waits for a thread of its own.
+    """Remembers the process that created an object, which checks it before waiting for its own threads.
 
     Args:
         what: The object, as messages call it.
@@ -52,11 +52,11 @@ class OwnProcess:
 
     @property
     def is_current(self) -> bool:
-        """False in a fork: what would end threads there, of ONNX Runtime or FFmpeg, waits for ever."""
+        """False in a forked process, where ending threads of ONNX Runtime or FFmpeg would hang."""
         return os.getpid() == self._process_id
 
     def require(self) -> None:
-        """Refuse to go on in a fork, before any lock is taken: a thread that stayed behind may hold it.
+        """Raise in a forked process, before any lock is taken: a thread that does not exist here may hold it.
 
         Raises:
             UsageError: This process is a fork of the one that made the object.

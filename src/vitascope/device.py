@@ -1,4 +1,4 @@
-"""The machine a run computes on: cores, memory, SIMD paths, GPUs. Importing this touches no CUDA."""
+"""The hardware of this machine: cores, memory, SIMD, GPUs. Importing this does not touch CUDA."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS: tuple[str, ...] = ("auto", "cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where arrays live and kernels run."""
+    """A device for arrays and kernels."""
 
     kind: Literal["cpu", "cuda"]
     label: str
@@ -37,7 +37,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU as the driver names it."""
+    """One GPU, as reported by the driver."""
 
     name: str
     driver: str
@@ -50,7 +50,7 @@ class Gpu:
 
 
 def select_device(kind: Literal["auto", "cpu", "cuda"], *, index: int = 0) -> Device:
-    """Choose the device for a run. Only a choice that may fall on a GPU touches CUDA.
+    """Choose the device for a run. CUDA is only touched if the choice may be a GPU.
 
     Args:
         kind: ``auto`` takes the GPU where one can be used, else the CPU.
@@ -134,7 +134,7 @@ def _has_nvidia_driver() -> bool:
 
 
 def available_cores() -> int:
-    """Cores that this process may run on: its affinity mask where the system has one, else all."""
+    """Cores that this process may use: its affinity mask if the system has one, else all."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -162,7 +162,7 @@ def physical_memory_bytes() -> int | None:
 
 
 def peak_memory_bytes() -> int | None:
-    """The largest resident size this process has had, or None if the system does not report it."""
+    """Peak resident memory of this process in bytes, or None if the system does not report it."""
     status = Path("/proc/self/status")
     if not status.exists():
         return None
@@ -172,7 +172,7 @@ def peak_memory_bytes() -> int | None:
 
 @cache
 def simd_features() -> tuple[str, ...]:
-    """The SIMD paths that NumPy found on this processor and dispatches to, for example ``AVX2``."""
+    """The SIMD extensions that NumPy uses on this CPU, for example ``AVX2``."""
     import numpy as np  # it alone takes a third of the time that a command without pictures runs
 
     config = np.show_config(mode="dicts")
@@ -182,12 +182,12 @@ def simd_features() -> tuple[str, ...]:
 
 @cache
 def probe_gpus() -> tuple[Gpu, ...]:
-    """NVIDIA GPUs as ``ask_driver`` found them when it was first asked for."""
+    """NVIDIA GPUs, as ``ask_driver`` found them at the first call."""
     return ask_driver()
 
 
 def ask_driver() -> tuple[Gpu, ...]:
-    """NVIDIA GPUs that the driver's own tool lists now; empty without a driver. Starts no CUDA context."""
+    """NVIDIA GPUs that the driver's tool lists now; empty without a driver. Creates no CUDA context."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()

@@ -78,7 +78,7 @@ class UsageError(VitascopeError, ValueError):
 
 
 class ConfigError(UsageError):
-    """A setting that is unknown, malformed or out of range; the message names its key and its source."""
+    """A setting that is unknown, malformed or out of range; the message names its key and origin."""
 
 
 class InputError(VitascopeError):
@@ -88,11 +88,11 @@ class InputError(VitascopeError):
 
 
 class CorruptInputError(InputError):
-    """A video that opened, but whose packets stopped being decodable (truncated, or past the damage limit)."""
+    """A video that opened, but cannot be decoded to the end (truncated, or too much damage)."""
 
 
 class OutputError(VitascopeError):
-    """A file that cannot be written: no permission, no space, or a codec the container does not take."""
+    """A file that cannot be written: no permission, no space, or a codec that the container does not support."""
 
     exit_code = 4
 
@@ -108,21 +108,21 @@ class ModelError(VitascopeError):
 
 
 class ModelUnavailableError(ModelError):
-    """A network that is not on this machine and could not be fetched; the message names the command that would."""
+    """A network that is not on this machine and could not be fetched; the message names the command to fetch it."""
 
 
 class ModelChecksumError(ModelError):
-    """A file whose sha256 is not the one that the catalogue names; it is never loaded."""
+    """A file whose sha256 differs from the catalogue; it is never loaded."""
 
 
 class EngineError(VitascopeError):
-    """An inference engine that could not be opened, or failed while running."""
+    """An inference engine that could not be opened, or that failed while running."""
 
     exit_code = 5
 
 
 class DeviceMemoryError(EngineError):
-    """A GPU ran out of memory; the message says how much was wanted and how much was free."""
+    """A GPU ran out of memory; the message says how much was requested and how much was free."""
 
 
 class BatchingError(VitascopeError):
@@ -132,7 +132,7 @@ class BatchingError(VitascopeError):
 
 
 class RequestRejectedError(BatchingError):
-    """A request that was turned away: the queue was full, or its deadline passed while it waited."""
+    """A rejected request: the queue was full, or the deadline passed while it waited."""
 
 
 class BatcherStoppedError(BatchingError):
@@ -140,13 +140,13 @@ class BatcherStoppedError(BatchingError):
 
 
 class DeviceError(VitascopeError):
-    """A GPU that was requested and is missing, or whose driver cannot be used; the message says what would help."""
+    """A GPU that was requested but is missing, or whose driver cannot be used; the message says what to do."""
 
     exit_code = 5
 
 
 class MemoryLimitError(VitascopeError, MemoryError):
-    """A pool of host memory lends no more: all of it is lent, or one request is larger than the whole pool."""
+    """A pool of host memory is exhausted, or a request is larger than the whole pool."""
 
     exit_code = 5
 
@@ -158,7 +158,7 @@ class KernelCompileError(VitascopeError):
 
 
 class MissingDependencyError(VitascopeError, ImportError):
-    """An optional package is needed and not installed; the message names the extra that brings it."""
+    """An optional package is needed but not installed; the message names the extra to install."""
 
     exit_code = 5
 
@@ -177,7 +177,7 @@ class PipelineError(ExceptionGroup[Exception], VitascopeError):
     @property
     # mypy: a property in the place of a plain attribute; callers only read it.
     def exit_code(self) -> int:  # type: ignore[override]
-        """The exit code of the first cause, or 1 when that is not one of ours."""
+        """The exit code of the first cause, or 1 if that is not a ``VitascopeError``."""
         return getattr(self.exceptions[0], "exit_code", 1)
 
     # mypy: typeshed makes derive generic over the exceptions; a PipelineError holds any Exception.
@@ -187,20 +187,20 @@ class PipelineError(ExceptionGroup[Exception], VitascopeError):
 
 
 def one_line(error: VitascopeError) -> str:
-    """The message of an error; of a failed pipeline that of its first cause, when that is one of ours."""
+    """The message of an error; for a failed pipeline, that of its first cause if it is a ``VitascopeError``."""
     if isinstance(error, PipelineError) and isinstance(error.exceptions[0], VitascopeError):
         return one_line(error.exceptions[0])
     return " ".join(str(error.message if isinstance(error, PipelineError) else error).split())
 
 
 def did_you_mean(word: object, words: Iterable[str]) -> str:
-    """``; did you mean NAME?``, the end of a message on a word that is none of some; empty if none is near."""
+    """``; did you mean NAME?``, for a message about an unknown word; empty if no known word is close."""
     near = get_close_matches(str(word).lower(), words, n=1, cutoff=0.7)  # at 0.6 gpu is near cpu
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def add_to_line(error: BaseException, words: str) -> None:
-    """Say something more in the line that is printed for an error; of a failed pipeline in that of its first cause."""
+    """Append text to the message of an error; for a failed pipeline, to that of its first cause."""
     if isinstance(error, PipelineError):
         add_to_line(error.exceptions[0], words)
     else:
@@ -208,7 +208,7 @@ def add_to_line(error: BaseException, words: str) -> None:
 
 
 def let_go(error: BaseException) -> None:
-    """Empty the frames in the traceback of an error that is kept, and of its causes'; the traceback still prints.
+    """Clear the frames in the traceback of a stored error and of its causes; the traceback still prints.
 
     What was on its way when a run failed (frames, memory of a GPU, surfaces of its decoder) lives as long as the error
     otherwise.

@@ -1,4 +1,4 @@
-"""Files that several processes share: a lock between them, held by the operating system, and files that appear whole.
+"""Files shared by several processes: a lock held by the operating system, and atomic writes.
 
 The system drops the lock when its holder dies, however it dies, so a crashed download never blocks the next one. The
 lock file itself stays: deleting it would let two processes lock two different files of the same name.
@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.1
 def exclusive_lock(
     path: Path, *, on_wait: Callable[[], None] | None = None, poll_seconds: float = _POLL_SECONDS
 ) -> Iterator[IO[bytes]]:
-    """Hold ``path`` alone, among processes and among threads.
+    """Lock ``path`` exclusively, among processes and threads.
 
     Args:
         path: The lock file; created when absent.
@@ -82,7 +82,7 @@ else:
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write a file that other processes see either as it was or complete; its directory is created.
+    """Write a file atomically: other processes see either the old or the complete new file. Creates its folder.
 
     Args:
         path: The file.
@@ -108,7 +108,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file for the user, whole or not at all; its folder is made. Others may read it, as the umask says.
+    """Write a file for the user atomically, with permissions by the umask. Creates its folder.
 
     Raises:
         OutputError: It cannot be written.

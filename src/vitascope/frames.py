@@ -1,4 +1,4 @@
-"""The frame that flows through every stage: native YUV planes, colour, and its place in time.
+"""The frame that passes through all stages: native YUV planes, colour, and time.
 
 A frame is not converted to full-resolution RGB unless somebody asks for it (``Frame.to_rgb``). Kernels read the planes
 as the decoder wrote them and write the same kind of planes for the encoder, so colour, bit depth and timing come out as
@@ -63,7 +63,7 @@ class StereoLayout(StrEnum):
 
 
 class Projection(StrEnum):
-    """What surface the picture is painted on."""
+    """The projection of a picture."""
 
     FLAT = "flat"
     EQUIRECTANGULAR = "equirectangular"
@@ -73,7 +73,7 @@ class Projection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class YuvFormat:
-    """Layout of a frame's planes, named as FFmpeg names it."""
+    """Layout of a frame's planes, with FFmpeg's name."""
 
     name: str
     """FFmpeg's pixel format, for example ``yuv420p10le``."""
@@ -121,7 +121,7 @@ PIXEL_FORMATS: dict[str, YuvFormat] = {
 
 @dataclass(frozen=True, slots=True)
 class ColorSpec:
-    """How code values become colour (ITU-T H.273), and where chroma is sampled."""
+    """The meaning of code values as colour (ITU-T H.273), and the place of chroma samples."""
 
     matrix: Matrix = "bt709"
     """Luma coefficients. BT.2020 means the non-constant-luminance matrix."""
@@ -140,13 +140,13 @@ class ColorSpec:
 
     @staticmethod
     def assumed_matrix(width: int, height: int) -> Matrix:
-        """The matrix of an untagged video: BT.709 from 1280x577 up, else BT.601, as players assume."""
+        """The matrix assumed for an untagged video, as players do: BT.709 from 1280x577 up, else BT.601."""
         return "bt709" if width >= 1280 or height > 576 else "bt601"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """One picture in its native planes, and its place in time.
+    """One picture in its native planes, with its time.
 
     Raises:
         ValueError: The planes do not have the shapes that the format and size demand.
@@ -223,7 +223,7 @@ class Frame:
     def with_planes(
         self, planes: tuple[Plane, ...], *, format: YuvFormat | None = None, color: ColorSpec | None = None
     ) -> Frame:
-        """The same moment with other pixels: index, pts, time base and duration stay."""
+        """A frame with other pixels but the same index, pts, time base and duration."""
         return replace(self, planes=planes, format=format or self.format, color=color or self.color)
 
     def __repr__(self) -> str:
@@ -291,11 +291,11 @@ class VideoInfo:
 
     @property
     def pixel_aspect(self) -> float:
-        """Width of a pixel as coded over its height, as it is shown; square where the tag is a damaged one."""
+        """Display width of a coded pixel over its height; square if the tag is damaged."""
         aspect = float(self.sample_aspect_ratio)
         return aspect if 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT else 1.0
 
     def in_square_pixels(self, size: tuple[int, int]) -> tuple[int, int]:
-        """(height, width) in which a picture of ``size`` as coded is shown undistorted; no sample is lost."""
+        """(height, width) at which a coded picture of ``size`` is shown undistorted, without losing samples."""
         height, width = size
         return round(height / min(self.pixel_aspect, 1.0)), round(width * max(self.pixel_aspect, 1.0))

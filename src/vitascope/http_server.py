@@ -27,7 +27,7 @@ _PAUSE_SECONDS = 0.2
 
 
 def is_own_name(host: str, names: Container[str]) -> bool:
-    """False for a name that only a public name server can know, and that may so be a stranger's.
+    """False for a name that only a public name server can resolve, so that it may be a stranger's.
 
     Args:
         host: The header ``Host``.
@@ -45,7 +45,7 @@ def is_own_name(host: str, names: Container[str]) -> bool:
 
 
 class GuardedServer(ThreadingHTTPServer):
-    """A server with a thread for each connection, which end with the process.
+    """A server with one daemon thread per connection.
 
     Args:
         address: As ``socket.getaddrinfo`` gives it; port 0 takes a free one.
@@ -79,14 +79,14 @@ class GuardedServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Without the look-up of the host's name, which nobody uses and which can take many seconds."""
+        """Bind without looking up the host's name, which is not needed and can take many seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(self.allow_reuse_address))
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """The next connection; where the process has no file descriptor left for it, it waits a moment."""
+        """The next connection; waits a moment if the process has no file descriptor left."""
         try:
             return super().get_request()
         except OSError:
@@ -119,14 +119,14 @@ class GuardedServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def note_request(self, request: socket.socket) -> None:
-        """A connection has asked for something."""
+        """Note that a connection has sent a request."""
         with self._lock:
             if request in self._silent:
                 del self._silent[request]
                 self._answered.add(request)
 
     def is_known_as(self, host: str) -> bool:
-        """False for a name that may be a stranger's.
+        """False for a host name that may be a stranger's.
 
         Args:
             host: The header ``Host``; empty if a program sends none, which no browser does.
@@ -134,29 +134,29 @@ class GuardedServer(ThreadingHTTPServer):
         return is_own_name(host, self._names)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """One who goes away, or does not read, is no news; anything else is a fault of ours, and is shown."""
+        """Ignore clients that disconnect or do not read; show anything else, which is our own error."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class GuardedHandler(BaseHTTPRequestHandler):
-    """Answers those who call the server by its name, and do not keep it waiting."""
+    """Handles requests that use the server's own name and do not stall."""
 
     server: GuardedServer
     timeout = PATIENCE_SECONDS
 
     def parse_request(self) -> bool:
-        """False, with an answer given, for requests that are not answered."""
+        """False, after an error response, for requests that are refused."""
         if not super().parse_request():
             return False
         if not self.server.is_known_as(self.headers.get("Host", "")):
-            self.send_error(421, explain="Ask for this server by its address.")
+            self.send_error(421, explain="Use the address of this server.")
             return False
         self.server.note_request(self.connection)
         return True
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the terminal shows the report."""
+        """Print nothing: the terminal shows the report."""
 
 
 def _without_port(host: str) -> str:

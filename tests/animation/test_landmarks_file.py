@@ -172,4 +172,4 @@ def test_live_runs_write_none(run, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["animate", "a.jpg", "--driver", "0", "--sink", "null", "--save-landmarks"])
     assert ended.value.code == 2
-    assert "--save-landmarks goes with --out" in capsys.readouterr().err
+    assert "--save-landmarks needs --out" in capsys.readouterr().err

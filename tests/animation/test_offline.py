@@ -81,7 +81,7 @@ def test_nothing_that_is_there_is_replaced_unasked(run, tmp_path, motion_file, w
     portrait = EXAMPLES / "astronaut.jpg"
     code, _, err = run(portrait, "--driver", motion_file, "-o", out, *words)
     assert (code, out.read_bytes()) == (4, b"mine")
-    assert err == f"vitascope: {out} exists already: -y replaces\n"
+    assert err == f"vitascope: {out} already exists; -y replaces it\n"
     assert run(portrait, "--driver", motion_file, "-o", out, "-y")[0] == 0
     assert out.read_bytes() != b"mine"
 

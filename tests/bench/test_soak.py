@@ -148,5 +148,5 @@ def test_a_pass_whose_time_is_over_before_its_first_frame_is_none(tmp_path, sett
 def test_a_part_of_the_film_without_pictures_is_an_error(tmp_path):
     film = write_clip(tmp_path / "in.mp4", frame_count=6)
     late = load_settings(profile="fast", flags={**ALONE, "video.start_seconds": 3})
-    with pytest.raises(InputError, match="no picture between 3 s and the end"):
+    with pytest.raises(InputError, match="no frame between 3 s and the end"):
         soak(late, film, seconds=5.0)

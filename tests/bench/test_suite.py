@@ -156,7 +156,7 @@ def test_a_killed_run_keeps_what_it_measured_and_is_resumed(tiny, tmp_path, monk
         return real(*arguments, **options)
 
     monkeypatch.setattr(suite, "measure_rounds", dies)
-    with pytest.raises(KeyboardInterrupt, match="--resume goes on"):
+    with pytest.raises(KeyboardInterrupt, match="--resume continues"):
         run_suite(LIGHT, output_dir=tmp_path)
     kept = load_results(tmp_path / RESULTS_NAME)
     assert labels(kept) == [(1, "fp32", "measured")]
@@ -354,7 +354,7 @@ def test_spans_of_a_gpu_become_rows_and_evidence(passes):
 
 def test_a_batch_that_was_made_smaller_is_no_measurement(passes):
     segmenter, runs, load = passes
-    note = "the GPU has too little memory: 9 GB wanted; went on with 8 frames a call"
+    note = "the GPU has too little memory: 9 GB wanted; continued with 8 frames per call"
     shrunk = [runs[0], replace(runs[1], notes=(note,))]
     cell = cell_of_runs(KEY, segmenter, shrunk, load)
     assert cell.status == "failed"

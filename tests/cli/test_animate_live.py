@@ -126,11 +126,11 @@ def test_the_encoder_is_the_one_asked_for(run, motion_file, tmp_path):
 def test_a_file_that_is_there_is_not_replaced_unasked(run, motion_file, tmp_path):
     (tmp_path / "out.mp4").write_text("mine")
     words = ("-d", motion_file, "--sink", "file:out.mp4", "--duration", "0.3", "-q")
-    assert run(*words) == (4, "", "vitascope: out.mp4 exists already: -y replaces\n")
+    assert run(*words) == (4, "", "vitascope: out.mp4 already exists; -y replaces it\n")
     url = (tmp_path / "out.mp4").as_uri()
     assert run(*words[:3], f"file:{url}")[::2] == (
         4,
-        f"vitascope: {tmp_path}/out.mp4 exists already: -y replaces\n",
+        f"vitascope: {tmp_path}/out.mp4 already exists; -y replaces it\n",
     )
     assert (tmp_path / "out.mp4").read_text() == "mine"
     assert run(*words, "-y")[0] == 0
@@ -143,7 +143,7 @@ def test_a_live_file_never_takes_the_place_of_the_driver(run, film, tmp_path):
     (tmp_path / "link.mp4").symlink_to("mine.mp4")
     for name in ("mine.mp4", "link.mp4"):
         code, _, err = run("-d", "mine.mp4", "--sink", f"file:{name}", "-y", "-q")
-        assert (code, err) == (2, f"vitascope: {name}: the output is the driver; name another file\n")
+        assert (code, err) == (2, f"vitascope: {name}: the output is the driver; choose another file\n")
     assert (tmp_path / "mine.mp4").read_bytes() == film.read_bytes()
 
 
@@ -153,9 +153,7 @@ def test_two_sinks_do_not_write_one_file(run, motion_file, tmp_path):
         code, _, err = run(
             "-d", motion_file, "--sink", "file:a.mp4", "--sink", name, "--duration", "0.3", "-q"
         )
-        assert (code, err.endswith("a.mp4: two sinks cannot write one file; name it once\n")) == (2, True), (
-            err
-        )
+        assert (code, err.endswith("a.mp4: two sinks cannot write the same file\n")) == (2, True), err
     assert not (tmp_path / "a.mp4").exists()
 
 
@@ -170,11 +168,11 @@ def test_a_setting_that_the_mesh_does_not_have_is_said(run, motion_file):
     [
         (["--sink", "hologram"], 2, "unknown sink 'hologram'; known are window"),
         (["--sink", "file"], 2, "write file:PATH"),
-        (["--sink", "file:noending"], 2, "name a file with a suffix"),
+        (["--sink", "file:noending"], 2, "give the file a suffix"),
         (["--sink", "mjpeg:0"], 2, "from 1 to 65535"),
         (["--sink", "udp:5000"], 2, "write HOST:PORT"),
         (["--sink", "null:5"], 2, "write null"),
-        (["--sink", "null", "-o", "out.mp4"], 2, "--sink file:PATH for both"),
+        (["--sink", "null", "-o", "out.mp4"], 2, "for both, use --sink file:PATH"),
         (["--sink", "null", "--duration", "-1"], 2, "seconds above 0"),
         (["--sink", "null", "--duration", "nan"], 2, "seconds above 0"),
         (["--sink", "null", "--record", "x.motion"], 2, "motion of a camera or a video is recorded"),

@@ -114,7 +114,10 @@ def test_a_file_whose_name_begins_with_a_dash_is_no_option(fails, tmp_path, clip
     (tmp_path / "-dance.mp4").write_bytes(clip.read_bytes())
     code, message = fails("segment", "-dance.mp4", "o.mp4")
     assert code == 2
-    assert "-dance.mp4 begins with a dash, as options do; write ./-dance.mp4" in message
+    assert (
+        "-dance.mp4 begins with a dash, like an option; for a file of that name, write ./-dance.mp4"
+        in message
+    )
     code, message = fails("segment", "-", "o.mp4")
     assert (code, "name a file" in message) == (2, True)
     code, message = fails("segment", "-dance2.mp4", "o.mp4")
@@ -317,7 +320,7 @@ def test_a_reader_that_leaves_is_no_error():
 def test_an_empty_word_is_not_the_current_folder(fails, words):
     code, message = fails(*words)
     assert code == 2
-    assert message == "vitascope: an argument is empty: is a variable of the shell not set?\n"
+    assert message == "vitascope: an argument is empty; is a shell variable not set?\n"
 
 
 def test_a_name_that_is_too_long_is_one_line(fails, tmp_path):
@@ -339,13 +342,13 @@ def test_no_memory_for_anything_is_one_line(fails, tmp_path, clip, monkeypatch):
     monkeypatch.setattr(film_run, "open_network", starved)
     code, message = fails("segment", clip, "-o", tmp_path / "o.mp4")
     assert code == 1
-    assert message.startswith("vitascope: no memory is left: Unable to allocate 445 KiB")
+    assert message.startswith("vitascope: out of memory: Unable to allocate 445 KiB")
 
 
 @pytest.mark.parametrize(
     ("reason", "advice"),
     [
-        ("libx.so.1: failed to map segment from shared object", "no memory is left for it; free some"),
+        ("libx.so.1: failed to map segment from shared object", "out of memory; free some"),
         ("No module named 'x'", "install Vitascope again"),
     ],
 )
@@ -436,7 +439,7 @@ def test_a_pipe_is_refused_where_a_file_is_wanted(fails, clip, tmp_path):
     for pipe in pipes.values():
         os.mkfifo(pipe)
     out = tmp_path / "o.mp4"
-    is_pipe = "it is a pipe or a device; write the video to a file first"
+    is_pipe = "it is a pipe or a device; save the video to a file first"
     assert fails("segment", pipes["in.mp4"], out) == (3, f"vitascope: {pipes['in.mp4']}: {is_pipe}\n")
     for background in (pipes["in.mp4"], pipes["me.png"]):
         replaced = fails(
@@ -459,9 +462,9 @@ def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):
     _, message = fails("segment", clip, tmp_path / "o.mp4", "--type", "key,masks")
     assert message.endswith("packed-alpha; did you mean mask?\n")
     _, message = fails("segment", clip, tmp_path / "o.mp4", "-y", "-n")
-    assert message == "vitascope: -y replaces outputs that exist, -n refuses to; give one of them\n"
+    assert message == "vitascope: -y replaces existing outputs, -n refuses to; give only one of them\n"
     _, message = fails("segment", clip)
-    assert message == f"vitascope: say where to write: vitascope segment {clip} out.mp4\n"
+    assert message == f"vitascope: no output given: try vitascope segment {clip} out.mp4\n"
     for flag, list_, word in (
         ("--keep", "1,2", "2"),
         ("--exclude", "1,2", "largest"),
@@ -472,14 +475,14 @@ def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):
         for words in ((tmp_path / "o.mp4", flag, first, word), (flag, first, word, "-o", tmp_path / "o.mp4")):
             _, message = fails("segment", clip, *words)
             assert message == (
-                f"vitascope: {word}: {flag} takes one word, with commas: {flag} {list_}; a file or folder of that "
-                f"name is ./{word}\n"
+                f"vitascope: {word}: separate the values of {flag} with commas: {flag} {list_}; a file or folder of "
+                f"that name is ./{word}\n"
             )
     _, message = fails("models", "pull")
     assert message == "vitascope: models pull: NAMES is missing; see vitascope models pull --help\n"
     _, message = fails("models", "where", "rvm")
     assert (
-        message == "vitascope: models where: there is no place for 'rvm'; see vitascope models where --help\n"
+        message == "vitascope: models where: unexpected argument 'rvm'; see vitascope models where --help\n"
     )
     _, message = fails("cache", "info", "--films")
     assert message == "vitascope: cache info: Unknown option: --films; see vitascope cache info --help\n"
@@ -490,5 +493,5 @@ def test_usage_errors_speak_of_words_not_types(fails, tmp_path, clip):
     _, message = fails("models", "fetch")
     assert (
         message
-        == "vitascope: there is no command 'fetch'; there are list, pull, where, verify, remove, export\n"
+        == "vitascope: there is no command 'fetch'; the commands are list, pull, where, verify, remove, export\n"
     )

@@ -121,7 +121,7 @@ def test_a_settings_file_that_is_there_is_replaced_only_when_asked_for(run, know
     mine.write_text("profile: fast\n")
     words = ("--auto-tune", "--duration", 6, *HELD)
     code, out, err = run(*words)
-    assert (code, out, err) == (4, "", "vitascope: live.yaml exists already: -y replaces\n")
+    assert (code, out, err) == (4, "", "vitascope: live.yaml already exists; -y replaces it\n")
     assert mine.read_text() == "profile: fast\n"
     assert run(*words, "-y")[0] == 0
     assert mine.read_text().startswith("# Tuned by")
@@ -132,7 +132,7 @@ def test_a_settings_file_that_is_there_is_replaced_only_when_asked_for(run, know
     [
         (["--auto-tune", "--duration", "3"], "needs 6 seconds of measuring"),
         (["--auto-tune", "-o", "."], "is a folder"),
-        (["--save-config", "a.yaml"], "goes with --auto-tune"),
+        (["--save-config", "a.yaml"], "needs --auto-tune"),
         (["--auto-tune", "--set", "animation.max_side=no"], "animation.max_side"),
     ],
 )

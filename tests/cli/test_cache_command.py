@@ -159,7 +159,7 @@ def test_what_a_running_studio_writes_stays(run, home):
     with exclusive_lock(home / "studio" / "queue.lock"):
         assert run("cache", "clear", "proxies")[0] == 0
         code, _, complained = run("cache", "clear", "studio")
-    assert (code, "a studio runs" in complained) == (4, True)
+    assert (code, "a studio is running" in complained) == (4, True)
     assert {name for name in left(home) if name.startswith("studio/")} == {
         "studio/proxies/.c.1.proxy.part.mp4",
         "studio/cuts/a.json",

@@ -18,7 +18,7 @@ from pathlib import Path
 from vitascope.cli.ending import ending_promptly
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-with ending_promptly(lambda: "the search is kept"):
+with ending_promptly(lambda: "the search is saved"):
     folder = Path(tempfile.mkdtemp())
     (folder / "film.mp4").write_bytes(b"x")
     print(folder, flush=True)
@@ -55,15 +55,15 @@ def test_the_program_does_not_wait_for_what_does_not_end():
         [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == 130
-    assert ended.stderr == "vitascope: interrupted; the search is kept\n"
+    assert ended.stderr == "vitascope: interrupted; the search is saved\n"
     assert not Path(ended.stdout.strip()).exists()
 
 
 def test_what_ends_by_itself_is_an_interruption_like_any_other():
     folder = tempfile.gettempdir()
     with (
-        pytest.raises(KeyboardInterrupt, match="the search is kept"),
-        ending_promptly(lambda: "the search is kept"),
+        pytest.raises(KeyboardInterrupt, match="the search is saved"),
+        ending_promptly(lambda: "the search is saved"),
     ):
         assert Path(tempfile.mkdtemp()).parent != Path(folder)
         signal.raise_signal(signal.SIGINT)

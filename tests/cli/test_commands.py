@@ -58,7 +58,7 @@ def test_a_video_of_nobody_is_told_beside_the_summary(run, clip, tmp_path):
     wall = write_clip(
         tmp_path / "wall.mp4", frame_count=3, paint=lambda _: np.full((64, 96, 3), 90, np.uint8)
     )
-    note = "nobody was found in any frame, so all that was written is background"
+    note = "nobody was found in any frame, so the output shows only background"
     words = ("segment", wall, tmp_path / "o.mp4", "--profile", "fast", "-y")
     code, out, err = run(*words)
     assert (code, err) == (0, f"note: wall.mp4: {note}\n")
@@ -88,7 +88,7 @@ def test_resuming_with_other_settings_says_that_the_file_was_made_with_others(ru
     assert (code, "done already" in printed, out.read_bytes()) == (0, True, before)
     assert told == (
         f"note: {out} was made with other settings (edges.feather_px 0.0, now 2.0; type key, now mask); "
-        "-y without --resume makes it anew\n"
+        "-y without --resume makes it again\n"
     )
     assert f"note: {out} was made" in run(*words, "--type", "mask", "--dry-run")[1]
     (report,) = json.loads(run(*words, "--feather", 2, "--json")[1])
@@ -103,7 +103,7 @@ def test_resuming_replaces_no_picture_unasked(run, clip, tmp_path):
     sheet = tmp_path / "sheet.png"
     sheet.write_bytes(b"mine")
     words = ("segment", clip, tmp_path / "o.mp4", "--profile", "fast", "--resume", "--preview", sheet)
-    assert run(*words) == (4, "", f"vitascope: {sheet} exists already: -y replaces\n")
+    assert run(*words) == (4, "", f"vitascope: {sheet} already exists; -y replaces it\n")
     assert sheet.read_bytes() == b"mine"
     assert run(*words, "-y")[0] == 0
     made = sheet.read_bytes()
@@ -300,7 +300,7 @@ def test_a_folder_left_out_is_said_in_one_line(run, folder, tmp_path):
     words = ("segment", folder, "-o", tmp_path / "cut", "--profile", "fast", "--dry-run")
     said = run(*words)[2]
     (note,) = [line for line in said.splitlines() if "left out" in line]
-    assert note == f"note: {folder}: a folder in it is left out (later); --recursive looks into them"
+    assert note == f"note: {folder}: a folder in it is left out (later); --recursive includes them"
     assert "left out" not in run(*words, "--recursive")[2]
     assert "left out" not in run(*words, "--quiet")[2]
 
@@ -346,7 +346,7 @@ def test_a_folder_that_nothing_can_be_written_to_is_one_error(run, folder, tmp_p
     assert (code, printed) == (4, "")
     (line,) = complained.splitlines()
     assert line.startswith(f"vitascope: {tmp_path / 'text' / 'cut' / 'a.mp4'}: cannot create its folder")
-    assert line.endswith("; the same goes for all 4 outputs")
+    assert line.endswith("; this applies to all 4 outputs")
 
 
 def test_a_folder_that_is_interrupted_says_how_to_go_on(run, folder, tmp_path, monkeypatch):
@@ -360,7 +360,7 @@ def test_a_folder_that_is_interrupted_says_how_to_go_on(run, folder, tmp_path, m
     words = ("segment", folder, "-o", tmp_path / "cut", "--profile", "fast")
     code, _, said = run(*words)
     assert code == 130
-    assert "note: 1 of 4 inputs are done; --resume goes on with the others" in said
+    assert "note: 1 of 4 inputs are done; --resume continues with the others" in said
     monkeypatch.undo()
     code, printed, _ = run(*words, "--resume")
     assert code == 3
@@ -393,7 +393,7 @@ def test_dry_run_lists_the_good_beside_the_bad(run, clip, tmp_path):
         (["--model", "resnet"], 5, "resnet"),
         (["--device", "cuda"], 5, "GPU"),
         (["--output", "replace", "--background", "gone.jpg"], 3, "gone.jpg"),
-        (["--start", "500"], 3, "no picture between"),
+        (["--start", "500"], 3, "no frame between"),
     ],
 )
 @pytest.mark.parametrize("dry", [True, False], ids=["dry", "real"])
@@ -413,7 +413,7 @@ def test_dry_run_fails_as_the_real_run_does(run, clip, tmp_path, dry, words, cod
         (("--key-color", "red", "--type", "mask"), "--key-color is for --type key; here the type is mask"),
         (
             ("--player", "moon", "--type", "mask"),
-            "--player moon: no VR player shows people on mask; leave --type out, or --player",
+            "--player moon: no VR player can show mask; leave --type out, or --player",
         ),
     ],
 )
@@ -434,7 +434,7 @@ def test_a_flag_of_another_type_is_not_ignored(run, clip, tmp_path, words, says,
         (("--background", "beach.jpg"), "--background is for --type replace; {} sets output.kinds: mask"),
         (
             ("--player", "moon"),
-            "--player moon: no VR player shows people on mask; take output.kinds out of {}, or --player",
+            "--player moon: no VR player can show mask; take output.kinds out of {}, or --player",
         ),
     ],
 )
@@ -463,7 +463,7 @@ def test_a_picture_that_is_there_is_not_replaced_by_a_contact_sheet(run, clip, t
     words = ("segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast", "--preview", mine)
     assert run(*words)[::2] == (
         4,
-        f"vitascope: {mine} exists already: -y replaces, --resume leaves out what is done\n",
+        f"vitascope: {mine} already exists; -y replaces it, --resume skips finished inputs\n",
     )
     assert mine.read_text() == "mine"
     assert run(*words, "-y")[0] == 0
@@ -488,7 +488,7 @@ def test_doctor_shows_the_verdicts_on_the_gpus_encoder(run, monkeypatch):
     fails = {"av1_nvenc": "av1_nvenc spoils pictures", "hevc_nvenc": None, "h264_nvenc": None}
     monkeypatch.setattr(nvenc, "why_nvenc_fails", lambda encoder, _, **__: fails[encoder])
     assert json.loads(run("doctor", "--json")[1])["NVENC"] == (
-        "works and is taken by itself: h264_nvenc (nv12), hevc_nvenc (nv12), hevc_nvenc (p010le); "
+        "works, and is used automatically: h264_nvenc (nv12), hevc_nvenc (nv12), hevc_nvenc (p010le); "
         "not used: av1_nvenc spoils pictures"
     )
 
@@ -607,7 +607,7 @@ def test_doctor(run):
 def test_doctor_advises_what_this_machine_can_use(run, monkeypatch, gpus):
     monkeypatch.setattr("vitascope.device.probe_gpus", lambda: gpus)
     monkeypatch.setattr("vitascope.cli.doctor.find_spec", lambda _: None)
-    advised = json.loads(run("doctor", "--json")[1])["install for more"]
+    advised = json.loads(run("doctor", "--json")[1])["can be installed"]
     extras = [extra for extra in ("torch", "cuda", "animate", "metrics", "bench") if f"[{extra}]" in advised]
     assert extras == ["torch", *(["cuda"] if gpus else []), "animate", "metrics", "bench"]
 
@@ -631,7 +631,7 @@ def test_a_folder_ends_with_a_tally_and_resume_redoes_what_is_too_short(run, cli
 def test_what_was_replaced_is_said(run, clip, tmp_path):
     words = ("segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast")
     assert "took the place" not in run(*words)[1]
-    assert "o.mp4 took the place of an earlier file" in run(*words, "-y")[1]
+    assert "o.mp4 replaced an earlier file" in run(*words, "-y")[1]
 
 
 @pytest.mark.parametrize("more", [(), ("-n",), ("--no-overwrite",)])
@@ -641,7 +641,7 @@ def test_nothing_is_replaced_unasked(run, clip, tmp_path, more):
     code, _, err = run("segment", clip, target, "--profile", "fast", *more)
     assert (code, err) == (
         4,
-        f"vitascope: {target} exists already: -y replaces, --resume leaves out what is done\n",
+        f"vitascope: {target} already exists; -y replaces it, --resume skips finished inputs\n",
     )
     assert target.read_text() == "dear"
 
@@ -659,11 +659,11 @@ def test_the_last_word_says_where(run, clip, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "say where to write: vitascope segment {clip} out.mp4"),
+        ((), "no output given: try vitascope segment {clip} out.mp4"),
         (
             ("--output", "o.mp4"),
-            "say where to write: vitascope segment {clip} o.mp4 "
-            "(--output is the former name of --type, which says what to write)",
+            "no output given: try vitascope segment {clip} o.mp4 "
+            "(--output is the old name of --type, the kind of output)",
         ),
         (
             ("o.mp4", "--type", "masks"),
@@ -673,7 +673,7 @@ def test_the_last_word_says_where(run, clip, tmp_path):
         (
             ("o.mp4", "--type", "o.mov"),
             "--type o.mov: expected one of mask, key, cutout, alpha, blur, replace, overlay, packed-alpha; "
-            "--out says where to write",
+            "the output path goes to --out",
         ),
     ],
 )

@@ -62,7 +62,7 @@ def test_hardware_and_metrics(run):
     code, told = run("hardware\nconfig fp\nstats\n", "--metrics-port", 0)
     assert code == 0
     assert "metrics: http://127.0.0.1:" in told
-    assert "segment computes on" in told
+    assert "segment runs on" in told
     assert "none runs" in told
 
 

@@ -64,7 +64,10 @@ def test_without_pytorch_it_says_what_to_install(run, tmp_path, checkpoints, mon
 def test_other_networks_are_onnx_files_already(run, tmp_path):
     code, _, err = run("rvm", "--to", tmp_path)
     assert code == 2
-    assert err == "vitascope: rvm: only liveportrait is exported; other networks are ONNX files already\n"
+    assert (
+        err
+        == "vitascope: rvm: only liveportrait can be exported; all other networks are already ONNX files\n"
+    )
 
 
 @pytest.mark.parametrize(("flags", "half"), [((), False), (("--fp16",), True)])

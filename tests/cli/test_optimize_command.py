@@ -41,7 +41,7 @@ def test_a_file_that_segment_takes(clip, tmp_path, capsys):
     printed = capsys.readouterr()
     assert f"written: {tuned}" in printed.out
     told = printed.err.splitlines()  # what it does, and how long it takes
-    assert told[0].startswith("measuring the settings as they are")
+    assert told[0].startswith("measuring the current settings")
     assert "in about 5 minutes at most" in told[1]
     assert told[2].startswith("1/3 ")
     assert "(start: what the settings say)" in printed.err
@@ -78,7 +78,7 @@ def test_a_settings_file_that_is_there_is_replaced_only_when_asked_for(clip, tmp
     mine = tmp_path / "mine.yaml"
     mine.write_text("profile: fast\n")
     assert run(clip, "--save-config", mine, *SMALL) == 4
-    assert capsys.readouterr().err == f"vitascope: {mine} exists already: -y replaces\n"
+    assert capsys.readouterr().err == f"vitascope: {mine} already exists; -y replaces it\n"
     assert mine.read_text() == "profile: fast\n"
     assert run(clip, "--save-config", mine, "-y", *SMALL) == 0
     assert mine.read_text().startswith("# Tuned by")
@@ -102,7 +102,7 @@ def test_a_search_that_goes_on_asks_for_its_own_file_no_more(clip, tmp_path, cap
     assert "/3 " not in capsys.readouterr().err
     assert run(clip, "--save-config", tuned, "--resume", *SMALL) == 4
     assert capsys.readouterr().err == (
-        f"vitascope: {tuned} exists already: -y replaces, and no search for it is left unfinished\n"
+        f"vitascope: {tuned} already exists; -y replaces it, and there is no unfinished search for it\n"
     )
 
 
@@ -128,9 +128,9 @@ def test_a_synthetic_clip_where_none_is_named(monkeypatch, capsys):
     ("words", "code", "complaint"),
     [
         (["missing.mp4"], 3, "missing.mp4"),
-        (["--resume"], 2, "--resume goes with --save-config"),
+        (["--resume"], 2, "--resume needs --save-config"),
         (["--save-config", "."], 2, "is a folder"),
-        (["--detect-bottlenecks", "--save-config", "x.yaml"], 2, "saves nothing"),
+        (["--detect-bottlenecks", "--save-config", "x.yaml"], 2, "nothing to save"),
         (["CLIP", "--preset", "gtx480-4k"], 2, "no preset is called 'gtx480-4k'"),
         (["CLIP", "--target-fps", "-3"], 2, "--target-fps"),
         (["CLIP", "--min-quality", "7"], 2, "--min-quality"),
@@ -161,7 +161,7 @@ def test_ctrl_c_keeps_the_runs_so_far_and_no_file(clip, tmp_path, capsys, monkey
     monkeypatch.setattr(ClipTrials, "measure", measure)
     tuned = tmp_path / "tuned.yaml"
     assert run(clip, "--save-config", tuned, *SMALL) == 130
-    assert "keeps the runs so far; --resume goes on with them" in capsys.readouterr().err
+    assert "has the trials so far; --resume continues" in capsys.readouterr().err
     assert len(json.loads((tmp_path / "tuned.yaml.search.json").read_text())["trials"]) == 2
     assert not tuned.exists()
     assert not (tmp_path / "home" / "optimization_history.jsonl").exists()

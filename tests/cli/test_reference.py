@@ -92,7 +92,7 @@ def test_every_option_of_a_command_is_on_its_section(command, page, capsys):
 
 
 def test_an_option_is_explained_once_where_commands_share_it(page):
-    assert page.count("Settings file (YAML); several override one another in order.\n") == 1
+    assert page.count("Settings file (YAML); later files override earlier ones.\n") == 1
 
 
 def test_the_table_has_a_row_for_each_setting() -> None:

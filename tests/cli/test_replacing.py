@@ -49,7 +49,7 @@ def test_what_comes_after_the_question_begins_a_line(tmp_path, monkeypatch, type
     else:
         with pytest.raises(expected):
             may_replace([path], overwrite=None, screen=screen)
-    question = f"{path} exists already. Replace? [y/N] "
+    question = f"{path} already exists. Replace? [y/N] "
     echoed = typed.getvalue().endswith("\n")  # a terminal shows what is typed, the end of its line, too
     assert shown.getvalue() == question + ("" if echoed else "\n")
 
@@ -74,5 +74,5 @@ def test_nothing_that_a_command_reads_is_replaced(tmp_path, monkeypatch, capsys,
     monkeypatch.chdir(tmp_path)
     assert run(*words, "-y") == 2
     line = capsys.readouterr().err
-    assert line.endswith("; name another file\n") and words[-1] in line
+    assert line.endswith("; choose another file\n") and words[-1] in line
     assert read.read_bytes() == b"as it was"

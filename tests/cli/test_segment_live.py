@@ -102,7 +102,8 @@ def test_a_file_a_mask_and_json(run, film, tmp_path):
     code, out, err = run("--camera", film, "-o", "mask.mp4", "--type", "mask", "--json", "--device", "cpu")
     assert code == 0
     assert (
-        err == "note: live on the CPU: profile fast; --profile balanced cuts finer, and drops more pictures\n"
+        err
+        == "note: live on the CPU: profile fast; --profile balanced has finer mattes, and drops more frames\n"
     )
     report = json.loads(out)
     assert (report["kind"], report["profile"], report["model"]) == ("mask", "fast", "selfie")
@@ -123,7 +124,7 @@ def test_a_file_that_is_there_is_not_replaced_unasked(run, film, tmp_path):
     (tmp_path / "out.mp4").write_text("mine")
     for words in (("-o", "out.mp4"), ("--sink", "file:out.mp4")):
         code, _, err = run("--camera", film, *words)
-        assert (code, err) == (4, "vitascope: out.mp4 exists already: -y replaces\n")
+        assert (code, err) == (4, "vitascope: out.mp4 already exists; -y replaces it\n")
     assert (tmp_path / "out.mp4").read_text() == "mine"
     assert run("--camera", film, "-o", "out.mp4", "-y", "--duration", "0.5", "-q") == (0, "", "")
     with av.open(str(tmp_path / "out.mp4")) as container:
@@ -143,7 +144,7 @@ def test_a_live_file_never_takes_the_place_of_what_is_read(run, film, tmp_path, 
     ):
         to = (*sink[:-1], f"{sink[-1]}{name}") if len(sink) > 1 else (*sink, name)
         code, _, err = run("--camera", "mine.mp4", *words, *to, "-y", "--duration", "0.5", "-q")
-        assert (code, err) == (2, f"vitascope: {name}: the output is the {what}; name another file\n")
+        assert (code, err) == (2, f"vitascope: {name}: the output is the {what}; choose another file\n")
     for name in ("mine.mp4", "beach.mp4"):
         assert (tmp_path / name).read_bytes() == film.read_bytes()
 
@@ -152,7 +153,7 @@ def test_a_live_run_does_not_write_over_its_settings_file(run, film, tmp_path):
     mine = tmp_path / "mine.mp4"  # whatever it is called
     mine.write_text("profile: fast\n")
     code, _, err = run("--camera", film, "-c", mine, "-o", mine, "-y", "--duration", "0.5")
-    assert (code, err) == (2, f"vitascope: {mine}: the output is the settings file; name another file\n")
+    assert (code, err) == (2, f"vitascope: {mine}: the output is the settings file; choose another file\n")
     assert mine.read_text() == "profile: fast\n"
 
 
@@ -179,7 +180,7 @@ def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, film, monke
         (
             ["--camera", "99", "in.mp4", "out.mp4"],
             2,
-            "--camera is the input; a file to write is named with -o",
+            "--camera is the input; give the file to write with -o",
         ),
         (["--camera", "99", "--resume"], 2, "--resume is for files"),
         (["--camera", "99", "--recursive"], 2, "--recursive is for files"),
@@ -193,22 +194,22 @@ def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, film, monke
         (["--camera", "99", "--end", "7"], 2, "a camera has no start and end"),
         (["--camera", "99", "--camera-size", "big"], 2, "expected WIDTHxHEIGHT"),
         (["--camera", "99", "--camera-size", "0x5"], 2, "expected WIDTHxHEIGHT"),
-        (["--camera", "FILM", "--camera-size", "64x64"], 2, "a file has the size that it has"),
+        (["--camera", "FILM", "--camera-size", "64x64"], 2, "the camera size is for cameras"),
         (["--camera", "99", "--type", "mask,key"], 2, "not mask and key; --type mask is one"),
         (["--camera", "99", "--sink", "hologram"], 2, "unknown sink 'hologram'"),
-        (["--camera", "99", "--sink", "mjpeg", "--type", "alpha"], 2, "shows no transparency"),
-        (["--camera", "99", "--duration", "nan"], 2, "seconds above 0"),
-        (["--camera", "99", "-o", "noending"], 2, "name a file with a suffix"),
+        (["--camera", "99", "--sink", "mjpeg", "--type", "alpha"], 2, "cannot show transparency"),
+        (["--camera", "99", "--duration", "nan"], 2, "above 0 seconds"),
+        (["--camera", "99", "-o", "noending"], 2, "give the file a suffix"),
         (["--camera", "FILM", "-o", "out.mp4", "--type", "alpha"], 4, "alpha"),
         (["--camera", "FILM", "-o", "out.xyz"], 4, "'.xyz'"),
         (
             ["--camera", "FILM", "--set", "processing.use_multiprocessing=true", "--sink", "null"],
             2,
-            "one process works",
+            "use one process",
         ),
         (["--sink", "window", "a.mp4", "b.mp4"], 2, "--sink is for live runs"),
         (["--duration", "5", "a.mp4", "b.mp4"], 2, "--duration is for live runs"),
-        ([], 2, "say what to cut"),
+        ([], 2, "no input given"),
     ],
 )
 def test_wishes_that_cannot_be_met(run, film, tmp_path, words, code, says):

@@ -31,9 +31,9 @@ def test_info(run, clip):
     assert "half-equirectangular (file name (180); likely)" in lines[2]
     assert "the halves do not show the same scene" in printed
     (moon,) = [line for line in lines if line.startswith("Moon Player")]
-    assert moon.endswith("plays it as what it is, by its name")
+    assert moon.endswith("plays it correctly, by its name")
     (xr,) = [line for line in lines if line.startswith("4XVR")]
-    assert xr.endswith("does not know what it is: name it wedding_LR_180_SBS")
+    assert xr.endswith("does not recognise it: name it wedding_LR_180_SBS")
 
 
 def test_info_for_machines(run, clip):
@@ -44,7 +44,7 @@ def test_info_for_machines(run, clip):
         "value": "half-equirectangular", "how": "projection box", "sureness": "sure",
     }  # fmt: skip
     assert told["fov_degrees"] == {"value": 180.0, "how": "field of view box", "sureness": "sure"}
-    assert told["players"]["visionpro"] == "plays it as what it is, by its boxes"
+    assert told["players"]["visionpro"] == "plays it correctly, by its boxes"
     assert list(told["players"]) == ["heresphere", "deovr", "skybox", "4xvr", "moon", "quest", "visionpro"]
 
 
@@ -70,7 +70,7 @@ def test_convert(run, clip, tmp_path):
     assert complained.startswith(f"note: {clip.name}: the halves do not show the same scene")
     code, printed, complained = run("vr", "convert", clip, "--to", "fisheye190")
     assert (code, printed) == (4, "")
-    assert complained.splitlines()[-1] == f"vitascope: {out} exists already: -y replaces"
+    assert complained.splitlines()[-1] == f"vitascope: {out} already exists; -y replaces it"
     code, printed, _ = run("vr", "convert", clip, "--to", "fisheye190", "-y", "--json", "-q")
     assert code == 0
     told = json.loads(printed)
@@ -93,7 +93,7 @@ def test_convert_takes_the_output_and_the_layout_as_segment_does(run, clip, tmp_
     code, _, complained = run("vr", "convert", clip, view, "-o", tmp_path / "b.mp4", "--to", "flat")
     assert (code, complained) == (
         2,
-        f"vitascope: the output is named twice: {view} and --out {tmp_path / 'b.mp4'}\n",
+        f"vitascope: the output is given twice: {view} and --out {tmp_path / 'b.mp4'}\n",
     )
     assert "top-bottom (declared; sure)" in run("vr", "info", clip, "--layout", "tb")[1]
 
@@ -135,7 +135,7 @@ def test_a_library_goes_on_with_what_segment_said_of_its_videos(run, clip, tmp_p
         assert run(*library, "http://nas:8080/films/")[0] == 0
         assert f"http://nas:8080/films/{player}/" in told.read_text()
         code, _, complained = run(*library, "http://elsewhere/")  # who chose that address may want it
-        assert (code, complained.endswith("-y replaces\n")) == (4, True)
+        assert (code, complained.endswith("-y replaces them\n")) == (4, True)
         for index in folder.glob("*.json"):
             index.unlink()
         for other in folder.glob(f"{player}/*.json"):
@@ -159,13 +159,13 @@ def test_library(run, clip, tmp_path):
         assert run("vr", "library", tmp_path)[0] == 0  # it says what it said: nothing is lost
         path.write_text(content.replace('"access": 1', '"access": 2'))
         code, _, complained = run("vr", "library", tmp_path)
-        assert (code, complained) == (4, f"vitascope: {path} exists already: -y replaces\n")
+        assert (code, complained) == (4, f"vitascope: {path} already exists; -y replaces it\n")
         path.write_text(content)
     for path in tmp_path.glob("*.json"):
         path.write_text("mine")
     code, _, complained = run("vr", "library", tmp_path)
     assert code == 4
-    assert complained.endswith("and 3 more outputs: -y replaces\n")
+    assert complained.endswith("and 3 more outputs; -y replaces them\n")
     (tmp_path / "broken.mp4").write_text("no video")
     code, printed, complained = run("vr", "library", tmp_path, "-y", "--json")
     assert code == 3

@@ -405,7 +405,7 @@ def test_unknown_profiles_list_the_profiles(tmp_path: Path) -> None:
         ),
         (
             "video: {start_seconds: 5, end_seconds: 4}",
-            "video.end_seconds 4 does not lie after video.start_seconds 5",
+            "video.end_seconds 4 is not after video.start_seconds 5",
         ),
         (
             "batching.dynamic: {min_batch_size: 9}",
@@ -421,7 +421,7 @@ def test_settings_that_contradict_each_other(text: str, expected: str, tmp_path:
 def test_a_contradiction_names_all_its_sources(tmp_path: Path) -> None:
     path = write(tmp_path, "video.end_seconds: 4")
     text = message_of(files=[path], flags={"video.start_seconds": FlagValue("0:30", "--start")})
-    assert text == f"--start, {path}:1: video.end_seconds 4 does not lie after video.start_seconds 30"
+    assert text == f"--start, {path}:1: video.end_seconds 4 is not after video.start_seconds 30"
 
 
 def test_long_values_are_cut_and_stay_on_one_line() -> None:

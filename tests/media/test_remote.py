@@ -115,8 +115,8 @@ def test_a_url_of_a_file_browser_is_a_file_of_this_machine(url):
         ("file://a.mp4", "is a file of a.mp4;"),
         ("file:///films/%00.mp4", "no file's name has a %00"),
         (Path("file:///films/%00.mp4"), "no file's name has a %00"),
-        ("a\0.mp4", r"^'a\\x00.mp4': no file's name has a zero byte$"),
-        ("", "^a file's name is empty$"),
+        ("a\0.mp4", r"^'a\\x00.mp4': a file name cannot contain a zero byte$"),
+        ("", "^a file name is empty$"),
     ],
 )
 def test_a_url_of_no_file_of_this_machine_is_refused(url, why):
@@ -230,7 +230,7 @@ def test_a_folder_of_a_store_is_cut_into_another(store, tmp_path):
 def test_what_is_not_there_is_one_line(store, tmp_path):
     for name, words in {
         f"{store}/a.mp4": "no such file",
-        f"{store}/*.mp4": "a pattern is for files of this machine; name the folder",
+        f"{store}/*.mp4": "patterns only work for files on this machine; give the folder",
     }.items():
         with pytest.raises(InputError, match=words) as caught:
             find_videos([name], recursive=False)
@@ -241,7 +241,7 @@ def test_what_is_not_there_is_one_line(store, tmp_path):
     clip = write_clip(tmp_path / "a.mp4", frame_count=3)
     with (
         Segmenter(profile="fast", settings=CPU) as segmenter,
-        pytest.raises(OutputError, match="pictures are written to folders of this machine"),
+        pytest.raises(OutputError, match="pictures can only be written to folders on this machine"),
     ):
         segmenter.write(clip, [("mask", f"{store}/o.png")])
 
@@ -277,11 +277,11 @@ def test_a_run_that_broke_off_goes_on_from_the_bucket(s3, two, tmp_path, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(RemotePath, "receive", refuses)
-        with pytest.raises(OutputError, match=r"no permission.*--resume goes on from 4 finished") as caught:
+        with pytest.raises(OutputError, match=r"no permission.*--resume continues from 4 finished") as caught:
             two.write(f"{s3}/in/b.mp4", [("key", f"{s3}/cut/b.mp4")])
         assert "\n" not in one_line(caught.value)
     report = two.write(f"{s3}/in/b.mp4", [("key", f"{s3}/cut/b.mp4")], resume=True)
-    assert "nothing was made anew: all of it was there from an earlier run" in report.notes
+    assert "nothing was made again: everything was there from an earlier run" in report.notes
     assert [str(path) for path in (s3 / "cut").rglob("*")] == [f"{s3}/cut/b.mp4"]
 
 

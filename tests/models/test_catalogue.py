@@ -113,7 +113,7 @@ def test_the_documentation_lists_every_network_with_size_and_licence() -> None:
     ("typed", "meant"), [("rmv", "rvm"), ("selfy", "selfie"), ("rvm-resnet", "rvm-resnet50")]
 )
 def test_an_unknown_name_gets_the_nearest_as_a_suggestion(typed: str, meant: str) -> None:
-    with pytest.raises(ModelError, match=f"no model is called '{typed}'; did you mean '{meant}'"):
+    with pytest.raises(ModelError, match=f"unknown model '{typed}'; did you mean '{meant}'"):
         load_catalogue().entry(typed)
 
 

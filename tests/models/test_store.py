@@ -59,7 +59,7 @@ def test_an_absent_model_names_the_command_and_touches_no_network(
 
 @pytest.mark.parametrize("call", ["path", "pull", "is_cached", "verify", "remove"])
 def test_an_unknown_name_is_an_error_everywhere(store: ModelStore, call: str) -> None:
-    with pytest.raises(ModelError, match="no model is called 'nett'; did you mean 'net'"):
+    with pytest.raises(ModelError, match="unknown model 'nett'; did you mean 'net'"):
         getattr(store, call)("nett")
 
 

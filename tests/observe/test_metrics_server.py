@@ -56,7 +56,7 @@ def test_a_port_in_use():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(
-            OutputError, match=r"port \d+: Address already in use; name another --metrics-port"
+            OutputError, match=r"port \d+: Address already in use; choose another --metrics-port"
         ):
             MetricsServer(Metrics(), port=taken.getsockname()[1])
 
@@ -69,7 +69,7 @@ def test_an_address_that_is_not_ours(host):
 
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_a_port_that_is_none(port):
-    with pytest.raises(UsageError, match="between 0 and 65535"):
+    with pytest.raises(UsageError, match="from 0 to 65535"):
         MetricsServer(Metrics(), port=port)
 
 

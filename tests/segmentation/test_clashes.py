@@ -60,7 +60,7 @@ def test_an_output_that_is_the_input_by_another_name(tree):
 @pytest.mark.parametrize("source", ["t", "t/%06d.png", "t/*.png", "t/000000.png"])
 @pytest.mark.parametrize("out", ["t/%06d.png", "t/f_%03d.png"])
 def test_pictures_that_would_replace_the_folder_they_come_from(tree, source, out):
-    assert "would replace this folder, which holds an input" in refused(source, out=out)
+    assert "would replace this folder, which contains an input" in refused(source, out=out)
 
 
 def test_one_picture_of_a_sequence_is_an_input_too(tree):
@@ -71,10 +71,10 @@ def test_pictures_that_would_replace_the_folder_of_the_background_or_the_setting
     (tree / "s").mkdir()
     (tree / "s" / "000000.png").touch()
     wish = {"output__background": str(tree / "s" / "000000.png"), "output__kinds": ["replace"]}
-    assert "holds the background" in refused("one.mp4", out="s", **wish)
+    assert "contains the background" in refused("one.mp4", out="s", **wish)
     (tree / "w").mkdir()
     (tree / "w" / "my.yaml").touch()
-    assert "holds a settings file" in refused("one.mp4", out="w/%d.png", files=[Path("w/my.yaml")])
+    assert "contains a settings file" in refused("one.mp4", out="w/%d.png", files=[Path("w/my.yaml")])
 
 
 @pytest.mark.parametrize("name", ["sea.jpg", "my.yaml"])
@@ -122,7 +122,7 @@ def test_two_kinds_of_pictures_in_one_folder():
 
 
 def test_numbered_pictures_need_a_folder_of_their_own(tree, monkeypatch):
-    assert "holds " in (message := refused("one.mp4", out="clips/f_%d.png"))
+    assert "contains " in (message := refused("one.mp4", out="clips/f_%d.png"))
     assert "clips/frames/f_%d.png" in message
     assert "frames/f_%d.png" in refused("clips/x.mp4", out="f_%d.png")
     (tree / "empty").mkdir()

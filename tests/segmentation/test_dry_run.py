@@ -75,7 +75,7 @@ def test_pictures_that_contradict_the_name_are_told(tmp_path, store):
         codec_options={"crf": "8"},
     )
     told = explain(planned(twice), settings(), store=store).lines()
-    assert any("note: both eyes show one and the same picture" in line for line in told)
+    assert any("note: both eyes show the same picture" in line for line in told)
 
 
 def test_what_stands_there_is_said_to_be_replaced_or_done(clip, tmp_path, store):
@@ -122,7 +122,7 @@ def test_what_all_videos_share_refuses_the_run(clip, store, wishes, error, says)
 
 
 def test_a_start_beyond_the_end(clip, store):
-    with pytest.raises(InputError, match=r"no picture between 500 s and the end; the video is"):
+    with pytest.raises(InputError, match=r"no frame between 500 s and the end; the video lasts"):
         explain(planned(clip), settings(video__start_seconds=500), store=store)
 
 

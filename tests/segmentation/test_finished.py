@@ -159,7 +159,7 @@ def test_what_was_made_with_other_settings_says_which(tmp_path, then, now, told)
         assert other_settings(plan, made_with(**then | same)) is None
     assert is_finished(plan, made_with(**now))
     assert other_settings(plan, made_with(**now)) == (
-        f"{plan.outputs[0][1]} was made with other settings ({told}); -y without --resume makes it anew"
+        f"{plan.outputs[0][1]} was made with other settings ({told}); -y without --resume makes it again"
     )
     (remembered,) = (tmp_path / "home/finished").iterdir()
     assert "a.jpg" not in remembered.read_text()

@@ -241,10 +241,10 @@ def test_who_loses_pictures_is_told_of_profiles_that_are_faster_on_this_device(c
 
     def advice(profile: str, device: str) -> str:
         lines = summarise_live(replace(late, profile=profile, device=device))
-        (line,) = [line for line in lines if line.startswith("late pictures fall out")]
+        (line,) = [line for line in lines if line.startswith("late frames are dropped")]
         return line.partition("; ")[2]
 
-    smaller = "a smaller picture of the camera lets more through"
+    smaller = "a smaller camera picture lets more through"
     on_gpu = "NVIDIA H200 (GPU 0, 140 GiB, compute capability 9.0)"
     assert advice("balanced", "CPU (2 cores)") == f"--profile fast, or {smaller}"
     assert advice("balanced", on_gpu) == advice("fast", on_gpu) == advice("fast", "CPU (2 cores)") == smaller
@@ -468,7 +468,7 @@ def test_a_camera_that_changes_its_size(capture) -> None:
         capture.give(np.zeros((32, 32, 3), np.uint8))
         running.thread.join(10)
     assert isinstance(running.error, PipelineError)
-    assert "0: its pictures were 96x64 and are now 32x32; begin anew" in str(running.error)
+    assert "0: the frame size changed from 96x64 to 32x32; start again" in str(running.error)
 
 
 def test_alpha_reaches_sinks_that_take_it(capture, tmp_path) -> None:
@@ -498,9 +498,7 @@ def test_any_kind_of_picture(capture, kind, person, behind) -> None:
     assert rgb.shape == (*SIZE, 3)
     assert np.abs(rgb[30, 20] - person).max() <= 2
     assert np.abs(rgb[30, 80] - behind).max() <= 2
-    has_no_effect = (
-        "processing.max_queue_size has no effect here: live, each picture is made and shown at once"
-    )
+    has_no_effect = "processing.max_queue_size has no effect here: live runs show each frame at once"
     assert has_no_effect in running.report.notes
 
 
@@ -573,7 +571,7 @@ def test_a_part_of_a_film(scripted, tmp_path) -> None:
         assert segmenter.live(film, ["null"]).captured in (5, 6, 7)
     with (
         Segmenter(profile="fast", settings={"video.start_seconds": 9.0}) as segmenter,
-        pytest.raises((InputError, PipelineError), match="no picture between 9 s and the end"),
+        pytest.raises((InputError, PipelineError), match="no frame between 9 s and the end"),
     ):
         segmenter.live(film, ["null"])
 
@@ -666,12 +664,12 @@ def test_nothing_heavy_is_left(scripted, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("settings", "sinks", "more", "says"),
     [
-        ({"output.kinds": ["mask", "key"]}, ["null"], {}, "one kind of picture is made, not mask and key"),
+        ({"output.kinds": ["mask", "key"]}, ["null"], {}, "one kind of output, not mask and key"),
         ({}, [], {}, "needs a sink"),
         ({}, ["hologram"], {}, "unknown sink 'hologram'"),
-        ({}, ["null"], {"seconds": 0.0}, "seconds above 0"),
+        ({}, ["null"], {"seconds": 0.0}, "above 0 seconds"),
         ({"video.end_seconds": 5.0}, ["null"], {}, "a camera has no start and end"),
-        ({"output.kinds": ["alpha"]}, ["mjpeg"], {}, "mjpeg:127.0.0.1:8890 shows no transparency"),
+        ({"output.kinds": ["alpha"]}, ["mjpeg"], {}, "mjpeg:127.0.0.1:8890 cannot show transparency"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_opens(settings, sinks, more, says) -> None:
@@ -681,14 +679,14 @@ def test_what_cannot_be_done_is_refused_before_anything_opens(settings, sinks, m
 
 
 def test_a_files_size_cannot_be_asked_for() -> None:
-    with pytest.raises(UsageError, match="a file has the size that it has"):
+    with pytest.raises(UsageError, match="the camera size is for cameras"):
         check_live("in.mp4", ["null"], loaded=SettingsSource().load(), camera_size=(640, 480))
 
 
 def test_who_asks_for_nothing_gets_the_fast_profile_on_a_cpu(tmp_path) -> None:
     loaded, note = live_settings(SettingsSource(flags={"gpu.device": "cpu"}))
     assert loaded.profile == "fast"
-    assert note == "live on the CPU: profile fast; --profile balanced cuts finer, and drops more pictures"
+    assert note == "live on the CPU: profile fast; --profile balanced has finer mattes, and drops more frames"
     own = tmp_path / "own.yaml"
     own.write_text("edges: {feather_px: 1}\n")
     for source in (

@@ -51,7 +51,7 @@ def test_a_single_output_takes_every_wish_or_says_why_not(clip):
     with pytest.raises(OutputError, match="cannot carry alpha"):
         choose(clip, "o.mp4", "alpha", alone=True)
     with pytest.raises(
-        OutputError, match=r"^cut: a folder of pictures .* h265; cut/, with a slash, is a folder for"
+        OutputError, match=r"^cut: a folder of pictures .* h265; cut/, with a slash, is a folder of"
     ):
         choose(clip, "cut", "key", alone=True, codec="h265")
 

@@ -102,7 +102,7 @@ def test_top_bottom_eyes_are_packed_side_by_side(tmp_path, scripted):
     [
         ({"video.stereo": "mono", "video.projection": "equirect180"}, "two eyes"),
         ({"video.stereo": "sbs", "video.projection": "flat"}, "VR180 or fisheye"),
-        ({"video.stereo": "sbs", "video.projection": "equirect360"}, "half of the world"),
+        ({"video.stereo": "sbs", "video.projection": "equirect360"}, "covers 180 degrees"),
     ],
 )
 def test_what_cannot_be_packed_is_refused_before_anything_is_written(
@@ -228,7 +228,7 @@ def test_a_description_that_cannot_say_the_order_of_the_eyes_is_told(named_vr180
         "heresphere",
     ]
     assert main([*command, "--type", "key"]) == 0
-    assert "the right eye comes first, for which the JSON has no word" in capsys.readouterr().out
+    assert "the right eye comes first, which the JSON cannot say" in capsys.readouterr().out
     assert main(command) == 0  # packed alpha has the left one first
     assert "right eye" not in capsys.readouterr().out
 
@@ -242,7 +242,7 @@ def test_a_description_that_is_there_is_not_replaced_unasked(named_vr180, tmp_pa
     assert main([*command, "--dry-run"]) == 0
     assert f"description for the player -> {mine} (replaces the file there)" in capsys.readouterr().out
     assert main(command) == 4
-    assert f"{mine} exists already" in capsys.readouterr().err
+    assert f"{mine} already exists" in capsys.readouterr().err
     assert mine.read_text() == "mine"
     assert list(out.iterdir()) == [mine]
     assert main([*command, "-y"]) == 0
@@ -274,7 +274,7 @@ def test_what_the_user_says_comes_over_the_player(named_vr180, tmp_path, scripte
 def test_a_name_that_the_player_does_not_know_is_said(named_vr180, tmp_path, scripted, capsys):
     out = tmp_path / "mine.mp4"
     assert main(["segment", str(named_vr180), str(out), "--profile", "fast", "--player", "skybox"]) == 0
-    assert "Skybox does not know what it is: name it mine_FISHEYE190_alpha" in capsys.readouterr().out
+    assert "Skybox does not recognise it: name it mine_FISHEYE190_alpha" in capsys.readouterr().out
 
 
 def test_two_videos_of_one_name_get_two_names(named_vr180, tmp_path, scripted):
@@ -335,7 +335,9 @@ def test_a_player_that_knows_no_packed_alpha_is_told_of_before_the_work(
     words += ["--player", "moon", "--profile", "fast", *(["--dry-run"] if dry else [])]
     assert main(words) == 0
     told.append(capsys.readouterr())
-    note = "note: Moon Player shows the mattes in the corners: it knows no packed alpha, make key colour for it\n"
+    note = (
+        "note: Moon Player shows the mattes in the corners: it cannot show packed alpha; use a key colour\n"
+    )
     assert told[0].err.endswith(note)
     assert sum((one.out + one.err).count("Moon Player") for one in told) == 1
 
@@ -346,7 +348,7 @@ def test_a_run_tells_that_both_eyes_are_one_picture(named_vr180, tmp_path, scrip
         tmp_path / "twice_LR_180.mp4",
         width=2 * SIDE, height=SIDE, frame_count=3, paint=lambda _: np.hstack([eye(0), eye(0)]),
     )  # fmt: skip
-    said = "both eyes show one and the same picture: there is no depth in it"
+    said = "both eyes show the same picture: there is no depth"
     for video, is_told in ((twice, True), (named_vr180, False)):
         assert main(["segment", str(video), "-o", f"{tmp_path / video.stem}/", "--profile", "fast"]) == 0
         printed = capsys.readouterr()

@@ -108,7 +108,7 @@ def test_what_needs_frames_in_order_has_one_thread(clip, tmp_path, scripted, mon
     report = write(clip, tmp_path / "o.mkv", edges__temporal_smoothing=0.5, **wanted)
     assert len(meeting.threads) == 1
     assert report.notes == (
-        "pipeline.stages.postprocess.threads has no effect here: temporal smoothing takes frames in order",
+        "pipeline.stages.postprocess.threads has no effect here: temporal smoothing needs frames in order",
     )
     behind = write_clip(tmp_path / "behind.mp4", frame_count=5)
     flags = {"output.background": str(behind), "pipeline.stages.postprocess.threads": 3, "gpu.device": "cpu"}

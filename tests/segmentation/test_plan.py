@@ -100,7 +100,7 @@ def test_a_film_that_comes_later_takes_no_name_of_one_that_is_done():
 @pytest.mark.parametrize(
     ("videos", "out", "says"),
     [
-        (found("a.mp4", "b.mp4"), "out.mp4", "2 inputs go into a folder, not a file; name one, such as out/"),
+        (found("a.mp4", "b.mp4"), "out.mp4", "2 inputs go into a folder, not a file; give one, such as out/"),
         (found("a.mp4", "b.mp4"), "many.png", "such as many/"),
         (found("a.mp4", is_named=False), "out.mp4", "clips/a.mp4 was found"),
     ],

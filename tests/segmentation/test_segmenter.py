@@ -91,7 +91,7 @@ def test_a_folder_of_videos_is_not_made_a_film_of_its_pictures(clip, tmp_path):
     (folder / "first.mp4").unlink()
     assert vitascope.segment(folder, tmp_path / "o.mp4", profile="fast").frame_count == 1
     (folder / "cover.jpg").unlink()
-    with pytest.raises(InputError, match="wedding: the folder holds no images"):
+    with pytest.raises(InputError, match="wedding: the folder contains no images"):
         vitascope.segment(folder, tmp_path / "o.mp4", profile="fast")
 
 
@@ -273,7 +273,7 @@ def test_alpha_that_webm_keeps_beside_the_picture_is_said(tmp_path):
     ]
     with Segmenter(profile="fast") as segmenter:
         cut, plain = (segmenter.write(clip, [("key", clip.with_suffix(".mp4"))]).notes for clip in clips)
-    assert any("an alpha channel, which is left out" in note for note in cut)
+    assert any("an alpha channel, which is ignored" in note for note in cut)
     assert not any("alpha" in note for note in plain)
 
 
@@ -284,7 +284,7 @@ def test_a_background_that_can_be_seen_through_is_told(tmp_path):
         assert cv2.imwrite(str(tmp_path / name), shown)
         with Segmenter(profile="fast", settings={"output.background": str(tmp_path / name)}) as segmenter:
             notes = segmenter.write(clip, [("replace", tmp_path / f"{name}.mkv")]).notes
-        told = f"{name} has an alpha channel, which is left out: what it hides is behind people, too"
+        told = f"{name} has an alpha channel, which is ignored: its transparent areas are visible behind people, too"
         assert (told in notes) == (name == "hole.png")
 
 
@@ -317,5 +317,5 @@ def test_what_is_not_converted_or_left_out_is_said(tmp_path):
     assert any("the tint is not converted" in note for note in notes["pq", "overlay"])
     assert not any("not converted" in note for note in notes["pq", "mask"] + notes["cut", "key"])
     for kind in ("key", "overlay", "mask"):
-        assert any("an alpha channel, which is left out" in note for note in notes["cut", kind])
+        assert any("an alpha channel, which is ignored" in note for note in notes["cut", kind])
         assert not any("alpha" in note for note in notes["pq", kind])

@@ -119,7 +119,7 @@ def test_films_of_unlike_streams_are_joined_by_their_list(tmp_path, scripted):
         with Segmenter() as segmenter:
             report = segmenter.write(joined, [("key", out)])
         assert (report.frame_count, len(luma(out))) == (48, 48)
-        is_noted = any("begin later in it were left out" in note for note in report.outputs[0].notes)
+        is_noted = any("begin later in the file were left out" in note for note in report.outputs[0].notes)
         assert is_noted == (first == "silent")
 
 
@@ -129,7 +129,7 @@ def test_an_input_that_is_removed_on_the_way_is_finished(tmp_path, scripted, suf
     with Segmenter() as segmenter:
         report = segmenter.write(film, [("key", tmp_path / "o.mp4")], on_start=lambda _: film.unlink())
     assert len(luma(tmp_path / "o.mp4")) == 24
-    assert any("was removed while it was read" in note for note in report.notes)
+    assert any("was removed while it was being read" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -161,8 +161,8 @@ def test_a_repeated_time_and_a_clock_set_anew_are_noted(tmp_path, scripted):
     with Segmenter() as segmenter:
         first = segmenter.write(repeated, [("key", tmp_path / "a.mp4")])
         second = segmenter.write(joined, [("key", tmp_path / "b.mp4")])
-    assert any(note.startswith("1 frames had the time of the one before") for note in first.notes)
-    assert any("set anew on the way (2 times)" in note for note in second.notes)
+    assert any(note.startswith("1 frames had the same time as the previous one") for note in first.notes)
+    assert any("reset in the middle (2 times)" in note for note in second.notes)
     assert len(luma(tmp_path / "a.mp4")) == 48
 
 

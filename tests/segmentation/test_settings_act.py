@@ -265,7 +265,7 @@ def test_mask_max_width(clip, tmp_path, scripted, most, width, height):
 def test_wishes_for_a_gpu_are_named_where_none_computes(clip, tmp_path, scripted, key, value):
     with Segmenter(settings={key: value, "gpu.device": "cpu"}) as segmenter:
         notes = segmenter.write(clip, [("key", tmp_path / "o.mp4")]).notes
-    assert notes == (f"{key} has no effect here: this run computed on the CPU",)
+    assert notes == (f"{key} has no effect here: this run used the CPU",)
 
 
 def test_wishes_for_other_commands_are_named_in_a_line_each(clip, tmp_path, scripted):

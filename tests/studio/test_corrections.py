@@ -98,7 +98,9 @@ def test_any_hints_are_read_as_they_were_written(tmp_path_factory, strokes, name
 def test_the_last_writer_is_told(video):
     first = write_corrections(video, {"edges": {"grow_px": 1}}, revision="none")
     second = write_corrections(video, {"edges": {"grow_px": 2}}, revision=first.revision)
-    with pytest.raises(CorrectionsClashError, match=r"my wedding: 1\.hints\.yaml was changed meanwhile"):
+    with pytest.raises(
+        CorrectionsClashError, match=r"my wedding: 1\.hints\.yaml was changed in the meantime"
+    ):
         write_corrections(video, {"edges": {"grow_px": 3}}, revision=first.revision)
     assert read_corrections(video) == second
     hints_path(video).write_text("edges: {grow_px: 9}\n")
@@ -113,7 +115,7 @@ def test_the_last_writer_is_told(video):
             "version: 1\nmarks:\n  - at: 1\n    click: [2, 0]\n",
             r"my wedding: 1\.hints\.yaml:4: marks\[0\]\.click",
         ),
-        ("people:\n  - keep: 1\n  - kept: 1\n", r":3: people\[1\]\.kept: there is no such field"),
+        ("people:\n  - keep: 1\n  - kept: 1\n", r":3: people\[1\]\.kept: unknown field"),
         ("edges:\n  feather_px: 2\n  grow_px: much\n", r":3: edges\.grow_px"),
         ("people: [\n", "not valid YAML"),
         ("video: other.mp4\n", "these are hints for other.mp4, not for my wedding: 1.mp4"),
@@ -138,8 +140,8 @@ def test_an_error_made_by_hand_is_told_with_its_line_and_nothing_is_written_over
     [
         ([], "a mapping"),
         ({"marks": [{"at": 1}]}, r"marks\[0\]: it needs one of click, box and stroke"),
-        ({"edges": {"grow": 1}}, r"edges\.grow: there is no such field"),
-        ({"people": [{"keep": [1], "from": 2, "to": 1}]}, "not after it begins"),
+        ({"edges": {"grow": 1}}, r"edges\.grow: unknown field"),
+        ({"people": [{"keep": [1], "from": 2, "to": 1}]}, "before it begins"),
         ({"marks": [{"at": float("nan"), "click": [0, 0]}]}, r"marks\[0\]\.at"),
     ],
 )
@@ -333,12 +335,12 @@ def test_a_change_reads_and_writes_nothing_but_itself(video, monkeypatch):
     ("change", "reason"),
     [
         ([], "changes"),
-        ({"splice": []}, r"splice: there is no such field"),
+        ({"splice": []}, r"splice: unknown field"),
         ({"splices": [{"section": "edges", "at": 0}]}, r"splices\[0\]\.section"),
         ({"splices": [{"section": "marks", "at": 0}] * 101}, r"splices: .*at most 100"),
         ({"splices": [{"section": "marks", "at": -1}]}, r"splices\[0\]\.at"),
         ({"splices": [{"section": "marks", "at": 0, "insert": [{"at": 1}]}]}, r"marks\[0\]: it needs one of"),
-        ({"edges": {"grow": 1}}, r"edges\.grow: there is no such field"),
+        ({"edges": {"grow": 1}}, r"edges\.grow: unknown field"),
     ],
 )
 def test_what_is_no_change_changes_nothing(video, change, reason):

@@ -155,7 +155,7 @@ def test_without_a_headset_each_eye_is_shown_flat(page, studio, films, color, su
     frame = first_frame(path)
     opened(page, studio, path.name)
     assert page.text("#enter") == "No headset"
-    assert "No headset is here" in page.text("#why")
+    assert "No headset found" in page.text("#why")
     for number, yaw, pitch in ((0, 0, 0), (0, -35, 10), (1, 0, 0), (1, 20, -25)):
         page.click(f"#eyes button:nth-child({number + 1})")
         look(page, yaw, pitch)
@@ -272,5 +272,5 @@ def test_a_key_is_taken_out_per_eye(page, serving, films):
 def test_nothing_else_can_be_shown(page, studio, of):
     page.enter(studio.opened.address.partition("&")[0], width=WIDTH, height=HEIGHT)
     page.show(f"http://{studio.host}/headset?of={of}", width=WIDTH, height=HEIGHT)
-    page.until("document.querySelector('#banner').innerText.includes('Nothing was chosen')")
+    page.until("document.querySelector('#banner').innerText.includes('There is nothing to show')")
     assert [one for one in page.requests() if not one.startswith(f"http://{studio.host}/")] == []

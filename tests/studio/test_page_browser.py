@@ -464,9 +464,7 @@ def test_a_browser_that_is_not_known_any_more_is_told_what_to_do(page, serving, 
     page.until(LOST)
     (home / "studio" / "cookie.key").unlink()
     again = serving(films, port=studio.port)
-    page.until(
-        "document.querySelector('#link').innerText.includes('Open the address that the terminal shows')"
-    )
+    page.until("document.querySelector('#link').innerText.includes('Open the address in the terminal')")
     page.show(again.opened.address, width=DESK)
     page.until_color(0.5, 0.1, KEY)
     assert page.value(THERE)
@@ -477,7 +475,7 @@ def test_a_page_of_another_version_says_so(page, studio, monkeypatch):
     page.until_color(0.5, 0.1, KEY)
     monkeypatch.setattr(server, "__version__", "99.0")
     studio.order(studio.film(), task="people")  # news of it carry the version
-    page.until("document.querySelector('#banner').innerText.includes('of another version now')")
+    page.until("document.querySelector('#banner').innerText.includes('has been updated')")
     page.click("#banner button")
     page.until("document.querySelector('[name=vitascope-version]')?.content === '99.0'")
     assert page.value("document.querySelector('#banner').hidden")
@@ -506,7 +504,7 @@ def test_a_file_for_which_the_disk_has_no_room_is_named_once(page, studio, monke
         "document.dispatchEvent(new DragEvent('drop', { dataTransfer: dropped, bubbles: true })); })()"
     )
     page.until("document.querySelector('#toasts').innerText !== ''")
-    assert page.text("#toasts").strip() == "dance.mp4: the disk has no room for it"
+    assert page.text("#toasts").strip() == "dance.mp4: there is no space left on the disk"
 
 
 @pytest.mark.parametrize("width", [NARROW, PHONE, 768, DESK])
@@ -636,7 +634,7 @@ def test_a_portrait_is_chosen_moved_and_recorded(page, portrait_studio, films):
 @pytest.mark.parametrize(
     ("name", "codec", "pixel_format", "why"),
     [
-        ("old.avi", "mpeg4", "yuv420p", "browsers read no avi files"),
+        ("old.avi", "mpeg4", "yuv420p", "browsers cannot read avi files"),
         ("camera.mp4", "libx265", "yuv420p10le", "this browser cannot play it"),
     ],
 )

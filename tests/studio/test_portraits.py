@@ -99,9 +99,9 @@ def test_a_second_recording_keeps_the_first(portrait_studio, films):
     ("order", "said"),
     [
         ({}, "choose the portrait"),
-        ({"portrait": "0123456789abcdef"}, "no such film"),
+        ({"portrait": "0123456789abcdef"}, "no such video"),
         ({"portrait": "ours", "expression": 9}, "expression"),
-        ({"portrait": "/etc/passwd"}, "no such film"),
+        ({"portrait": "/etc/passwd"}, "no such video"),
     ],
 )
 def test_orders_that_cannot_be_followed(portrait_studio, order, said):

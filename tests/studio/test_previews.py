@@ -141,7 +141,7 @@ def test_nobody_looks_around_in_a_flat_film(film, model_store):
     previews = opened(model_store)
     try:
         wanted = Wanted(film, film.version, "", 0, "source", longest_side=480, look=Look(0, 0, 90))
-        with pytest.raises(UsageError, match="no view to look around in"):
+        with pytest.raises(UsageError, match="you cannot look around in this video"):
             previews.picture(wanted).result()
     finally:
         previews.close()

@@ -52,11 +52,11 @@ def facts(path):
         ("a.mkv", "libx264", "yuv420p", None),
         ("a.webm", "libvpx-vp9", "yuv420p", None),
         ("a.mp4", "libx265", "yuv420p10le", None),  # some do
-        ("a.mp4", "libx264", "yuv420p10le", "of 8 bits in 4:2:0 alone, and this is yuv420p10le"),
+        ("a.mp4", "libx264", "yuv420p10le", "in 8 bits and 4:2:0, and this is yuv420p10le"),
         ("a.mkv", "libx264", "yuv444p", "yuv444p"),
-        ("a.mov", "prores_ks", "yuv422p10le", "decode no prores"),
-        ("a.avi", "mpeg4", "yuv420p", "read no avi"),
-        ("a.ts", "libx264", "yuv420p", "read no mpegts"),
+        ("a.mov", "prores_ks", "yuv422p10le", "cannot decode prores"),
+        ("a.avi", "mpeg4", "yuv420p", "cannot read avi"),
+        ("a.ts", "libx264", "yuv420p", "cannot read mpegts"),
     ],
 )
 def test_what_no_browser_plays_is_known(tmp_path, name, codec, pixel_format, why):
@@ -170,9 +170,9 @@ def sound_of(path):
 @pytest.mark.parametrize(
     ("name", "encoder", "why"),
     [
-        ("a.mp4", "ac3", "browsers play no AC-3 sound"),
-        ("a.mp4", "eac3", "browsers play no E-AC-3 sound"),
-        ("a.mov", "pcm_s16le", "browsers play no PCM sound"),
+        ("a.mp4", "ac3", "browsers cannot play AC-3 sound"),
+        ("a.mp4", "eac3", "browsers cannot play E-AC-3 sound"),
+        ("a.mov", "pcm_s16le", "browsers cannot play PCM sound"),
         ("a.mp4", "aac", None),
         ("a.mp4", "libmp3lame", None),
         ("a.webm", "libopus", None),
@@ -183,7 +183,9 @@ def test_a_video_that_would_be_silent_is_not_played_as_it_is(tmp_path, name, enc
     codec = "libvpx-vp9" if name.endswith("webm") else "libx264"
     info = probe(write_clip(tmp_path / name, codec=codec, audio=encoder))
     assert why_no_browser_plays(info) == why
-    assert why_no_browser_plays(dataclasses.replace(info, audio_codec="dca")) == "browsers play no DTS sound"
+    assert (
+        why_no_browser_plays(dataclasses.replace(info, audio_codec="dca")) == "browsers cannot play DTS sound"
+    )
 
 
 def test_times_that_are_uneven_stay(tmp_path, proxies):
@@ -277,7 +279,7 @@ def test_the_studio_gives_out_file_and_copy_in_ranges(studio, films):
     film = studio.film("old.avi")
     base = f"/api/films/{film['id']}"
     playing = studio.get(f"{base}/playing").json
-    assert playing["why_not"] == "browsers read no avi files"
+    assert playing["why_not"] == "browsers cannot read avi files"
     assert (playing["original"], playing["has_copy"]) == (f"{base}/media", False)
     content = (films / "old.avi").read_bytes()
     part = studio.get(f"{base}/media", Range="bytes=4-9")
@@ -298,7 +300,7 @@ def test_what_a_job_made_is_described_to_who_plays_it(studio, films):
     job = studio.job(studio.order(studio.film(), task="cut", kind="alpha"))
     base = f"/api/jobs/{job['id']}/files/0"
     playing = studio.get(f"{base}/playing").json
-    assert playing["why_not"] == "browsers decode no prores"
+    assert playing["why_not"] == "browsers cannot decode prores"
     assert (playing["name"], playing["original"]) == ("wedding_alpha.mov", base)
     assert playing["key_color"] is None
     key = studio.job(studio.order(studio.film(), task="cut", kind="key", key_color="#102030"))

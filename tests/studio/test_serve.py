@@ -51,14 +51,14 @@ def test_without_the_token_there_is_nothing_and_there_is_no_page(program):
 def test_errors_are_one_line_in_error(program):
     film = program.film()["id"]
     for method, path, status, said in (
-        ("GET", "/api/nope", 404, "there is no /api/nope; /api/openapi.json describes all"),
+        ("GET", "/api/nope", 404, "there is no /api/nope; see /api/openapi.json"),
         (
             "GET",
             f"/api/films/{film}/jobs",
             405,
-            f"/api/films/{film}/jobs does not answer GET; /api/openapi.json",
+            f"/api/films/{film}/jobs does not support GET; see /api/openapi.json",
         ),
-        ("DELETE", "/api/films", 405, "/api/films does not answer DELETE"),
+        ("DELETE", "/api/films", 405, "/api/films does not support DELETE"),
     ):
         answer = program.ask(method, path)
         assert answer.status == status
@@ -66,7 +66,7 @@ def test_errors_are_one_line_in_error(program):
     refused = program.ask("GET", "/api/films", token="wrong")
     assert (refused.status, "programs send Authorization: Bearer" in refused.json["error"]) == (401, True)
     for order, said in (
-        ({"task": "cut", "knd": "key"}, "knd: there is no such field; did you mean kind?"),
+        ({"task": "cut", "knd": "key"}, "knd: unknown field; did you mean kind?"),
         ({"task": "cat"}, "task: expected 'people', 'cut' or 'animate'"),
     ):
         answer = program.ask("POST", f"/api/films/{film}/jobs", order)
@@ -117,7 +117,7 @@ def test_what_cannot_serve_leaves_no_token(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "vitascope.studio.server", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'vitascope\[studio\]'"):
         serve(tmp_path, token_file=tmp_path / "token")
-    with pytest.raises(UsageError, match="go together"):
+    with pytest.raises(UsageError, match="must be given together"):
         serve(tmp_path, token_file=tmp_path / "token", tls_cert=tmp_path / "cert.pem")
     assert not (tmp_path / "token").exists()
 

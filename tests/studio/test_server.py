@@ -331,7 +331,7 @@ def test_a_second_cut_keeps_the_first_and_makes_what_a_correction_touches(studio
     film = studio.film()
     first = studio.job(studio.order(film, task="cut", kind="mask"))
     second = studio.job(studio.order(film, task="cut", kind="mask", begin_seconds=0))
-    assert "nothing was made anew: all of it was there from an earlier run" in second["said"]
+    assert "nothing was made again: everything was there from an earlier run" in second["said"]
     assert [job["made"][0]["name"] for job in (first, second)] == ["wedding_mask.mp4", "wedding_mask_2.mp4"]
     assert (films / "wedding_mask.mp4").is_file()
     # What was made is no film to cut.
@@ -365,7 +365,7 @@ def test_a_stretch_is_cut(studio, films):
         ({"task": "cut", "kind": "replace"}, "behind people"),
         ({"task": "cut", "command": "rm -rf /"}, "command"),
         ({"task": "cut", "kind": "key", "film": "/etc/passwd"}, "film"),
-        ({"task": "cut", "kind": "key", "end_seconds": float("inf")}, "no JSON"),
+        ({"task": "cut", "kind": "key", "end_seconds": float("inf")}, "not JSON"),
         (b'{"task": "cut", "begin_seconds": 1e999}', "begin_seconds"),
         (b'{"task": "cut", "end_seconds": -1e999}', "end_seconds"),
     ],
@@ -382,7 +382,7 @@ def test_a_job_that_fails_says_why_and_the_next_one_runs(studio):
     bad = studio.order(film, task="cut", kind="mask", begin_seconds=50.0)
     good = studio.order(film, task="cut", kind="mask")
     failed = studio.job(bad, state="failed")
-    assert "no picture between" in failed["error"]
+    assert "no frame between" in failed["error"]
     assert studio.job(good)["made"]
 
 
@@ -452,7 +452,7 @@ def opening(named, home, port=0):
 
 
 def test_a_second_studio_does_not_run_the_jobs_of_the_first(studio, films, home):
-    with pytest.raises(OutputError, match="another studio runs with this queue"):
+    with pytest.raises(OutputError, match="another studio is using this queue"):
         opening([films], home)
 
 
@@ -512,25 +512,25 @@ def test_answers_do_not_wait_for_acknowledgements(studio, monkeypatch):
 
 
 def test_a_port_in_use_is_told(studio, films, home):
-    with pytest.raises(OutputError, match=rf"127\.0\.0\.1:{studio.port} cannot be listened at: .*--port"):
+    with pytest.raises(OutputError, match=rf"127\.0\.0\.1:{studio.port} cannot be used: .*--port"):
         opening([films], home / "other", studio.port)
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_a_port_that_does_not_exist_is_told(films, home, port):
-    with pytest.raises(UsageError, match=f"a port lies between 0 and 65535, not {port}"):
+    with pytest.raises(UsageError, match=f"expected a port from 0 to 65535, not {port}"):
         opening([films], home, port)
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path, home):
-    with pytest.raises(InputError, match="nowhere: there is no such film or folder"):
+    with pytest.raises(InputError, match="nowhere: no such video or folder"):
         opening([tmp_path / "nowhere"], home)
 
 
 def test_a_queue_of_another_version_is_left_alone(films, home):
     (home / "studio").mkdir(parents=True)
     (home / "studio" / "queue.json").write_text('{"format": 2}')
-    with pytest.raises(OutputError, match=r"queue\.json: is no queue of this version"):
+    with pytest.raises(OutputError, match=r"queue\.json: is not a queue of this version"):
         opening([films], home)
     assert (home / "studio" / "queue.json").read_text() == '{"format": 2}'
 
@@ -543,7 +543,7 @@ def test_the_queue_is_bounded(studio, monkeypatch):
         studio.order(film, task="cut")
     answer = studio.ask("POST", f"/api/films/{film['id']}/jobs", {"task": "cut"})
     assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
-    assert "2 jobs wait already" in answer.json["error"]
+    assert "2 jobs are waiting already" in answer.json["error"]
     with pytest.raises(UsageError):
         queue.find("nothing")
 
@@ -556,7 +556,7 @@ def test_a_fault_of_ours_fails_one_job_and_no_other(studio, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("vitascope.studio.queue.plan_outputs", fault)
         failed = studio.job(studio.order(film, task="cut", kind="mask"), state="failed")
-    assert failed["error"] == "a fault of Vitascope: ZeroDivisionError: nobody thought of it"
+    assert failed["error"] == "an internal error: ZeroDivisionError: nobody thought of it"
     assert studio.job(studio.order(film, task="cut", kind="mask"))["made"]
 
 

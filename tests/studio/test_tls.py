@@ -107,7 +107,7 @@ def test_a_browser_gives_the_page_what_it_gives_to_secure_ones_alone(page, secur
     assert page.value("isSecureContext")
     assert page.value("document.querySelector('#link').hidden")  # news come, over TLS
     page.show(f"https://{secure.host}/headset?of=/api/films/{film_of(page)}", width=390)
-    page.until("document.querySelector('#why').innerText.includes('No headset is here')")
+    page.until("document.querySelector('#why').innerText.includes('No headset found')")
 
 
 def film_of(page):
@@ -174,7 +174,7 @@ def test_a_certificate_that_holds_no_longer_serves_under_the_other_names(serving
 
 @pytest.mark.parametrize("given", [("cert.pem", None), (None, "key.pem")])
 def test_a_certificate_and_its_key_go_together(films, given):
-    with pytest.raises(UsageError, match="go together"):
+    with pytest.raises(UsageError, match="must be given together"):
         opened_studio(
             [films], port=0, host="127.0.0.1", tls=given, profile=None, device=None, config=None, set_=None
         )

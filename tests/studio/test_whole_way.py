@@ -210,7 +210,7 @@ def test_the_whole_way(page, serving, films, video, monkeypatch, request):
     first, second = (job for job in studio.get("/api/jobs").json["jobs"] if job["order"]["task"] == "cut")
     results = [films / job["made"][0]["name"] for job in (first, second)]
     assert [alpha_at(path, 0, (x, y)) > 0.5 for path in results] == [True, False]
-    (said,) = [line for line in second["said"] if "anew" in line]
+    (said,) = [line for line in second["said"] if "made again" in line]
     anew, count = (int(said.split()[place]) for place in (0, 2))
     assert 0 < anew < count, said
     with av.open(str(results[1])) as container:

@@ -125,7 +125,7 @@ def test_fields_of_view_that_disagree_or_cannot_be():
     odd = describe_vr(video("beach_LR.mp4", stereo=SBS, projection=FISHEYE, fov_degrees=4000.0))
     assert odd.fov_degrees == 180
     assert odd.doubts[0] == "the field of view box says 4000 degrees, which no fisheye picture has"
-    assert odd.doubts[1].startswith("nothing says how much the fisheye sees")
+    assert odd.doubts[1].startswith("the field of view of the fisheye is unknown")
     with pytest.raises(UsageError, match="fisheye: a field of view of 400 degrees"):
         describe_vr(video(), projection=FISHEYE, fov_degrees=400)
     with pytest.raises(UsageError, match="flat: a field of view of 180 degrees"):
@@ -135,7 +135,7 @@ def test_fields_of_view_that_disagree_or_cannot_be():
 def test_a_bare_number_needs_the_shape():
     plain = describe_vr(video("Studio 180.mp4", (1920, 1080)))
     assert found(plain) == (MONO, FLAT, None)
-    assert plain.doubts[0].startswith("180 in the file name of a picture of this shape")
+    assert plain.doubts[0].startswith("180 in the file name of a video of this shape")
     assert found(describe_vr(video("dive_360.mp4", (3840, 1920)))) == (MONO, WHOLE, 360)
 
 
@@ -200,7 +200,7 @@ def test_an_eye_that_shows_nothing_is_told(order):
 def test_one_picture_twice_is_told():
     info = video("beach_LR_180.mp4", (512, 256))
     twice = describe_vr(info, [np.hstack([grey(), grey()])] * 3)
-    assert any("one and the same picture" in doubt for doubt in twice.doubts)
+    assert any("both eyes show the same picture" in doubt for doubt in twice.doubts)
     assert describe_vr(info, [two_eyes(grey())] * 3).doubts == ()
 
 
@@ -228,7 +228,7 @@ def test_pictures_decide_between_two_layouts_of_a_name():
         assert not told.is_half
     unsure = describe_vr(video("beach_RL_180_tb.mp4"))
     assert (unsure.layout, unsure.layout_reason.sureness) == (SBS, "a guess")
-    assert "RL is believed" in unsure.doubts[0]
+    assert "RL is used" in unsure.doubts[0]
     nothing = describe_vr(info, [np.full_like(one_above, 16)] * 3)
     assert nothing.layout is SBS
 
@@ -296,8 +296,8 @@ def test_each_eyes_circle_is_where_it_is():
         assert lens.fov_degrees == 190
         assert lens.center == pytest.approx((x, 0.5), abs=0.025)
         assert lens.radius == pytest.approx((0.42, 0.42), abs=0.025)
-    said = [doubt for doubt in description.doubts if "does not fill it" in doubt]
-    assert [doubt.split(" does")[0] for doubt in said] == [
+    said = [doubt for doubt in description.doubts if "is off centre or too small" in doubt]
+    assert [doubt.split(" is off")[0] for doubt in said] == [
         "the fisheye circle of eye 1",
         "the fisheye circle of eye 2",
     ]
@@ -359,7 +359,7 @@ def test_packed_alpha_without_a_name_is_known_by_its_mattes(color):
     assert description.is_packed_alpha
     assert description.projection_reason.how == "mattes in the corners"
     assert description.doubts == (
-        "nothing says how much the fisheye sees: 190 degrees are taken; --fov says what is right",
+        "the field of view of the fisheye is unknown: 190 degrees are assumed; if that is wrong, give --fov",
     )
     boxed = video("holiday.mp4", (512, 256), stereo=SBS, projection=FISHEYE, fov_degrees=190.0)
     assert describe_vr(boxed, pictures).is_packed_alpha

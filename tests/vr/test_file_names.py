@@ -70,7 +70,7 @@ def test_order_and_squeeze():
 
 def test_words_that_make_no_sense_are_told():
     (doubt,) = read_name("beach_FISHEYE999").doubts
-    assert doubt.startswith("FISHEYE999 in the file name is no field of view")
+    assert doubt.startswith("FISHEYE999 in the file name is not the field of view")
     assert read_name("beach_FISHEYE999").fov_degrees is None
     (doubt,) = read_name("beach_SBS_TB_180").doubts
     assert "both SBS and TB" in doubt

@@ -69,7 +69,7 @@ def test_each_player(name, alpha, boxes, described_for):
     if alpha:
         assert player_words(player, kind="packed-alpha") == "_FISHEYE190_alpha"
     else:
-        with pytest.raises(UsageError, match="shows no packed-alpha; make key-color"):
+        with pytest.raises(UsageError, match="cannot show packed-alpha; use key-color"):
             player_words(player, kind="packed-alpha")
 
 
@@ -200,27 +200,27 @@ def test_deovr():
 
 def test_what_players_make_of_files():
     heresphere, moon, vision = (PLAYERS[name] for name in ("heresphere", "moon", "visionpro"))
-    assert as_played(moon, described(), "a_LR_180_SBS") == "plays it as what it is, by its name"
-    assert as_played(moon, described(), "a_LR_180") == "plays it as what it is, by its name"
-    assert as_played(moon, described(), "a") == "does not know what it is: name it a_LR_180_SBS"
+    assert as_played(moon, described(), "a_LR_180_SBS") == "plays it correctly, by its name"
+    assert as_played(moon, described(), "a_LR_180") == "plays it correctly, by its name"
+    assert as_played(moon, described(), "a") == "does not recognise it: name it a_LR_180_SBS"
     assert "vitascope vr library" in as_played(heresphere, described(), "a")
     # Its JSON has no word for eyes in that order.
     assert as_played(heresphere, described(right_eye_first=True), "a") == (
-        "does not know what it is: name it a_RL_180_SBS"
+        "does not recognise it: name it a_RL_180_SBS"
     )
-    assert as_played(vision, described(how="boxes"), "a") == "plays it as what it is, by its boxes"
+    assert as_played(vision, described(how="boxes"), "a") == "plays it correctly, by its boxes"
     assert "name it a_LR_180_SBS" in as_played(moon, described(how="boxes"), "a")
     assert as_played(vision, described(), "a_LR_180") == (
-        "does not know what it is: it goes by boxes, which segment --player visionpro writes"
+        "does not recognise it: it needs boxes, which segment --player visionpro writes"
     )
     quest, fisheye = PLAYERS["quest"], described(SBS, FISHEYE, 190.0, how="boxes")
-    assert as_played(quest, described(how="boxes"), "a") == "plays it as what it is, by its boxes"
-    assert as_played(quest, fisheye, "a") == "does not know what it is: name it a_LR_FISHEYE190"
-    assert as_played(vision, fisheye, "a") == "plays it as what it is, by its boxes"
+    assert as_played(quest, described(how="boxes"), "a") == "plays it correctly, by its boxes"
+    assert as_played(quest, fisheye, "a") == "does not recognise it: name it a_LR_FISHEYE190"
+    assert as_played(vision, fisheye, "a") == "plays it correctly, by its boxes"
     assert "name it a_LR_180_SBS" in as_played(PLAYERS["4xvr"], described(), "a_LR_180")
-    assert as_played(PLAYERS["4xvr"], described(), "a_LR_180_SBS") == "plays it as what it is, by its name"
+    assert as_played(PLAYERS["4xvr"], described(), "a_LR_180_SBS") == "plays it correctly, by its name"
     packed = described(SBS, FISHEYE, 190.0, is_packed_alpha=True, how="boxes")
-    assert as_played(heresphere, packed, "a_FISHEYE190_alpha") == "plays it as what it is, by its name"
+    assert as_played(heresphere, packed, "a_FISHEYE190_alpha") == "plays it correctly, by its name"
     assert "name it a_FISHEYE190_alpha" in as_played(PLAYERS["quest"], packed, "a")
-    assert "knows no packed alpha" in as_played(moon, packed, "a_FISHEYE190_alpha")
+    assert "cannot show packed alpha" in as_played(moon, packed, "a_FISHEYE190_alpha")
     assert as_played(moon, described(MONO, FLAT, None), "a") == "plays it as a flat video"

@@ -1,4 +1,4 @@
-"""Moves a portrait after a face: tracking, motion, animators; and the example files that ship with Vitascope."""
+"""Animates a portrait after a face: tracking, motion, animators, and the example files in the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CHECKOUT = Path(__file__).parents[3] / "examples"
 
 
 def find_example(path: Path) -> Path:
-    """Return the path, or the shipped file of that name where nothing lies at ``examples/NAME``.
+    """Return the path, or the example in the package if there is no file at ``examples/NAME``.
 
     It lets the manual's first command work right after an install.
     """

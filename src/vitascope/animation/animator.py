@@ -1,4 +1,4 @@
-"""Opens the animator of the settings with its portrait; and ``vitascope.Animator``, which draws frame by frame."""
+"""Opens the animator for the settings, and defines ``vitascope.Animator``, which draws frame by frame."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Animator(Closing):
 
 @dataclass(frozen=True, slots=True)
 class OpenedAnimator:
-    """A portrait's animator, and what the user should know of the choice."""
+    """The animator of a portrait, and notes on its choice."""
 
     animator: PortraitAnimator
     set_strength: Callable[[float], None]

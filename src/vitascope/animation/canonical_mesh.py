@@ -1,4 +1,4 @@
-"""MediaPipe's face mesh: vertices, triangles, which points make a feature, and how a head's pose is measured.
+"""MediaPipe's face mesh: vertices, triangles, the points of each feature, and the measurement of the head's pose.
 
 The numbers of landmarks are those of ``FACEMESH_*`` in MediaPipe's Python package. Right and left are the person's own:
 the right eye is at the left of an unmirrored picture.

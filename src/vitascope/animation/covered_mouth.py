@@ -1,4 +1,4 @@
-"""Notices a hand, a mask or a cup before a driver's mouth: a tracker guesses shut lips there.
+"""Detects a hand, a mask or a cup in front of the driver's mouth, where the tracker guesses shut lips.
 
 Lips are redder than the skin around them, and a chin is of the colour of the cheeks. What is usual of a face is the
 median of what was seen of it; a mouth that loses its red, or a chin whose colour leaves that of the cheeks, is covered.

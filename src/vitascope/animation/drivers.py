@@ -1,4 +1,4 @@
-"""Drivers, which give motion: a video with a face in it, a voice, or a recording."""
+"""Drivers, the sources of motion: a video of a face, a voice, or a recording."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Driven:
 
 
 def open_tracker(model: Path, settings: Settings) -> FaceTracker:
-    """Open what finds the driver's face, as ``tracking`` says.
+    """Open the face tracker for the ``tracking`` settings.
 
     Args:
         model: The file ``face_landmarker.task``.
@@ -69,7 +69,7 @@ def open_tracker(model: Path, settings: Settings) -> FaceTracker:
 
 
 def make_estimator(mesh: CanonicalMesh, settings: Settings, *, frame_rate: float = 30.0) -> MotionEstimator:
-    """Make what turns the driver's faces into motion, as ``tracking`` and ``animation.neutral`` say.
+    """Create the motion estimator for the settings ``tracking`` and ``animation.neutral``.
 
     Args:
         mesh: The canonical face.
@@ -89,7 +89,7 @@ def make_estimator(mesh: CanonicalMesh, settings: Settings, *, frame_rate: float
 def open_driver(
     path: Path, *, mesh: CanonicalMesh, model: FaceModel, settings: Settings, keep_pictures: bool = False
 ) -> Driver:
-    """Open a driver by what the file is: a ``.motion`` file, sound, else a video, an image or images.
+    """Open a driver by the type of its file: ``.motion``, sound, or else a video, an image or images.
 
     Arguments and errors are those of the classes, and of ``model``, which a video alone needs.
 
@@ -108,7 +108,7 @@ def open_driver(
 
 
 def has_no_pictures(path: Path, settings: Settings) -> Literal["recorded motion", "a voice"] | None:
-    """Tell what a driver's file is, if it gives motion without pictures.
+    """The kind of a driver's file, if it has motion but no pictures.
 
     Raises:
         InputError: It is no file that can be read.
@@ -122,7 +122,7 @@ def has_no_pictures(path: Path, settings: Settings) -> Literal["recorded motion"
 
 
 def no_picture_between(path: Path, start_seconds: float | None, end_seconds: float | None) -> InputError:
-    """The error for a start and an end that no picture of a driver lies between."""
+    """The error for a start and an end without a picture of the driver between them."""
     end = "its end" if end_seconds is None else f"{end_seconds:g} s"
     return InputError(f"{path}: no picture between {start_seconds or 0:g} s and {end}")
 
@@ -217,7 +217,7 @@ class VideoDriver(Closing):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Whose face was followed, where there were several and nobody said which one; and that nothing moved."""
+        """Notes on which of several faces was followed, and on a driver that does not move."""
         notes = []
         count = self._tracker.most_faces
         if self._follow == "largest" and count > 1:

@@ -1,1 +1,1 @@
-"""Measuring and explaining: the suite, its results, comparisons, and what they mean."""
+"""Benchmarks: the suite, its results, comparisons and explanations."""

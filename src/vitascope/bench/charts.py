@@ -53,7 +53,7 @@ def scaling_chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]])
 
 
 def stage_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """Work for a frame in each stage; stages overlap, so the longest one alone bounds the speed.
+    """Time per frame in each stage; stages overlap, so only the longest one limits the speed.
 
     Args:
         title: Stands above.

@@ -34,7 +34,7 @@ ALONE: Mapping[str, Any] = {
     "debug.profile_performance": False,
 }
 """Settings of a run that is measured: processes and caches would hide what it does."""
-_SHORTAGE = "went on with"
+_SHORTAGE = "continued with"
 """In the note of a job whose batch did not fit and was made smaller."""
 
 
@@ -112,13 +112,13 @@ class MeasuredSegmenter(Segmenter):
         discard: bool = False,
         on_start: Callable[[Started], object] | None = None,
     ) -> MeasuredRun:
-        """Segment a video once; what is written goes away with its folder.
+        """Segment a video once; the outputs are deleted with their folder.
 
         Args:
             video: The input.
             kind: Picture that is made.
             discard: Make every picture, and encode none.
-            on_start: Called once everything is open, from this thread.
+            on_start: Called from this thread once everything is open.
 
         Raises:
             InputError: The input cannot be read.

@@ -1,4 +1,4 @@
-"""The network of a cell alone: its time without the rest of the pipeline, and its operators."""
+"""Measures the network of a cell on its own, without the rest of the pipeline, and its operators."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def trace_network(
 def operations_of_calls(
     sessions: Sequence[Sequence[OperatorCall]], *, source: str, calls: int, frames: int
 ) -> Operations:
-    """Tables of what ``trace_network`` saw.
+    """Tables of the operators that ``trace_network`` recorded.
 
     Args:
         sessions: Operators of all calls.

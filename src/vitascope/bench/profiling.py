@@ -450,7 +450,7 @@ class Detected:
 
 
 def detect_bottlenecks(run: LimitedRun) -> Detected:
-    """Segment a clip, its pictures thrown away, and say what limited the run.
+    """Segment a clip, discard its pictures, and find the bottleneck.
 
     Raises:
         InputError: The clip cannot be read, or is too short for a verdict.

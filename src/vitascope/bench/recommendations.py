@@ -1,4 +1,4 @@
-"""What limits a measured run, including its encoder's end, and what to change.
+"""Finds the bottleneck of a measured run, including the encoder's end, and what to change.
 
 The verdict on a cell is about its pipeline, which ends when the encoder has taken the last picture. Encoders hold
 pictures back (x264 looks 40 ahead, several side by side hold a part of the video each), so in a video of some seconds
@@ -27,7 +27,7 @@ _COUNTED_END = 0.1
 
 
 def encoder_end(cell: Cell) -> tuple[float, float] | None:
-    """Milliseconds a frame: until the last picture was taken, and what the encoder still did then.
+    """Milliseconds per frame: until the last picture was taken, and in the encoder after that.
 
     Args:
         cell: Any; None comes back where it was not measured, or nothing was encoded.
@@ -117,14 +117,14 @@ class Recommendation:
     """``measured``, or what the bottleneck's model thinks of itself: ``high``, ``medium``, ``low``."""
 
     def lines(self) -> str:
-        """For people: the change, and below it what it brings and why."""
+        """The change in words, followed by its benefit and reason."""
         gain = f"{self.gain:.2f}x as fast" if self.gain > 1 else "no faster, but safer"
         sure = "measured" if self.certainty == "measured" else f"how sure: {self.certainty}"
         return f"{self.change}\nexpected: {gain} ({sure})\nwhy: {self.why}"
 
 
 def recommend(results: BenchResults) -> list[Recommendation]:
-    """List what to change on this machine, the most useful first.
+    """Recommend changes for this machine, the most useful first.
 
     Args:
         results: Results of one machine.

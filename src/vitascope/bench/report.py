@@ -154,7 +154,7 @@ _VIDEO_FPS = 30
 
 
 def headline(run: BenchResults, recommendations: Sequence[Recommendation]) -> list[str]:
-    """Sum up in three lines: how fast, what limits it, what to do. Says so if no cell was measured.
+    """Summarise in three lines: the speed, the bottleneck, and what to do; or that no cell was measured.
 
     Args:
         run: A run of one machine.
@@ -525,7 +525,7 @@ def _or_unknown(value: float | None) -> str:
 
 
 def text_report(analysis: Analysis) -> str:
-    """For a terminal: without charts, and without what is folded."""
+    """The report for a terminal, without charts and folded sections."""
     parts = []
     for section in analysis.sections:
         if section.chart is not None or section.is_folded:

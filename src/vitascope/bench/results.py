@@ -78,7 +78,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Look at the machine that this runs on; starts no CUDA context where there is no driver."""
+    """Describe this machine; creates no CUDA context if there is no driver."""
     found = {"python": platform.python_version(), "vitascope": __version__}
     for package in (*_PACKAGES, *_CUPY):
         try:
@@ -97,7 +97,7 @@ def this_machine() -> Machine:
 
 
 def differences(one: Machine, other: Machine) -> tuple[str, ...]:
-    """List what makes figures of two machines incomparable, one sentence each; software is not compared.
+    """Reasons why results of two machines are not comparable, one sentence each; software is not compared.
 
     Args:
         one: The earlier one.
@@ -278,7 +278,7 @@ class CellKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One combination, and what became of it."""
+    """One combination, and its result."""
 
     key: CellKey
     status: Literal["measured", "failed", "skipped"]
@@ -325,7 +325,7 @@ class Cell:
 
     @property
     def frames_per_second(self) -> float:
-        """Median throughput; 0 where it was not measured."""
+        """Median throughput; 0 if it was not measured."""
         return self.median("throughput") or 0.0
 
 
@@ -361,7 +361,7 @@ _ADAPTER = TypeAdapter(BenchResults)
 
 
 def load_results(path: Path) -> BenchResults:
-    """Read what a benchmark wrote.
+    """Read the results of a benchmark.
 
     Raises:
         InputError: The file cannot be read, holds no results, or those of another version.
@@ -386,7 +386,7 @@ def read_document(path: Path) -> Any:
 
 
 def results_from(document: Any, path: Path) -> BenchResults:
-    """Results as JSON has them, those of earlier versions migrated.
+    """Read results from JSON, migrating earlier versions.
 
     Args:
         document: What ``document_of`` made.
@@ -489,7 +489,7 @@ _ALWAYS, _TO_EXPLAIN = ("throughput",), ("throughput", "frame_time", "latency")
 
 
 def what_is_wrong(results: BenchResults) -> str | None:
-    """The first thing that cannot be, with its place; None if there is nothing.
+    """The first invalid value, with its place; None if there is none.
 
     Args:
         results: Results of one machine, as read.

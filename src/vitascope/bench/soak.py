@@ -93,7 +93,7 @@ class Soak:
         return _ends([size for _, size in self._sizes(where)])
 
     def memory_growth(self, where: Where) -> Growth | None:
-        """Growth of memory that goes on: over the whole soak, and over its second half again; None if it stops."""
+        """Continuing growth of memory, over the whole soak and again over its second half; None if it stops."""
         sizes = self._sizes(where)
         if not sizes:
             return None
@@ -146,7 +146,7 @@ class Soak:
 
 
 def soak(loaded: LoadedSettings, video: Path, *, seconds: float) -> Soak:
-    """Segment a video until the time is over, in one process and with one network; what is written goes away.
+    """Segment a video until the time is over, in one process and with one network; outputs are deleted.
 
     Args:
         loaded: Settings that keep the work in this process.

@@ -334,7 +334,7 @@ class SuiteOptions(SettingsSource):
     model: str | None = None
 
     def loaded(self, values: Mapping[str, Any] | None = None) -> LoadedSettings:
-        """The settings of a run, with values of the suite's own over those of the user.
+        """The settings of a run, with the suite's own values over the user's.
 
         Raises:
             ConfigError: A setting is unknown or out of range.
@@ -443,7 +443,7 @@ def run_suite(
     Raises:
         UsageError: The options contradict themselves, or the results to resume are of another run.
         InputError: The video cannot be read, or is too short; the results to resume cannot be read.
-        ModelError: The network cannot be had.
+        ModelError: The network is not available.
         OutputError: The results cannot be written.
     """
     settings = options.loaded()
@@ -465,7 +465,7 @@ def run_suite(
     try:
         _visit(keys, options, results, on_gpu=on_gpu, on_cell=on_cell)
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"{path} keeps what was measured; --resume goes on with it") from error
+        raise KeyboardInterrupt(f"{path} has the results so far; --resume continues") from error
     return results.finish(), path
 
 

@@ -1,4 +1,4 @@
-"""The default video to measure with: a person who moves over a moving texture, the same at every size.
+"""The default video for measuring: a person moving over a moving texture, the same at every size.
 
 Texture and noise come from a generator with a fixed seed: no frame equals another, nothing is all zeros, and two runs
 see the same bytes. The person is the portrait that ships with Vitascope, so that mattes can be checked.

@@ -1,4 +1,4 @@
-"""Speeds and limits to reach: those of the guides, which are meant for a GPU, and the user's own."""
+"""Targets for speed and limits: those of the guides, which are meant for a GPU, and the user's own."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _lacking_memory() -> str | None:
         return None
     return (
         f"this process may take {limit >> 20} MiB of memory (ulimit -v), and libraries and threads alone need "
-        f"{least >> 20}; take the limit away, or raise it to the double of that"
+        f"{least >> 20}; remove the limit, or set it to at least twice that"
     )
 
 

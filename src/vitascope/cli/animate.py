@@ -76,7 +76,7 @@ def animate(
 
     vitascope animate me.jpg -d talk.mp4 -o out.mp4    a face in a video
     vitascope animate me.jpg -d speech.wav -o out.mp4  a voice
-    vitascope animate me.jpg -d 0 --sink window        live, with camera 0
+    vitascope animate me.jpg -d 0 --sink window        live, from camera 0
 
     Keys of a live run, in its window or in the terminal:
     R performance report, N this face is neutral, F find the best neutral,
@@ -90,34 +90,34 @@ def animate(
         out: The video; without a suffix, a folder of pictures.
         sink: Live output: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null; repeatable.
         record: Also write the driver's motion to a .motion file.
-        save_landmarks: Write the portrait's face to PORTRAIT.landmarks, so that it needs no face network again.
-        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
-        profile: Settings to begin with [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        save_landmarks: Save the portrait's landmarks as PORTRAIT.landmarks, so that animating it needs no face network.
+        overwrite: Replace existing outputs, or refuse to; by default, ask on a terminal.
+        profile: Settings to start from [default: balanced].
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example animation.gaze=0.5.
-        animator: What moves the portrait: the mesh, LivePortrait, or auto.
+        animator: How to draw: the mesh, LivePortrait, or auto.
         gpu_id: Number of the GPU, from 0.
-        gpu_ids: GPUs that share a video's pictures, such as 0,1; live uses one.
+        gpu_ids: GPUs that share a video's frames, such as 0,1; live runs use one.
         fp16: Run LivePortrait in half precision.
-        batch_size: Driver frames for each call of LivePortrait; live it is one.
+        batch_size: Driver frames per call of LivePortrait; always one in live runs.
         expression: Strength of the face; 1 is the driver's own.
         pose: Strength of the head's motion.
-        face: Which face of the portrait moves: largest, or its number from the left, from 0.
+        face: Face of the portrait to animate: largest, or its number from the left, starting at 0.
         mirror: Move like a mirror image of the driver.
         voice: Let a video's sound move the portrait instead of the face in it.
-        text: What the voice says, in English, or a text file: lips then close on time.
+        text: The words of the voice, in English, or a text file; makes the lips more accurate.
         smoothing: Frames over which a nearly still face is smoothed; 1 is off.
         codec: Video codec [default: auto, by the file name].
-        crf: Quality on the codec's scale; lower is better and larger.
-        preset: Preset of the encoder, for example veryfast.
-        start: Where to begin: seconds, or 1:30, or 0:01:30.5.
-        end: Where to stop.
+        crf: Quality on the codec's scale; lower values look better and make larger files.
+        preset: Encoder preset, for example veryfast.
+        start: Start time: seconds, 1:30 or 0:01:30.5.
+        end: End time.
         duration: Stop a live run after this time.
-        enable_metrics: Serve a live run's figures to Prometheus on port 9100.
-        metrics_port: The same on another port; 0 takes a free one.
-        tensorboard: Record the run's figures for TensorBoard in this folder.
+        enable_metrics: Serve metrics of a live run to Prometheus on port 9100.
+        metrics_port: Serve them on this port instead; 0 takes a free one.
+        tensorboard: Write metrics for TensorBoard to this folder.
         json: Print as JSON.
-        quiet: Print nothing but errors.
+        quiet: Print only errors.
     """
     given = {
         "animation.animator": ("--animator", animator),
@@ -141,7 +141,7 @@ def animate(
     loaded = SettingsSource(profile=profile, files=config, assignments=set_, flags=given_flags(given)).load()
     if sink and out is not None:
         raise UsageError(
-            "--out writes a file as fast as it can, --sink shows pictures live; take --sink file:PATH for both"
+            "--out writes a file as fast as possible, --sink shows pictures live; for both, use --sink file:PATH"
         )
     if not sink and out is None:
         raise UsageError("nothing to make: give --out PATH, or --sink for live pictures")
@@ -154,7 +154,7 @@ def animate(
     if sink:
         if save_landmarks:
             raise UsageError(
-                "--save-landmarks goes with --out: make a short film once, for example with --end 1"
+                "--save-landmarks needs --out: make a short video once, for example with --end 1"
             )
         files = [*files_of_sinks(sink), *([] if record is None else [record])]
         ask([path for path in files if path.is_file()])

@@ -1,4 +1,4 @@
-"""The ``vitascope`` command: its subcommands, and what becomes of an error."""
+"""The ``vitascope`` command: its subcommands, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")
     if "" in words:
         # Nothing of ours is spelt so, and as a path it would be the current folder.
-        _complain("an argument is empty: is a variable of the shell not set?", debug=debug)
+        _complain("an argument is empty; is a shell variable not set?", debug=debug)
         raise SystemExit(USAGE)
     _say_what_takes_long(quiet=bool({"-q", "--quiet"} & set(words)))
     try:
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(one_line(error), debug=debug)
         raise SystemExit(error.exit_code) from None
     except MemoryError as error:
-        _complain(f"no memory is left: {error}; free some, or take fewer frames at a time", debug=debug)
+        _complain(f"out of memory: {error}; free some, or process fewer frames at a time", debug=debug)
         raise SystemExit(FAILED) from None
     except ImportError as error:
         cause = _first_cause(error)
@@ -189,12 +189,12 @@ def _first_cause(error: BaseException) -> BaseException:
 def _not_loaded(cause: BaseException) -> str:
     """Name the library that a command needs and cannot have."""
     short = "failed to map segment" in str(cause) or "cannot allocate memory" in str(cause).lower()
-    what = "no memory is left for it; free some, or raise the limit" if short else "install Vitascope again"
+    what = "out of memory; free some, or raise the limit" if short else "install Vitascope again"
     return f"a library cannot be loaded: {cause}: {what}"
 
 
 def in_words(error: CycloptsError) -> str:
-    """One line for people: cyclopts speaks of types and tokens where a word is missing, wrong or one too many."""
+    """The error of cyclopts in one plain line, for arguments that are missing, wrong or too many."""
     command = " ".join(error.command_chain or ())
     see_help = f"see vitascope {command} --help"
     if isinstance(error, UnknownCommandError) and error.unused_tokens and error.app is not None:
@@ -204,7 +204,7 @@ def in_words(error: CycloptsError) -> str:
         what = name if name.startswith("-") else name.upper()
         return f"{command}: {what} is missing; {see_help}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
-        return f"{command}: there is no place for {' '.join(error.unused_tokens)!r}; {see_help}"
+        return f"{command}: unexpected argument {' '.join(error.unused_tokens)!r}; {see_help}"
     if isinstance(error, UnknownOptionError) and (
         hint := _file_with_a_dash(error.token.keyword or error.token.value)
     ):
@@ -222,24 +222,24 @@ def in_words(error: CycloptsError) -> str:
         "--overwrite",
         "--no-overwrite",
     ):
-        return "-y replaces outputs that exist, -n refuses to; give one of them"
+        return "-y replaces existing outputs, -n refuses to; give only one of them"
     return str(error)
 
 
 def _file_with_a_dash(word: str) -> str | None:
     """What to do with a word that was taken for an option, and is none."""
     if word == "-":
-        return "-: videos are neither read from a pipe nor written into one; name a file"
+        return "-: videos cannot be read from or written to a pipe; name a file"
     with suppress(OSError):  # of a name longer than names can be
         if word and Path(word).exists():
-            return f"{word} begins with a dash, as options do; write ./{word} for the file of that name"
+            return f"{word} begins with a dash, like an option; for a file of that name, write ./{word}"
     return None
 
 
 def _unknown_command(word: str, commands: list[str]) -> str:
     if word.startswith("-"):
-        return f"{word}: there is no such option here; commands are {', '.join(commands)}"
-    hint = did_you_mean(word, commands) or f"; there are {', '.join(commands)}"
+        return f"{word}: unknown option; the commands are {', '.join(commands)}"
+    hint = did_you_mean(word, commands) or f"; the commands are {', '.join(commands)}"
     return f"there is no command {word!r}{hint}"
 
 

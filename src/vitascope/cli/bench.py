@@ -48,14 +48,14 @@ def run(
 
     Args:
         output_dir: Folder of the results; earlier ones are renamed by date.
-        only: Vary this alone.
-        quick: Small videos and the small network, in some minutes.
+        only: Vary only this.
+        quick: Use small videos and the small network; takes a few minutes.
         input: Your own video instead of synthetic ones.
         stereo: Make synthetic videos stereo, side by side.
         resume: Continue unfinished results in the folder.
         model: Network, as in segment.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
@@ -80,7 +80,7 @@ def run(
 
     def kept() -> str:
         path = output_dir / RESULTS_NAME
-        return f"{path} keeps what was measured; --resume goes on with it" if path.exists() else ""
+        return f"{path} has the results so far; --resume continues" if path.exists() else ""
 
     with ending_promptly(kept):
         _, path = run_suite(options, output_dir=output_dir, resume=resume, on_cell=tell)
@@ -97,12 +97,12 @@ def compare(
     allow_no_baseline: Switch = False,
     json: Switch = False,
 ) -> int:
-    """Say whether the latest run is slower than the baseline; exit with 1 if it is.
+    """Check whether the latest run is slower than the baseline; exit with 1 if it is.
 
     Args:
         baseline: Results of an earlier run, or a file of baselines.
         latest: Results of a later run on the same machine.
-        tolerance: Share by which the time of a frame may grow.
+        tolerance: Allowed increase of the time per frame, as a fraction.
         allow_no_baseline: Exit with 0 if the file has no baseline for this run.
         json: Print as JSON.
     """
@@ -139,7 +139,7 @@ def compare(
     ]
     page.print(text_table(["cell", "baseline fps", "latest fps", "time", "interval", "verdict"], rows))
     for sentence in found.broken:
-        page.print_lines(f"does not run any more: {sentence}")
+        page.print_lines(f"no longer runs: {sentence}")
     for note in found.notes:
         page.print_lines(f"note: {note}")
     page.print_lines(
@@ -147,8 +147,7 @@ def compare(
     )
     if found.changes:
         page.print_lines(
-            f"with rounds as unsteady as these, less than {found.smallest_seen - 1:.0%} slower over all cells is not "
-            "told from chance"
+            f"the rounds vary too much to notice a slowdown below {found.smallest_seen - 1:.0%} over all cells"
         )
     page.print(found.verdict())
     return int(found.is_regression)
@@ -212,7 +211,7 @@ def pipeline(
     config: ConfigFiles = (),
     set_: Assignments = (),
 ) -> None:
-    """Run the whole pipeline on a video: how fast is it here, and what limits it?
+    """Run the whole pipeline on a video, and show its speed and its bottleneck.
 
     Args:
         video: The video [default: a synthetic one].
@@ -221,7 +220,7 @@ def pipeline(
         stereo: Make the synthetic video stereo, side by side.
         output_dir: Folder for results that compare and analyze read.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
     """
     with holding_interrupts():
@@ -253,9 +252,9 @@ def pipeline(
 
 @app.command
 def baseline(results: Path, baselines: Path, /) -> None:
-    """Keep a run as the baseline of this class of machine: the same GPUs, CPU, cores and memory.
+    """Save a run as the baseline of this class of machine: the same GPUs, CPU, cores and memory.
 
-    The file has a run for each class and workload; compare takes what fits.
+    The file has one run per class and workload; compare picks what matches.
 
     Args:
         results: Results of bench run or bench pipeline.
@@ -324,16 +323,16 @@ def checklist(
     set_: Assignments = (),
     json: Switch = False,
 ) -> int:
-    """Measure whether everything is ready for production; exit with 1 if something is not.
+    """Check whether everything is ready for production; exit with 1 if something is not.
 
     Answers each question with yes, no or not applicable here, and the figure.
 
     Args:
         video: The video [default: a synthetic one].
-        duration: Also repeat the video for so long (a day is 86400) and look for leaks, drift and lost frames.
+        duration: Also repeat the video for this long (a day is 86400) and look for leaks, drift and lost frames.
         results: Results of bench run [default: results/benchmark_results.json].
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
         json: Print as JSON.
     """
@@ -392,7 +391,7 @@ def animate(
     set_: Assignments = (),
     json: Switch = False,
 ) -> None:
-    """Measure how fast a portrait follows a driver here; nothing is shown.
+    """Measure how fast a portrait follows a driver on this machine; shows nothing.
 
     With --auto-tune, find the settings that reach performance.target_fps within
     performance.max_latency_ms with the least loss, and write a file for
@@ -405,13 +404,13 @@ def animate(
         auto_tune: Try size, landmark refinement, frame skipping, the animator, and LivePortrait's batch.
         save_config: Settings file that --auto-tune writes [default: live.yaml].
         overwrite: Replace the settings file.
-        profile: Settings to begin with [default: balanced].
-        config: Settings file (YAML); what it sets is not tuned.
-        set_: One setting as key=value; it is not tuned.
+        profile: Settings to start from [default: balanced].
+        config: Settings file (YAML); tuning does not change its settings.
+        set_: One setting as key=value; tuning does not change it.
         json: Print as JSON.
     """
     if not 0 < duration < float("inf"):
-        raise UsageError(f"--duration {duration:g}: a number of seconds above 0")
+        raise UsageError(f"--duration {duration:g}: expected a number of seconds above 0")
     source = SettingsSource(profile=profile, files=config, assignments=set_)
     source.load()  # what is wrong with settings is said before anything opens
     if auto_tune:
@@ -425,7 +424,7 @@ def animate(
         _tune(image, driver, duration, file, source, json=json)
         return
     if save_config is not None:
-        raise UsageError("--save-config goes with --auto-tune: without it no settings are found")
+        raise UsageError("--save-config needs --auto-tune, which finds the settings")
     _measure(image, driver, duration, source, json=json)
 
 

@@ -17,7 +17,7 @@ app = App(
 
 @app.command
 def info(*, json: Switch = False) -> None:
-    """Show everything that is kept: where, how much, and why.
+    """Show everything kept on this machine: where, how much, and what for.
 
     Args:
         json: Print as JSON.
@@ -46,20 +46,20 @@ def info(*, json: Switch = False) -> None:
 
 @app.command
 def clear(*parts: Annotated[str, Parameter(negative="")], everything: Switch = False) -> None:
-    """Delete what is made again by itself: mattes, stretches, INT8 networks, the studio's copies and cuts.
+    """Delete what can be made again: mattes, stretches, INT8 networks, the studio's copies and cuts.
 
-    vitascope cache clear                everything that is made again by itself
+    vitascope cache clear                everything that can be made again
     vitascope cache clear proxies        the studio's copies alone
     vitascope cache clear people studio  people found in videos, and jobs
 
     Args:
-        parts: Parts by the names that vitascope cache info shows.
-        everything: Delete all parts but networks.
+        parts: Parts to delete, named as in vitascope cache info.
+        everything: Delete everything except networks.
     """
     from vitascope.studio.home_contents import PARTS, clear_parts
 
     if everything and parts:
-        raise UsageError(f"{parts[0]} and --everything: name parts, or take all")
+        raise UsageError(f"{parts[0]} and --everything: name parts or use --everything, not both")
     named = parts or [part.name for part in PARTS if part.is_spare or (everything and part.refusal is None)]
     page = Page()
     for part, held in clear_parts(named):

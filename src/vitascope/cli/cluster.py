@@ -40,4 +40,4 @@ def status(*, address: str = "auto", json: Switch = False) -> None:
     for film in films:
         page.print_lines(film.line())
     if not films:
-        page.print("no video is worked on")
+        page.print("no video is being made")

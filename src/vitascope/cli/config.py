@@ -23,7 +23,7 @@ def show(
 
     Args:
         profile: fast, balanced, quality or animator.
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
         yaml: Print a settings file that gives the same values.
         json: Print as JSON.

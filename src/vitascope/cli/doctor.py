@@ -20,7 +20,7 @@ _EXTRAS = {
 
 
 def doctor(*, json: Switch = False) -> None:
-    """Say what this machine can do: CPU, GPU, codecs, engines, networks, system settings, what to install.
+    """Show what this machine can do: CPU, GPU, codecs, engines, networks, system settings, what to install.
 
     Args:
         json: Print as JSON.
@@ -60,15 +60,15 @@ def findings() -> dict[str, str]:
         "SIMD": f"NumPy: {', '.join(simd_features()) or 'none'}; OpenCV: {cv2.getCPUFeaturesLine()}",
         "GPU": "; ".join(f"{gpu.name}, {gib(gpu.memory_bytes)}, driver {gpu.driver}" for gpu in gpus)
         or "none found (no NVIDIA driver); everything runs on the CPU",
-        "segment computes on": _device(),
-        "decoding": f"PyAV {av.__version__} (libavcodec {versions}); on a GPU with NVDEC what that takes, else here",
+        "segment runs on": _device(),
+        "decoding": f"PyAV {av.__version__} (libavcodec {versions}); on a GPU, NVDEC for what it supports",
         "encoding": ", ".join(available_codecs()),
         "NVENC": _nvenc(),
         **_engines(),
         "networks": ", ".join(f"{entry.name} ({entry.state.value})" for entry in store.entries()),
-        "networks lie in": str(store.where()),
+        "folder of networks": str(store.where()),
         **{check.name: check.text for check in check_system({"networks": store.where()}, gpus=len(gpus))},
-        "install for more": "; ".join(missing) or "nothing is missing",
+        "can be installed": "; ".join(missing) or "nothing is missing",
     }
 
 
@@ -90,7 +90,7 @@ def _nvenc() -> str:
             working.append(f"{NVENC_ENCODERS[codec]} ({pixel_format})")
         else:
             failing[why] = None
-    verdicts = [f"works and is taken by itself: {', '.join(working)}"] if working else []
+    verdicts = [f"works, and is used automatically: {', '.join(working)}"] if working else []
     verdicts += [f"not used: {'; '.join(failing)}"] if failing else []
     return "; ".join(verdicts)
 

@@ -27,14 +27,14 @@ def interactive(
 
     Commands: start, stop, jobs, stats, watch, report, wait, animate, press,
     restart, live, hardware, config, set, unset, help, quit.
-    From a file or a pipe, the end waits for all jobs, and the exit code is the
-    first failure's.
+    With commands from a file or a pipe, it waits for all jobs at the end and exits
+    with the code of the first failure.
 
     Args:
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
-        metrics_port: Serve the run's figures to Prometheus on this port; 0 takes a free one.
+        metrics_port: Serve metrics to Prometheus on this port; 0 takes a free one.
         metrics_host: Address to serve them on [default: 127.0.0.1].
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.
@@ -107,10 +107,10 @@ def interactive(
             except KeyboardInterrupt:  # of wait and watch
                 if not at_a_terminal:
                     raise
-                page.print("\nthe jobs go on; stop ends one")
+                page.print("\nthe jobs continue; stop ends one")
         else:
             if live.is_running or any(not job.has_ended for job in jobs.jobs):
-                page.print("waiting for what has not ended; Ctrl-C stops it")
+                page.print("waiting for the remaining jobs; Ctrl-C stops them")
             console.handle("wait")
     if at_a_terminal:
         return 0

@@ -72,7 +72,7 @@ def pull(names: Annotated[list[str], Parameter(negative="")], /) -> None:
 
 @app.command
 def where() -> None:
-    """Print the folder that fetched networks lie in (VITASCOPE_HOME moves it)."""
+    """Print the folder of fetched networks (set VITASCOPE_HOME to move it)."""
     from vitascope.models.store.store import ModelStore
 
     Page().print(str(ModelStore(vitascope_home()).where()))
@@ -135,7 +135,9 @@ def export(
     from vitascope.models.liveportrait.folder import default_folder, require_folder
 
     if name != "liveportrait":
-        raise UsageError(f"{name}: only liveportrait is exported; other networks are ONNX files already")
+        raise UsageError(
+            f"{name}: only liveportrait can be exported; all other networks are already ONNX files"
+        )
     folder = default_folder(vitascope_home()) if weights is None else weights
     require_folder(folder, named_with="--weights")
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vitascope.tune.optimizer import Tuned
     from vitascope.tune.search import GridSearch, Trial
 
-_LIMITED = {"latency_ms": "latency", "vram_share": "of the GPU's memory", "alpha_error": "error of the matte"}
+_LIMITED = {"latency_ms": "latency", "vram_share": "GPU memory", "alpha_error": "matte error"}
 """Figures of a run that have limits, as they are spoken of."""
 
 
@@ -46,29 +46,29 @@ def optimize(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
-    """Measure which settings for segment are fastest on this machine, or what limits it.
+    """Find the fastest settings for segment on this machine, or the bottleneck.
 
     vitascope optimize in.mp4 --save-config tuned.yaml  keep the best settings
     vitascope segment in.mp4 out.mp4 -c tuned.yaml      use them
-    vitascope optimize in.mp4 --detect-bottlenecks      say what limits
+    vitascope optimize in.mp4 --detect-bottlenecks      find the bottleneck
 
     Args:
-        video: Video to measure with [default: a synthetic one].
-        save_config: Settings file to write, with the reason of each value.
-        target_fps: Frames per second to reach with the most exact mattes.
-        max_latency_ms: Longest way of a frame from decoder to encoder.
+        video: Video to use [default: a synthetic one].
+        save_config: Settings file to write, with the reason for each value.
+        target_fps: Frames per second to reach, with the most accurate mattes possible.
+        max_latency_ms: Maximum latency of a frame, from decoder to encoder.
         min_quality: 1 minus the mean difference of mattes from the FP32 reference [default: 0.998].
         preset: Values to start from: a GPU and a size such as rtx3090-4k, or auto.
-        trials: Maximum runs.
-        seconds: Length of one run, at least 48 frames.
-        minutes: Maximum minutes in all.
-        resume: Continue an interrupted search, kept beside the file of --save-config.
+        trials: Maximum number of trials.
+        seconds: Length of a trial; it also has at least 48 frames.
+        minutes: Maximum minutes in total.
+        resume: Continue an interrupted search, saved beside the file of --save-config.
         overwrite: Replace the settings file.
-        detect_bottlenecks: Change nothing: say what limits the run, and the one change that helps.
+        detect_bottlenecks: Only find the bottleneck, and the one change that helps.
         auto_optimize: Search for the fastest settings: the default.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); what it sets is not searched.
-        set_: One setting as key=value; it is not searched.
+        config: Settings file (YAML); the search does not change its settings.
+        set_: One setting as key=value; the search does not change it.
         json: Print the result as JSON.
         quiet: Do not print trials.
     """
@@ -81,12 +81,12 @@ def optimize(
         from vitascope.tune.search import may_go_on_to_replace
 
     if resume and save_config is None:
-        raise UsageError("--resume goes with --save-config: the search is kept beside that file")
+        raise UsageError("--resume needs --save-config: the search is saved beside that file")
     if save_config is not None and save_config.is_dir():
         raise UsageError(f"--save-config: {save_config} is a folder, expected a file such as tuned.yaml")
     if detect_bottlenecks and save_config is not None:
         raise UsageError(
-            "--detect-bottlenecks changes nothing, so it saves nothing; leave one of the two out"
+            "--detect-bottlenecks only measures, so there is nothing to save; leave one of the two out"
         )
     if save_config is not None and save_config.exists():
         refuse_inputs(save_config, {"the video": video}, what="settings file")
@@ -94,14 +94,14 @@ def optimize(
         # A search that goes on was allowed to replace the file that was there when it began, but no other.
         goes_on = resume and may_go_on_to_replace(save_config, state)
         if not goes_on or overwrite is False:
-            nothing = ", and no search for it is left unfinished" if resume and not state.exists() else ""
+            nothing = ", and there is no unfinished search for it" if resume and not state.exists() else ""
             may_replace([save_config], overwrite=overwrite, screen=Screen(), otherwise=nothing)
     source = SettingsSource(profile=profile, files=config, assignments=set_)
     source.load()  # what is wrong with settings is said before a video is made
     job = _Job(source, save_config, quiet=quiet or json)
     with ending_promptly(job.kept), TemporaryDirectory(prefix="vitascope-") as folder:
         if video is None:
-            job.say("making a synthetic video to measure with; name one of yours for settings that suit it")
+            job.say("making a synthetic video to measure with; give your own video for settings that suit it")
         clip, subject = synthetic_or(video, Path(folder))
         if detect_bottlenecks:
             return _detect(clip, source, as_json=json)
@@ -132,15 +132,15 @@ class _Job:
         self._screen = Screen()
 
     def say(self, line: str) -> None:
-        """Tell who waits what goes on."""
+        """Print a progress message."""
         if not self._quiet:
             self._screen.print(line)
 
     def kept(self) -> str:
-        """Say what is on disk of a search that is broken off."""
+        """Say where an interrupted search is saved."""
         if self._state is None or not self._state.exists():
             return ""
-        return f"{self._state} keeps the runs so far; --resume goes on with them"
+        return f"{self._state} has the trials so far; --resume continues"
 
     def tune(
         self,
@@ -181,11 +181,11 @@ class _Job:
             on_trial=self._tell,
             on_plan=self.say,
         )
-        self.say("measuring the settings as they are, and the matte that others are held against")
+        self.say("measuring the current settings, and the reference matte")
         return tuner.tune()
 
     def keep(self, tuned: "Tuned", *, as_json: bool) -> None:
-        """Write the file, unless the target is out of reach; add to the history; say what came out."""
+        """Write the file unless the target is out of reach, add to the history, and print the result."""
         from vitascope.tune.tuned_file import append_history, tuned_text
 
         when = datetime.now().astimezone()

@@ -1,4 +1,4 @@
-"""Flags that several commands have: settings, and where the figures of a run are served or recorded."""
+"""Flags shared by several commands: settings, and where metrics are served or recorded."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def may_replace(
     """
     if overwrite or not existing:
         return
-    what = f"{existing[0]} exists already"
+    what = f"{existing[0]} already exists"
     if len(existing) > 1:
         what += f", and {len(existing) - 1} more outputs"
     if overwrite is None and sys.stdin.isatty() and screen.is_terminal:
@@ -88,7 +88,7 @@ def may_replace(
                 screen.print()
         if answer.strip().lower() in ("y", "yes"):
             return
-    raise OutputError(f"{what}: -y replaces{otherwise}")
+    raise OutputError(f"{what}; -y replaces {'it' if len(existing) == 1 else 'them'}{otherwise}")
 
 
 class MetricsAddress(NamedTuple):
@@ -108,7 +108,7 @@ def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None
     if port is not None:
         return MetricsAddress(port, host)
     if host is not None:
-        raise UsageError("--metrics-host says where --metrics-port is served: name the port, too")
+        raise UsageError("--metrics-host needs --metrics-port")
     return None
 
 
@@ -116,7 +116,7 @@ def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None
 def serving_metrics(
     address: MetricsAddress | None, *, screen: Page | Screen, quiet: bool, tensorboard: Path | None = None
 ) -> Iterator[JobCounts | None]:
-    """Serve and record figures, from before anything else is opened or written; None if neither is wanted.
+    """Serve and record metrics, starting before anything else is opened; None if neither is requested.
 
     Args:
         address: Where to serve them.
@@ -156,11 +156,11 @@ def serving_metrics(
 
 
 def watch_gpus(metrics: JobCounts | None, gpus: Sequence[int]) -> str | None:
-    """Export figures of these GPUs, too; a note if that is impossible."""
+    """Also export metrics of these GPUs; returns a note if that is impossible."""
     if metrics is None or not gpus:
         return None
     try:
         metrics.watch_gpus(gpus)
     except (MissingDependencyError, DeviceError) as error:
-        return f"the metrics have no figures of the GPU: {one_line(error)}"
+        return f"metrics of the GPU are missing: {one_line(error)}"
     return None

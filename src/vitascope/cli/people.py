@@ -29,26 +29,26 @@ def people(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> None:
-    """List the people in a video: a number for each, when they are seen, how sure that is.
+    """List the people in a video: their numbers, when they are seen, and how sure that is.
 
     vitascope people film.mp4 -o sheet.png
     vitascope segment film.mp4 out.mp4 --keep 1,3
 
-    The answer is kept: vitascope segment uses the same numbers.
+    The result is saved: vitascope segment uses the same numbers.
 
     Args:
         video: A video.
         out: Also draw a numbered sheet of the people.
-        start: Where to begin: seconds, or 1:30, or 0:01:30.5.
-        end: Where to stop.
-        stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        start: Start time: seconds, 1:30 or 0:01:30.5.
+        end: End time.
+        stereo: How the two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
         again: Look again, even if the answer is kept.
-        device: Device that computes; auto takes the GPU if it works.
-        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
-        config: Settings file (YAML); several override one another in order.
+        device: Device to compute on; auto takes the GPU if it works.
+        overwrite: Replace existing outputs, or refuse to; by default, ask on a terminal.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
         json: Print as JSON.
-        quiet: Print nothing but errors.
+        quiet: Print only errors.
     """
     given = {
         "video.start_seconds": ("--start", start),
@@ -75,7 +75,7 @@ def people(
     if out is not None:
         out = path_of(out)
         if out.suffix.lower() != ".png":
-            raise OutputError(f"{out}: the sheet is a PNG; let its name end in .png")
+            raise OutputError(f"{out}: the sheet is a PNG; give it a name that ends in .png")
         refuse_inputs(out, {"the input": video}, what="sheet")
         may_replace([out] if out.exists() else [], overwrite=overwrite, screen=screen)
         refuse_unwritable(out)

@@ -49,7 +49,7 @@ def listing(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print a table: as wide as the terminal, or in a pipe or a file a row on a line, however long it gets."""
+    """Print a table: as wide as the terminal; in a pipe or a file, one line per row."""
     if sys.stdout.isatty():
         Page(soft_wrap=False).print(table)
         return

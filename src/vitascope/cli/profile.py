@@ -26,7 +26,7 @@ def profile(
     config: ConfigFiles = (),
     set_: Assignments = (),
 ) -> None:
-    """Segment a video under a profiler, and say where time or memory goes; writes no video.
+    """Profile segment on a video, and show where time or memory goes; writes no video.
 
     Args:
         video: The input.
@@ -35,7 +35,7 @@ def profile(
         duration: Maximum seconds of work.
         output_dir: Folder for traces and tables.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
     """
     # Imported here so that --help and usage errors do not wait for codecs and engines.

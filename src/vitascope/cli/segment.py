@@ -120,72 +120,70 @@ def segment(
 
     vitascope segment in.mp4 out.mp4               people on green
     vitascope segment in.mp4 cut.mov --type alpha  people on transparency
-    vitascope segment videos/ cut/ -r --resume     a folder, without what is done
+    vitascope segment videos/ cut/ -r --resume     a folder, without finished videos
     vitascope segment --camera 0 --sink window     live, from camera 0; Q quits
 
     Args:
-        inputs: Videos, images, folders or globs; then the output, unless --out names it.
+        inputs: Videos, images, folders or globs, followed by the output unless --out gives it.
         out: Output file; a folder for several inputs or, without a suffix, for pictures.
-        type_: What to write; several (mask,key) in one pass [default: key].
+        type_: Kind of output; several (mask,key) are written in one pass [default: key].
         output: The former name of --type.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        config: Settings file (YAML); several override one another in order.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
-        model: Network: a name of vitascope models list, an ONNX file, or auto.
+        model: Network: a name from vitascope models list, an ONNX file, or auto.
         kind: Output of your own ONNX file.
-        stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
-        player: Write what this VR player shows with passthrough, under a name that it knows.
+        stereo: How the two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        player: Write a file that this VR player shows with passthrough, under a name that it recognises.
         projection: Projection of each eye: auto, flat, equirect180, equirect360 or fisheye.
         fov: Field of view of each eye.
         threshold: Alpha levels that become 0 and 1, for example 0.1,0.9.
         grow: Grow people; negative shrinks them.
         camera: Cut live from a camera (number from 0, or address such as rtsp://...), or from a video at its own pace.
-        camera_size: Picture size to ask the camera for, such as 1280x720.
+        camera_size: Frame size to request from the camera, such as 1280x720.
         sink: Live output: window, file:PATH, virtualcam, ndi, spout, mjpeg:PORT, udp:HOST:PORT, null; repeatable
             [default: window, or the file of --out].
         duration: Stop a live run after this time.
         keep: Keep only these people: numbers from vitascope people, largest, or pov (the wearer).
-        exclude: Keep everybody but these people.
-        keep_held: Also keep what kept people hold (a ball, a cup, a guitar); fetches a network (88 MB), takes longer.
-        hints: Hints file: who is kept when, clicks, boxes, strokes, regions.
+        exclude: Keep everybody except these people.
+        keep_held: Also keep what these people hold (a ball, a cup, a guitar); slower, and fetches a network (88 MB).
+        hints: Hints file: whom to keep and when, clicks, boxes, strokes, regions.
         feather: Soften edges.
         smoothing: Steady the matte over time, 0 to 1.
         decontaminate: Remove the old background's colour from soft edges, or leave it [default: remove].
         key_color: Colour behind people in key: #78FF9B, 120,255,155 or a name.
         background: Image or video behind people in replace.
         codec: Video codec [default: auto, by the file name].
-        crf: Quality on the codec's scale; lower is better and larger.
-        preset: Preset of the encoder, for example veryfast.
-        start: Where to begin: seconds, or 1:30, or 0:01:30.5.
-        end: Where to stop.
-        device: Device that computes; auto takes the GPU if it works.
+        crf: Quality on the codec's scale; lower values look better and make larger files.
+        preset: Encoder preset, for example veryfast.
+        start: Start time: seconds, 1:30 or 0:01:30.5.
+        end: End time.
+        device: Device to compute on; auto takes the GPU if it works.
         gpu_id: Number of the GPU, from 0.
         gpu_ids: GPUs that share each video, such as 0,1; 0,0 is two processes on one.
         cluster: Ray cluster whose machines share each video: auto (this machine's), HOST:PORT or ray://HOST:PORT.
-        mode: Optimise throughput (8 to 16 frames a call, INT8 where it is right) or latency (one frame a call).
-        backend: Engine of the network; auto takes the fastest that works here.
-        precision: Arithmetic on a GPU; int8 is for rvm on the CPU.
-        skip_static: Change of the picture, 0 to 1, below which the last matte is used again; 0.01 for a still camera.
+        mode: Optimise throughput (8 to 16 frames per call, INT8 if accurate enough) or latency (one frame per call).
+        backend: Engine that runs the network; auto takes the fastest that works here.
+        precision: Precision on a GPU; int8 is for rvm on the CPU.
+        skip_static: Reuse the last matte while the picture changes less than this, 0 to 1; 0.01 for a still camera.
         recursive: Include subfolders.
-        resume: Skip inputs that are done, and continue those that several processes left unfinished.
-        keep_partial: Keep what could be read of a damaged video, as a .part file.
+        resume: Skip finished inputs, and continue those that several processes left unfinished.
+        keep_partial: If a video is damaged, keep what could be read, as a .part file.
         preview: Also write a contact sheet (PNG) of up to twelve frames.
-        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
-        dry_run: Say what would happen, and do nothing.
-        json: Print a JSON list of each input's status and report or error.
-        json_lines: Print JSON events, one a line, as the run goes on.
-        quiet: Print nothing but errors.
+        overwrite: Replace existing outputs, or refuse to; by default, ask on a terminal.
+        dry_run: Show what would be done, without doing it.
+        json: Print a JSON list with the status of each input, and its report or error.
+        json_lines: Print JSON events during the run, one per line.
+        quiet: Print only errors.
         verbose: Also print how busy each stage was.
-        metrics_port: Serve the run's figures to Prometheus on this port; 0 takes a free one.
+        metrics_port: Serve metrics to Prometheus on this port; 0 takes a free one.
         metrics_host: Address to serve them on [default: 127.0.0.1].
-        tensorboard: Record the run's figures for TensorBoard in this folder.
+        tensorboard: Write metrics for TensorBoard to this folder.
     """
     if camera is None:
         for flag, value in (("--camera-size", camera_size), ("--sink", sink), ("--duration", duration)):
             if value is not None:
-                raise UsageError(
-                    f"{flag} is for live runs: name a camera, or a video in its place, with --camera"
-                )
+                raise UsageError(f"{flag} is for live runs: give a camera or a video with --camera")
         types = None if type_ is None else ",".join(type_)
         lists = {"--type": types, "--keep": keep, "--exclude": exclude, "--gpu-ids": gpu_ids}
         _refuse_rest_of_lists(
@@ -229,13 +227,13 @@ def segment(
     flags = given_flags(given)
     metrics_at = metrics_address(metrics_port, metrics_host)
     if metrics_at is not None and dry_run:
-        raise UsageError("--metrics-port serves figures of a run, and --dry-run runs nothing")
+        raise UsageError("--metrics-port has nothing to serve with --dry-run")
     if json_lines and (json or dry_run):
         raise UsageError(
-            f"--json-lines tells of a run as it goes; leave {'--json' if json else '--dry-run'} out"
+            f"--json-lines prints events during a run; leave {'--json' if json else '--dry-run'} out"
         )
     if tensorboard is not None and dry_run:
-        raise UsageError("--tensorboard records figures of a run, and --dry-run runs nothing")
+        raise UsageError("--tensorboard has nothing to record with --dry-run")
     source = SettingsSource(profile=profile, files=config, assignments=set_, flags=flags)
     if camera is not None:
         files_alone = {
@@ -305,7 +303,7 @@ def segment(
             if resume and there:  # beside what is done, nothing is written
                 left = [plan for plan in planned if not is_finished(plan, loaded.settings)]
                 there = [path for plan in left for path in plan.beside()]
-            otherwise = "" if resume else ", --resume leaves out what is done"
+            otherwise = "" if resume else ", --resume skips finished inputs"
             may_replace(there, overwrite=overwrite, screen=screen, otherwise=otherwise)
             _segment(
                 loaded,
@@ -331,7 +329,7 @@ def segment(
         if len(videos) > 1 and not (json or json_lines or quiet or dry_run):
             done = sum(item.error is None for item in items)
             screen.print_lines(
-                f"note: {done} of {len(videos)} inputs are done; --resume goes on with the others"
+                f"note: {done} of {len(videos)} inputs are done; --resume continues with the others"
             )
         raise
     if json:
@@ -367,11 +365,11 @@ def _split(inputs: tuple[str, ...], out: str | None, former: list[str] | None) -
     if len(inputs) > 1:
         return inputs[:-1], inputs[-1]
     if not inputs:
-        raise UsageError("say what to cut: vitascope segment in.mp4 out.mp4, or --camera 0 for live pictures")
+        raise UsageError("no input given: try vitascope segment in.mp4 out.mp4, or --camera 0 for live")
     path = next((word for word in former or () if "." in word or "/" in word), None)
     raise UsageError(
-        f"say where to write: vitascope segment {inputs[0]} {path or 'out.mp4'}"
-        + (" (--output is the former name of --type, which says what to write)" if path else "")
+        f"no output given: try vitascope segment {inputs[0]} {path or 'out.mp4'}"
+        + (" (--output is the old name of --type, the kind of output)" if path else "")
     )
 
 
@@ -391,8 +389,8 @@ def _refuse_rest_of_lists(words: Sequence[str], flags: Mapping[str, Collection[s
             example, is_one = _LISTS[flag]
             if word not in values and is_one(word) and not Path(word).exists():
                 raise UsageError(
-                    f"{word}: {flag} takes one word, with commas: {flag} {example}; a file or folder of that name "
-                    f"is ./{word}"
+                    f"{word}: separate the values of {flag} with commas: {flag} {example}; a file or folder of that "
+                    f"name is ./{word}"
                 )
 
 
@@ -407,7 +405,7 @@ def _kinds(given: Sequence[str] | None, former: Sequence[str] | None) -> list[st
             known = get_args(OutputKind)
             hint = did_you_mean(kind, known)
             if "." in kind or "/" in kind:
-                hint = "; --out says where to write"
+                hint = "; the output path goes to --out"
             raise UsageError(f"{flag} {kind}: expected one of {', '.join(known)}{hint}")
     return kinds
 
@@ -430,9 +428,9 @@ def _tell_of_pictures(planned: "Sequence[PlannedVideo]", *, screen: Screen) -> N
     sequences = [plan.video for plan in planned if not plan.video.is_file()]
     single = sum(plan.video.is_file() and plan.video.suffix.lower() in IMAGE_SUFFIXES for plan in planned)
     for video in sequences:
-        screen.print_lines(f"note: {video}: its numbered pictures are taken as one video")
+        screen.print_lines(f"note: {video}: its numbered pictures are treated as one video")
     if single:
-        screen.print_lines(f"note: {single} of {len(planned)} inputs are pictures, each cut by itself")
+        screen.print_lines(f"note: {single} of {len(planned)} inputs are single pictures")
 
 
 def _tell_of_folders(inputs: Sequence[str], out: Path, *, screen: Screen) -> None:
@@ -443,13 +441,13 @@ def _tell_of_folders(inputs: Sequence[str], out: Path, *, screen: Screen) -> Non
         if left_out := [path.name for path in folders_left_out(folder, exclude=out)]:
             some = ", ".join(left_out[:3]) + ", ..." * (len(left_out) > 3)
             what = "a folder in it is" if len(left_out) == 1 else f"{len(left_out)} folders in it are"
-            screen.print_lines(f"note: {folder}: {what} left out ({some}); --recursive looks into them")
+            screen.print_lines(f"note: {folder}: {what} left out ({some}); --recursive includes them")
 
 
 def _refuse_with_camera(words: Sequence[str], flags: Sequence[str]) -> None:
     if words:
         raise UsageError(
-            f"{words[0]}: --camera is the input; a file to write is named with -o, such as -o {words[-1]}"
+            f"{words[0]}: --camera is the input; give the file to write with -o, such as -o {words[-1]}"
         )
     if flags:
         raise UsageError(f"{flags[0]} is for files; leave it out with --camera")
@@ -470,7 +468,7 @@ def _refuse_without_kind(loaded: "LoadedSettings", flags: Mapping[str, FlagValue
         player = flags["output.player"]
         way = "leave --type out" if is_by_flag else f"take output.kinds out of {origin}"
         raise UsageError(
-            f"{player.name} {player.value}: no VR player shows people on {named}; {way}, or {player.name}"
+            f"{player.name} {player.value}: no VR player can show {named}; {way}, or {player.name}"
         )
     for key, kind in (("output.background", "replace"), ("output.key_color", "key")):
         if key in flags and kind not in kinds:

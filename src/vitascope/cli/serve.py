@@ -33,14 +33,14 @@ def serve(
 
     Args:
         films: Videos and folders that may be opened; nothing else is read.
-        token_file: Secret that programs send; made, readable by you alone, if it does not exist.
+        token_file: File with the secret that programs send; created, readable only by you, if it does not exist.
         port: Port to listen on; 0 takes a free one.
         host: Address to listen on, for other machines.
         tls_cert: Certificate (PEM) for HTTPS.
         tls_key: Its key, without a password.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        device: Device that computes; auto takes the GPU if it works.
-        config: Settings file (YAML); several override one another in order.
+        device: Device to compute on; auto takes the GPU if it works.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
     """
     opened = opened_studio(
@@ -54,9 +54,11 @@ def serve(
         set_=set_,
         token=partial(_token, token_file),
     )
-    Screen().print(f"Vitascope serves {opened.address}; Ctrl-C ends it.")
+    Screen().print(f"Vitascope serves {opened.address}; press Ctrl-C to quit.")
     if opened.is_open_to_read:
-        Screen().print("Over HTTP others on the network can read along: --tls-cert and --tls-key give HTTPS.")
+        Screen().print(
+            "HTTP is not encrypted: others on the network can read along. --tls-cert and --tls-key turn on HTTPS."
+        )
     opened.run()
 
 
@@ -74,7 +76,7 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: no token can be read from it: {error}") from error
+        raise ConfigError(f"{path}: cannot read the token: {error}") from error
     if len(token) < _SHORTEST_TOKEN or not token.isprintable() or " " in token:
         raise ConfigError(f"{path}: a token is {_SHORTEST_TOKEN} letters and digits or more, on one line")
     return token

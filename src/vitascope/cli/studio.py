@@ -28,11 +28,11 @@ def studio(
     config: ConfigFiles = (),
     set_: Assignments = (),
 ) -> None:
-    """Look at videos, correct their mattes and cut them, in a web page on this machine.
+    """Preview videos, correct their mattes and cut people out, in a web page on this machine.
 
     vitascope studio                       the videos of the current folder
     vitascope studio wedding.mp4           one video
-    vitascope studio films/ --no-browser   prints the address alone
+    vitascope studio films/ --no-browser   only prints the address
 
     Saves corrections beside each video, as film.hints.yaml for
     vitascope segment --hints.
@@ -45,8 +45,8 @@ def studio(
         tls_key: Its key, without a password.
         no_browser: Only print the address.
         profile: Speed or quality: fast, balanced or quality [default: balanced].
-        device: Device that computes; auto takes the GPU if it works.
-        config: Settings file (YAML); several override one another in order.
+        device: Device to compute on; auto takes the GPU if it works.
+        config: Settings file (YAML); later files override earlier ones.
         set_: One setting as key=value, for example model.batch_size=4.
     """
     opened = opened_studio(
@@ -60,12 +60,12 @@ def studio(
         set_=set_,
     )
     Screen().print(
-        f"Vitascope studio: {opened.address}\nCtrl-C ends it; jobs that run begin anew at the next start."
+        f"Vitascope studio: {opened.address}\nPress Ctrl-C to quit; unfinished jobs start again next time."
     )
     if opened.is_open_to_read:
         Screen().print(
-            "Over HTTP others on the network can read along, and headsets show no WebXR: --tls-cert and --tls-key give "
-            "HTTPS."
+            "HTTP is not encrypted: others on the network can read along, and headsets allow no WebXR. --tls-cert and "
+            "--tls-key turn on HTTPS."
         )
     if not no_browser:
         threading.Thread(target=webbrowser.open, args=(opened.address,), daemon=True).start()
@@ -84,7 +84,7 @@ def opened_studio(
     set_: Assignments,
     token: Callable[[], str] | None = None,
 ) -> "Opened":
-    """Open the studio; for programs alone where they have a token, which is asked for after all checks.
+    """Open the studio; for programs alone where they have a token, which is requested after all checks.
 
     Raises:
         MissingDependencyError: The packages of the extra are not installed.
@@ -95,7 +95,7 @@ def opened_studio(
     """
     certificate, key = tls
     if (certificate is None) != (key is None):
-        raise UsageError("--tls-cert and --tls-key go together: a certificate and its key")
+        raise UsageError("--tls-cert and --tls-key must be given together: a certificate and its key")
     flags = given_flags({"gpu.device": ("--device", device)})
     source = SettingsSource(profile=profile, files=config, assignments=set_, flags=flags)
     source.load()  # what is wrong with them is said before anything opens

@@ -33,13 +33,13 @@ def info(
     fov: float | None = None,
     json: Switch = False,
 ) -> None:
-    """Say what a video is to VR players, how that was found out, and what each player makes of it.
+    """Show a video's layout and projection, how they were detected, and what players make of them.
 
     vitascope vr info wedding.mp4
 
     Args:
         video: A video file.
-        stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        stereo: How the two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
         projection: Projection of each eye: auto, flat, equirect180, equirect360 or fisheye.
         fov: Field of view of each eye, in degrees.
         json: Print as JSON.
@@ -121,19 +121,19 @@ def convert(
         to: Projection to make; flat is a view straight ahead, 90 degrees wide.
         out: The same, as an option.
         unpack: Unpack packed alpha: key shows people on a colour, mask is their matte.
-        key_color: That colour, the one of segment --player when omitted: #2BE640, 43,230,64 or a name.
-        stereo: How two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
+        key_color: Colour for --unpack key: 43,230,64 or a name [default: #2BE640, as with segment --player].
+        stereo: How the two eyes share a frame: auto, mono, side-by-side (sbs) or top-bottom (tb).
         projection: Projection of each eye: auto, flat, equirect180, equirect360 or fisheye.
         fov: Field of view of each eye, in degrees.
-        start: Where to begin: seconds, or 1:30, or 0:01:30.5.
-        end: Where to stop.
+        start: Start time: seconds, 1:30 or 0:01:30.5.
+        end: End time.
         codec: Video codec [default: auto, by the file name].
-        crf: Quality on the codec's scale; lower is better and larger.
-        preset: Preset of the encoder, for example veryfast.
-        keep_partial: Keep what could be read of a damaged video, as a .part file.
-        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
+        crf: Quality on the codec's scale; lower values look better and make larger files.
+        preset: Encoder preset, for example veryfast.
+        keep_partial: If a video is damaged, keep what could be read, as a .part file.
+        overwrite: Replace existing outputs, or refuse to; by default, ask on a terminal.
         json: Print as JSON.
-        quiet: Print nothing but errors.
+        quiet: Print only errors.
     """
     with holding_interrupts():
         from vitascope.observe.progress import JobProgress
@@ -142,7 +142,7 @@ def convert(
         from vitascope.segmentation.vr.conversion import convert as convert_video
 
     if output is not None and out is not None:
-        raise UsageError(f"the output is named twice: {output} and --out {out}")
+        raise UsageError(f"the output is given twice: {output} and --out {out}")
     if key_color is not None and unpack != "key":
         raise UsageError(f"--key-color {key_color} is for --unpack key")
     screen = Screen()
@@ -186,7 +186,7 @@ def convert(
         f"from {source.projection.value} ({source.projection_reason.how})"
     )
     if report.corrupt_count:
-        page.print_lines(f"frames of the input that were damaged or missing: {report.corrupt_count}")
+        page.print_lines(f"damaged or missing frames of the input: {report.corrupt_count}")
 
 
 @app.command
@@ -207,9 +207,9 @@ def library(
     Args:
         folder: Folder of videos.
         recursive: Include subfolders.
-        base_url: Address at which a server shows the folder; otherwise addresses are relative.
+        base_url: Address under which a web server publishes the folder; by default, links are relative.
         key_color: Colour behind people in videos named for passthrough: #2BE640, 43,230,64 or a name.
-        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
+        overwrite: Replace existing outputs, or refuse to; by default, ask on a terminal.
         json: Print as JSON.
     """
     with holding_interrupts():
@@ -270,7 +270,7 @@ def verify(
     json: Switch = False,
     quiet: Annotated[bool, Parameter(negative="", show_default=False, alias="-q")] = False,
 ) -> int:
-    """Unpack the alpha of a packed-alpha video as a player does, and say what a viewer would see.
+    """Unpack the alpha of a packed-alpha video as a player does, and report what a viewer would see.
 
     vitascope vr verify dance_FISHEYE190_alpha.mp4 --matte dance_LR_180_mask.mkv
 
@@ -278,12 +278,12 @@ def verify(
         video: A packed-alpha video.
         matte: Mask of the same run (--type packed-alpha,mask), to measure error, leakage and sync.
         html: Also write a page of unpacked frames: picture, matte, people on a colour.
-        stereo: How two eyes share a frame of the mask: auto, side-by-side (sbs) or top-bottom (tb).
+        stereo: How the two eyes share a frame of the mask: auto, side-by-side (sbs) or top-bottom (tb).
         projection: Projection of the mask: auto, equirect180 or fisheye.
         fov: Field of view of each eye of the mask, in degrees.
-        overwrite: Replace outputs that exist, or refuse to; without either, a terminal asks.
+        overwrite: Replace existing outputs, or refuse to; by default, ask on a terminal.
         json: Print as JSON.
-        quiet: Print nothing but what is wrong.
+        quiet: Print only problems.
     """
     with holding_interrupts():
         from vitascope.media.writing.output_target import refuse_inputs
@@ -300,9 +300,9 @@ def verify(
         return 1 if problems else 0
     if not quiet:
         rows = [
-            ("frames", f"{report.frame_count}, {report.empty_frames} with nobody"),
+            ("frames", f"{report.frame_count}, {report.empty_frames} without people"),
             ("people", f"{report.person_share:.1%} of the discs; the eyes differ by {report.eyes_apart:.0%}"),
-            ("alpha", f"{report.floor:.0f} of 255 where nobody is, {report.ceiling:.0f} inside people"),
+            ("alpha", f"{report.floor:.0f} of 255 outside people, {report.ceiling:.0f} inside people"),
         ]
         if report.matte is not None:
             found = report.matte

@@ -1,4 +1,4 @@
-"""Settings of what computes: GPU, network, threads, queues, and the parts of the runtime."""
+"""Settings for computing: GPU, network, threads, queues, and the parts of the runtime."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class GpuSettings(Section):
     """``gpu``: which device computes, how precisely, and how much of its memory may be used."""
 
     device: Literal["auto", "cuda", "cpu"] = setting(
-        "auto", "Device that computes; auto takes the best that works."
+        "auto", "Device to compute on; auto takes the best that works."
     )
     device_id: int = setting(0, "Number of the GPU, from 0.", ge=0, le=255)
     device_ids: GpuNumbers | None = setting(
         None,
-        "GPUs that share each video, of each node of a cluster; a repeated GPU gets several processes; "
-        "null is device_id alone, of a cluster all.",
+        "GPUs that share each video, on each node of a cluster; a repeated GPU gets several processes; "
+        "null is device_id alone, or all GPUs of a cluster.",
     )
     precision: Literal["fp32", "fp16", "int8", "mixed"] = setting(
-        "fp16", "Arithmetic on a GPU; mixed keeps what is sensitive in fp32; int8 is for rvm on the CPU."
+        "fp16", "Precision on a GPU; mixed keeps sensitive parts in fp32; int8 is for rvm on the CPU."
     )
     decoder_sessions: Literal["auto"] | Annotated[int, Ge(1), Le(16)] = setting(
         "auto", "Hardware decoders that share one video; auto takes up to 4 if memory allows."
@@ -45,7 +45,7 @@ class GpuSettings(Section):
 
     @property
     def allowed_encoder(self) -> Literal["cpu", "nvenc", "auto"]:
-        """``encoder``; but a run that leaves the GPU alone is not encoded there by itself."""
+        """``encoder``, but with ``auto`` a run on the CPU is not encoded on the GPU."""
         return "cpu" if self.encoder == "auto" and self.device == "cpu" else self.encoder
 
     max_vram_usage: float = setting(
@@ -65,11 +65,11 @@ class GpuSettings(Section):
 
 
 class ModelSettings(Section):
-    """``model``: the matting network and what it is fed."""
+    """``model``: the matting network and its input."""
 
     name: str = setting(
         "auto",
-        "Network: a name of `vitascope models list`, an ONNX file, or auto (rvm, else selfie).",
+        "Network: a name from `vitascope models list`, an ONNX file, or auto (rvm, else selfie).",
         min_length=1,
     )
     kind: Literal["matte", "binary", "semantic", "yolo-seg"] | None = setting(
@@ -82,19 +82,22 @@ class ModelSettings(Section):
         le=65535,
     )
     batch_size: BatchRange = setting(
-        BatchRange(1, 1), "Consecutive frames a call of the network; a range is for the tuner."
+        BatchRange(1, 1), "Consecutive frames per call of the network; a range is for the tuner."
     )
     input_size: InputSize | None = setting(
-        None, "Longest side of the network's picture, in pixels; null suits the people in it."
+        None, "Longest side of the network's picture, in pixels; null adapts it to the people."
     )
     downsample_ratio: Literal["auto"] | Annotated[float, Gt(0), Le(1)] = setting(
         "auto", "Scale of the network's picture, for networks that take one; overrides input_size."
     )
     warm_up_frames: int = setting(
-        3, "How often a network with memory sees a shot's first frame before it answers.", ge=0, le=100
+        3,
+        "How often a network with memory sees the first frame of a shot before its first matte.",
+        ge=0,
+        le=100,
     )
     look_ahead_frames: int = setting(
-        8, "First frames of a shot that a network with memory also sees backwards; none live.", ge=0, le=32
+        8, "First frames of a shot that a network with memory also sees backwards; not live.", ge=0, le=32
     )
     num_workers: int = setting(
         4, "Threads that prepare the network's pictures on the CPU; 0 is one.", ge=0, le=1024
@@ -103,7 +106,7 @@ class ModelSettings(Section):
         2, "Batches that each of these threads (on a GPU, each stream) prepares ahead.", ge=1, le=1024
     )
     backend: Literal["auto", "triton", "torch", "onnxruntime", "inductor", "tensorrt"] = setting(
-        "auto", "Engine of the network; auto takes the fastest that is correct here."
+        "auto", "Engine that runs the network; auto takes the fastest that works correctly."
     )
 
     @property
@@ -113,7 +116,7 @@ class ModelSettings(Section):
 
     @property
     def suits_people(self) -> bool:
-        """True where no setting names the size of the network's picture: it may follow from the people in it."""
+        """True if no setting fixes the size of the network's picture, so that it may adapt to the people."""
         return self.downsample_ratio == "auto" and self.longest_side is None
 
 
@@ -128,19 +131,19 @@ class ProcessingSettings(Section):
         None,
         "Ray cluster whose machines share each video: auto (this machine's), HOST:PORT or ray://HOST:PORT.",
     )
-    max_queue_size: int = setting(32, "Maximum frames that wait between two stages.", ge=1, le=100_000)
+    max_queue_size: int = setting(32, "Maximum frames waiting between two stages.", ge=1, le=100_000)
     max_queue_mb: float = setting(
-        256.0, "Maximum megabytes (10^6 bytes) of frames that wait between two stages.", gt=0, le=1_000_000
+        256.0, "Maximum megabytes (10^6 bytes) of frames waiting between two stages.", gt=0, le=1_000_000
     )
     chunk_size: int | None = setting(
         None,
-        "Maximum frames of a stretch where processes share a video; null finds the best.",
+        "Maximum frames of a stretch when processes share a video; null chooses.",
         ge=1,
         le=100_000,
     )
     overlap_frames: int | None = setting(
         None,
-        "Frames that a process sees before its stretch, so that no seam shows; null is enough.",
+        "Frames that a process sees before its stretch, to hide the seam; null chooses.",
         ge=0,
         le=100_000,
     )
@@ -153,30 +156,30 @@ class ProcessingSettings(Section):
 
 
 class PerformanceSettings(Section):
-    """``performance``: the speed to reach, and what a live run may give up for it."""
+    """``performance``: targets for speed and latency, and what a live run may give up for them."""
 
     mode: Literal["auto", "throughput", "latency"] = setting(
         "auto",
-        "Optimise throughput (8 to 16 frames a call, INT8 on the CPU where it is right) or latency (one "
-        "frame a call).",
+        "Optimise throughput (8 to 16 frames per call, INT8 on the CPU if accurate enough) or latency (one "
+        "frame per call).",
     )
     target_fps: float = setting(
         90.0,
-        "Frames per second that tuning must reach if you set it, and the most of a live run.",
+        "Frames per second that tuning must reach if you set it; the maximum of a live run.",
         gt=0,
         le=1000,
     )
     max_latency_ms: float = setting(
         50.0,
-        "Longest way of a frame in milliseconds, decoder to encoder, that tuning accepts if you set it; "
-        "live, capture to sinks.",
+        "Maximum latency in milliseconds, decoder to encoder, that tuning accepts if you set it; "
+        "live, from capture to sinks.",
         gt=0,
         le=60_000,
     )
     auto_tune: bool = setting(False, "Choose batch size, queues and threads by measuring before each job.")
     frame_skip_enabled: bool = setting(False, "Repeat the last picture while a live driver barely moves.")
     frame_skip_threshold: float = setting(
-        0.92, "Similarity of two driver frames above which the driver barely moved.", gt=0, le=1
+        0.92, "Similarity of two driver frames above which the driver is barely moving.", gt=0, le=1
     )
     prefetch_frames: int = setting(
         3, "Frames of a driver's video to decode ahead of the tracker.", ge=0, le=1000
@@ -195,11 +198,11 @@ class PerformanceSettings(Section):
 
 
 class InferenceSettings(Section):
-    """``inference``: how often, at what part of the picture and at which sizes the network looks."""
+    """``inference``: how often the network runs, which part of the frame it sees, and at what sizes."""
 
     skip_static: float = setting(
         0.0,
-        "Change of the picture below which the last matte is used again; 0.01 suits a still camera.",
+        "Reuse the last matte while the picture changes less than this; 0.01 suits a still camera.",
         ge=0,
         le=1,
     )
@@ -213,28 +216,28 @@ class InferenceSettings(Section):
     )
     recheck_frames: int = setting(
         12,
-        "Frames after which region sees the whole frame again, and early_exit compares its networks.",
+        "Interval in frames at which region sees the whole frame, and early_exit compares its networks.",
         ge=1,
         le=10_000,
     )
     early_exit: Literal["off", "smaller", "selfie"] = setting(
-        "off", "Cheaper network that looks first: the same at half the side, or selfie."
+        "off", "Cheaper network to try first: the same at half the side, or selfie."
     )
     early_exit_confidence: float = setting(
-        0.8, "Confidence at which the first network is believed.", ge=0, le=1
+        0.8, "Confidence from which the first network's answer is used.", ge=0, le=1
     )
     scales: Scales = setting((1.0,), "Relative sizes of the network's picture whose mattes are averaged.")
     bidirectional: bool = setting(
         False, "Matte each shot forwards and backwards: three times the work; not live."
     )
     missed_people: bool = setting(
-        True, "Look now and then for people whom larger ones hide from the network; not live."
+        True, "Look now and then for people whom the network misses beside larger ones; not live."
     )
-    stereo_agreement: bool = setting(True, "Average the mattes of two eyes where both see the same place.")
+    stereo_agreement: bool = setting(True, "Average the mattes of both eyes where they see the same place.")
 
     @property
     def wants_tiles(self) -> bool:
-        """True when something must be known of what changed from frame to frame."""
+        """True if a setting needs to know what changed from frame to frame."""
         return self.skip_static > 0 or self.region != "whole"
 
     @property
@@ -244,20 +247,19 @@ class InferenceSettings(Section):
 
     @property
     def may_look_back(self) -> bool:
-        """True when whole shots are to be seen backwards, too: parts, other sizes and first networks go one way."""
+        """True if shots are also matted backwards; not with regions, other sizes or early exits."""
         return self.bidirectional and self.shows_whole_eyes and self.early_exit == "off"
 
     @property
     def may_look_for_missed(self) -> bool:
-        """True when people are to be looked for whom the network misses: it sees every eye, whole."""
+        """True if missed people are looked for; only when the network sees whole eyes."""
         return self.missed_people and self.shows_whole_eyes and self.early_exit == "off"
 
     @model_validator(mode="after")
     def _check_region(self) -> Self:
         if self.region != "whole" and self.scales != (1.0,):
             raise conflict(
-                f"inference.region={self.region} and inference.scales are two ways to choose the network's picture; "
-                "set one",
+                f"inference.region={self.region} and inference.scales cannot be combined; set one",
                 ("inference.region", "inference.scales"),
             )
         return self
@@ -278,16 +280,16 @@ class TensorrtSettings(Section):
         4.0, "Gigabytes (10^9 bytes) of scratch memory that TensorRT may use.", gt=0, le=1000
     )
     cache_dir: FilePath | None = setting(
-        None, "Folder of built TensorRT engines; null is below VITASCOPE_HOME."
+        None, "Folder for built TensorRT engines; null is below VITASCOPE_HOME."
     )
 
 
 class DynamicBatching(Section):
-    """``batching.dynamic``: pictures of several threads in one call of the network, in ``StillSegmenter``."""
+    """``batching.dynamic``: how ``StillSegmenter`` combines pictures of several threads in one call."""
 
     min_batch_size: int = setting(
         1,
-        "Minimum pictures in a call of `StillSegmenter`; missing ones are copies of the last.",
+        "Minimum pictures in a call of `StillSegmenter`; the last one is repeated to fill it.",
         ge=1,
         le=MAX_BATCH_SIZE,
     )
@@ -296,7 +298,7 @@ class DynamicBatching(Section):
     )
     timeout_ms: float = setting(
         50.0,
-        "Milliseconds that a picture of `StillSegmenter` waits for those of other threads.",
+        "Milliseconds that a picture of `StillSegmenter` waits for pictures of other threads.",
         ge=0,
         le=60_000,
     )
@@ -322,7 +324,7 @@ class DecodeStage(Section):
     """``pipeline.stages.decode``."""
 
     threads: ThreadCount = setting(
-        0, "Threads of the video decoder; 0 or null lets it choose.", ge=0, le=4096
+        0, "Threads of the video decoder; 0 or null lets the decoder choose.", ge=0, le=4096
     )
 
 
@@ -336,7 +338,7 @@ class InferenceStage(Section):
     """``pipeline.stages.inference``."""
 
     batch_size: BatchRange | None = setting(
-        None, "Consecutive frames a call of the network; overrides model.batch_size."
+        None, "Consecutive frames per call of the network; overrides model.batch_size."
     )
 
 
@@ -352,7 +354,7 @@ class EncodeStage(Section):
     """``pipeline.stages.encode``."""
 
     threads: ThreadCount = setting(
-        0, "Threads of the video encoder; 0 or null lets it choose.", ge=0, le=4096
+        0, "Threads of the video encoder; 0 or null lets the encoder choose.", ge=0, le=4096
     )
 
 

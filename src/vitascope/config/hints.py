@@ -152,7 +152,7 @@ class Timed(Section):
     def _check_order(self) -> Self:
         if self.to is not None and self.to <= self.from_:
             raise PydanticCustomError(
-                "hints_order", "it ends at {to} s, not after it begins", {"to": f"{self.to:g}"}
+                "hints_order", "it ends at {to} s, before it begins", {"to": f"{self.to:g}"}
             )
         return self
 
@@ -186,9 +186,9 @@ class Mark(Timed):
         if sum(what is not None for what in (self.click, self.box, self.stroke)) != 1:
             raise PydanticCustomError("hints_mark", "it needs one of click, box and stroke")
         if self.box is not None and not (self.box[0] < self.box[2] and self.box[1] < self.box[3]):
-            raise PydanticCustomError("hints_box", "a box is [left, top, right, bottom] and holds something")
+            raise PydanticCustomError("hints_box", "a box is [left, top, right, bottom], and not empty")
         if self.stroke is not None and not self.stroke:
-            raise PydanticCustomError("hints_stroke", "a stroke has one point or more")
+            raise PydanticCustomError("hints_stroke", "a stroke has at least one point")
         return self
 
 
@@ -201,7 +201,7 @@ class Region(Timed):
     @model_validator(mode="after")
     def _check_area(self) -> Self:
         if len(self.polygon) < 3:
-            raise PydanticCustomError("hints_region", "a region has three corners or more")
+            raise PydanticCustomError("hints_region", "a region has at least three corners")
         return self
 
 
@@ -350,7 +350,7 @@ class _Found(NamedTuple):
 
 
 _known: OrderedDict[tuple[Path, bytes], _Found | str] = OrderedDict()
-"""What a content holds, or what is wrong with it; the one that was asked for last is last."""
+"""What a content holds, or what is wrong with it; the one that was requested last is last."""
 _knowing = threading.Lock()
 
 
@@ -571,7 +571,7 @@ def _told(error: Any, *, of: type[Section]) -> str:
     match error["type"]:
         case "extra_forbidden":
             *section, name = error["loc"]
-            return f"there is no such field{did_you_mean(name, _fields_at(section, of))}"
+            return f"unknown field{did_you_mean(name, _fields_at(section, of))}"
         case "tuple_type":  # what a list becomes
             return f"expected a list, got {display(error['input'])[:60]}"
         case "missing":

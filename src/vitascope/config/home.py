@@ -1,4 +1,4 @@
-"""The folder of everything Vitascope keeps. All that is read of the environment is read here."""
+"""The folder for everything Vitascope keeps. The only module that reads environment variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOME_VARIABLE = "VITASCOPE_HOME"
 
 
 def vitascope_home() -> Path:
-    """The folder of everything Vitascope keeps: fetched models, built engines, caches. It may not exist yet.
+    """The folder for everything Vitascope keeps: fetched models, built engines, caches. It may not exist yet.
 
     ``VITASCOPE_HOME`` where it is set; else ``vitascope`` in the user's cache folder: ``XDG_CACHE_HOME`` or
     ``~/.cache`` (XDG Base Directory Specification 0.8: empty and relative values are ignored),
@@ -35,7 +35,7 @@ def vitascope_home() -> Path:
 
 
 def engine_cache() -> Path:
-    """Folder of built engines, and of verdicts on engines and on the GPU's video encoder.
+    """Folder for built engines, and for the results of checks of engines and the GPU's video encoder.
 
     Raises:
         ConfigError: As ``vitascope_home``.

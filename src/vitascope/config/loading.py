@@ -83,7 +83,7 @@ class Origin:
 
     @property
     def explicit(self) -> bool:
-        """True when the user wrote it: not a default, and not out of a profile."""
+        """True if the user set it: neither a default nor from a profile."""
         return self.kind not in (OriginKind.DEFAULT, OriginKind.PROFILE)
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ class LoadedSettings:
         return LoadedSettings, (self.settings, self.profile, dict(self._origins))
 
     def with_values(self, values: Mapping[str, Any]) -> LoadedSettings:
-        """Replace some values by the program's own choice; their origins stay, because the user set nothing.
+        """Replace some values by the program's own choice; their origins stay the same.
 
         Args:
             values: Valid ones, by dotted key.
@@ -427,7 +427,7 @@ def checked_gpus(
     if ids is None:
         return loaded
     if loaded.settings.gpu.device == "cpu":
-        raise UsageError("gpu.device_ids names GPUs, and gpu.device is cpu; leave one of them out")
+        raise UsageError("gpu.device_ids needs a GPU, but gpu.device is cpu; leave one of them out")
     if loaded.origin(number).explicit:
         raise UsageError(
             f"{number} {value_of(loaded.settings, number)} and gpu.device_ids {','.join(map(str, ids))}: "

@@ -1,4 +1,4 @@
-"""Settings of what goes in and comes out: the video, who is kept, the edges of the matte and the output."""
+"""Settings for input and output: the video, the people to keep, the edges of the matte, and the outputs."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ People = Annotated[
 class VideoSettings(Section):
     """``video``: how the input is read."""
 
-    stereo: StereoChoice = setting("auto", "How two eyes share a frame; auto finds out.")
-    projection: ProjectionChoice = setting("auto", "Projection of an eye's picture; auto finds out.")
+    stereo: StereoChoice = setting("auto", "How the two eyes share a frame; auto detects it.")
+    projection: ProjectionChoice = setting("auto", "Projection of each eye; auto detects it.")
     fov_degrees: float | None = setting(
         None,
-        "Field of view of an eye in degrees (of a fisheye: its diameter); null is the usual one.",
+        "Field of view of each eye in degrees (for a fisheye, its diameter); null is the usual one.",
         ge=20,
         le=360,
     )
-    start_seconds: Seconds = setting(0.0, "Where to begin, in seconds.")
-    end_seconds: Seconds | None = setting(None, "Where to stop, in seconds; null is the end.")
+    start_seconds: Seconds = setting(0.0, "Start time, in seconds.")
+    end_seconds: Seconds | None = setting(None, "End time, in seconds; null is the end of the video.")
     max_corrupt_frames: int = setting(
         250, "Maximum damaged or missing frames before the video is refused.", ge=0, le=1_000_000_000
     )
     scene_cut_threshold: float = setting(
         0.05,
-        "Share of the picture that must be new, apart from motion, to count as a cut; 0 finds none.",
+        "Share of the picture that must change at once, apart from motion, for a cut; 0 turns detection off.",
         ge=0,
         le=1,
     )
@@ -77,7 +77,7 @@ class VideoSettings(Section):
     def _check_order(self) -> Self:
         if self.end_seconds is not None and self.end_seconds <= self.start_seconds:
             raise conflict(
-                f"video.end_seconds {self.end_seconds:g} does not lie after video.start_seconds "
+                f"video.end_seconds {self.end_seconds:g} is not after video.start_seconds "
                 f"{self.start_seconds:g}",
                 ("video.start_seconds", "video.end_seconds"),
             )
@@ -85,19 +85,19 @@ class VideoSettings(Section):
 
 
 class PeopleSettings(Section):
-    """``people``: who is kept, of those that ``vitascope people`` finds."""
+    """``people``: which of the people found by ``vitascope people`` to keep."""
 
     keep: People | None = setting(None, "Keep only these people; null keeps everybody.")
-    exclude: People | None = setting(None, "Keep everybody but these people.")
+    exclude: People | None = setting(None, "Keep everybody except these people.")
     keep_held: bool = setting(
-        False, "Also keep what kept people hold; fetches isnet, and mattes are not cached."
+        False, "Also keep what these people hold; fetches isnet, and mattes are not cached."
     )
     edges_add_up: bool = setting(
         False,
-        "Where people touch, cuts of each add up, as layers need it; else a strip between them is nobody's.",
+        "Where people touch, make their cuts add up, for layers; otherwise a strip between them belongs to nobody.",
     )
     hints: FilePath | None = setting(
-        None, "A hints file: who is kept when, clicks, boxes, strokes and regions."
+        None, "Hints file: whom to keep and when, clicks, boxes, strokes and regions."
     )
 
     @property
@@ -119,7 +119,7 @@ class PeopleSettings(Section):
 class OutputSettings(Section):
     """``output``: what is written, and how it is encoded."""
 
-    kinds: OutputKinds = setting(("key",), "What to write, one file each.")
+    kinds: OutputKinds = setting(("key",), "Kinds of output, one file each.")
     player: PlayerName | None = setting(None, "VR player to write for: sets kind, colour, codec and names.")
     key_color: RgbColor = setting(
         RgbColor(120, 255, 155),
@@ -127,11 +127,14 @@ class OutputSettings(Section):
     )
     background: FilePath | None = setting(None, "Image or video behind people in replace.")
     mask_max_width: int | None = setting(
-        None, "Maximum pixels across a mask; wider ones are shrunk; null keeps the size.", ge=16, le=65536
+        None,
+        "Maximum width of a mask in pixels; wider masks are shrunk; null keeps the size.",
+        ge=16,
+        le=65536,
     )
     packed_fov_degrees: float | None = setting(
         None,
-        "Field of view of packed-alpha's eyes, in degrees; null is 190, or a fisheye video's own.",
+        "Field of view of each eye in packed-alpha, in degrees; null is 190, or that of a fisheye video.",
         ge=120,
         le=230,
     )
@@ -148,16 +151,16 @@ class OutputSettings(Section):
     codec: Literal["auto"] | Codec = setting("auto", "Video codec; auto follows the file name and kind.")
     speed: EncoderSpeed = setting("balanced", "Encoding speed; sets each codec's CRF and preset.")
     crf: int | None = setting(
-        None, "Quality on the codec's scale, lower is better; null follows speed.", ge=0, le=63
+        None, "Quality on the codec's scale, lower is better; null uses speed.", ge=0, le=63
     )
     preset: PresetName | None = setting(
-        None, "Preset of the encoder, such as veryfast or 8; null follows speed.", min_length=1
+        None, "Encoder preset, such as veryfast or 8; null uses speed.", min_length=1
     )
     bit_depth: Literal["auto", 8, 10] = setting(
-        "auto", "Bits per sample; auto keeps the input's where the codec can."
+        "auto", "Bits per sample; auto keeps those of the input if the codec can."
     )
     keep_partial: bool = setting(
-        False, "Keep what was written, as a .part file, when a video stops being decodable."
+        False, "If the rest of a video cannot be decoded, keep what was written, as a .part file."
     )
 
     @model_validator(mode="after")
@@ -171,13 +174,13 @@ class OutputSettings(Section):
 
 
 class EdgeSettings(Section):
-    """``edges``: what is done to the matte before it is used, in this order: threshold, grow, feather."""
+    """``edges``: changes to the full-size matte, in this order: threshold, grow, feather."""
 
     threshold: AlphaLevels | None = setting(
         None, "Alpha levels [low, high] that become 0 and 1, linear between; null changes nothing."
     )
     grow_px: float = setting(
-        0.0, "Pixels of the output by which people grow; negative shrinks them.", ge=-256, le=256
+        0.0, "Grow people by so many pixels of the output; negative shrinks them.", ge=-256, le=256
     )
     feather_px: float = setting(
         0.0, "Blur of the edge: standard deviation of a Gaussian, in pixels of the output.", ge=0, le=256

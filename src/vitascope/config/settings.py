@@ -1,4 +1,4 @@
-"""All settings in one immutable value, and the list of them by dotted key, taken from the typed sections."""
+"""All settings as one immutable value, and the list of all settings by dotted key."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def value_of(settings: Settings, key: str) -> Any:
 
 
 def suggestion(key: str) -> str | None:
-    """The setting that somebody who wrote ``key`` most likely meant; None when nothing is near.
+    """The setting most likely meant by ``key``; None if nothing is close.
 
     A name without its section (``batch_size``) counts as near only when a single setting has it, or nearly has it.
     """

@@ -46,7 +46,7 @@ def setting(default: object, description: str, **limits: float) -> Any:
 
 
 def conflict(message: str, keys: Sequence[str]) -> PydanticCustomError:
-    """An error about settings that are fine alone and contradict each other.
+    """An error about settings that contradict each other.
 
     Args:
         message: What contradicts what, and what to do; names the settings.
@@ -65,7 +65,7 @@ MAX_NETWORK_SIDE = 16384
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Note on a type: what its values look like, to follow "expected" in an error message."""
+    """A note on a type: what its values look like, to follow "expected" in an error message."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""The CUDA stream that a thread works on for a while, and the lock for recording one as a graph.
+"""Sets the CUDA stream of a thread, and locks the capture of CUDA graphs.
 
 CUDA graphs are recorded one at a time, and while one is, nothing makes a whole device wait.
 

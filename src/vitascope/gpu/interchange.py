@@ -1,4 +1,4 @@
-"""Arrays of other libraries: what kind one is, and the same memory, or a copy, as another kind.
+"""Converts arrays between libraries, without a copy where possible.
 
 NumPy and CuPy arrays and torch tensors are known; anything else that speaks DLPack (JAX, TensorFlow, Paddle …) is taken
 by that protocol and comes out as a NumPy array from the host and as a CuPy array from a GPU.
@@ -22,7 +22,7 @@ _DLPACK_HOST = (1, 3)  # kDLCPU and kDLCUDAHost
 
 
 def kind_of(array: Any) -> ArrayKind:
-    """Tell which library an array belongs to, without importing any of them.
+    """The library that an array belongs to, without importing any of them.
 
     Raises:
         TypeError: It is no array.
@@ -49,7 +49,7 @@ def _kind_of_type(kind: type) -> ArrayKind | None:
 
 
 def lies_on_gpu(array: Any) -> bool:
-    """True when an array of any kind is in the memory of an NVIDIA GPU.
+    """True if an array of any kind is in the memory of an NVIDIA GPU.
 
     Raises:
         DeviceError: It is on a device of another make.

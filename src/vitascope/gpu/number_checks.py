@@ -1,4 +1,4 @@
-"""Checks of numbers that callers give, in one wording; they come before anything is opened or started."""
+"""Checks of numbers from callers, with common messages; used before anything is opened or started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vitascope.errors import UsageError
 
 
 def check_count(name: str, value: Any, *, least: int = 1, optional: bool = False) -> None:
-    """Refuse what is no whole number, of Python or NumPy.
+    """Refuse anything but a whole number, of Python or NumPy.
 
     Args:
         name: The argument, as the caller wrote it.
@@ -37,7 +37,7 @@ def check_number(
     below: float | None = None,
     optional: bool = False,
 ) -> None:
-    """Refuse what is no finite number, of Python or NumPy.
+    """Refuse anything but a finite number, of Python or NumPy.
 
     Args:
         name: The argument, as the caller wrote it.

@@ -1,4 +1,4 @@
-"""The CUDA streams of one job, and which thread works on which."""
+"""The CUDA streams of one job, and the thread that uses each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live loop: capture, whatever a run does with a picture, and hand over; a thread for each, the newest first.
+"""The live loop: capture, process, and send to sinks; one thread each, and the newest picture wins.
 
 ::
 
@@ -91,7 +91,7 @@ class LiveFigures:
         return max(count - self._captured_before, 0)
 
     def latency(self) -> Latency:
-        """From capture until a picture is handed to the sinks."""
+        """Time from capture until a picture is sent to the sinks."""
         return LatencyHistogram.summary([self._latency])
 
     def begin(self, captured_seconds: float) -> None:
@@ -115,7 +115,7 @@ class LiveFigures:
             self._paused_at = None
 
     def hand_over(self, captured_seconds: float, *, is_repeat: bool = False, is_lost: bool = False) -> None:
-        """A picture was handed to the sinks."""
+        """Count a picture sent to the sinks."""
         if self._warm_up_pictures:
             now = monotonic()
             is_long = self.began is not None and now - self.began >= self._warm_up_seconds
@@ -259,7 +259,7 @@ class RunControls:
         return ", ".join(f"{key.upper()} {what}" for key, what in self.keys.items())
 
     def press(self, key: str) -> bool:
-        """Do what a key stands for.
+        """Perform the action of a key.
 
         Args:
             key: A character of ``keys``; ``=`` is ``+``, and ``_`` is ``-``.
@@ -277,7 +277,7 @@ class RunControls:
         return True
 
     def request(self, wanted: str) -> None:
-        """Request something that a stage does later. Does not wait: Ctrl-C's handler calls it."""
+        """Request an action that a stage performs later. Does not wait: it is called by Ctrl-C's handler."""
         self._requests.add(wanted)
 
     def is_asked(self, wanted: str) -> bool:
@@ -333,7 +333,7 @@ class PictureSource(Protocol[Given]):
 
     @property
     def captured_count(self) -> int:
-        """Pictures that came, dropped ones included."""
+        """Captured pictures, including dropped ones."""
         ...
 
     @property
@@ -432,7 +432,7 @@ class LiveLoop(ABC, Generic[Picture]):
         )
 
     def run(self) -> Any:
-        """Work until the key Q, ``stop``, the end of the time given, or of the source; gives the report.
+        """Run until the key Q, ``stop``, the end of the given time or of the source; returns the report.
 
         Raises:
             PipelineError: A stage failed, or hung after the run was stopped.
@@ -460,7 +460,7 @@ class LiveLoop(ABC, Generic[Picture]):
 
     @abstractmethod
     def report(self) -> RunReport:
-        """The run so far."""
+        """The report of the run so far."""
 
     def _reported(self) -> dict[str, Any]:
         """The common part of every report."""
@@ -560,7 +560,7 @@ class LiveLoop(ABC, Generic[Picture]):
         if cv2.imwrite(str(path), picture.for_png()):
             self._say(f"snapshot: {path}")
         else:
-            self._say(f"the snapshot cannot be written to {path}")
+            self._say(f"cannot write the snapshot to {path}")
 
     def _say(self, line: str) -> None:
         if self._on_message is not None:

@@ -396,7 +396,7 @@ class FramePacker:
         """
         if is_on_gpu(frame.planes[0]):
             raise OutputError(
-                f"frame {frame.index} is on the GPU, and this encoder takes host memory; copy it down first"
+                f"frame {frame.index} is on the GPU, and this encoder needs host memory; copy it down first"
             )
         if alpha is not None:
             if not self._has_alpha:

@@ -59,9 +59,9 @@ def path_of(name: str | bytes | PathLike[str]) -> Path:
         return RemotePath(*name.parts) if is_url else name
     text = os.fsdecode(name)
     if not text:  # as a path it would be the working folder
-        raise UsageError("a file's name is empty")
+        raise UsageError("a file name is empty")
     if "\0" in text:
-        raise UsageError(f"{text!r}: no file's name has a zero byte")
+        raise UsageError(f"{text!r}: a file name cannot contain a zero byte")
     match = _URL.fullmatch(text)
     if match is None:
         return Path(text)
@@ -85,7 +85,7 @@ def local_path_of(name: str | bytes | PathLike[str]) -> Path:
     path = path_of(name)
     if isinstance(path, RemotePath):
         raise UsageError(
-            f"{path}: only `vitascope segment`, `people` and `vr convert` take URLs; name a file of this machine"
+            f"{path}: only `vitascope segment`, `people` and `vr convert` take URLs; give a file on this machine"
         )
     return path
 

@@ -1,4 +1,4 @@
-"""Find faces, or what stands out, in a picture, with small networks on the CPU.
+"""Finds faces, or salient objects, in a picture, with small networks on the CPU.
 
 CenterFace (Xu, Yan, Sun and others, "CenterFace: Joint Face Detection and Alignment Using Face as Point", 2019): a face
 is a peak of a heat map at a quarter of the picture's size; other planes give its size and where in the cell its middle
@@ -115,7 +115,7 @@ _MEAN, _SPREAD = 128.0, 256.0
 
 
 class SalientObjects(_Finder):
-    """Finds what stands out of a picture, people or things, on the CPU. A context manager; one thread at a time.
+    """Finds salient objects and people in a picture, on the CPU. A context manager; one thread at a time.
 
     Args:
         path: ``isnet.onnx``.

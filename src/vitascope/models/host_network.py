@@ -56,7 +56,7 @@ class HostNetwork:
         return self._network.input_for(region_size)
 
     def new_state(self) -> NetworkState:
-        """A state of the network's; it lies in the host's memory."""
+        """A state of the network, in host memory."""
         return self._network.new_state()
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:

@@ -148,17 +148,17 @@ class NetworkState(Protocol):
 
 
 class StatelessState:
-    """The state of a network that looks at every frame alone."""
+    """The state of a network without memory."""
 
     __slots__ = ()
 
     def reset(self) -> None:
-        """Do nothing: there is no past."""
+        """Do nothing: there is no memory."""
 
 
 @runtime_checkable
 class SpatialState(NetworkState, Protocol):
-    """A state whose features lie where the picture's content lies, so that a part of the picture has a part of it.
+    """A state whose features follow the layout of the picture, so that it can be cut like the picture.
 
     Parts are given in samples of the network's picture, one for each eye, all of one size. They begin at multiples of
     the network's ``side_multiple``, and end at such or at the picture's edge.
@@ -169,7 +169,7 @@ class SpatialState(NetworkState, Protocol):
         ...
 
     def put(self, parts: Sequence[Region], state: SpatialState) -> None:
-        """Replace the parts' share by what ``window`` gave and a network then changed; the rest stays.
+        """Write back the parts that ``window`` returned after a network changed them; the rest stays.
 
         Raises:
             ValueError: Either state is empty, or of another network.
@@ -211,13 +211,13 @@ class SpatialState(NetworkState, Protocol):
         ...
 
     def restore(self, arrays: Sequence[FloatArray]) -> None:
-        """Go on from what ``arrays`` gave, of the same network; the next pictures have the size of those before."""
+        """Restore the state from ``arrays`` of the same network; the next pictures must have the same size."""
         ...
 
 
 @runtime_checkable
 class FollowingState(NetworkState, Protocol):
-    """A state with which a network may compute what is near people alone, if it can, and keep the rest as it was."""
+    """A state that lets a network compute only the surroundings of people, and keep the rest."""
 
     def follow_people(self) -> None:
         """Allow it, until the state is reset: the stream's next frames come whole and in order; some may be missing."""

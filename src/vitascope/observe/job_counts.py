@@ -34,36 +34,36 @@ class Family:
 
 FAMILIES = (
     Family("vitascope_build_info", "gauge", ("version",), "1, with the version in a label."),
-    Family("vitascope_jobs_total", "counter", ("status",), "Jobs that ended: done, skipped, failed or stopped."),
+    Family("vitascope_jobs_total", "counter", ("status",), "Ended jobs: done, skipped, failed or stopped."),
     Family("vitascope_job_running", "gauge", (), "1 while a job runs."),
-    Family("vitascope_job_frames", "gauge", (), "Frames of the running job that are finished."),
-    Family("vitascope_job_expected_frames", "gauge", (), "Frames that the running job will have, where it knows."),
-    Family("vitascope_frames_total", "counter", (), "Frames that were finished."),
-    Family("vitascope_frame_latency_seconds", "histogram", (), "Way of a frame through all stages and queues."),
-    Family("vitascope_captured_frames_total", "counter", (), "Live: pictures that the camera gave."),
-    Family("vitascope_repeated_frames_total", "counter", (), "Live: pictures shown again for want of movement."),
+    Family("vitascope_job_frames", "gauge", (), "Finished frames of the running job."),
+    Family("vitascope_job_expected_frames", "gauge", (), "Frames that the running job will have, if known."),
+    Family("vitascope_frames_total", "counter", (), "Finished frames."),
+    Family("vitascope_frame_latency_seconds", "histogram", (), "Time of a frame through all stages and queues."),
+    Family("vitascope_captured_frames_total", "counter", (), "Live: pictures captured by the camera."),
+    Family("vitascope_repeated_frames_total", "counter", (), "Live: pictures repeated while nothing moved."),
     Family("vitascope_faceless_frames_total", "counter", (), "Live: pictures without a face."),
-    Family("vitascope_dropped_frames_total", "counter", ("place",), "Pictures that newer ones replaced."),
-    Family("vitascope_damaged_frames_total", "counter", (), "What could not be decoded of inputs."),
-    Family("vitascope_errors_total", "counter", ("kind",), "Jobs that failed, by the name of the error."),
-    Family("vitascope_videos", "gauge", ("state",), "Videos that several processes share: waiting, running."),
-    Family("vitascope_place_busy", "gauge", ("place",), "Stretches and whole videos in hand at a node or a process."),
-    Family("vitascope_place_tries_total", "counter", ("place", "status"), "What ended there: done or failed."),
-    Family("vitascope_place_frames_total", "counter", ("place",), "Frames that were made there."),
+    Family("vitascope_dropped_frames_total", "counter", ("place",), "Pictures replaced by newer ones."),
+    Family("vitascope_damaged_frames_total", "counter", (), "Frames of inputs that could not be decoded."),
+    Family("vitascope_errors_total", "counter", ("kind",), "Failed jobs, by the name of the error."),
+    Family("vitascope_videos", "gauge", ("state",), "Videos shared by several processes: waiting, running."),
+    Family("vitascope_place_busy", "gauge", ("place",), "Stretches and whole videos being made there."),
+    Family("vitascope_place_tries_total", "counter", ("place", "status"), "Tries that ended there: done or failed."),
+    Family("vitascope_place_frames_total", "counter", ("place",), "Frames made there."),
     Family("vitascope_stage_workers", "gauge", ("stage",), "Threads of a stage."),
-    Family("vitascope_stage_items_total", "counter", ("stage",), "Items that a stage took; a source: gave."),
-    Family("vitascope_stage_busy_seconds_total", "counter", ("stage",), "A stage's own work, over its threads."),
+    Family("vitascope_stage_items_total", "counter", ("stage",), "Items taken by a stage, or given by a source."),
+    Family("vitascope_stage_busy_seconds_total", "counter", ("stage",), "Working time, summed over threads."),
     Family("vitascope_stage_busy_ratio", "gauge", ("stage",), "Share of the job's time that a stage works, 0 to 1."),
     Family("vitascope_stage_latency_seconds", "histogram", ("stage",), "Time of a stage for one item."),
-    Family("vitascope_queue_items", "gauge", ("queue",), "Items that wait between two stages now."),
-    Family("vitascope_queue_put_wait_seconds_total", "counter", ("queue",), "Waits for room in a queue."),
-    Family("vitascope_queue_get_wait_seconds_total", "counter", ("queue",), "Waits for an item of a queue."),
-    Family("vitascope_sink_frames_total", "counter", ("sink",), "Live: pictures that reached a sink."),
+    Family("vitascope_queue_items", "gauge", ("queue",), "Items waiting between two stages."),
+    Family("vitascope_queue_put_wait_seconds_total", "counter", ("queue",), "Time waiting for room in a queue."),
+    Family("vitascope_queue_get_wait_seconds_total", "counter", ("queue",), "Time waiting for an item in a queue."),
+    Family("vitascope_sink_frames_total", "counter", ("sink",), "Live: pictures sent to a sink."),
     Family("vitascope_sink_up", "gauge", ("sink",), "Live: 1 while a sink takes pictures, else 0."),
     Family("vitascope_cpu_seconds_total", "counter", (), "CPU time of jobs, worker processes included."),
     Family("vitascope_resident_memory_bytes", "gauge", (), "Main memory of this process."),
     Family("vitascope_gpu_memory_bytes", "gauge", ("gpu",), "Memory of a GPU in use, by all processes."),
-    Family("vitascope_gpu_memory_limit_bytes", "gauge", ("gpu",), "Memory that a GPU has."),
+    Family("vitascope_gpu_memory_limit_bytes", "gauge", ("gpu",), "Total memory of a GPU."),
     Family(
         "vitascope_gpu_busy_ratio",
         "gauge",
@@ -71,11 +71,11 @@ FAMILIES = (
         "Load of a GPU's kernels, memory bus, decoder and encoder, 0 to 1, over the driver's last period.",
     ),
     Family("vitascope_gpu_pcie_bytes_per_second", "gauge", ("gpu", "direction"), "PCIe traffic, to and from a GPU."),
-    Family("vitascope_gpu_power_watts", "gauge", ("gpu",), "Power that a GPU draws."),
-    Family("vitascope_gpu_power_limit_watts", "gauge", ("gpu",), "Power that a GPU may draw."),
+    Family("vitascope_gpu_power_watts", "gauge", ("gpu",), "Power draw of a GPU."),
+    Family("vitascope_gpu_power_limit_watts", "gauge", ("gpu",), "Power limit of a GPU."),
     Family("vitascope_gpu_temperature_celsius", "gauge", ("gpu",), "Temperature of a GPU."),
     Family("vitascope_gpu_sm_clock_hertz", "gauge", ("gpu",), "Clock of a GPU's multiprocessors."),
-    Family("vitascope_gpu_throttled", "gauge", ("gpu",), "1 while a GPU is slower than it could be, by heat or power."),
+    Family("vitascope_gpu_throttled", "gauge", ("gpu",), "1 while heat or power slows a GPU."),
 )  # fmt: skip
 """All of them, in the order in which they are exported."""
 
@@ -124,7 +124,7 @@ class Readings:
 
 
 class PlaceFigures(Protocol):
-    """Figures of one place of work, such as ``segmentation.processes.hands.PlaceCounts``."""
+    """Counts for one place of work, such as ``segmentation.processes.hands.PlaceCounts``."""
 
     busy: int
     """Pieces of work in hand."""
@@ -143,7 +143,7 @@ class QueueFigures(Protocol):
 
     @property
     def running_count(self) -> int:
-        """Videos that somebody works on."""
+        """Videos in progress."""
         ...
 
     @property
@@ -332,7 +332,7 @@ class JobCounts(Closing):
         self._add_gpus(opened)
 
     def follow(self, pipeline: Measured, *, expected_frames: int | None = None) -> None:
-        """A job begins: read this pipeline from now on, and keep what the one before has counted.
+        """Follow the pipeline of a new job; earlier counts are kept.
 
         Args:
             pipeline: Its ``snapshot`` is read.
@@ -341,7 +341,7 @@ class JobCounts(Closing):
         self._begin("job", lambda: pipeline_readings(pipeline.snapshot(), expected_frames=expected_frames))
 
     def follow_live(self, run: LiveLoop[Any]) -> None:
-        """A live run begins: read its ``report`` from now on, and keep what the one before has counted."""
+        """Follow the ``report`` of a new live run; earlier counts are kept."""
         self._begin("live", lambda: live_readings(run.report()))
 
     def follow_queue(self, queue: QueueFigures) -> None:
@@ -354,7 +354,7 @@ class JobCounts(Closing):
             self._keep("queue")
 
     def live_ended(self) -> None:
-        """Note that the followed live run ended, or failed before it could be followed; the job goes on."""
+        """Note that the live run ended, or failed before it could be followed; the job continues."""
         with self._lock:
             self._keep("live")
 

@@ -1,4 +1,4 @@
-"""Single keys from the terminal while something runs, and what Ctrl-C does meanwhile."""
+"""Reads single keys from the terminal during a run, and handles Ctrl-C."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PressedKeys:
         return self._thread is not None and self._thread.is_alive()
 
     def hand_to(self, press: Callable[[str], object], *, at_interrupt: Callable[[], object]) -> None:
-        """Hand keys on from now on.
+        """Pass keys to a function from now on.
 
         Args:
             press: Called with each character, from a thread.

@@ -36,7 +36,7 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
         return self.profiler.profile(name)
 
     def get_stats(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return what the timers measured, in seconds.
+        """The measurements of the timers, in seconds.
 
         Returns:
             ``{"timers": {name: {...}}}`` with ``count``, ``total``, ``mean``, ``min``, ``max``, and within 2.2 %
@@ -59,7 +59,7 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
         return {"timers": timers}
 
     def reset_stats(self) -> None:
-        """Forget what the timers measured."""
+        """Reset the timers."""
         self.profiler.reset()
 
 

@@ -39,7 +39,7 @@ class Metrics(JobCounts):
             from prometheus_client import CollectorRegistry
         except ImportError as error:
             raise MissingDependencyError(
-                "metrics are exported with prometheus-client: pip install 'vitascope[metrics]'"
+                "metrics need prometheus-client: pip install 'vitascope[metrics]'"
             ) from error
         super().__init__(gpus=gpus)
         self.registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
@@ -75,7 +75,7 @@ class _Collector:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, families without samples included."""
+        """All metric families, including those without samples."""
         found = self._metrics.look()
         for family in FAMILIES:
             yield _filled(family, found)
@@ -130,7 +130,7 @@ class MetricsServer:
 
         handler = type("_Handler", (GuardedHandler, MetricsHandler.factory(metrics.registry)), {})
         if not 0 <= port <= 65535:
-            raise UsageError(f"a port lies between 0 and 65535, not {port}")
+            raise UsageError(f"expected a port from 0 to 65535, not {port}")
         try:
             family, _, _, _, address = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -140,7 +140,7 @@ class MetricsServer:
             reason = getattr(error, "strerror", None) or str(error)
             raise OutputError(
                 f"metrics cannot be served at {host}, port {port}: {reason}; "
-                "name another --metrics-port or --metrics-host"
+                "choose another --metrics-port or --metrics-host"
             ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_SECONDS,), name="vitascope-metrics", daemon=True

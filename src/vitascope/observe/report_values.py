@@ -10,7 +10,7 @@ from vitascope.gpu.pipeline.report import PipelineReport
 
 
 def plain_value(value: Any) -> Any:
-    """A value that JSON can hold: paths as text, tuples as lists, all the way down; what is plain stays."""
+    """Convert a value for JSON, recursively: paths to text, tuples to lists."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, dict):

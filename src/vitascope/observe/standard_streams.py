@@ -13,7 +13,7 @@ from vitascope.errors import OutputError
 
 
 def outlive_readers() -> None:
-    """Make a program of this process independent of who takes what it prints.
+    """Keep the program running if the reader of its output goes away.
 
     What was closed leads nowhere, instead of to the next file that is opened. Standard error that cannot be written (a
     full disk, a reader that has left) loses what it would say; the work and its exit code stay. So does standard output
@@ -59,7 +59,7 @@ class _Outliving(io.FileIO):
 
 @contextmanager
 def quiet_native_stderr() -> Iterator[None]:
-    """Keep what a library's C++ code writes off the terminal, where no setting of the library does.
+    """Suppress messages that a library's C++ code writes to the terminal, if the library has no setting for it.
 
     It covers the whole process meanwhile, so keep the block short.
     """

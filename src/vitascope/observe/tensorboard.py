@@ -80,7 +80,7 @@ def scalars_of(now: Readings, before: Readings, *, seconds: float) -> dict[str, 
 
 
 class ScalarRecorder:
-    """Looks once a second, and writes what it sees into an event file of a folder of its own. A context manager.
+    """Writes metrics once a second to an event file in its own folder. A context manager.
 
     The thread is called ``vitascope-scalars`` and is joined on leaving, which looks once more.
 
@@ -155,7 +155,7 @@ _DOUBLE, _TEXT, _FLOAT, _VARINT = 1, 2, 5, 0
 
 
 class EventFile(Closing):
-    """One event file, open. A context manager; what was written is on disk after each call.
+    """An open event file. A context manager; every call reaches the disk.
 
     Args:
         folder: Made where it is missing; TensorBoard calls it a run.

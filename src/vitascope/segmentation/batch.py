@@ -108,7 +108,7 @@ def refuse_closed_outputs(planned: Sequence[PlannedVideo]) -> None:
         else:
             return
     if len(refusals) > 1:
-        raise OutputError(f"{refusals[0]}; the same goes for all {len(refusals)} outputs")
+        raise OutputError(f"{refusals[0]}; this applies to all {len(refusals)} outputs")
 
 
 def segment(

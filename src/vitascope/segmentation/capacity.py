@@ -1,4 +1,4 @@
-"""Devices of a run, and how much it does at a time: frames, sessions, threads, streams, processes."""
+"""The devices and parallelism of a run: frames per call, sessions, threads, streams, processes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def open_streams(device: Device, settings: Settings) -> JobStreams | None:
 
 
 def can_stay_on_gpu(fmt: YuvFormat) -> bool:
-    """True for the layouts that the GPU's kernels read, once they are NV12 or P010: 4:2:0 of 8 or 10 bits."""
+    """True for formats that the GPU's kernels can read as NV12 or P010: 4:2:0 in 8 or 10 bits."""
     return fmt.chroma_shift_x == fmt.chroma_shift_y == 1 and fmt.bit_depth in (8, 10)
 
 
@@ -66,7 +66,7 @@ def queue_limits(settings: Settings) -> QueueLimits:
 def frames_per_call(
     loaded: LoadedSettings, info: VideoInfo, *, streams: JobStreams | None, picture_bytes: int = 0
 ) -> int:
-    """Consecutive frames for each call: what was requested; else the profile's, and on a GPU as many as fill it.
+    """Consecutive frames per call: the requested number; else the profile's, and on a GPU as many as fill it.
 
     ``performance.mode`` takes one for latency, and for throughput 8 to 16 where nobody asked for a number.
 
@@ -98,7 +98,8 @@ def decoder_sessions(
         settings: Of this process.
         video: The video; its headers are read.
         streams: Of the GPU; None on a CPU.
-        gpu_processes: Processes that share the GPU, with this one. Each takes its share of the decoders and of memory.
+        gpu_processes: Number of processes that share the GPU, including this one. Each takes its share of the decoders
+            and of memory.
     """
     wanted = settings.gpu.decoder_sessions
     if streams is None:
@@ -121,7 +122,7 @@ def decoder_sessions(
 def session_buffer_bytes(
     settings: Settings, *, streams: JobStreams | None, gpu_processes: int = 1
 ) -> int | None:
-    """What pictures of several hardware decoders may take while they wait, within ``gpu.max_vram_usage``.
+    """Memory for waiting pictures of several hardware decoders, within ``gpu.max_vram_usage``.
 
     Args:
         settings: Of this process.
@@ -140,7 +141,7 @@ def session_buffer_bytes(
 def gpu_bytes_needed(
     loaded: LoadedSettings, size: tuple[int, int] | None = None, *, sample_bytes: int = 1
 ) -> int:
-    """Memory without which a GPU need not begin: batches and decoders are fitted to what there is beyond.
+    """The minimum GPU memory for a run; batches and decoders are fitted to the rest.
 
     Args:
         loaded: Settings of the run; numbers of decoders and of frames that somebody asked for are kept to.
@@ -160,7 +161,7 @@ def gpu_bytes_needed(
 def gpu_room_bytes(
     settings: Settings, total_bytes: int, *, free_bytes: int | None = None, processes: int = 1
 ) -> int:
-    """Memory of a GPU that a process may use.
+    """GPU memory that a process may use.
 
     Args:
         settings: The process's own.
@@ -181,7 +182,7 @@ def _frame_bytes(size: tuple[int, int], sample_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """Within one process. The order of frames is kept whatever the numbers are."""
+    """Numbers of threads within one process. They never change the order of frames."""
 
     prepare_threads: int = 1
     """Threads that prepare the network's pictures on the CPU."""
@@ -208,7 +209,7 @@ class Parallelism:
 
 
 def parallelism_of(settings: Settings, *, network_samples: int = 1) -> Parallelism:
-    """The parallelism that the settings ask for.
+    """The parallelism requested by the settings.
 
     Args:
         settings: The run's.
@@ -228,7 +229,7 @@ def parallelism_of(settings: Settings, *, network_samples: int = 1) -> Paralleli
 
 
 def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_shared: bool) -> list[str]:
-    """Settings of threads, streams and processes that had no effect, a line each.
+    """Notes on settings of threads, streams and processes that had no effect, one line each.
 
     Args:
         loaded: Settings, and where they came from.
@@ -241,29 +242,29 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
         idle["model.num_workers"] = "the GPU prepared the pictures"
         idle["pipeline.stages.postprocess.threads"] = "the GPU drew the pictures"
         if not is_shared:
-            idle["processing.use_multiprocessing"] = "processes share the CPU, and a GPU computed"
+            idle["processing.use_multiprocessing"] = "it is for processes on the CPU, and a GPU was used"
     else:
         idle["pipeline.stages.preprocess.cuda_streams"] = "the CPU prepared the pictures"
         if settings.edges.temporal_smoothing > 0 and settings.pipeline.stages.postprocess.threads > 1:
-            idle["pipeline.stages.postprocess.threads"] = "temporal smoothing takes frames in order"
+            idle["pipeline.stages.postprocess.threads"] = "temporal smoothing needs frames in order"
     if not is_shared:
         for key in ("processing.chunk_size", "processing.overlap_frames", "dataloader.persistent_workers"):
-            idle[key] = "one process did all of it"
+            idle[key] = "one process did all the work"
     return [f"{key} has no effect here: {why}" for key, why in idle.items() if loaded.origin(key).explicit]
 
 
 def suited_to_device(loaded: LoadedSettings, store: ModelStore) -> LoadedSettings:
-    """Give the profile ``fast`` rvm on a GPU, where it was fetched: its own network computes on the CPU, and is slower.
+    """Use rvm for the profile ``fast`` on a GPU, if it was fetched: the profile's own network runs on the CPU, slower.
 
-    A network and a threshold that the user chose stay. A cluster counts as GPUs only where one was asked for: all its
+    A network and a threshold that the user chose stay. A cluster counts as GPUs only where one was requested: all its
     machines take the same network, and this one's devices say nothing of theirs.
 
     Args:
         loaded: Settings of a run; they come back as they are without a GPU, and with another profile.
-        store: Where networks lie. Nothing is fetched: ``fast`` works offline.
+        store: The store of networks. Nothing is fetched: ``fast`` works offline.
 
     Raises:
-        DeviceError: A GPU that was asked for is missing.
+        DeviceError: A requested GPU is missing.
     """
     if loaded.profile != "fast" or loaded.origin("model.name").explicit or not store.is_cached("rvm"):
         return loaded
@@ -282,7 +283,7 @@ def _is_for_gpus(settings: Settings) -> bool:
 
 
 def works_in_processes(settings: Settings) -> bool:
-    """True when several processes share each video: in a cluster, on several GPUs, or on the CPU."""
+    """True if several processes share each video: in a cluster, on several GPUs, or on the CPU."""
     gpu = settings.gpu
     if settings.processing.cluster is not None:
         return True

@@ -1,4 +1,4 @@
-"""What a run would do, without doing it: ``--dry-run``."""
+"""Explains what a run would do, without doing it: ``--dry-run``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TRIAL_FRAMES = 36
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run would take, by what a trial on its first frames took."""
+    """Time and size of a run, estimated from a trial on its first frames."""
 
     frames: int
     """Frames of the trial."""
@@ -48,7 +48,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What would happen to one video."""
+    """What a run would do with one video."""
 
     planned: PlannedVideo
     info: VideoInfo
@@ -145,7 +145,7 @@ def explain_all(
     store: ModelStore | None = None,
     try_with: LoadedSettings | None = None,
 ) -> Iterator[Explanation | Refusal]:
-    """Say of each video what ``Segmenter.write`` would do, or why it would fail before its first frame.
+    """Explain for each video what ``Segmenter.write`` would do, or why it would fail before the first frame.
 
     Reads headers and the first picture; fetches and writes nothing, but for ``try_with``.
 
@@ -153,13 +153,13 @@ def explain_all(
         planned: Inputs and outputs.
         settings: The run's.
         resume: Leave out those whose outputs exist.
-        store: Where networks lie; the user's own store when omitted.
+        store: The store of networks; by default the user's own.
         try_with: The run's settings, with which some frames of a video are tried for an estimate, in a temporary
             folder, once for all that are alike; nothing is tried when omitted, or where the network would have to be
             fetched.
 
     Raises:
-        VitascopeError: The whole run would fail: the device, the network or the background cannot be had.
+        VitascopeError: The whole run would fail: the device, the network or the background is not available.
     """
     model = _foresee(settings, store)
     tried: dict[str, _Trial | None] = {}
@@ -177,7 +177,7 @@ def explain_all(
 
 
 def total_in_words(explained: Sequence[Explanation | Refusal]) -> str:
-    """How much a whole run would be, in one line."""
+    """Time and size of a whole run, in one line."""
     wanted = [item for item in explained if isinstance(item, Explanation) and not item.skipped]
     videos = [item for item in wanted if item.info.container != "images"]
     estimates = [item.estimate for item in wanted if item.estimate is not None]

@@ -1,4 +1,4 @@
-"""One video between its decoder and its encoders: what every job is, and the stages of the CPU's."""
+"""The stages between decoder and encoders: the interface of every job, and the job on the CPU."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from vitascope.segmentation.report import GpuReport, LeverReport
 
 
 def every_frame(_: Frame) -> bool:
-    """True: all frames of a whole video are drawn."""
+    """True: every frame of a whole video is drawn."""
     return True
 
 
 class FilmJob(ABC):
-    """Mattes and draws one video.
+    """Mattes and composites one video.
 
     Args:
         matting: The matting of this video.
-        renderer: Draws its outputs; none of them for a run that only wants alpha.
+        renderer: Draws the outputs; without any if a run only wants alpha.
         limits: Limits of the queues between stages.
-        parallelism: Threads and streams before and behind the network.
-        notes: What the user should know of the run, one line each; added to.
+        parallelism: Threads and streams before and after the network.
+        notes: Notes for the user, one line each; the job appends to it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class FilmJob(ABC):
 
     @property
     def network_input(self) -> NetworkInput:
-        """What the network sees."""
+        """The input of the network."""
         return self.matting.network_input
 
     @property
@@ -61,18 +61,18 @@ class FilmJob(ABC):
 
     @property
     def cut_pts(self) -> Sequence[int]:
-        """Pts of the frames that began a new shot, so far."""
+        """Pts of the frames that started a new shot, so far."""
         return self.matting.cut_pts
 
     @property
     @abstractmethod
     def frames_gathered(self) -> int:
-        """Frames that its first stage gathers before it begins with them."""
+        """Frames that the first stage collects before it starts work on them."""
 
     @property
     @abstractmethod
     def slowest_to_begin(self) -> str | None:
-        """The stage that the first frame shall have the cores to itself for, see ``Source.first_alone_until``."""
+        """The stage up to which the first frame has all cores to itself; see ``Source.first_alone_until``."""
 
     @abstractmethod
     def stages(
@@ -85,12 +85,12 @@ class FilmJob(ABC):
         """The stages between decoder and encoder; they take frames and give ``Rendered`` in the host's memory.
 
         Args:
-            wants_alpha: Called with a frame's index; True where alpha and the frame itself are given, too.
-            draws: False for a frame of which no pictures are wanted, only what network and smoother remember of it.
-            on_device: Give ``PicturesOnGpu`` instead: nothing comes down.
+            wants_alpha: Called with a frame's index; True if alpha and the frame itself are needed, too.
+            draws: False for a frame that is not drawn, but only updates the memory of network and smoother.
+            on_device: Yield ``PicturesOnGpu`` instead, without copying to the host.
 
         Raises:
-            UsageError: ``on_device``, and the job works on the CPU.
+            UsageError: ``on_device`` for a job on the CPU.
         """
 
     @abstractmethod
@@ -103,20 +103,20 @@ class FilmJob(ABC):
         return self.matting.shows_people
 
     def keep_mattes(self, *, is_whole: bool) -> None:
-        """Complete the cache of mattes, once all frames are through.
+        """Complete the cache of mattes, once all frames are done.
 
         Args:
-            is_whole: True when the video, or its stretch, ended and was not broken off.
+            is_whole: True if the video or stretch was completed, and not interrupted.
         """
         self.notes += self.matting.finish(is_whole=is_whole)
 
     def lever_report(self) -> LeverReport:
-        """The levers' report, once all frames are through."""
+        """The report of the levers, once all frames are done."""
         return self.matting.report()
 
 
 class CpuJob(FilmJob):
-    """Mattes and draws on the CPU. Its network may be on a GPU: only small pictures go there.
+    """Mattes and composites on the CPU. The network may be on a GPU: only small pictures go there.
 
     Args:
         matting: As for ``FilmJob``.
@@ -140,7 +140,7 @@ class CpuJob(FilmJob):
 
     @property
     def frames_gathered(self) -> int:
-        """Each frame is prepared by itself."""
+        """1: each frame is prepared on its own."""
         return 1
 
     @property
@@ -158,7 +158,7 @@ class CpuJob(FilmJob):
         """As ``FilmJob.stages``."""
         if on_device:
             raise UsageError(
-                "device_arrays needs a GPU, and 4:2:0 video of 8 or 10 bits: the frames of this video are on the CPU"
+                "device_arrays needs a GPU and 4:2:0 video of 8 or 10 bits; the frames of this video are on the CPU"
             )
         parallelism = self._parallelism
         matted: list[Stage] = [

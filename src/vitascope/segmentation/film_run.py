@@ -1,12 +1,12 @@
-"""One run of a film: the one place where decoder, matting, rendering and encoder are put together.
+"""One run over a video: puts decoder, matting, rendering and encoder together.
 
 A ``FilmRunner`` holds what the runs of one process share: its device and the open network. For each video it opens a
 ``FilmRun``, which makes the pipeline::
 
-    frames ──> decode ──> the job's stages ──> the sink that is asked for, or the caller
+    frames ──> decode ──> the job's stages ──> a sink, or the caller
                           (on the CPU or the GPU)
 
-Whole films into files, frames for Python, stretches of a film for another process, and measured films differ in the
+Writing files, streaming to Python, making stretches for another process, and benchmarks differ only in the
 frames that go in and in what takes the pictures at the end.
 """
 
@@ -103,7 +103,7 @@ class FrameAndAlpha(NamedTuple):
 
 
 class Started(NamedTuple):
-    """What a progress display needs, once the files are open."""
+    """Information for a progress display, once the files are open."""
 
     pipeline: Interruptible
     """``snapshot()`` tells how far it is; ``interrupt()`` ends it as Ctrl-C does."""
@@ -116,20 +116,20 @@ class Started(NamedTuple):
 
 
 class FilmRunner(Closing):
-    """Runs films, one at a time, through one network on one device of this process. A context manager.
+    """Runs videos, one at a time, through one network on one device, in this process. A context manager.
 
     Args:
-        loaded: Settings; their device is one that this process has.
-        store: Where networks lie.
-        keeps_mattes: False where frames are not counted from the film's beginning, so that the cache of mattes does
-            not know them.
-        gpu_processes: Processes that share the GPU, with this one.
-        fetch_progress: Told how far the download of a network is.
+        loaded: Settings, for a device of this process.
+        store: The store of networks.
+        keeps_mattes: False if frames are not counted from the start of the video, so that the cache of mattes cannot be
+            used.
+        gpu_processes: Number of processes that share the GPU, including this one.
+        fetch_progress: Called with the progress of a network's download.
 
     Raises:
-        ModelError: The network cannot be had.
+        ModelError: The network is not available.
         EngineError: The engine cannot load it.
-        DeviceError: A GPU that was asked for is missing.
+        DeviceError: A requested GPU is missing.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class FilmRunner(Closing):
         self._give_back()
 
     def open_salient(self) -> FindSalient:
-        """What finds held things: opened when first asked for, and kept for the films that follow.
+        """The network that finds held objects: opened on first use, and kept for later videos.
 
         Raises:
             ModelError: Its network cannot be had.
@@ -186,10 +186,10 @@ class FilmRunner(Closing):
         return self._salient.find
 
     def take(self, loaded: LoadedSettings) -> None:
-        """Use other settings from the next film on; network, device and threads stay as they were opened.
+        """Use other settings from the next video on; the network, device and threads do not change.
 
         Args:
-            loaded: Settings that differ in ``video``, ``people``, ``edges`` and ``output`` alone.
+            loaded: Settings that differ only in ``video``, ``people``, ``edges`` and ``output``.
         """
         self.loaded, self.settings = loaded, loaded.settings
 
@@ -200,7 +200,7 @@ class FilmRunner(Closing):
         cv2.setNumThreads(self._opencv_threads)
 
     def open_video(self, video: Path) -> VideoReader:
-        """A reader as the settings ask for: the stretch, the decoder and its sessions.
+        """Open a reader for the part of the video, with the decoder and sessions of the settings.
 
         Raises:
             InputError: The video cannot be opened.
@@ -222,14 +222,14 @@ class FilmRunner(Closing):
         )
 
     def frames_per_call(self, reader: VideoReader, picture_bytes: int = 0) -> int:
-        """Frames of a film in each call of the network, which is shown so many bytes of a frame."""
+        """Frames per call of the network, given the bytes of a frame that it sees."""
         return frames_per_call(self.loaded, reader.info, streams=self.streams, picture_bytes=picture_bytes)
 
     def encodings(self, reader: VideoReader, outputs: Sequence[tuple[OutputKind, Path]]) -> list[Encoding]:
         """How each output is encoded.
 
         Raises:
-            OutputError: A container cannot hold what is asked for.
+            OutputError: A container cannot hold an output.
         """
         layout = vr_of(reader.info, self.settings.video).layout
         threads = self.settings.pipeline.stages.encode.threads or 0
@@ -285,9 +285,9 @@ class FilmRunner(Closing):
         """Segment one video into files; see ``Segmenter.write``.
 
         Args:
-            planned: The input, and what to make of it; checked.
+            planned: The input and its outputs, already checked.
             on_start: Called once everything is open, from this thread.
-            notes: Notes on what went before.
+            notes: Earlier notes.
             began: ``perf_counter`` at the start.
         """
         outputs, preview = planned.outputs, planned.preview
@@ -386,23 +386,23 @@ class FilmRunner(Closing):
 
 
 class FilmRun:
-    """One film, or a stretch of it, on its way through a runner's network. A context manager; its pipeline runs once.
+    """One run over a video or a stretch of it. A context manager; its pipeline runs once.
 
     Args:
-        runner: Has the network.
-        reader: The film.
+        runner: Holds the network.
+        reader: The video.
         kinds: Kind and encoding of each output; none for a run that only wants alpha.
-        profiler: Times the parts of a job on the GPU; one of its own when omitted.
-        keeps_mattes: True where the cache of mattes may be used, if it is switched on.
-        stretch: Tells a part of the film from others, where it is one: mattes are kept for each.
-        background_begin: Time in seconds at which a moving background begins; None takes the first frame that comes.
-        int8: What became of the wish for INT8 where that was decided; else it is decided here.
-        around: Puts an estimator around those of the film; the link that keeps some people, where that is asked for.
+        profiler: Times the parts of a job on the GPU; by default a new one.
+        keeps_mattes: True if the cache of mattes may be used, if it is on.
+        stretch: Identifies the part of the video, if it is one: mattes are stored per part.
+        background_begin: Time in seconds at which a moving background begins; None means the first frame.
+        int8: The earlier decision on INT8; None decides here.
+        around: Wraps the estimators of the video, for example to keep only some people.
 
     Raises:
-        UsageError: The network cannot do what the settings ask for, or somebody who shall be kept is not in the film.
+        UsageError: The network does not support the settings, or a person to keep is not in the video.
         InputError: The background cannot be opened.
-        EngineError: INT8 was asked for, and is not right for this film.
+        EngineError: INT8 was requested, but is not accurate enough for this video.
     """
 
     def __init__(
@@ -483,7 +483,7 @@ class FilmRun:
         self._stack.__exit__(kind, error, trace)
 
     def notes_on_kept(self) -> tuple[str, ...]:
-        """A note on those who are kept and of whom hardly anything was seen, once all frames are through."""
+        """A note on kept people who were hardly seen, once all frames are done."""
         if self._keeping is None:
             return ()
         frames = self._keeping.seen.frames
@@ -491,7 +491,7 @@ class FilmRun:
         return self._keeping.notes_on(frames, network=self.network.name, profile=loaded.profile)
 
     def count_from(self, index: int) -> None:
-        """Say the number of the first frame, where it is not 0, before it comes."""
+        """Set the number of the first frame, if it is not 0, before it arrives."""
         if self._cache is not None:
             self._cache.first_index = index
 
@@ -500,7 +500,7 @@ class FilmRun:
         outputs: Sequence[tuple[OutputKind, Path]],
         encodings: Sequence[Encoding],
     ) -> OutputSet:
-        """The files of a whole film; a context manager.
+        """The output files of a whole video; a context manager.
 
         Raises:
             OutputError: A file cannot be created.
@@ -526,17 +526,17 @@ class FilmRun:
         on_device: bool = False,
         observed: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
     ) -> Pipeline:
-        """The pipeline of this film.
+        """The pipeline of this run.
 
         Args:
-            frames: What is decoded, on the decoder's thread.
-            wants_alpha: Told a frame's index; True where alpha and the frame itself come out, too.
-            draws: False for a frame that only those after it need, see ``FilmJob.stages``.
-            then: What takes each ``Rendered`` picture, down to the ``Sink``, on whose thread the GPU's encoder can be
-                opened; nothing where the caller streams.
-            first_frame_soon: The first frame has the cores to itself: somebody waits for it.
-            on_device: Pictures stay on the GPU, see ``FilmJob.stages``.
-            observed: Puts something around the stages.
+            frames: The decoded frames, iterated on the decoder's thread.
+            wants_alpha: Called with a frame's index; True if alpha and the frame itself are needed, too.
+            draws: False for a frame that only later frames need; see ``FilmJob.stages``.
+            then: The stages after rendering, up to the ``Sink``, on whose thread the GPU's encoder can be opened; none
+                if the caller streams.
+            first_frame_soon: Give the first frame all cores, because somebody is waiting for it.
+            on_device: Leave pictures on the GPU; see ``FilmJob.stages``.
+            observed: Wraps the stages, for measuring.
         """
         runner = self._runner
         limits = replace(queue_limits(runner.settings), wake_items=self.job.frames_gathered)
@@ -575,22 +575,22 @@ def open_job(
         network: The run's.
         outputs: Kind and encoding of each.
         info: The video.
-        vr: What the video is to VR: how two eyes share the frame, and what their pictures are.
+        vr: Layout and projection of the video.
         settings: The run's.
         frames_per_call: Consecutive frames for each call of the network.
-        fitted: How many of them a GPU has memory for, by the bytes of what the network is shown of a frame; as many
-            when omitted.
-        streams: CUDA streams of the GPU that shall be used; None for the CPU.
-        background_begin: Time of the run's first frame in seconds, at which a moving background begins; None takes the
-            first frame that comes.
-        profiler: Times the parts of a job on the GPU; one of its own when omitted.
-        cache: Mattes of this stretch of the video, known and to be kept; None without.
-        limits: Limits of the queues between stages; those of the settings when omitted.
+        fitted: Returns how many of them fit in GPU memory, given the bytes per frame that the network sees; by default
+            all.
+        streams: CUDA streams of the GPU to use; None for the CPU.
+        background_begin: Time of the run's first frame in seconds, at which a moving background begins; None means the
+            first frame.
+        profiler: Times the parts of a job on the GPU; by default a new one.
+        cache: Stored and new mattes of this part of the video; None without a cache.
+        limits: Limits of the queues between stages; by default those of the settings.
         around: See ``StreamMatting``.
 
     Raises:
-        UsageError: ``replace`` without a background, ``packed-alpha`` of a flat video, a video that is packed alpha
-            already, or the network cannot do what ``inference`` asks for.
+        UsageError: ``replace`` without a background, ``packed-alpha`` of a flat video, a video that is already packed
+            alpha, or a network that does not support the ``inference`` settings.
         InputError: The background cannot be opened.
         ModelError: ``inference.early_exit`` names a network that the installation lacks.
     """
@@ -672,7 +672,7 @@ def open_job(
         frames_per_call,
         max_batch_size=frames_per_call,
         growing=False,
-        on_shortage=lambda error, frames: notes.append(f"{error}; went on with {frames} frames a call"),
+        on_shortage=lambda error, frames: notes.append(f"{error}; continued with {frames} frames per call"),
     )
     download = partial(Download, stream=streams.copying, pool=streams.host_memory)
     matting = open_matting(sizer=sizer, times=times, download=download)

@@ -1,7 +1,7 @@
-"""Which outputs need not be made again: they exist, and cover the stretch of the video that is wanted now.
+"""Finds outputs that need not be made again: they exist, and cover the wanted part of the video.
 
 What a run with ``--resume`` or of a part of a video made is remembered below Vitascope's home, in a small file for each
-output, which names neither: which stretch was asked for, with which settings, and what input and output looked like
+output, which names neither: which stretch was requested, with which settings, and what input and output looked like
 then. Of an output that nobody remembers, made elsewhere or changed since, the length is compared: to the frame for a
 part of the video, and for the whole, where nothing has changed, as far as headers can be trusted.
 """
@@ -59,7 +59,7 @@ whole video."""
 
 
 def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
-    """True when every output exists and covers the stretch that is wanted, and so need not be made again.
+    """True if every output exists and covers the wanted part, so that it need not be made again.
 
     A try with ``--end 5`` must not make a later ``--resume`` believe that the whole video is done. Videos that do not
     say how long they are count as long enough where nobody remembers the run. Outputs that are older than the hints
@@ -77,7 +77,7 @@ def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
 
 
 def other_settings(planned: PlannedVideo, settings: Settings) -> str | None:
-    """A note on a video that is finished, if outputs are remembered to be made with other settings than are wanted.
+    """A note on a finished video, if its outputs are known to be made with other settings.
 
     Args:
         planned: ``is_finished`` says that it is.
@@ -106,20 +106,20 @@ def other_settings(planned: PlannedVideo, settings: Settings) -> str | None:
         more = f"; and {len(changes) - _MOST_TOLD} more" if len(changes) > _MOST_TOLD else ""
         return (
             f"{path} was made with other settings ({'; '.join(changes[:_MOST_TOLD])}{more}); "
-            "-y without --resume makes it anew"
+            "-y without --resume makes it again"
         )
     return None
 
 
 def knows_settings(planned: PlannedVideo) -> bool:
-    """False for a video that is finished, where nobody remembers with which settings some output was made."""
+    """False for a finished video if the settings of some output are unknown."""
     return all("settings" in _remembered(planned.video, path) for _, path in planned.outputs)
 
 
 def settings_of_outputs(
     planned: PlannedVideo, settings: Settings, *, resumed: bool
 ) -> dict[OutputKind, dict[str, Any]]:
-    """What is remembered of the settings of each output. Ask before it is made: files may be edited meanwhile.
+    """A record of the settings of each output. Call before the run: files may be edited in the meantime.
 
     Args:
         planned: Its outputs are not written yet.
@@ -191,7 +191,7 @@ def remember_finished(
     *,
     made_with: Mapping[OutputKind, Mapping[str, Any]],
 ) -> None:
-    """Remember what the outputs of a video are; where the disk refuses, their length will be compared.
+    """Record the outputs of a video; if that fails, a later run compares their length instead.
 
     Args:
         planned: Its outputs are written.
@@ -236,7 +236,7 @@ def _stretch(wanted: VideoSettings) -> list[float | None]:
 
 
 def _remembered_stretch(video: Path, output: Path) -> list[float | None] | None:
-    """Start and end that were asked for; None where nobody knows, or input or output is not what it was."""
+    """Start and end that were requested; None where nobody knows, or input or output is not what it was."""
     stretch = _remembered(video, output).get("stretch")
     return stretch if isinstance(stretch, list) and len(stretch) == 2 else None
 

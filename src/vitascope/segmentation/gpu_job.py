@@ -1,4 +1,4 @@
-"""The stages of a video on a GPU: frames stay there from the decoder until finished pictures come down.
+"""The stages of a video on a GPU: frames stay there from the decoder to the finished pictures.
 
 ::
 
@@ -50,7 +50,7 @@ _SECONDS_BETWEEN_MEMORY_CHECKS = 0.02
 
 
 class GpuJob(FilmJob):
-    """Mattes and draws on a GPU.
+    """Mattes and composites on a GPU.
 
     Args:
         matting: As for ``FilmJob``; its network takes and gives CuPy arrays on the current stream.

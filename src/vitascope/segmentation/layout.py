@@ -1,4 +1,4 @@
-"""Layout and projection of a video: from the settings, the file, its name, or else its pictures."""
+"""Layout and projection of a video: from the settings, the file, its name, or else its frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PICTURES, _LONGEST_SIDE = 5, 512
 def vr_of(
     info: VideoInfo, wanted: VideoSettings, *, luma: Plane | None = None, always_looks: bool = False
 ) -> VrDescription:
-    """What a video is to VR.
+    """The layout and projection of a video.
 
     Args:
         info: The video.
@@ -50,7 +50,7 @@ def vr_of(
 
 
 def vr_of_run(info: VideoInfo, wanted: VideoSettings) -> VrDescription:
-    """What a video is to VR, for a run through all of it: two eyes are looked at, which may contradict what is said.
+    """The layout and projection of a video for a full run, which also compares the two eyes.
 
     Args:
         info: The video.

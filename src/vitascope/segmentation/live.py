@@ -1,4 +1,4 @@
-"""Live segmentation: people cut out of what a camera gives, picture by picture, and handed to sinks at once.
+"""Live segmentation: cuts people out of a camera's picture, frame by frame, and sends it to sinks.
 
 ::
 
@@ -67,11 +67,12 @@ _TIME_BASE = Fraction(1, 1_000_000)
 _SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image2")
 """How pictures leave: as they are, a mask with all its levels."""
 _CAMERA_FPS = 30.0
-"""What a camera is asked for, unless ``performance.target_fps`` was set: a profile's is about videos and headsets."""
+"""What a camera is requested, unless ``performance.target_fps`` was set: a profile's is about videos and headsets."""
 _FIRST_PICTURE_SECONDS = 10.0
 """Longer than cameras take to wake up."""
 IN_ONE_PROCESS = (
-    "live, one process works: leave out gpu.device_ids, processing.cluster and processing.use_multiprocessing"
+    "live runs use one process: "
+    "leave out gpu.device_ids, processing.cluster and processing.use_multiprocessing"
 )
 _CLOSE = 0.9
 """A run that shows so much of what the camera gives keeps up."""
@@ -132,7 +133,7 @@ class LiveMattingReport(RunReport):
 
 
 def summarise_live(report: LiveMattingReport) -> list[str]:
-    """The report for a person, a line each."""
+    """The report in words, as lines."""
     height, width = report.network_size
     eyes = eyes_in_words(report.stereo, report.stereo_reason, report.projection, report.projection_reason)
     lines = [
@@ -149,7 +150,7 @@ def summarise_live(report: LiveMattingReport) -> list[str]:
         quicker = "fast" if str(report.device).startswith("CPU") else DEFAULT_PROFILE
         other = f"--profile {quicker}, or " if report.profile not in ("fast", quicker) else ""
         lines.append(
-            f"late pictures fall out so that the delay does not grow; {other}a smaller picture of the camera lets "
+            f"late frames are dropped so that the delay does not grow; {other}a smaller camera picture lets "
             "more through"
         )
     late = report.over_limit()
@@ -157,7 +158,7 @@ def summarise_live(report: LiveMattingReport) -> list[str]:
 
 
 class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
-    """One camera whose people are cut out. ``run`` works until it is stopped; all else may be called meanwhile.
+    """Cuts people out of one camera's picture. ``run`` works until stopped; other methods may be called meanwhile.
 
     Args:
         source: The camera, or a video in its place.
@@ -211,11 +212,11 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         self._set_stages(stages, self._show, with_spans=with_spans)
 
     def report(self) -> LiveMattingReport:
-        """The run so far."""
+        """The report of the run so far."""
         return LiveMattingReport(**self._said, **self._reported())
 
     def pace(self) -> str:
-        """Speed, delay and loss so far, in a few words."""
+        """Speed, latency and drops so far, in a few words."""
         figures = self._figures
         latency = figures.latency()
         rate = figures.shown / figures.seconds_shown if figures.seconds_shown else 0.0
@@ -228,8 +229,8 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         frame = picture.frame if isinstance(picture, _FilmPicture) else _frame_of(picture)
         if (frame.width, frame.height) != (self._info.width, self._info.height):
             raise InputError(
-                f"{self._said['source']}: its pictures were {self._info.width}x{self._info.height} and are now "
-                f"{frame.width}x{frame.height}; begin anew"
+                f"{self._said['source']}: the frame size changed from {self._info.width}x{self._info.height} to "
+                f"{frame.width}x{frame.height}; start again"
             )
         return replace(
             frame, pts=round(picture.captured_seconds / _TIME_BASE), time_base=_TIME_BASE, duration=0
@@ -263,7 +264,7 @@ def _frame_of(picture: CameraPicture) -> Frame:
 
 
 def live_settings(source: SettingsSource) -> tuple[LoadedSettings, str | None]:
-    """Settings of a live run, and what to say of them.
+    """The settings of a live run, and notes on them.
 
     Who names no profile, network or settings file gets ``fast`` on a CPU, which keeps up with a camera there.
 
@@ -283,7 +284,7 @@ def live_settings(source: SettingsSource) -> tuple[LoadedSettings, str | None]:
     fast = replace(source, profile="fast").load()
     return (
         fast,
-        f"live on the CPU: profile fast; --profile {DEFAULT_PROFILE} cuts finer, and drops more pictures",
+        f"live on the CPU: profile fast; --profile {DEFAULT_PROFILE} has finer mattes, and drops more frames",
     )
 
 
@@ -298,13 +299,13 @@ def segment_live(
     on_report: Callable[[LiveMattingReport], object] | None = None,
     on_message: Callable[[str], object] | None = None,
 ) -> LiveMattingReport:
-    """Cut people out of a camera's pictures until somebody quits; see ``Segmenter.live``.
+    """Cut people out of a camera's picture until the user quits; see ``Segmenter.live``.
 
     Args:
         runner: Has the network.
         source: A camera's number or address; a video is played at its own pace.
         sinks: As ``make_sink`` takes them, or sinks of one's own; at least one.
-        camera_size: (width, height) that the camera is asked for.
+        camera_size: (width, height) to request from the camera.
         seconds: When to stop by itself.
         on_start: Given the run before it begins, for keys, ``stop`` and ``pace``.
         on_report: Called with a report when R was pressed.
@@ -421,7 +422,7 @@ def check_live(
     seconds: float | None = None,
     settings_files: Sequence[Path] = (),
 ) -> list[Sink]:
-    """Refuse, before anything opens, what a live run cannot do; gives the sinks.
+    """Refuse what a live run cannot do, before anything opens; returns the sinks.
 
     Args:
         source: As of ``segment_live``.
@@ -438,14 +439,16 @@ def check_live(
     check_kinds(kinds, encoding)
     if len(kinds) > 1:
         raise UsageError(
-            f"live, one kind of picture is made, not {' and '.join(kinds)}; --type {kinds[0]} is one"
+            f"live runs make one kind of output, not {' and '.join(kinds)}; --type {kinds[0]} is one"
         )
     if works_in_processes(loaded.settings):
         raise UsageError(IN_ONE_PROCESS)
     if loaded.settings.people.active:
-        raise UsageError("live, everybody is kept: who is who is found in a whole video; leave people.* out")
+        raise UsageError(
+            "live runs keep everybody, because finding people needs the whole video; leave out people.*"
+        )
     if not sinks:
-        raise UsageError("live segmentation needs a sink; window, mjpeg and file:out.mp4 are some")
+        raise UsageError("live segmentation needs a sink, such as window, mjpeg or file:out.mp4")
     has_alpha = kinds == ("alpha",)
     in_file = {
         "codec": encoding.codec,
@@ -468,15 +471,15 @@ def check_live(
     for sink in made:
         if has_alpha and sink.pixel_format not in ALPHA_FORMATS:
             raise UsageError(
-                f"{sink.name} shows no transparency: ndi, spout and file:out.mov do; or --type key in place of alpha"
+                f"{sink.name} cannot show transparency; use ndi, spout or file:out.mov, or --type key instead of alpha"
             )
     if seconds is not None and not 0 < seconds < inf:
-        raise UsageError(f"a live run lasts a number of seconds above 0, not {seconds:g}")
+        raise UsageError(f"the duration of a live run must be above 0 seconds, not {seconds:g}")
     if not is_camera(source):
         if camera_size is not None:
-            raise UsageError(f"{source}: a file has the size that it has; leave the size of the camera out")
+            raise UsageError(f"{source}: the camera size is for cameras, and this is a file; leave it out")
     elif part.start_seconds or part.end_seconds is not None:
-        raise UsageError(f"{source}: a camera has no start and end; a duration says how long it is followed")
+        raise UsageError(f"{source}: a camera has no start and end; use a duration")
     return made
 
 

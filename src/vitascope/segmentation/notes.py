@@ -1,4 +1,4 @@
-"""What a run should tell its user: what was not done, and which of their wishes had no effect."""
+"""Notes for the user of a run: what was not done, and which settings had no effect."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ _OF_OTHERS = {
 """Beginnings of keys that serve another command, and whose they are."""
 _NOT_LIVE = {
     **{keys: reader for keys, reader in _OF_OTHERS.items() if keys != _OF_LIVE_RUNS},
-    _OF_FILES: "live, each picture is made and shown at once",
+    _OF_FILES: "live runs show each frame at once",
 }
 _OF_TUNER = ("performance.target_fps", "performance.max_latency_ms")
 _GPU_ONLY = ("gpu.device_id", "gpu.decoder_sessions", *_OF_MEMORY, *_OF_GPU_ENGINES)
 
 
 def notes_on_people(settings: Settings, *, shows_people: bool) -> tuple[str, ...]:
-    """A note on a video in which nobody was found, whose outputs are background alone.
+    """A note on a video without people, whose outputs show only background.
 
     Args:
         settings: They say whether all people are kept.
@@ -73,12 +73,12 @@ def notes_on_people(settings: Settings, *, shows_people: bool) -> tuple[str, ...
         return ()
     who, hint = "nobody", ""
     if settings.people.active:
-        who, hint = "nobody who is to be kept", "; vitascope people shows who is seen when"
-    return (f"{who} was found in any frame, so all that was written is background{hint}",)
+        who, hint = "none of the people to keep", "; vitascope people lists who is visible when"
+    return (f"{who} was found in any frame, so the output shows only background{hint}",)
 
 
 def notes_on_player(output: OutputSettings) -> tuple[str, ...]:
-    """A note on a kind that the VR player does not show, before anything is made.
+    """A note on a kind that the VR player cannot show, before anything is made.
 
     Args:
         output: Its kinds, and the player.
@@ -90,47 +90,48 @@ def notes_on_player(output: OutputSettings) -> tuple[str, ...]:
 
 
 def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
-    """What was met while a video was read, one line each.
+    """Notes on problems met while reading a video, one line each.
 
     Args:
         reader: After the last frame.
     """
     info, notes = reader.info, []
     if info.container == "images" and reader.decoded_count > 1:
-        notes.append(f"pictures carry no time: taken at {float(info.average_frame_rate):g} a second")
+        notes.append(f"pictures have no times: they are read at {float(info.average_frame_rate):g} a second")
     if info.container != "images" and not info.path.exists():
         notes.append(
-            f"{info.path.name} was removed while it was read; nothing could tell whether it was whole"
+            f"{info.path.name} was removed while it was being read, so it is unknown whether it was complete"
         )
     if reader.hidden_count:
         notes.append(f"{reader.hidden_count} frames are left out by the video's edit list, as by a player")
     if reader.repeated_pts_count:
         notes.append(
-            f"{reader.repeated_pts_count} frames had the time of the one before, or were out of order; they follow it"
+            f"{reader.repeated_pts_count} frames had the same time as the previous one, or were out of order; "
+            "their times were moved behind it"
         )
     if reader.clock_jump_count:
         notes.append(
-            f"the video's clock was set anew on the way ({reader.clock_jump_count} times), as in joined recordings; "
-            "the output's time goes on"
+            f"the video's clock was reset in the middle ({reader.clock_jump_count} times), as in joined recordings; "
+            "the output's clock continues"
         )
     return tuple(notes)
 
 
 def notes_on_dynamic_hdr(info: VideoInfo) -> tuple[str, ...]:
-    """A note on HDR metadata that no encoder here writes, and on colours that only they make right.
+    """A note on HDR metadata that no encoder here writes, and on colours that depend on it.
 
     Args:
         info: The video.
     """
     if DOLBY_VISION_5 in info.dynamic_hdr:
         return (
-            f"the video is {DOLBY_VISION_5}, whose colours come out wrong, as without a decoder of Dolby's: "
-            "make a copy of it in HDR10 or SDR first",
+            f"the video is {DOLBY_VISION_5}, whose colours will be wrong without Dolby's own decoder: "
+            "convert it to HDR10 or SDR first",
         )
     if not info.dynamic_hdr:
         return ()
     kinds = " and ".join(info.dynamic_hdr)
-    return (f"what {kinds} says of each frame is left out: the output is the HDR or SDR video beneath it",)
+    return (f"what {kinds} says about each frame is left out: the output is the HDR or SDR base layer",)
 
 
 def notes_on(
@@ -157,19 +158,19 @@ def notes_on(
     notes = []
     if info.color.transfer in HDR_TRANSFERS:
         notes += [
-            f"the video is HDR; {new} is not converted to it, and looks brighter than in other videos"
+            f"the video is HDR; {new} is not converted to HDR, and looks brighter than in other videos"
             for kind, new in _NEW_IN_A_PICTURE.items()
             if kind in kinds
         ]
     if set(kinds) != {"mask"}:
         notes += notes_on_dynamic_hdr(info)
     if has_alpha(info.source_format) or info.has_alpha_beside:
-        notes.append("the video has an alpha channel, which is left out: what it hides is matted, too")
+        notes.append("the video has an alpha channel, which is ignored: transparent areas are matted too")
     if info.interlaced:
-        notes.append("the video is interlaced; it was matted and written as full pictures, combing included")
+        notes.append("the video is interlaced; it was matted and written as whole frames, combing included")
     if device.kind == "cuda" and not can_stay_on_gpu(info.format):
         notes.append(
-            f"{info.source_format} cannot stay on the GPU, whose kernels read 4:2:0 of 8 or 10 bits: the CPU "
+            f"{info.source_format} cannot stay on the GPU, whose kernels read 4:2:0 in 8 or 10 bits: the CPU "
             "prepared and drew the frames"
         )
     stays_on_gpu = device.kind == "cuda" and can_stay_on_gpu(info.format)
@@ -197,7 +198,7 @@ def notes_on(
     if device.kind == "cpu":
         acts = loaded.settings.gpu.precision == "int8"  # or the video was refused
         idle = tuple(key for key in _GPU_ONLY if not (acts and key == "gpu.precision"))
-        why = "this run computed on the CPU"
+        why = "this run used the CPU"
     elif isinstance(network, HostNetwork):
         idle, why = _OF_GPU_ENGINES, f"{network.name} computed on the CPU"
     for key in idle:
@@ -205,7 +206,7 @@ def notes_on(
             notes.append(f"{key} has no effect here: {why}")
     if "tensorrt" not in network.engine_name.lower():
         notes += [
-            f"{key} has no effect here: TensorRT did not run the network"
+            f"{key} has no effect here: the network did not run on TensorRT"
             for key in _OF_TENSORRT
             if loaded.origin(key).explicit
         ]
@@ -232,7 +233,7 @@ def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
             inference.region == "whole" and inference.early_exit == "off",
         ),
         "inference.bidirectional": (
-            "inference.region, scales and early_exit see a shot one way",
+            "inference.region, scales and early_exit see a shot in one direction only",
             inference.bidirectional
             and (inference.region != "whole" or inference.scales != (1.0,) or inference.early_exit != "off"),
         ),

@@ -1,4 +1,4 @@
-"""How each output is encoded, and how large its pictures are."""
+"""Encoding and picture size of each output."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _CODECS_WITH_PRESET = frozenset({"h264", "h265", "av1", "vp9", "png"})
 
 
 def check_kinds(kinds: Sequence[str], settings: OutputSettings) -> None:
-    """Check that the kinds can be made with these settings, whatever kinds the settings themselves name.
+    """Check that the kinds can be made with these settings, whatever kinds the settings name.
 
     Raises:
         UsageError: There is none, one is unknown, or ``replace`` has no background.
     """
     known = get_args(OutputKind)
     if not kinds:
-        raise UsageError(f"no output was asked for; name one or more of {', '.join(known)}")
+        raise UsageError(f"no output kind given; choose from {', '.join(known)}")
     for kind in kinds:
         if kind not in known:
             raise UsageError(f"unknown kind of output {kind!r}; known are {', '.join(known)}")
@@ -42,7 +42,7 @@ def check_kinds(kinds: Sequence[str], settings: OutputSettings) -> None:
 
 
 def hardware_for(gpu: GpuSettings, *, output_count: int) -> Hardware:
-    """The encoder that a run may take; ``auto`` only if nothing can fail that its trial has not shown.
+    """The encoder that a run may use; ``auto`` only where the trial covers everything that can fail.
 
     Args:
         gpu: The wishes.
@@ -65,7 +65,7 @@ def encoding_for(
     parallel_encoders: Literal[1, "auto"] = 1,
     device_id: int = 0,
 ) -> Encoding:
-    """How one output is encoded.
+    """The encoding of one output.
 
     With several outputs in one run a codec that cannot carry alpha is not forced on ``alpha``, and ``crf`` and
     ``preset`` go only to codecs that have them; a single output takes every wish or says why it cannot.
@@ -92,7 +92,7 @@ def encoding_for(
         codec = "auto"
     if not path.suffix and codec not in ("auto", "png"):  # --player, too, names a codec
         raise OutputError(
-            f"{path}: a folder of pictures cannot carry {codec}; {path}/, with a slash, is a folder for videos, and "
+            f"{path}: a folder of pictures cannot carry {codec}; {path}/, with a slash, is a folder of videos, and "
             f"{path}.mp4 a video"
         )
 
@@ -133,7 +133,7 @@ def encoding_for(
 
 
 def coded_format(info: VideoInfo, codec: str, *, for_headset: bool = False) -> YuvFormat:
-    """The format that a video's frames are coded in: their own, but 4:2:0 for RGB, as of pictures, GIFs and screens.
+    """The pixel format for a video's frames: their own, but 4:2:0 for RGB (pictures, GIFs, screen recordings).
 
     Phones, headsets and hardware refuse 4:4:4. Codecs of editors keep it.
 

@@ -1,4 +1,4 @@
-"""What the outputs are called, and that none takes the place of what a run reads, or of another output."""
+"""Names the outputs, and refuses any that would replace an input or another output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_BYTES_OF_NAME = 255 - len(".part")
 
 @dataclass(frozen=True, slots=True)
 class PlannedVideo:
-    """One input and what will be made of it."""
+    """One input and its outputs."""
 
     video: Path
     outputs: tuple[tuple[OutputKind, Path], ...]
@@ -46,15 +46,15 @@ class PlannedVideo:
 
     @property
     def is_done(self) -> bool:
-        """True when every output exists: outputs appear only whole, so nothing is left to do."""
+        """True if every output exists; outputs only appear complete, so nothing is left to do."""
         return all(is_written(path) for _, path in self.outputs)
 
     def existing(self) -> list[Path]:
-        """Outputs that are there already, and what is written beside them."""
+        """Outputs that exist already, and existing files beside them."""
         return [*(path for _, path in self.outputs if is_written(path)), *self.beside()]
 
     def beside(self) -> list[Path]:
-        """What is there already of what is written beside the outputs."""
+        """Existing files among those written beside the outputs."""
         beside = [*self.descriptions, *([] if self.preview is None else [self.preview])]
         return [path for path in beside if path.exists()]
 
@@ -98,7 +98,7 @@ def plan_outputs(
         what = f"{len(videos)} inputs go" if len(videos) > 1 else f"{videos[0].path} was found, so it goes"
         name = target.with_suffix("")
         instead = name if not name.is_file() else name.with_name(f"{name.name}_cut")
-        raise UsageError(f"{out}: {what} into a folder, not a file; name one, such as {instead}/")
+        raise UsageError(f"{out}: {what} into a folder, not a file; give one, such as {instead}/")
     taken: set[str] = set()
     # Who keeps its name chooses first: a video that is added to a folder takes no other's, which may be done already.
     keeps = [
@@ -117,7 +117,7 @@ def plan_outputs(
 def descriptions_of(
     outputs: Sequence[tuple[OutputKind, Path]], settings: Settings | None
 ) -> tuple[Path, ...]:
-    """The JSON files that a VR player reads beside outputs, where one is written for it."""
+    """The JSON files for a VR player, if the outputs are for one."""
     if settings is None or settings.output.player is None:
         return ()
     reads = PLAYERS[settings.output.player].json
@@ -129,12 +129,12 @@ def descriptions_of(
 
 
 def file_key(path: Path) -> str:
-    """Equal for paths that may be one file, also where names differ in case or in how an accent is spelled."""
+    """A key that is equal for paths that may be the same file, even if case or the spelling of accents differ."""
     return unicodedata.normalize("NFC", os.path.realpath(path)).casefold()
 
 
 def takes_files(out: str | PathLike[str]) -> bool:
-    """True when ``out`` is a folder to put files in, rather than the output itself."""
+    """True if ``out`` is a folder for the outputs, rather than the output itself."""
     path = path_of(out)
     if str(out).endswith(("/", os.sep)) or path.name in ("", ".."):
         return True
@@ -154,7 +154,7 @@ def _with_kind(path: Path, kind: OutputKind, kinds: Sequence[OutputKind], codec:
     ):  # a pattern: a folder for each kind, with the same names
         if pictures.folder.name in ("", ".."):
             raise UsageError(
-                f"{path}: {len(kinds)} kinds need a folder each; name one, such as frames/{path.name}"
+                f"{path}: {len(kinds)} kinds need a folder each; give a folder, such as frames/{path.name}"
             )
         return pictures.folder.with_name(f"{pictures.folder.name}_{kind}") / path.name
     suffix = path.suffix
@@ -199,7 +199,7 @@ def _in_folder(
 
 
 def _ending_for_player(video: FoundVideo, kind: OutputKind, settings: Settings | None) -> str | None:
-    """How the name that VR players want of an output ends; None where they do not mind, or none is asked for."""
+    """How the name that VR players want of an output ends; None where they do not mind, or none is requested."""
     if settings is None or kind not in ("packed-alpha", "key"):
         return None
     output = settings.output
@@ -314,7 +314,7 @@ _Identity = tuple[int, int]
 def refuse_clashes(
     planned: Sequence[PlannedVideo], *, settings: Settings, settings_files: Sequence[Path] = ()
 ) -> None:
-    """Refuse, before anything opens, to write over what is read or where something else stands.
+    """Refuse outputs that would replace an input or something else, before anything opens.
 
     Args:
         planned: Every video of the run: an output of one may be the input of another.
@@ -342,10 +342,12 @@ def refuse_clashes(
             written.add(path)
         if plan.preview is not None:
             if plan.preview.is_dir():
-                raise UsageError(f"{plan.preview}: the contact sheet is a file; name one in that folder")
+                raise UsageError(f"{plan.preview}: the contact sheet is a file; give one in that folder")
             read.refuse(plan.preview, video=plan.video, what="contact sheet")
             if plan.preview.suffix.lower() != ".png":
-                raise UsageError(f"{plan.preview}: the contact sheet is a PNG; let its name end in .png")
+                raise UsageError(
+                    f"{plan.preview}: the contact sheet is a PNG; give it a name that ends in .png"
+                )
             written.add(plan.preview)
     written.refuse_files_in_folders()
 
@@ -376,22 +378,22 @@ class _ReadFiles:
                 self._videos[identity] = video
 
     def refuse(self, path: Path, *, video: Path, what: str) -> None:
-        """Refuse a file that is written where one of these lies."""
+        """Refuse a file that would replace one of these."""
         identity = _identity(path)
         if identity is None or identity not in self._roles:
             return
         role = self._roles[identity]
         if self._videos.get(identity) == video:
             role = "the input"
-        raise UsageError(f"{path}: the {what} is {role}; name another file")
+        raise UsageError(f"{path}: the {what} is {role}; choose another file")
 
     def refuse_folder(self, pictures: PictureFolder, *, video: Path) -> None:
-        """Refuse a folder that is replaced while one of these lies in it."""
+        """Refuse to replace a folder that contains one of these."""
         identity = _identity(pictures.folder)
         if identity is not None and identity in self._folders:
             role = self._folders[identity].replace("another input", "an input")
             raise UsageError(
-                f"{pictures.folder}: the pictures of {video} would replace this folder, which holds {role}; "
+                f"{pictures.folder}: the pictures of {video} would replace this folder, which contains {role}; "
                 f"{_advice(pictures)}"
             )
 
@@ -420,36 +422,36 @@ class _WrittenFiles:
     def add(self, path: Path, *, is_folder: bool = False) -> None:
         key = file_key(path)
         if key in self._paths:
-            raise UsageError(f"{path}: two outputs would be the same file; give each a name of its own")
+            raise UsageError(f"{path}: two outputs would be the same file; give them different names")
         self._paths[key] = path
         if is_folder:
             self._folders.add(key)
 
     def refuse_files_in_folders(self) -> None:
-        """A folder of pictures holds nothing else."""
+        """Refuse other outputs inside a folder of pictures."""
         if not self._folders:
             return
         for path in self._paths.values():
             folder = next((up for up in path.absolute().parents if file_key(up) in self._folders), None)
             if folder is not None:
-                raise UsageError(f"{path}: it would lie in {folder}, which is a folder of pictures by itself")
+                raise UsageError(f"{path}: it would lie in {folder}, which is itself a folder of pictures")
 
 
 def _refuse_other_things(pictures: PictureFolder) -> None:
     if Path.cwd().is_relative_to(pictures.folder.resolve()):
         raise UsageError(
-            f"{pictures.folder}: pictures cannot take the place of the current folder; {_advice(pictures)}"
+            f"{pictures.folder}: pictures cannot replace the current folder; {_advice(pictures)}"
         )
     foreign = pictures.foreign_name()
     if foreign is not None:
         raise UsageError(
-            f"{pictures.folder}: pictures go into a folder of their own, and this one holds {foreign}; "
+            f"{pictures.folder}: pictures need a folder of their own, and this one contains {foreign}; "
             f"{_advice(pictures)}"
         )
 
 
 def _advice(pictures: PictureFolder) -> str:
-    return f"name a folder of its own, such as {pictures.folder / 'frames' / pictures.pattern}"
+    return f"use a separate folder, such as {pictures.folder / 'frames' / pictures.pattern}"
 
 
 def _files_of(video: Path) -> Iterator[Path]:
@@ -467,14 +469,14 @@ def _identity(path: Path) -> _Identity | None:
 
 
 def no_picture_between(video: str | PathLike[str], wanted: VideoSettings, info: VideoInfo) -> InputError:
-    """The error for a start and an end that no picture lies between."""
+    """The error for a start and an end without a frame between them."""
     end = "the end" if wanted.end_seconds is None else f"{wanted.end_seconds:g} s"
-    length = "" if info.duration_seconds is None else f"; the video is {info.duration_seconds:.1f} s long"
-    return InputError(f"{video}: no picture between {wanted.start_seconds:g} s and {end}{length}")
+    length = "" if info.duration_seconds is None else f"; the video lasts {info.duration_seconds:.1f} s"
+    return InputError(f"{video}: no frame between {wanted.start_seconds:g} s and {end}{length}")
 
 
 def open_wanted(video: Path, wanted: VideoSettings) -> VideoReader:
-    """Open what is wanted of a video, to look at it or to share it out: one thread decodes.
+    """Open the wanted part of a video, to inspect or divide it, with one decoding thread.
 
     Raises:
         InputError: The video cannot be read.
@@ -489,7 +491,7 @@ def open_wanted(video: Path, wanted: VideoSettings) -> VideoReader:
 
 
 def look_at(video: Path, wanted: VideoSettings) -> VideoInfo:
-    """The video's description, once it is sure that there is a picture to begin with.
+    """The description of a video that has at least one frame in the wanted part.
 
     Raises:
         InputError: No picture lies between start and end, or the video cannot be read.
@@ -501,6 +503,6 @@ def look_at(video: Path, wanted: VideoSettings) -> VideoInfo:
 
 
 def wanted_seconds(duration_seconds: float, wanted: VideoSettings) -> float:
-    """The length of the stretch that is wanted of a video of some length."""
+    """The length of the wanted part of a video, given the video's length."""
     end = min(duration_seconds, wanted.end_seconds or duration_seconds)
     return end - wanted.start_seconds

@@ -24,7 +24,7 @@ class GpuReport:
 
 @dataclass(frozen=True, slots=True)
 class LeverReport:
-    """Counts of what the levers did with the frames of one video."""
+    """How often each lever acted on the frames of one video."""
 
     cached_frames: int
     """Mattes that came from the cache."""
@@ -43,14 +43,14 @@ class LeverReport:
     aside. Above 1 where it sees more than that."""
 
     def lines(self, frame_count: int) -> list[str]:
-        """For people: what is worth a line."""
+        """The counts in words, as lines."""
         told = (
             (self.cached_frames, "came from the cache"),
-            (self.reused_frames, "were like the one before and kept its matte"),
-            (self.early_frames, "were left to the first network"),
-            (self.cropped_frames, "were looked at around people alone"),
-            (self.empty_frames, "had nobody in them and were not looked at"),
-            (self.close_up_frames, "are close-ups and were seen smaller"),
+            (self.reused_frames, "were still and reused the last matte"),
+            (self.early_frames, "needed only the first network"),
+            (self.cropped_frames, "were matted only around people"),
+            (self.empty_frames, "had no people and were skipped"),
+            (self.close_up_frames, "are close-ups and were matted smaller"),
         )
         lines = [f"{count} of {frame_count} frames {what}" for count, what in told if count]
         if self.network_share and (lines or self.network_share != 1.0):
@@ -131,7 +131,7 @@ def summarise(
     with_stages: bool = False,
     told: Collection[str] = (),
 ) -> list[str]:
-    """The summary after a job, a line each; the outputs first.
+    """The summary of a job, as lines; outputs first.
 
     Args:
         report: The job's report.
@@ -175,7 +175,7 @@ def summarise(
     lines += [f"note: {note}" for note in report.notes if note not in told]
     if report.corrupt_count:
         lines.append(
-            f"frames of the input that were damaged or missing: {report.corrupt_count}; the others keep their time"
+            f"damaged or missing frames of the input: {report.corrupt_count}; the others keep their times"
         )
     return lines
 

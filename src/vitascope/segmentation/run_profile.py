@@ -1,4 +1,4 @@
-"""What ``debug.profile_performance`` writes: where the time of a run went, beside its first output."""
+"""Writes the profile of a run beside its first output (``debug.profile_performance``)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def profile_paths(output: Path) -> tuple[Path, Path]:
 
 
 def not_profiled(*, wanted: bool) -> list[str]:
-    """The note on a run that is not profiled because other processes do its work."""
+    """The note on a run that cannot be profiled, because other processes do the work."""
     if not wanted:
         return []
     return [
@@ -37,7 +37,7 @@ def not_profiled(*, wanted: bool) -> list[str]:
 
 
 def run_profile(outputs: Sequence[Path], *, wanted: bool, device_id: int) -> PipelineProfile:
-    """The profile of one run of ``segment``, a context manager around it; does nothing unless it is wanted.
+    """A context manager that profiles one run of ``segment``, if requested.
 
     Args:
         outputs: What the run writes.

@@ -35,25 +35,26 @@ __all__ = ["FrameAndAlpha", "Segmenter", "Started"]
 
 
 class Segmenter(Closing):
-    """Cuts people out of videos. Opens its network once; every video gets a recurrent state of its own.
+    """Cuts people out of videos. Opens its network once; every video has its own recurrent state.
 
-    One video at a time: networks and CUDA streams serve one job. Finish or close one ``stream`` before the next.
+    Process one video at a time, because the network and the CUDA streams serve one job: finish or close a ``stream``
+    before the next call.
 
     With ``gpu.device_ids``, ``processing.use_multiprocessing`` or ``processing.cluster`` the network is open in worker
-    processes instead, which share each video that is written; see ``docs/several-gpus.md``.
+    processes instead, which share each video; see ``docs/several-gpus.md``.
 
     Args:
         profile: ``fast``, ``balanced`` or ``quality``; ignored when ``loaded`` is given.
         settings: Values by dotted key, for example ``{"model.name": "selfie", "edges.feather_px": 1.5}``.
-        loaded: Settings that were loaded already, instead of ``profile`` and ``settings``.
-        store: Where networks lie; the user's own store when omitted.
+        loaded: Loaded settings, instead of ``profile`` and ``settings``.
+        store: The store of networks; by default the user's own.
         fetch_progress: Called with the progress of a network's download.
 
     Raises:
         ConfigError: A setting is unknown or out of range.
-        ModelError: The network cannot be had.
+        ModelError: The network is not available.
         EngineError: The engine cannot load it.
-        DeviceError: A GPU that was asked for is missing.
+        DeviceError: A requested GPU is missing.
         WorkerError: A worker process could not be started.
     """
 
@@ -78,10 +79,10 @@ class Segmenter(Closing):
         self.chosen: ChosenNetwork[NetworkFacts] = self._runner.chosen
 
     def close(self) -> None:
-        """Free the network, and give OpenCV its threads back; end worker processes, and streams that still run.
+        """Free the network, restore OpenCV's threads, and stop worker processes and running streams.
 
-        Idempotent, and of any thread: it waits for the frame that another thread is asking a stream for. A fork has
-        nothing to close.
+        Idempotent; any thread may call it. It waits for a frame that another thread is taking from a stream. A forked
+        process has nothing to close.
         """
         if not self._process.is_current:
             return
@@ -94,21 +95,21 @@ class Segmenter(Closing):
     def stream(
         self, video: str | PathLike[str], *, device_arrays: bool = False
     ) -> Generator[FrameAndAlpha, None, None]:
-        """Matte a video, frame by frame, in order; decoding and inference run ahead in threads of their own.
+        """Matte a video frame by frame, in order; decoding and inference run ahead in their own threads.
 
-        Leaving the loop early stops them. Closing the segmenter does so, too, and the next frame is an error then: a
-        loop that only ended would take a part for the whole video. Nothing is written.
+        Leaving the loop early stops them. So does closing the segmenter; the next frame then raises an error, because a
+        loop that just ended would take a part for the whole video. Nothing is written.
 
         Args:
             video: The input.
             device_arrays: Leave frame and alpha on the GPU, as CuPy arrays, which other libraries take through DLPack.
-                Use them on the CuPy stream that is current in the loop, and synchronize it before you drop what you
-                kept longer than one turn of the loop.
+                Use them on the CuPy stream that is current in the loop. Before you drop an array that you kept longer
+                than one iteration, synchronize that stream.
 
         Raises:
-            UsageError: The segmenter is closed, also before the last frame is read; this process is a fork of the one
-                that made it; or ``device_arrays``, and the video is matted on the CPU.
-            InputError: The video cannot be opened; ``CorruptInputError`` when it stops being decodable.
+            UsageError: The segmenter is closed, also before the last frame is read; this process was forked from the
+                one that created it; or ``device_arrays`` while the video is matted on the CPU.
+            InputError: The video cannot be opened; ``CorruptInputError`` if it cannot be decoded to the end.
             PipelineError: A stage failed.
         """
         self._require_open()
@@ -146,22 +147,22 @@ class Segmenter(Closing):
         resume: bool = False,
         in_stretches: bool | None = None,
     ) -> SegmentReport:
-        """Segment one video into files. Each appears under its name only when it is whole.
+        """Segment one video into files. A file gets its final name only when it is complete.
 
         Args:
             video: The input.
             outputs: What to write, and where.
-            preview: Where to write a contact sheet (PNG); none when omitted.
-            on_start: Called once everything is open, from this thread; before that, when the video must be scanned for
-                people first, with ``is_scan``.
-            resume: Go on with the stretches that a broken-off run left; a video that is made in one piece begins anew.
-            in_stretches: Make the video in stretches and keep them, so that another run makes only those anew whose
-                corrections changed; when omitted, where hints are given.
+            preview: Path of a contact sheet (PNG) to write; none by default.
+            on_start: Called from this thread once everything is open; also before, with ``is_scan``, if the video must
+                be scanned for people first.
+            resume: Continue with the stretches left by an interrupted run; a video made in one piece starts over.
+            in_stretches: Make the video in stretches and keep them, so that the next run only remakes those whose
+                corrections changed; by default, if there are hints.
 
         Raises:
-            UsageError: The segmenter is closed, or was made before this process was forked; a kind is unknown or lacks
-                its background; an output is something that is read; or two outputs are the same file.
-            InputError: The input cannot be read; ``CorruptInputError`` when it stops being decodable
+            UsageError: The segmenter is closed, or was created before this process was forked; a kind is unknown or
+                lacks its background; an output would replace an input; or two outputs are the same file.
+            InputError: The input cannot be read; ``CorruptInputError`` if it cannot be decoded to the end
                 (``output.keep_partial`` then keeps what was written as ``.part``).
             OutputError: An output cannot be written.
             PipelineError: A stage failed for another reason.
@@ -199,7 +200,7 @@ class Segmenter(Closing):
 
     @property
     def shares_many(self) -> bool:
-        """True if ``write_all`` makes many videos at once: in several processes, with everybody kept."""
+        """True if ``write_all`` can make several videos at once: several processes, and everybody kept."""
         return not isinstance(self._runner, FilmRunner) and not self.settings.people.active
 
     def write_all(
@@ -210,16 +211,16 @@ class Segmenter(Closing):
         on_start: Callable[[PlannedVideo, Started], object],
         resume: bool = False,
     ) -> Iterator[FilmEnded]:
-        """Segment many videos at a time in several processes: the longest first, short ones whole.
+        """Segment many videos in several processes at once: longest first, short ones whole.
 
         Args:
             planned: Inputs and outputs, which do not clash.
-            on_queue: Called with the queue before it begins: how far all are, what is done where.
+            on_queue: Called with the queue before it starts; it reports the progress of all videos and places.
             on_start: Called as each video begins, from this thread.
             resume: As for ``write``.
 
         Yields:
-            What became of each, as it ends.
+            The outcome of each video, as it ends.
 
         Raises:
             UsageError: The segmenter is closed; a kind is unknown or lacks its background; or the network is open in
@@ -231,7 +232,7 @@ class Segmenter(Closing):
         runner = self._runner
         if isinstance(runner, FilmRunner):
             raise UsageError(
-                "many videos at once need several processes: gpu.device_ids, or processing.cluster"
+                "many videos at once need several processes: set gpu.device_ids or processing.cluster"
             )
         check_kinds([kind for kind, _ in planned[0].outputs], self.settings.output)
         replaced = {id(plan): _notes_of_replaced(plan) for plan in planned if plan.existing()}
@@ -246,7 +247,7 @@ class Segmenter(Closing):
     def _require_open(self) -> None:
         self._process.require()
         if self._is_closed:
-            raise UsageError("the Segmenter is closed; open another, or work inside its with block")
+            raise UsageError("the Segmenter is closed; open another one, or work inside its with block")
 
     def _told_player(self, report: SegmentReport) -> SegmentReport:
         """The report, once the VR player's files lie beside the outputs, if there is one."""
@@ -288,29 +289,29 @@ class Segmenter(Closing):
         on_report: Callable[[LiveMattingReport], object] | None = None,
         on_message: Callable[[str], object] | None = None,
     ) -> LiveMattingReport:
-        """Cut people out of a camera's pictures, live, until the run is stopped or the source ends.
+        """Cut people out of a camera's picture, live, until the run is stopped or the source ends.
 
-        The newest picture comes first: one that is late drops out. What is shown is the one kind of
-        ``output.kinds``; ``alpha`` goes to sinks that take transparency.
+        Late pictures are dropped in favour of newer ones. ``output.kinds`` must have a single kind; ``alpha`` needs
+        sinks that support transparency.
 
         Args:
             source: A camera's number or address (``rtsp://…``); a video is played at its own pace.
             sinks: ``window``, ``file:out.mp4``, ``virtualcam``, ``ndi``, ``spout``, ``mjpeg:8890`` or
-                ``udp:HOST:PORT``, or objects of one's own that are a ``media.sinks.sink.Sink``.
-            camera_size: (width, height) that the camera is asked for; its own choice when omitted.
-            seconds: When to stop by itself; None runs on.
-            on_start: Given the run before it begins: its ``stop()`` ends it, from any thread, ``report()`` tells how
-                it is, and ``controls.press`` is a key.
-            on_report: Called with a report when the key R was pressed.
-            on_message: Called with one line that the user should see at once: a lost camera, a failed sink.
+                ``udp:HOST:PORT``, or your own ``media.sinks.sink.Sink`` objects.
+            camera_size: (width, height) to request from the camera; by default the camera chooses.
+            seconds: Stop after this time; None runs until stopped.
+            on_start: Called with the run before it starts: ``stop()`` ends it from any thread, ``report()`` returns the
+                report so far, and ``controls.press`` presses a key.
+            on_report: Called with a report when the key R is pressed.
+            on_message: Called with messages for the user, one line each: a lost camera, a failed sink.
 
         Returns:
             The report of the whole run; its ``failure`` says which sinks failed.
 
         Raises:
-            UsageError: The segmenter is closed; several kinds; a sink that does not exist, or takes no alpha; a part of
-                a camera; or the network is open in worker processes.
-            InputError: The source cannot be opened, or gives nothing.
+            UsageError: The segmenter is closed; several kinds; a sink that does not exist or does not support alpha; a
+                start or end for a camera; or the network is open in worker processes.
+            InputError: The source cannot be opened, or delivers nothing.
             MissingDependencyError: A sink needs a package that is not installed.
             OutputError: A sink cannot be opened, or every one failed.
             PipelineError: A stage failed.
@@ -339,7 +340,7 @@ def _notes_of_replaced(planned: PlannedVideo) -> list[str]:
     for path in (*(path for _, path in planned.outputs), *planned.descriptions):
         with wrap_output_error(path, "look at it"):  # who may not
             if path.is_file():
-                notes.append(f"{path} took the place of an earlier file")
+                notes.append(f"{path} replaced an earlier file")
     return notes
 
 

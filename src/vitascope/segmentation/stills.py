@@ -1,8 +1,8 @@
-"""Single pictures from many threads: those handed in at the same time share one call of the network.
+"""Mattes single pictures from many threads; pictures submitted at the same time share one call of the network.
 
 Each thread prepares its picture and refines its matte by itself; only the network is shared, behind a
-``DynamicBatcher``. The pictures of one call lie where a stereo video's eyes lie, each with a memory of its own that
-begins empty, so a picture's matte does not depend on its company. Close-ups are shown smaller, as in videos.
+``DynamicBatcher``. The pictures of one call take the place of the eyes of a stereo video, each with its own empty
+memory, so a matte does not depend on the other pictures. Close-ups are shown smaller, as in videos.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ _FORMAT: Final = PIXEL_FORMATS["yuv444p"]  # as image files come
 
 
 class StillSegmenter(Closing):
-    """Mattes single pictures, for any number of threads at a time; opens its network once.
+    """Mattes single pictures, for any number of threads at once; opens its network once.
 
-    ``batching.dynamic`` says how many pictures share a call, and how long one waits for others while some thread is
-    still preparing its own; when every thread inside ``mask`` waits, the batch is sent at once. Stateless networks and
-    RVM compute a call's pictures together. The selfie networks' gate looks at each picture alone, so with it a shared
-    call saves nothing.
+    ``batching.dynamic`` sets how many pictures share a call, and how long a picture waits for others while another
+    thread is still preparing one. Once every thread inside ``mask`` is waiting, the batch is sent. Stateless networks
+    and RVM compute a call's pictures together. The presence gate of the selfie networks checks each picture on its own,
+    so a shared call saves nothing.
 
     Args:
         profile: ``fast``, ``balanced`` or ``quality``; ignored when ``loaded`` is given.
         settings: Values by dotted key, for example ``{"batching.dynamic.max_batch_size": 16}``.
-        loaded: Settings that were loaded already, instead of ``profile`` and ``settings``.
-        store: Where networks lie; the user's own store when omitted.
+        loaded: Loaded settings, instead of ``profile`` and ``settings``.
+        store: The store of networks; by default the user's own.
         fetch_progress: Called with the progress of a network's download.
 
     Raises:
         ConfigError: A setting is unknown or out of range.
-        UsageError: INT8 on the CPU, or only some people shall be kept.
-        DeviceError: A GPU was requested and cannot be had.
-        ModelError: The network cannot be had.
+        UsageError: INT8 on the CPU, or a choice of people (``people.*``).
+        DeviceError: A requested GPU is not available.
+        ModelError: The network is not available.
         EngineError: The engine cannot load it.
     """
 
@@ -84,11 +84,9 @@ class StillSegmenter(Closing):
         self.settings = self.loaded.settings
         self.device = select_device(self.settings.gpu.device, index=self.settings.gpu.device_id)
         if self.device.kind == "cpu" and self.settings.gpu.precision == "int8":
-            raise UsageError("gpu.precision=int8 is calibrated on a video; pictures by themselves take fp32")
+            raise UsageError("gpu.precision=int8 is calibrated on a video; use fp32 for single pictures")
         if self.settings.people.active:
-            raise UsageError(
-                "people.* say who is kept of a video's people; pictures by themselves keep everybody"
-            )
+            raise UsageError("people.* choose among the people of a video; single pictures keep everybody")
         self.chosen: ChosenNetwork[MattingNetwork] = open_network(
             self.settings, store, device=self.device, progress=fetch_progress
         )
@@ -115,14 +113,14 @@ class StillSegmenter(Closing):
         ).start()
 
     def close(self) -> None:
-        """Finish the pictures that were handed in, and free the network; idempotent. A fork has nothing to close."""
+        """Finish the submitted pictures and free the network; idempotent. A forked process has nothing to close."""
         if not self._process.is_current:
             return
         self._batcher.stop()
         self.chosen.network.close()
 
     def mask(self, picture: npt.NDArray[np.uint8]) -> Plane:
-        """Find where people are in one picture; any number of threads may call it at a time.
+        """Matte one picture; any number of threads may call this at once.
 
         Args:
             picture: uint8 [H, W, 3], RGB, upright.
@@ -131,11 +129,11 @@ class StillSegmenter(Closing):
             uint8 [H, W]: 0 is background, 255 is person.
 
         Raises:
-            TypeError: It is no array, such as the name of a file or a picture of Pillow.
-            ValueError: It is no such picture.
+            TypeError: The picture is not an array, but for example a file name or a Pillow image.
+            ValueError: The array has another shape or dtype.
             BatcherStoppedError: ``close`` was called.
             EngineError: The network failed.
-            UsageError: This process is a fork of the one that made it.
+            UsageError: This process was forked from the one that created it.
         """
         self._process.require()
         if not isinstance(picture, np.ndarray):
@@ -146,7 +144,7 @@ class StillSegmenter(Closing):
             return self._mask(picture)
 
     def stats(self) -> BatcherStats:
-        """Say how many pictures shared calls, and how long they waited."""
+        """How many pictures shared calls, and how long they waited."""
         return self._batcher.stats()
 
     def _mask(self, picture: npt.NDArray[np.uint8]) -> Plane:
@@ -198,9 +196,9 @@ class StillSegmenter(Closing):
     def _with_close_ups(
         self, eyes: npt.NDArray[Any], state: SpatialState, are_close: Sequence[bool]
     ) -> dict[str, npt.NDArray[np.float32]]:
-        """Answers about pictures [1, B, 3, h, w], of which some are close-ups; where not all are, all are shown twice.
+        """Mattes of pictures [1, B, 3, h, w], some of which are close-ups; unless all are, all are shown in both sizes.
 
-        So there are no more shapes for a GPU than whole batches have.
+        That way a GPU sees no other shapes than those of whole batches.
         """
         close_ups = CloseUps(NetworkInput((int(eyes.shape[3]), int(eyes.shape[4])), "NCHW"))
         found: dict[bool, dict[str, npt.NDArray[np.float32]]] = {}

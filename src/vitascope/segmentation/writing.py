@@ -1,4 +1,4 @@
-"""The files of one job: all are finished, or none, however the run ends."""
+"""The output files of one job: either all are finished, or none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class OutputSet(Closing):
-    """One writer for each output. Leaving the context without ``finish`` or ``keep_partial`` removes everything.
+    """One writer per output. Leaving the context without ``finish`` or ``keep_partial`` removes everything.
 
     Args:
         reader: The input: gives size, colour, timing, HDR metadata and the streams to copy.
@@ -79,7 +79,7 @@ class OutputSet(Closing):
             raise
 
     def close(self) -> None:
-        """Remove whatever was neither finished nor kept."""
+        """Remove the files that were neither finished nor kept."""
         for writer in self._writers:
             writer.discard()
 
@@ -108,13 +108,13 @@ class OutputSet(Closing):
         )
 
     def keep_partial(self) -> list[Path]:
-        """Complete what can be completed and keep it as ``.part``; the paths of what was kept."""
+        """Complete what can be completed and keep it as ``.part``; returns the paths."""
         kept = [writer.keep_partial() for writer in self._writers]
         return [path for path in kept if path is not None]
 
 
 def planar_info(info: VideoInfo) -> VideoInfo:
-    """A video's description with its pictures' layout as encoders take it: NV12 and P010 as their planar equals."""
+    """A video's description with its pixel format as encoders take it: planar instead of NV12 or P010."""
     planar = {"nv12": "yuv420p", "p010le": "yuv420p10le"}.get(info.format.name)
     return info if planar is None else replace(info, format=PIXEL_FORMATS[planar])
 
@@ -122,7 +122,7 @@ def planar_info(info: VideoInfo) -> VideoInfo:
 def written_info(
     kind: OutputKind, info: VideoInfo, encoding: Encoding, *, vr: VrDescription, settings: OutputSettings
 ) -> VideoInfo:
-    """What the written pictures of one output look like.
+    """The description of the pictures of one output.
 
     Args:
         kind: Kind of the output.
@@ -170,7 +170,7 @@ def _is_alike(info: VideoInfo, other: VideoInfo) -> bool:
 
 
 def changes_of_streams(written: WriteReport) -> list[str]:
-    """What became of sound and subtitles that were not copied, one line each."""
+    """Notes on sound and subtitles that were not copied, one line each."""
     return [stream.in_words() for stream in written.streams if stream.action != "copied"]
 
 
@@ -185,7 +185,7 @@ def _summarise(kind: OutputKind, written: WriteReport) -> OutputReport:
 
 
 class FramesUntilDamage:
-    """A reader's frames; damage ends them instead of tearing the run down, so that what was read is finished."""
+    """The frames of a reader; damage ends the iteration instead of the run, so that earlier frames are finished."""
 
     def __init__(self, reader: VideoReader) -> None:
         self._reader = reader
@@ -215,7 +215,7 @@ def _kept_files(files: OutputSet) -> str:
 
 @contextmanager
 def keeping_what_was_written(files: OutputSet, *, of_damaged: bool) -> Iterator[None]:
-    """Keep what a run has written when Ctrl-C ends it, and when damage does if that is requested; the error says so."""
+    """Keep what a run has written after Ctrl-C, and after damage if requested; the error says so."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -227,7 +227,7 @@ def keeping_what_was_written(files: OutputSet, *, of_damaged: bool) -> Iterator[
 
 
 def beside_files(written: Sequence[OutputReport], save: Callable[[], _T]) -> _T:
-    """Write something beside finished outputs, which stay when that fails: a contact sheet, a profile.
+    """Write a file beside finished outputs (a contact sheet, a profile); if it fails, the outputs stay.
 
     Raises:
         OutputError: It cannot be written; the message says that the outputs are there.
@@ -240,7 +240,7 @@ def beside_files(written: Sequence[OutputReport], save: Callable[[], _T]) -> _T:
 
 
 def finish_files(files: OutputSet) -> tuple[OutputReport, ...]:
-    """Complete and name the outputs; Ctrl-C waits until that is done, because nothing is gained by losing them.
+    """Complete and name the outputs; Ctrl-C waits for it, because by then stopping gains nothing.
 
     Raises:
         OutputError: As ``OutputSet.finish``.

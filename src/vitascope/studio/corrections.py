@@ -1,4 +1,4 @@
-"""The corrections of a video: its file of hints, which ``vitascope segment --hints`` takes.
+"""The corrections of a video: its hints file, for ``vitascope segment --hints``.
 
 Each state of the file has a revision, so that nobody writes over what another window or an editor wrote meanwhile.
 """
@@ -48,7 +48,7 @@ class Corrections(NamedTuple):
 
     @property
     def plain(self) -> dict[str, Any] | None:
-        """The hints for the page: what the file sets, and nothing else."""
+        """The hints for the page: only what the file sets."""
         return None if self.hints is None else self.hints.model_dump(mode="json", **WHAT_IS_SET)
 
     @property
@@ -77,7 +77,7 @@ def read_corrections(video: Path) -> Corrections:
 
 
 def write_corrections(video: Path, plain: object, *, revision: str) -> Corrections:
-    """Write the corrections of a video anew.
+    """Rewrite the corrections of a video.
 
     Args:
         video: The video.
@@ -157,7 +157,7 @@ def _current(path: Path, revision: str) -> bytes | None:
     """Read the file, which must have the expected revision; None if it does not exist."""
     content = _content(path)
     if _revision(content) != revision:
-        raise CorrectionsClashError(f"{path.name} was changed meanwhile, in another window or by hand")
+        raise CorrectionsClashError(f"{path.name} was changed in the meantime, in another window or by hand")
     return content
 
 

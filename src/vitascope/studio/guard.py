@@ -1,4 +1,4 @@
-"""Access to the studio: for the browser that opened the printed address, and from this page alone.
+"""Controls access to the studio: only the browser that opened the printed address, and only this page.
 
 Four checks stand before every answer, each against a known attack:
 
@@ -96,7 +96,7 @@ class Entrance:
 
 
 def cookie_key(path: Path) -> bytes:
-    """Read the key from its file, which is made anew unless it is usable: a key that others could read is not.
+    """Read the key from its file; a missing, invalid or publicly readable key is replaced.
 
     Args:
         path: The file; its owner alone can read it.
@@ -203,7 +203,7 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not host or not is_own_name(host, self._names):
-            return _refused(421, "Ask for this server by its address.")
+            return _refused(421, "Use the address of this server.")
         # A program: no browser adds it by itself.
         if _is(headers.get("authorization", ""), f"Bearer {self._token}"):
             return _too_long(headers, scope)
@@ -212,12 +212,12 @@ class Guard:
         # Over HTTP there may be somebody between who adds TLS; over TLS a page that came without it is another's.
         own = (f"https://{host}",) if is_tls else (f"http://{host}", f"https://{host}")
         if changes and headers.get("origin") not in own:
-            return _refused(403, "This comes from another site.")
+            return _refused(403, "This request comes from another site.")
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
         if given and scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/":
             return self._entered(scope, given[0])
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return _refused(403, "This comes from another site.")
+            return _refused(403, "This request comes from another site.")
         if not self._entrance.knows(self._cookie_of(headers)):
             return _refused(
                 401, f"Open the address that vitascope studio printed in the terminal; {_PROGRAMS}."
@@ -227,9 +227,7 @@ class Guard:
     def _entered(self, scope: Scope, given: str) -> Response:
         """The token becomes a cookie, and leaves the address."""
         if not _is(given, self._token):
-            return _refused(
-                401, "This address is of an earlier start; take the one that the terminal shows now."
-            )
+            return _refused(401, "This address is from an earlier start; use the one in the terminal now.")
         rest = {
             name: values[0]
             for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()
@@ -268,7 +266,7 @@ def _is_upload(scope: Scope) -> bool:
 
 def _too_long(headers: Headers, scope: Scope) -> Response | None:
     if _is_upload(scope):
-        return None if "content-length" in headers else _refused(411, "Say how long the file is.")
+        return None if "content-length" in headers else _refused(411, "The length of the file is missing.")
     if int(headers.get("content-length") or 0) > (most := _most(scope)):
         return _refused(413, f"More than {most} bytes are too many.")
     return None

@@ -1,4 +1,4 @@
-"""All that Vitascope keeps on this machine, below its home: what each part is for, how large it is, what may go.
+"""Lists everything that Vitascope keeps in its home: purpose and size of each part, and which may be deleted.
 
 What is made again by itself goes with ``vitascope cache clear``. Built engines, who was found in videos and the
 studio's jobs go only where somebody names them.
@@ -44,16 +44,16 @@ PARTS: Final = (
     Part("mattes", ("mattes",), "mattes of videos, for another output", is_spare=True, is_cache=True),
     Part("stretches", ("stretches",), "finished stretches, for a second cut", is_spare=True),
     Part("quantized", ("quantized",), "networks in INT8", is_spare=True, is_cache=True),
-    Part("proxies", ("studio/proxies",), "the studio's copies that browsers play", is_spare=True),
-    Part("cuts", ("studio/cuts",), "where shots begin, for the studio's timeline", is_spare=True),
-    Part("people", ("people",), "who was found in videos; hints name people by these numbers"),
-    Part("finished", ("finished",), "which stretch of its video an output is, for --resume"),
-    Part("engines", ("engines",), "built engines, and verdicts on them"),
-    Part("tuning", ("optimization_history.jsonl",), "what vitascope optimize measured"),
+    Part("proxies", ("studio/proxies",), "the studio's copies for browsers", is_spare=True),
+    Part("cuts", ("studio/cuts",), "scene cuts, for the studio's timeline", is_spare=True),
+    Part("people", ("people",), "people found in videos; hints use their numbers"),
+    Part("finished", ("finished",), "how each output was made, for --resume"),
+    Part("engines", ("engines",), "built engines, and the results of their checks"),
+    Part("tuning", ("optimization_history.jsonl",), "measurements of vitascope optimize"),
     Part(
         "studio",
         ("studio/queue.json", "studio/cookie.key"),
-        "the studio's jobs, and the key that knows its browsers again",
+        "the studio's jobs, and the key of its cookies",
         lock="studio/queue.lock",
     ),
     Part(
@@ -94,7 +94,7 @@ def rest_of_home() -> CacheContents:
 
 
 def clear_parts(names: Sequence[str]) -> list[tuple[Part, CacheContents]]:
-    """Delete parts of the home; what is being written stays.
+    """Delete parts of the home; files being written stay.
 
     Args:
         names: Names of parts.
@@ -139,7 +139,7 @@ def _writer_away(part: Part) -> Iterator[None]:
     lock = None if part.lock is None else vitascope_home() / part.lock
 
     def refuse() -> None:
-        raise OutputError(f"{lock}: a studio runs, and would write its jobs again; end it first")
+        raise OutputError(f"{lock}: a studio is running and would write its jobs again; quit it first")
 
     there = lock is not None and lock.exists()
     with exclusive_lock(lock, on_wait=refuse) if lock is not None and there else nullcontext():

@@ -1,4 +1,4 @@
-"""The videos, and the pictures for behind people, of the folders that were named; nothing else is ever opened.
+"""The videos and background pictures in the given folders; nothing else is ever opened.
 
 The page names a video by an id that only this list gives out, so no request holds a path. What it
 uploads goes into the first folder: whole or not at all, and never over another file.
@@ -73,7 +73,7 @@ class Library:
         self._seen: dict[str, ListedFile] = {}
         for path in named:
             if not path.exists():
-                raise InputError(f"{path}: there is no such film or folder")
+                raise InputError(f"{path}: no such video or folder")
             self._roots.append(path.resolve())
 
     @property
@@ -90,7 +90,7 @@ class Library:
         """
         folder = next((root for root in self._roots if root.is_dir()), None)
         if folder is None:
-            raise UsageError("no folder was named that a file could go to; start vitascope studio with one")
+            raise UsageError("there is no folder for uploads; start vitascope studio with a folder")
         return folder
 
     def films(self, *, without: Iterable[Path] = ()) -> list[ListedFile]:
@@ -123,10 +123,10 @@ class Library:
         for file in self._files(LISTED_SUFFIXES):
             if file.id == file_id:
                 return file
-        raise InputError("there is no such film in the folders that were named")
+        raise InputError("there is no such video in the given folders")
 
     def holds(self, path: Path) -> bool:
-        """True for a file that lies in a named folder, links followed, or is a named video."""
+        """True for a file in a given folder, after following links, or a given video."""
         real = path.resolve()
         return any(real == root or (root.is_dir() and real.is_relative_to(root)) for root in self._roots)
 
@@ -190,7 +190,7 @@ def plain_name(given: str) -> str:
 
 
 async def receive(body: AsyncIterator[bytes], folder: Path, *, name: str, size_bytes: int) -> Path:
-    """Write a body into a folder. It gets its name when it is whole; what has that name already stays as it is.
+    """Save an upload in a folder. It gets its name when complete, and never replaces a file.
 
     Args:
         body: Parts of the file, in order.
@@ -202,19 +202,19 @@ async def receive(body: AsyncIterator[bytes], folder: Path, *, name: str, size_b
         The file: with ``_2`` and so on behind its name, where that was taken.
 
     Raises:
-        UsageError: It is too large, or its end did not come.
+        UsageError: It is too large, or the upload was cut off.
         OutputError: The disk has no room, or cannot be written.
     """
     if size_bytes > MOST_UPLOAD_BYTES:
-        raise UsageError(f"{name}: it has {size_bytes} bytes; {MOST_UPLOAD_BYTES} are taken at most")
+        raise UsageError(f"{name}: it has {size_bytes} bytes; {MOST_UPLOAD_BYTES} are the limit")
     partial = folder / f".upload-{secrets.token_hex(8)}.part"
     try:
         if shutil.disk_usage(folder).free < size_bytes + _LEFT_FREE_BYTES:
-            raise OutputError(f"{name}: the disk has no room for it")
+            raise OutputError(f"{name}: there is no space left on the disk")
         with partial.open("xb") as file:
             got = await _written(body, file, most_bytes=size_bytes)
         if got != size_bytes:
-            raise UsageError(f"{name}: {got} of {size_bytes} bytes came; send it again")
+            raise UsageError(f"{name}: {got} of {size_bytes} bytes arrived; send it again")
         return await asyncio.to_thread(_named, partial, folder / name)
     except OSError as error:
         raise OutputError(f"{name}: cannot be written: {error.strerror or error}") from error

@@ -80,7 +80,7 @@ class Portraits:
 
     Args:
         source: Settings of the studio.
-        store: Where networks lie.
+        store: The store of networks.
         fetch_progress: Called with the progress of a network's download.
     """
 
@@ -122,7 +122,7 @@ class Portraits:
     def picture(
         self, portrait: ListedFile, motion: Motion, *, seconds: float, strength: Strength, longest_side: int
     ) -> Future[bytes]:
-        """A portrait at a moment of a driver, as JPEG; fails with what a run would fail with."""
+        """A portrait at a moment of a driver, as JPEG; raises the errors of a run."""
         return self._drawing.submit(self._drawn, portrait, motion, seconds, strength, longest_side)
 
     def _settings(self) -> LoadedSettings:

@@ -60,7 +60,7 @@ class Wanted:
     seconds: float
     view: View
     beside: tuple[View, ...] = ()
-    """What is asked for of the same frame, too, and costs little then."""
+    """What is requested of the same frame, too, and costs little then."""
     eye: EyeName = "left"
     longest_side: int = 960
     look: Look | None = None
@@ -92,8 +92,8 @@ class Previews:
 
     Args:
         source: Settings of the studio; each video's corrections come on top.
-        store: Where networks lie.
-        fetch_progress: Told how far the download of a network is.
+        store: The store of networks.
+        fetch_progress: Called with the progress of a network's download.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Previews:
         self._is_warm = False
 
     def close(self) -> None:
-        """Make what is being made, and free the network."""
+        """Finish current previews, and free the network."""
         for executor, last in ((self._decoding, self._films.close), (self._matting, self._close_matting)):
             executor.submit(last).result()
             executor.shutdown(cancel_futures=True)
@@ -131,7 +131,7 @@ class Previews:
         return self._submit(self._decoding, look)
 
     def picture(self, wanted: Wanted) -> Future[Preview]:
-        """A picture; fails with what a run would fail with.
+        """A preview picture; raises the errors of a run.
 
         Raises:
             UsageError: There is no such view or size.
@@ -151,7 +151,7 @@ class Previews:
     def _submit(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
         with self._lock:
             if self._waiting >= _MOST_WAITING:
-                raise BusyError("too many pictures are asked for at once")
+                raise BusyError("too many pictures requested at once")
             self._waiting += 1
 
         def done(_: Future[T]) -> None:

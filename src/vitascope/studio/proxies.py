@@ -1,4 +1,4 @@
-"""Videos as the page plays them: the file itself in ranges, what it is, and a copy where a browser cannot play it.
+"""Serves videos to the page: the file in ranges, its description, and a copy if browsers cannot play it.
 
 The same of a video of the folders, below ``/api/films/{video}``, and of what a job made, below
 ``/api/jobs/{job}/files/{number}``. Copies are small, H.264 of 8 bits, made once on a thread of their own, and kept in
@@ -81,21 +81,21 @@ class Copying(NamedTuple):
 
 
 def why_no_browser_plays(info: VideoInfo) -> str | None:
-    """Say what keeps every browser from playing a video; None if at least one plays it.
+    """The reason why no browser can play a video; None if at least one can.
 
     Args:
         info: The video.
     """
     names = set(info.container.split(","))
     if not names & _CONTAINERS:
-        return f"browsers read no {info.container.split(',')[0]} files"
+        return f"browsers cannot read {info.container.split(',')[0]} files"
     if info.codec not in _CODECS:
-        return f"browsers decode no {info.codec}"
+        return f"browsers cannot decode {info.codec}"
     if info.codec == "h264" and info.source_format not in _H264_FORMATS:
-        return f"browsers decode H.264 of 8 bits in 4:2:0 alone, and this is {info.source_format}"
+        return f"browsers only decode H.264 in 8 bits and 4:2:0, and this is {info.source_format}"
     if info.audio_codec is not None and info.audio_codec not in _PLAYED_SOUND:
         name = info.audio_codec.partition("_")[0]
-        return f"browsers play no {_SOUND_NAMES.get(name, name.upper())} sound"
+        return f"browsers cannot play {_SOUND_NAMES.get(name, name.upper())} sound"
     long, short = max(info.width, info.height), min(info.width, info.height)
     if long > _LEVEL_5_2[0] or short > _LEVEL_5_2[1]:
         return f"{info.width} × {info.height} is more than browsers play smoothly"
@@ -138,7 +138,7 @@ class Proxies:
         self._thread.start()
 
     def close(self) -> None:
-        """Break off what is being made; nothing is left of it."""
+        """Cancel copies in progress, and remove their files."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -172,7 +172,7 @@ class Proxies:
         with self._changed:
             if name not in self._copies:
                 if len(self._waiting) >= _MOST_WAITING:
-                    raise BusyError("too many copies are waited for")
+                    raise BusyError("too many copies are waiting")
                 self._copies[name] = _Copy(video)
                 self._waiting.append(name)
                 self._changed.notify_all()
@@ -287,7 +287,7 @@ Asked = Callable[[Request], Awaitable[Response]]
 
 
 class Watched(NamedTuple):
-    """A file that somebody wants to see."""
+    """A file to watch."""
 
     path: Path
     address: str
@@ -311,7 +311,7 @@ class Watching:
         self._proxies, self._wanted, self._find = proxies, wanted, find
 
     def answers(self, base: str) -> list[tuple[str, str, Asked]]:
-        """Methods, paths, and who answers.
+        """Routes: method, path and handler.
 
         Args:
             base: The path of a file.
@@ -359,7 +359,7 @@ class Watching:
         watched = await self._find(request)
         copy = await asyncio.to_thread(self._proxies.find, watched.path)
         if copy is None:
-            raise InputError(f"{watched.path.name}: no copy of it is made yet")
+            raise InputError(f"{watched.path.name}: there is no copy of it yet")
         return in_ranges(copy)
 
 

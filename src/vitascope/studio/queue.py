@@ -1,4 +1,4 @@
-"""The studio's jobs, one after another, on a thread of its own: looks for people, cuts, moving portraits.
+"""The studio's job queue, on its own thread: searches for people, cuts, animated portraits.
 
 They outlive a restart. A job is what the command does: ``find_people``, ``Segmenter.write`` or ``animate_file``, with
 the video's corrections as they are when it begins. Stretches and mattes are kept on disk: a second cut of a video
@@ -88,7 +88,7 @@ class Job(_Kept):
 
     @property
     def is_over(self) -> bool:
-        """True when nothing more happens to it."""
+        """True if the job has ended."""
         return self.state in ("done", "failed", "stopped")
 
 
@@ -118,7 +118,7 @@ class Queue:
     Args:
         path: Where the queue is kept.
         source: Settings of the studio.
-        store: Where networks lie.
+        store: The store of networks.
         may_use: True for a video that lies in a named folder; jobs for others wait.
         on_news: Called when anything changed, from any thread.
 
@@ -197,7 +197,7 @@ class Queue:
         with self._changed:
             over = [one for one in self._jobs if one.is_over]
             if len(self._jobs) - len(over) >= _MOST_JOBS:
-                raise QueueFullError(f"{_MOST_JOBS} jobs wait already; ask again later")
+                raise QueueFullError(f"{_MOST_JOBS} jobs are waiting already; try again later")
             if len(self._jobs) >= _MOST_JOBS:
                 self._jobs.remove(over[0])
             self._jobs.append(job)
@@ -247,14 +247,16 @@ class Queue:
 
         def refuse() -> None:
             raise OutputError(
-                f"{self._path}: another studio runs with this queue; end it, or give this one its own VITASCOPE_HOME"
+                f"{self._path}: another studio is using this queue; quit it, or give this one its own VITASCOPE_HOME"
             )
 
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._held.enter_context(exclusive_lock(self._path.with_suffix(".lock"), on_wait=refuse))
         except OSError as error:
-            raise OutputError(f"{self._path}: the queue cannot be kept: {error.strerror or error}") from error
+            raise OutputError(
+                f"{self._path}: the queue cannot be saved: {error.strerror or error}"
+            ) from error
 
     def _work(self) -> None:
         while True:
@@ -293,12 +295,10 @@ class Queue:
         except (VitascopeError, MemoryError) as error:
             let_go(error)
             job.state = "failed"
-            job.error = (
-                one_line(error) if isinstance(error, VitascopeError) else f"no memory is left: {error}"
-            )
+            job.error = one_line(error) if isinstance(error, VitascopeError) else f"out of memory: {error}"
         except Exception as error:  # a fault of ours; the jobs behind this one shall run all the same
             logging.getLogger(__name__).exception("job %s of %s failed", job.id, job.film)
-            job.state, job.error = "failed", f"a fault of Vitascope: {type(error).__name__}: {error}"
+            job.state, job.error = "failed", f"an internal error: {type(error).__name__}: {error}"
 
     def _look(self, job: Job) -> None:
         loaded = self._source.load()
@@ -408,7 +408,7 @@ class Queue:
             write_atomically(self._path, content.encode())
             self.problem = None
         except OSError as error:
-            self.problem = f"{self._path}: the queue cannot be kept: {error.strerror or error}"
+            self.problem = f"{self._path}: the queue cannot be saved: {error.strerror or error}"
 
 
 def _read(path: Path) -> list[Job]:
@@ -422,7 +422,7 @@ def _read(path: Path) -> list[Job]:
         jobs = list(_File.model_validate_json(content).jobs)
     except ValidationError as error:
         raise OutputError(
-            f"{path}: is no queue of this version of Vitascope; move it away to begin with an empty one"
+            f"{path}: is not a queue of this version of Vitascope; move it away to start with an empty one"
         ) from error
     for job in jobs:
         if job.state == "running":

@@ -1,4 +1,4 @@
-"""The studio's server: the page, what it asks for, and news over a WebSocket; the library does the work."""
+"""The studio's server: the page, its API, and events over a WebSocket; the library does the work."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Studio:
         library: The videos that may be opened.
         source: Settings of previews and jobs.
         home: Where the queue and what is found of videos is kept.
-        store: Where networks lie.
+        store: The store of networks.
     """
 
     def __init__(self, library: Library, source: SettingsSource, *, home: Path, store: ModelStore) -> None:
@@ -166,7 +166,7 @@ class Studio:
         return Guard(inner, token=token, entrance=entrance, names=names)
 
     def close(self) -> None:
-        """Stop jobs, which begin anew at the next start, and free the network."""
+        """Stop jobs, which start again next time, and free the network."""
         self.queue.close()
         self.cuts.close()
         self.proxies.close()
@@ -247,13 +247,13 @@ class Studio:
         """Take a file into the first folder that was named."""
         name, folder = plain_name(request.query_params.get("name", "")), self.library.folder
         if self._uploads >= _MOST_UPLOADS:
-            raise BusyError("too many files are sent at once")
+            raise BusyError("too many uploads at once")
         self._uploads += 1
         try:
             size_bytes = int(request.headers["content-length"])
             path = await receive(request.stream(), folder, name=name, size_bytes=size_bytes)
         except ClientDisconnect as error:
-            raise UsageError(f"{name}: its end did not come") from error
+            raise UsageError(f"{name}: the upload was cut off") from error
         finally:
             self._uploads -= 1
         return JSONResponse({"id": film_id(path), "name": path.name}, status_code=HTTPStatus.CREATED)
@@ -262,7 +262,7 @@ class Studio:
         film = await asyncio.to_thread(self.library.find, request.path_params["film"])
         wanted = request.query_params.get("version")
         if wanted is not None and wanted != film.version:
-            raise FilmChangedError(f"{film.name} is another file by now")
+            raise FilmChangedError(f"{film.name} has been replaced by another file")
         return film
 
     async def _film(self, request: Request) -> Response:
@@ -399,7 +399,7 @@ class Studio:
         def look() -> int:
             table = self._table(film)
             if table is None:
-                raise UsageError("no one has looked for people in this video yet")
+                raise UsageError("nobody has searched this video for people yet")
             eye = "right" if query.get("eye") == "right" else "left"
             click = Mark.model_validate({"at": seconds, "click": (x, y), "eye": eye})
             return marked_person(click, table, right_eye_first=vr.right_eye_first)
@@ -488,9 +488,9 @@ class Studio:
         except ValidationError as error:
             raise UsageError(_first_fault(error, Order)) from error
         if order.task == "cut" and order.kind == "replace" and order.background is None:
-            raise UsageError("choose the picture that shall be behind people")
+            raise UsageError("choose the picture to show behind people")
         if order.task == "animate" and order.portrait is None:
-            raise UsageError("choose the portrait that shall move")
+            raise UsageError("choose the portrait to animate")
         job = await asyncio.to_thread(self.queue.add, film.path, order)
         return JSONResponse(self._plain(job), status_code=HTTPStatus.CREATED)
 
@@ -519,7 +519,7 @@ class Studio:
             raise InputError("the job made no such file")
         path = job.made[number]
         if not self.library.holds(path) or not path.is_file():
-            raise InputError(f"{path.name}: is not there any more")
+            raise InputError(f"{path.name}: no longer exists")
         return job, path
 
     async def _watched(self, request: Request) -> Watched:
@@ -615,9 +615,9 @@ async def _nothing_there(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # it is asked for no other
     where = request.url.path
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        said = f"{where} does not answer {request.method}; /api/openapi.json describes all"
+        said = f"{where} does not support {request.method}; see /api/openapi.json"
     else:
-        said = f"there is no {where}; /api/openapi.json describes all"
+        said = f"there is no {where}; see /api/openapi.json"
     told = {"error": said, "code": "UsageError"}
     return JSONResponse(told, status_code=error.status_code, headers=error.headers)
 
@@ -625,7 +625,7 @@ async def _nothing_there(request: Request, error: Exception) -> Response:
 def _first_fault(error: ValidationError, of: type[BaseModel]) -> str:
     first = error.errors()[0]
     if first["type"] == "extra_forbidden":
-        said = f"there is no such field{did_you_mean(first['loc'][-1], of.model_fields)}"
+        said = f"unknown field{did_you_mean(first['loc'][-1], of.model_fields)}"
     else:
         said = first["msg"].replace("Input should be", "expected", 1)
     return f"{'.'.join(map(str, first['loc']))}: {said}"
@@ -643,15 +643,15 @@ def _object(content: bytes) -> dict[str, Any]:
     try:
         given = json.loads(content, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise UsageError("the request is no JSON") from error
+        raise UsageError("the request is not JSON") from error
     if not isinstance(given, dict):
-        raise UsageError("the request is no JSON object")
+        raise UsageError("the request is not a JSON object")
     return given
 
 
 def _refuse_constant(name: str) -> None:
     """Refuse what Python's ``json`` takes beside JSON."""
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _number(
@@ -781,7 +781,7 @@ def open_studio(
 
 def _listening(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
-        raise UsageError(f"--port: a port lies between 0 and 65535, not {port}")
+        raise UsageError(f"--port: expected a port from 0 to 65535, not {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio does not know that a socket which does not name its protocol is TCP, and leaves Nagle's algorithm on:
     # each answer on a connection that is kept would wait 40 ms for an acknowledgement.
@@ -793,5 +793,5 @@ def _listening(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:  # a name that the encoding of names refuses
         listening.close()
         reason = getattr(error, "strerror", None) or error
-        raise OutputError(f"{host}:{port} cannot be listened at: {reason}; --port takes another") from error
+        raise OutputError(f"{host}:{port} cannot be used: {reason}; choose another --port") from error
     return listening

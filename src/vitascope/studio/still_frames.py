@@ -115,7 +115,7 @@ class FilmFrames:
             if frames:
                 self._last = frames[0]
                 return frames[0]
-        raise InputError(f"{self.reader.info.path}: it has no frame that can be decoded")
+        raise InputError(f"{self.reader.info.path}: none of its frames can be decoded")
 
 
 class OpenFilms:
@@ -164,11 +164,11 @@ def upright_eye(
     info: VideoInfo,
     look: Look | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """One eye of a frame, upright, in square pixels; or what somebody sees who looks around in it.
+    """One eye of a frame, upright, in square pixels; or a view in some direction.
 
     Args:
         frame: On the CPU or a GPU.
-        vr: What the video is to VR.
+        vr: Layout and projection of the video.
         eye: Which one, of a video with two.
         longest_side: Samples that the longer side has at most.
         info: The video: its turn and the shape of its pixels.
@@ -203,7 +203,7 @@ def places_in_eye(
 
     Args:
         points: x and y as shares of the look's width and height.
-        vr: What the video is to VR.
+        vr: Layout and projection of the video.
         eye: Which eye was looked at.
         look: Where to.
 
@@ -228,9 +228,7 @@ def _number_of(vr: VrDescription, eye: EyeName) -> int:
 def _known_lens(vr: VrDescription, at: int) -> Equirectangular | Fisheye:
     lens = vr.lenses[at]
     if vr.trusted_lens is None or not isinstance(lens, Equirectangular | Fisheye):
-        raise UsageError(
-            "this video has no view to look around in: its pictures are flat, or their lens is unknown"
-        )
+        raise UsageError("you cannot look around in this video: it is flat, or its lens is unknown")
     return lens
 
 

@@ -39,7 +39,7 @@ Answer = Literal["yes", "no", "not applicable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistItem:
-    """One question, and what measurements say."""
+    """One question, and the measured answer."""
 
     group: str
     question: str

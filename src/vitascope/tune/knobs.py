@@ -81,7 +81,7 @@ def knobs_for(
 
 
 def cell_of(knobs: Sequence[Knob], values: Mapping[str, Any]) -> Cell:
-    """The cell that is nearest to some values, each by itself; where one is unknown, the first of its knob."""
+    """The cell nearest to some values; for an unknown value, the first one of its knob."""
     return tuple(_nearest(knob, values.get(knob.key)) for knob in knobs)
 
 

@@ -43,7 +43,7 @@ _MESH_COSTS = 0.20
 
 
 def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) -> list[Knob]:
-    """The grid; what the user set stays as it is.
+    """The grid of settings, without those that the user set.
 
     Args:
         loaded: Settings of the run, and where they came from.
@@ -74,7 +74,7 @@ def batch_sizes(loaded: LoadedSettings) -> tuple[int, ...]:
 
 
 def kept_quality(values: Mapping[str, Any], now: Settings, *, size: tuple[int, int]) -> float:
-    """Quality with some settings changed: the product of 1 minus what each costs, 0..1.
+    """Quality with some settings changed: the product of 1 minus the cost of each, 0..1.
 
     Args:
         values: The values of a cell of ``live_knobs``, by key.
@@ -211,7 +211,7 @@ class LiveTuner:
         """Settings of every trial that follow from the driver."""
 
     def tune(self) -> LiveTuned:
-        """Search, then compare what was found with the settings as they are.
+        """Search, then compare the result with the current settings.
 
         Raises:
             VitascopeError: The settings as they are do not run, none gave a picture in time, or every knob was set by
@@ -328,7 +328,7 @@ class LiveTuner:
         return Measured(100 * reached * kept, {"fps": fps, "latency_ms": latency_ms})
 
     def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured]:
-        """Measure old and new settings in turns, so that what slows the machine slows both."""
+        """Measure old and new settings alternately, so that disturbances affect both."""
         old, new = in_turns(self._measure, values, turns=_COMPARISONS)
         for which, runs in (("as they are", old), ("that were found", new)):
             failed = next((one for one in runs if one.failure), None)

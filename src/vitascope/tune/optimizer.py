@@ -305,7 +305,7 @@ class SearchTime:
             )
 
     def is_late(self, run_seconds: float) -> bool:
-        """True when what is left is needed for the comparison at the end."""
+        """True if the remaining time is needed for the comparison at the end."""
         left = float("inf") if self._most_seconds is None else self._most_seconds
         return perf_counter() - self._began + 2 * turns(run_seconds) * run_seconds > left
 
@@ -392,7 +392,7 @@ class Tuned(TunedSettings):
         return f"{self.before.score:.1f} -> {self.after.score:.1f} fps ({self.gain:.2f}x); {self.trade_off()}"
 
     def unchanged_in_words(self) -> str:
-        """Say that nothing was better than the current settings, and what limits the speed."""
+        """Explain that nothing was better than the current settings, and what limits the speed."""
         if self.unreachable is not None:
             return NOTHING_BETTER
         if self.target.fps is not None and self.before.score >= self.target.fps:
@@ -496,7 +496,7 @@ class Tuner:
         self._start = {} if preset in (None, "auto") else preset_values(str(preset))
 
     def tune(self) -> Tuned:
-        """Search, then compare what was found with the settings as they are.
+        """Search, then compare the result with the current settings.
 
         Raises:
             VitascopeError: The settings as they are do not run, or every knob was set by hand, or the time is too
@@ -626,7 +626,7 @@ class Tuner:
         ).cell
 
     def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured, bool]:
-        """Measure old and new settings in turns, so that what slows the machine slows both.
+        """Measure old and new settings alternately, so that disturbances affect both.
 
         Returns:
             The medians of both, and whether what was found is faster: by enough, and in every turn.

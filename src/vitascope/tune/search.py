@@ -1,4 +1,4 @@
-"""A search for the best cell of a grid of settings that measures few of them.
+"""Searches a grid of settings for the best cell, with few measurements.
 
 Bayesian optimisation: a model of what was measured says where something better is likely, that cell is measured, and
 so on (Jones, Schonlau and Welch, Journal of Global Optimization 13, 1998). Limits are models of their own, and a cell
@@ -82,7 +82,7 @@ class _Surrogate:
         """What covariances with all cells are there already, in the first columns, and for which shape."""
 
     def learn(self, rows: Sequence[int], values: Sequence[float], *, reshape: bool) -> None:
-        """Take what was measured.
+        """Add a measurement.
 
         Args:
             rows: Cells; one may come several times.
@@ -220,7 +220,7 @@ Cell = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One setting, and what it may be."""
+    """One setting, and its candidate values."""
 
     key: str
     values: tuple[Any, ...]
@@ -296,7 +296,7 @@ class SearchResult:
 def in_turns(
     measure: Callable[[Mapping[str, Any]], Measured], values: Mapping[str, Any], *, turns: int
 ) -> tuple[list[Measured], list[Measured]]:
-    """Measure old and new settings in turns, so that what slows the machine slows both.
+    """Measure old and new settings alternately, so that disturbances affect both.
 
     Args:
         measure: Measures settings that are changed.
@@ -351,7 +351,7 @@ def save_trials(
 
 
 def content_mark(file: Path) -> str | None:
-    """A hash of a file's content, which tells it from another; None where there is no file, or a pipe or device.
+    """A hash of a file's content; None if there is no file, or for a pipe or device.
 
     Raises:
         UsageError: It cannot be read.

@@ -145,7 +145,7 @@ def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, wh
 
 
 def reason(effect: Effect, *, unit: str = "fps") -> str:
-    """Why a setting has its value: what each value promised, with the other settings as chosen.
+    """Why a setting has its value: the prediction for each value, with the other settings as chosen.
 
     Args:
         effect: What the search learnt of it.
@@ -241,7 +241,7 @@ def append_history(tuned: TunedSettings, *, subject: str, when: datetime, file: 
 
 
 def read_history() -> Iterator[dict[str, Any]]:
-    """All lines, the oldest first; what a crash left half-written is passed over."""
+    """All lines, oldest first; a line cut off by a crash is skipped."""
     path = history_path()
     if not path.exists():
         return

@@ -78,7 +78,7 @@ class VrDescription:
 
 
 def refuse_packed_input(info: VideoInfo, found: VrDescription) -> None:
-    """Refuse packed alpha as what people shall be cut out of, unless the user says that it is a plain fisheye.
+    """Refuse packed alpha as input for segmentation, unless the user declares it a plain fisheye.
 
     Raises:
         UsageError: It is packed alpha.
@@ -105,7 +105,7 @@ def describe_vr(
     projection: Projection | None = None,
     fov_degrees: float | None = None,
 ) -> VrDescription:
-    """Find out what a video is to a VR player.
+    """Detect the layout and projection of a video.
 
     Args:
         info: The video; its boxes, name and shape are looked at.
@@ -121,8 +121,7 @@ def describe_vr(
     doubts = list(name.doubts)
     if info.has_layered_eyes:
         doubts.append(
-            "the video is a spatial one, whose eyes lie in layers (MV-HEVC): the first alone is read; "
-            "what exports it side by side gives both"
+            "this is a spatial video (MV-HEVC), of which only the first eye is read; export it side by side to get both"
         )
     shows_mattes = shows_discs(pictures)
     found = _layout(info, name, pictures, layout, doubts, shows_mattes=shows_mattes)
@@ -157,7 +156,7 @@ def describe_vr(
     lenses = tuple(lens_of(surface, fov, aspect=aspect, circle=circle) for circle in circles)
     if surface is Projection.FISHEYE:
         doubts += [
-            f"the fisheye circle of {'the picture' if len(lenses) == 1 else f'eye {eye}'} does not fill it: "
+            f"the fisheye circle of {'the picture' if len(lenses) == 1 else f'eye {eye}'} is off centre or too small: "
             f"centre at {circle[0][0]:.0%} and {circle[0][1]:.0%}, radius {circle[1][0]:.0%} of the width"
             for eye, circle in enumerate(circles, start=1)
             if circle is not None and _is_off_centre(circle)
@@ -229,7 +228,7 @@ def _name_of(info: VideoInfo, pictures: Sequence[Picture], declared: StereoLayou
         if halves_alike(pictures, shown.layout) == "yes" != halves_alike(pictures, hidden.layout):
             doubt = (
                 f"the file name says both {name.layout_word} and {other.layout_word}: the eyes are "
-                f"{shown.layout.value}, as the pictures show; --stereo says what is right"
+                f"{shown.layout.value}, judging by the frames; if that is wrong, give --stereo"
             )
             return replace(shown, doubts=(doubt, *other.doubts), otherwise=None)
     return name
@@ -301,7 +300,7 @@ class DetectedLayout:
 
 
 def detect_layout(info: VideoInfo, declared: StereoLayout | None = None) -> DetectedLayout:
-    """The stereo layout of a video: what the user declared, else the container's box, else the file name.
+    """The stereo layout of a video: declared by the user, else from the container's box, else from the file name.
 
     Args:
         info: The video; its ``stereo`` and ``path`` are looked at.
@@ -359,8 +358,8 @@ def compare_halves(pictures: Sequence[Picture], layout: StereoLayout) -> Detecte
     return DetectedLayout(
         StereoLayout.MONO,
         NO_SIGN,
-        f"the halves look alike, but not enough to be sure that they are two eyes: --stereo {flag} says so, "
-        "--stereo mono that they are not",
+        f"the halves look alike, but not enough to be sure that they are two eyes: give --stereo {flag} if they are, "
+        "--stereo mono if not",
     )
 
 
@@ -414,7 +413,7 @@ def _from_name(name: VrName) -> DetectedLayout:
         return DetectedLayout(name.layout, f"file name ({name.layout_word})")
     if name.layout_word:
         return DetectedLayout(
-            StereoLayout.MONO, f"{name.layout_word} alone is no sign of stereo; --stereo tb says it is"
+            StereoLayout.MONO, f"{name.layout_word} alone is not a sign of stereo; if it is, give --stereo tb"
         )
     return DetectedLayout(StereoLayout.MONO, NO_SIGN)
 
@@ -452,7 +451,7 @@ def _compare_eyes(pictures: Sequence[Picture], layout: StereoLayout, doubts: lis
         if first.std() >= _LEAST_CONTRAST_LUMA:
             differences.append(float(np.abs(first - second).mean()))
     if differences and max(differences) < _SAME_PICTURE_LUMA:
-        doubts.append("both eyes show one and the same picture: there is no depth in it")
+        doubts.append("both eyes show the same picture: there is no depth")
     of_first, of_second = map(max, zip(*contrasts, strict=True))
     if max(of_first, of_second) >= _LEAST_CONTRAST_LUMA and min(of_first, of_second) < _NOTHING_LUMA:
         doubts.append(f"the {'first' if of_first < of_second else 'second'} eye shows nothing")
@@ -485,8 +484,8 @@ def _projection(
     named = name.projection
     if name.projection_word in ("180", "360") and not name.has_vr_word and not _fits(named, aspect):
         doubts.append(
-            f"{name.projection_word} in the file name of a picture of this shape is taken for no sign of VR; "
-            "--projection says it is"
+            f"{name.projection_word} in the file name of a video of this shape is not taken as a sign of VR; "
+            "if it is one, give --projection"
         )
         named = None
     has_circles = all(circle is not None for circle in circles)
@@ -603,8 +602,8 @@ def _fov(
     if not said:
         if projection is Projection.FISHEYE:
             doubts.append(
-                f"nothing says how much the fisheye sees: {usual_of_fisheye:g} degrees are taken; "
-                "--fov says what is right"
+                f"the field of view of the fisheye is unknown: {usual_of_fisheye:g} degrees are assumed; "
+                "if that is wrong, give --fov"
             )
             return usual_of_fisheye, Reason("usual for a fisheye", "a guess")
         if projection is Projection.FLAT:

@@ -97,12 +97,12 @@ def read_name(stem: str) -> VrName:
     if len(readings) == 1:
         return name
     first, other = (reading.layout_word for reading in readings)
-    doubt = f"the file name says both {first} and {other}: {first} is believed; --stereo says what is right"
+    doubt = f"the file name says both {first} and {other}: {first} is used; if that is wrong, give --stereo"
     return replace(name, doubts=(doubt, *doubts), otherwise=readings[1])
 
 
 def without_vr_words(stem: str) -> str:
-    """A name without the words that say what a video is to players: ``wedding_8K_LR_180`` is ``wedding_8K``.
+    """A name without the VR words for players: ``wedding_8K_LR_180`` becomes ``wedding_8K``.
 
     Its ending goes as a whole. Before it, as in ``wedding_TB_180_cut``, those words go that name a layout or a
     projection: players would believe them beside those of another ending.
@@ -210,8 +210,8 @@ def _projection(
             if least <= float(degrees) <= most:
                 return Projection.FISHEYE, word, float(degrees)
             doubts.append(
-                f"{word} in the file name is no field of view of a fisheye ({least:g} to {most:g} degrees); "
-                "--fov says what is right"
+                f"{word} in the file name is not the field of view of a fisheye ({least:g} to {most:g} degrees); "
+                "give it with --fov"
             )
             return Projection.FISHEYE, word, None
     for known, projection in (

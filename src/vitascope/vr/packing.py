@@ -219,7 +219,7 @@ USUAL_FOV_DEGREES: Final = 190.0
 
 
 def packed_fov(lenses: Sequence[Lens], fov_degrees: float | None) -> float:
-    """The field of view of packed pictures, in degrees: what is wanted, a fisheye video's own, or the usual one."""
+    """The field of view of packed pictures, in degrees: the requested one, a fisheye video's own, or the default."""
     own = lenses[0].fov_degrees if isinstance(lenses[0], Fisheye) else USUAL_FOV_DEGREES
     return own if fov_degrees is None else fov_degrees
 
@@ -238,7 +238,7 @@ def refuse_other_than_packed(info: VideoInfo) -> None:
     """
     if info.width != 2 * info.height or info.height % 2 or info.height < _LEAST_SIDE:
         raise UsageError(
-            f"{info.path}: {info.width}x{info.height} holds no two fisheye eyes side by side, so no packed alpha"
+            f"{info.path}: {info.width}x{info.height} cannot be two fisheye eyes side by side, nor packed alpha"
         )
 
 
@@ -253,19 +253,20 @@ def refuse_unpackable(info: VideoInfo, lenses: Sequence[Lens]) -> None:
         UsageError: It does not have two eyes of a projection that a fisheye picture can show, or is shown turned.
     """
     reasons = (
-        (info.rotation_degrees != 0, "it is to be turned when shown, which no packed alpha is"),
+        (info.rotation_degrees != 0, "it has a rotation, which packed alpha never has"),
         (
             len(lenses) != 2,
-            "packed-alpha needs a video of two eyes; --layout sbs or --layout tb says it has them, --type key "
-            "makes key colour of one",
+            "packed-alpha needs a video of two eyes; if it has them, give --layout sbs or --layout tb, else use "
+            "--type key",
         ),
         (
             any(isinstance(lens, Rectilinear) for lens in lenses),
-            "packed-alpha needs VR180 or fisheye video; --projection equirect180 or --projection fisheye says so",
+            "packed-alpha needs VR180 or fisheye video; if it is one, give --projection equirect180 or "
+            "--projection fisheye",
         ),
         (
             any(isinstance(lens, Equirectangular) and lens.wraps for lens in lenses),
-            "packed-alpha shows half of the world, and this video shows all of it; --type key makes key colour of it",
+            "packed-alpha covers 180 degrees, and this video covers 360; use --type key",
         ),
     )
     for is_met, why in reasons:

@@ -1,4 +1,4 @@
-"""VR players: what each needs to show a video as what it is, in its pixels, its name, its boxes and its JSON.
+"""VR players: what each needs to show a video correctly: pixels, name, boxes and JSON.
 
 ==========  ============  =====================================  ======================================================
 player      best kind     name: packed alpha, key colour         what it goes by
@@ -62,7 +62,7 @@ class Player:
             UsageError: It does not.
         """
         if kind not in self.kinds:
-            raise UsageError(f"{self.title} shows no {kind}; make {', '.join(self.kinds)}")
+            raise UsageError(f"{self.title} cannot show {kind}; use {', '.join(self.kinds)}")
 
 
 _ALPHA_FIRST: Final[tuple[PlayerKind, ...]] = ("packed-alpha", "key-color")
@@ -87,7 +87,7 @@ PLAYERS: Final[Mapping[str, Player]] = MappingProxyType(
 """By their names."""
 
 KNOWS_NO_PACKED_ALPHA: Final = (
-    "shows the mattes in the corners: it knows no packed alpha, make key colour for it"
+    "shows the mattes in the corners: it cannot show packed alpha; use a key colour"
 )
 """What a player without the kind makes of packed alpha."""
 
@@ -101,7 +101,7 @@ def vr_words(
     is_half: bool = False,
     is_packed_alpha: bool = False,
 ) -> str:
-    """The ending of a file name that says to every player what a video is.
+    """The VR words at the end of a file name, for all players.
 
     Returns:
         For example ``_FISHEYE190_alpha``, ``_LR_180_SBS``, ``_TB_360`` or ``_LRF_Full_SBS``; empty for plain video.
@@ -134,7 +134,7 @@ def player_words(
     right_eye_first: bool = False,
     is_half: bool = False,
 ) -> str:
-    """The ending of a file name that says to a player what an output is.
+    """The VR words at the end of a file name, for one player.
 
     Args:
         player: Who shall play it.
@@ -166,7 +166,7 @@ def player_words(
 
 
 def name_says(stem: str, words: str) -> bool:
-    """True when a file name says what ``vr_words`` do, in these words or others.
+    """True if a file name says the same as ``vr_words``, in these words or others.
 
     Args:
         stem: The name, without folder and suffix.
@@ -178,7 +178,7 @@ def name_says(stem: str, words: str) -> bool:
 
 
 def as_played(player: Player, description: VrDescription, stem: str) -> str:
-    """What a player makes of a file, in a few words: as what it is, or what to do about it.
+    """How a player shows a file, in a few words, and what to do if it is wrong.
 
     Args:
         player: Who plays it.
@@ -204,15 +204,15 @@ def as_played(player: Player, description: VrDescription, stem: str) -> str:
     # Google's boxes have no fisheye; Apple's do.
     can_say = description.projection is not Projection.FISHEYE or "vexu" in player.boxes
     if player.boxes and by_boxes and can_say and not description.is_packed_alpha:
-        return "plays it as what it is, by its boxes"
+        return "plays it correctly, by its boxes"
     if not player.goes_by_name:
-        return f"does not know what it is: it goes by boxes, which segment --player {player.name} writes"
+        return f"does not recognise it: it needs boxes, which segment --player {player.name} writes"
     if name_says(stem, words) and (words.lower() in stem.lower() or not player.wants_all_words):
-        return "plays it as what it is, by its name"
+        return "plays it correctly, by its name"
     advice = f"name it {without_vr_words(stem)}{words}"
     if player.json is not None and not description.right_eye_first:  # the JSON has no word for that
         advice += ", or serve it with what vitascope vr library writes"
-    return f"does not know what it is: {advice}"
+    return f"does not recognise it: {advice}"
 
 
 @dataclass(frozen=True, slots=True)

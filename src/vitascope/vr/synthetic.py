@@ -150,7 +150,7 @@ class Camera:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """Figures, what is behind them, and who looks."""
+    """Figures, their surroundings, and the camera."""
 
     figures: tuple[Figure, ...]
     surround: Surround | None = None
@@ -210,7 +210,7 @@ def clip(scene: Scene, *, frame_rate: Fraction, frame_count: int) -> Iterator[Vi
 def stereo_map(
     camera: Camera, depth_m: npt.NDArray[np.float32], *, eye: int = 0
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Where the other eye shows what this eye shows.
+    """For each sample of one eye, its place in the other eye.
 
     Args:
         camera: Of two eyes.
@@ -237,7 +237,7 @@ def stereo_map(
 
 
 def eye_disagreement(alpha: npt.NDArray[np.float32], truth: View, camera: Camera) -> float:
-    """How far the eyes' mattes are apart along the figures' outlines, once each outline lies over the other.
+    """The difference of the eyes' mattes along the figures' outlines, after aligning the outlines.
 
     The mean of the absolute difference between one eye's alpha and the other eye's, read where it shows the same part
     of the figure. Only edges count: elsewhere any two mattes agree. Samples of equirectangular eyes count by the area

@@ -238,7 +238,7 @@ def test_a_snapshot_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         live.session.controls.press("s")
         live.show(1)
         live.until(lambda: bool(live.said))
-    assert live.said[0].startswith("the snapshot cannot be written")
+    assert live.said[0].startswith("cannot write the snapshot")
 
 
 def test_a_run_ends_by_itself_after_its_time() -> None:

@@ -98,7 +98,7 @@ def test_a_job_from_start_to_report(typed, clip, tmp_path):
 
 def test_a_file_that_is_there_is_not_replaced_unasked(typed, clip, tmp_path):
     (tmp_path / "out.mp4").write_text("mine")
-    assert "out.mp4 exists already: -y replaces" in typed(f"start {clip} -o out.mp4")
+    assert "out.mp4 already exists; -y replaces it" in typed(f"start {clip} -o out.mp4")
     assert (tmp_path / "out.mp4").read_text() == "mine"
     assert typed(f"start {clip} -o out.mp4 -y").startswith("job 1: ")
     typed("wait")

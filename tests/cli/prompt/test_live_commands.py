@@ -84,7 +84,7 @@ def test_a_file_that_is_there_is_not_replaced_unasked(prompt, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     for name in ("mine.mp4", "mine.motion"):
         (tmp_path / name).write_text("mine")
-    with pytest.raises(OutputError, match="exists already: -y replaces"):
+    with pytest.raises(OutputError, match="already exists; -y replaces it"):
         prompt(f"animate a.jpg -d talk.motion {words}")
     assert "a.jpg follows talk.motion" in prompt(f"animate a.jpg -d talk.motion {words} -y")
     prompt("stop live")

@@ -260,5 +260,5 @@ def test_a_stage_without_memory_says_so():
     def starved(_: int) -> None:
         raise MemoryError("Unable to allocate 31.6 MiB")
 
-    with pytest.raises(PipelineError, match=r"no memory is left: Unable to allocate 31\.6 MiB; free some"):
+    with pytest.raises(PipelineError, match=r"out of memory: Unable to allocate 31\.6 MiB; free some"):
         watched(Pipeline([Source("s", range(3)), Sink("k", starved)]).run)

@@ -117,7 +117,7 @@ def test_matroska_has_no_word_for_it_and_says_so(tmp_path):
     assert copied(source, tmp_path / "plain.mkv").notes == ()
     write_spatial_sound(source, [SA3D])
     assert copied(source, tmp_path / "b.mkv").notes == (
-        "matroska does not say which way ambisonic sound points; .mp4 and .mov do",
+        "matroska cannot store the orientation of ambisonic sound; .mp4 and .mov can",
     )
     assert read_spatial_sound(tmp_path / "b.mkv") == []
 

@@ -88,7 +88,7 @@ def test_noise(tmp_path: Path) -> None:
 
 
 def test_folder_without_images(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no images") as error:
+    with pytest.raises(InputError, match="contains no images") as error:
         open_video(tmp_path)
     assert_one_line(error, tmp_path)
 
@@ -157,7 +157,7 @@ def test_mp4_cut_in_its_data_gives_what_decodes_then_raises(tmp_path: Path, last
     path = tmp_path / "cut.mp4"
     path.write_bytes(whole.read_bytes()[:cut])
     frames = []
-    with open_video(path) as reader, pytest.raises(CorruptInputError, match="promises 60 frames") as error:
+    with open_video(path) as reader, pytest.raises(CorruptInputError, match="should have 60 frames") as error:
         for frame in reader:
             frames.append(frame)
     assert len(frames) == last_whole_packet + 1
@@ -173,7 +173,7 @@ def test_mkv_cut_raises_at_its_end(tmp_path: Path) -> None:
     path.write_bytes(whole.read_bytes()[: whole.stat().st_size * 6 // 10])
     with (
         open_video(path) as reader,
-        pytest.raises(CorruptInputError, match=r"promises 2\.50 s and ends at") as error,
+        pytest.raises(CorruptInputError, match=r"should end at 2\.50 s, and ends at") as error,
     ):
         list(reader)
     assert_one_line(error, path)
@@ -186,7 +186,7 @@ def test_fragmented_mp4_cut_in_a_fragment(tmp_path: Path) -> None:
         assert len(list(reader)) == 60
     path = tmp_path / "cut.mp4"
     path.write_bytes(whole.read_bytes()[: whole.stat().st_size * 7 // 10])
-    with open_video(path) as reader, pytest.raises(CorruptInputError, match="last box lacks") as error:
+    with open_video(path) as reader, pytest.raises(CorruptInputError, match="last box is short of") as error:
         list(reader)
     assert_one_line(error, path)
     assert reader.decoded_count > 5

@@ -41,7 +41,7 @@ def test_segment_at_is_the_last_that_begins_no_later(stamps: list[int], when: in
 @pytest.mark.parametrize(
     ("stamps", "why"),
     [
-        ([], "its index lists no keyframe"),
+        ([], "its index lists no keyframes"),
         ([0], "it has a single group of pictures"),
         ([0, 20, 20], "the keyframes of its index are not in order"),
         ([0, 40, 20], "the keyframes of its index are not in order"),

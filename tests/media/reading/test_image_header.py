@@ -124,7 +124,7 @@ def test_a_picture_of_too_many_pixels_says_how_many_there_may_be(tmp_path, name)
         path.mkdir()
     write_large_png(path / "1.png" if path.is_dir() else path, side=16384)
     for read in (probe, open_video):
-        with pytest.raises(InputError, match=r"16384x16384 are too many pixels: FFmpeg decodes 16255x16255"):
+        with pytest.raises(InputError, match=r"16384x16384 is too large: FFmpeg decodes 16255x16255"):
             read(path)
 
 
@@ -143,6 +143,6 @@ def test_the_command_refuses_it_in_one_line_and_little_memory(tmp_path):
     )
     assert ended.returncode == 3
     assert ended.stderr.count("\n") == 1
-    assert "in.png: 16384x16384 are too many pixels" in ended.stderr
+    assert "in.png: 16384x16384 is too large" in ended.stderr
     assert int(ended.stdout) < 400_000  # kB; the pixels would be 768 MB
     assert not (tmp_path / "out.png").exists()

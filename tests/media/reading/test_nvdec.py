@@ -154,7 +154,7 @@ def test_hdr_stays_ten_bits_with_its_metadata(tmp_path: Path) -> None:
                 "pixel_format": "yuv422p",
                 "codec_options": {"x265-params": "log-level=none"},
             },
-            "libavcodec (hevc): this GPU does not decode hevc in yuv422p at 176x144",
+            "libavcodec (hevc): this GPU cannot decode hevc in yuv422p at 176x144",
         ),
         (
             "a.mp4",
@@ -163,7 +163,7 @@ def test_hdr_stays_ten_bits_with_its_metadata(tmp_path: Path) -> None:
                 "pixel_format": "yuv444p",
                 "codec_options": {"x265-params": "log-level=none"},
             },
-            "libavcodec (hevc): NVDEC gives yuv444p, which the kernels do not read",
+            "libavcodec (hevc): NVDEC gives yuv444p, which the kernels cannot read",
         ),
         (
             "a.mp4",
@@ -172,17 +172,17 @@ def test_hdr_stays_ten_bits_with_its_metadata(tmp_path: Path) -> None:
                 "pixel_format": "yuv420p12le",
                 "codec_options": {"x265-params": "log-level=none"},
             },
-            "libavcodec (hevc): NVDEC gives p016le, which the kernels do not read",
+            "libavcodec (hevc): NVDEC gives p016le, which the kernels cannot read",
         ),
         (
             "a.mp4",
             {"codec": "libx264", "pixel_format": "yuv420p10le"},
-            "libavcodec (h264): this GPU does not decode h264 in yuv420p10le at 176x144",
+            "libavcodec (h264): this GPU cannot decode h264 in yuv420p10le at 176x144",
         ),
         (
             "a.mp4",
             {"codec": "libx264", "pixel_format": "yuv422p"},
-            "libavcodec (h264): this GPU does not decode h264 in yuv422p at 176x144",
+            "libavcodec (h264): this GPU cannot decode h264 in yuv422p at 176x144",
         ),
         (
             "a.mkv",
@@ -287,7 +287,7 @@ def test_a_truncated_film_is_noticed_on_the_gpu_too(tmp_path: Path, sessions: in
     path = copied(whole, tmp_path / "front.mp4", kept=0.7, movflags="faststart")
     with (
         open_video(path, cuda_device=0, decoder_sessions=sessions) as reader,
-        pytest.raises(CorruptInputError, match="promises 100 frames"),
+        pytest.raises(CorruptInputError, match="should have 100 frames"),
     ):
         list(reader)
     assert reader.decoded_count > 10

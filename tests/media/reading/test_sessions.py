@@ -127,7 +127,7 @@ def test_a_fragmented_mp4_gets_one_session(tmp_path: Path) -> None:
     path = copied(source, tmp_path / "fragmented.mp4", movflags="frag_keyframe+empty_moov")
     frames, reader = read_all(path, decoder_sessions=2)
     assert len(frames) == 100
-    assert reader.decoder.endswith("one session: a fragmented MP4 has no index of the whole film")
+    assert reader.decoder.endswith("one session: a fragmented MP4 has no index of the whole video")
 
 
 def damage(path: Path, packets: range) -> None:
@@ -169,7 +169,7 @@ def test_a_truncated_film_is_noticed(tmp_path: Path) -> None:
     path = copied(whole, tmp_path / "front.mp4", kept=0.6, movflags="faststart")
     with (
         open_video(path, decoder_sessions=3) as reader,
-        pytest.raises(CorruptInputError, match="promises 100 frames and ends after"),
+        pytest.raises(CorruptInputError, match="should have 100 frames, and ends after"),
     ):
         list(reader)
     assert 30 <= reader.decoded_count <= 70

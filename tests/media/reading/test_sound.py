@@ -215,5 +215,5 @@ def test_sound_that_cannot_be_decoded_is_an_error(tmp_path):
     for packet in packets:
         data = data.replace(packet, b"\xff" * len(packet))
     path.write_bytes(data)
-    with pytest.raises(CorruptInputError, match="nothing of it could be decoded"):
+    with pytest.raises(CorruptInputError, match="none of it could be decoded"):
         heard(path)

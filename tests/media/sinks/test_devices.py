@@ -259,7 +259,7 @@ class StandInSender:
 
 
 def test_spout_is_for_windows() -> None:
-    with pytest.raises(OutputError, match="Windows only"):
+    with pytest.raises(OutputError, match="only exists on Windows"):
         SpoutSink().open(MADE)
 
 

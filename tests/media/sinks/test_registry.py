@@ -38,7 +38,7 @@ def test_a_word_makes_its_sink(spec: str, name: str) -> None:
         ("tv", "unknown sink 'tv'; known are window, file:PATH"),
         ("", "unknown sink ''"),
         ("file", "write file:PATH"),
-        ("file:noname", "name a file with a suffix"),
+        ("file:noname", "give the file a suffix"),
         ("udp", "write udp:HOST:PORT"),
         ("udp:5000", "write HOST:PORT"),
         ("udp:localhost:0", "from 1 to 65535"),

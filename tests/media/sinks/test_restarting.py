@@ -81,7 +81,7 @@ def test_a_sink_that_still_hangs_is_not_opened_a_second_time(monkeypatch: pytest
         assert outlet.restart()
         assert time.monotonic() - began < 10, "nobody waits for a restart"
         eventually(lambda: outlet.has_failed)
-        assert outlet.report().error == "scripted still hangs; it cannot be started again"
+        assert outlet.report().error == "scripted still hangs and cannot be started again"
     assert sink.opened == 1
     sink.hangs_in = sink.fails_in = ""
     sink.may_go_on.set()

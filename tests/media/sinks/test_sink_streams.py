@@ -63,7 +63,7 @@ def test_a_recording_ends_while_its_disk_has_room_to_complete_it(
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=31_000_000))
     with pytest.raises(
-        OutputError, match=r"out\.mp4: 31 MB are free there, and completing the file may take 32;"
+        OutputError, match=r"out\.mp4: 31 MB are free there, and completing the file may need 32;"
     ):
         sink.send(make_picture(3, at=3 / 30))
     sink.close()

@@ -118,7 +118,7 @@ def test_bit_depth_overrides_the_source() -> None:
         ("a.webm", {"codec": "h264"}, OutputError, r"it takes vp9, av1 \(h264 goes into \.mp4"),
         ("a.mp4", {"codec": "prores"}, OutputError, r"prores goes into \.mov, \.mkv"),
         ("frames", {"codec": "h265"}, OutputError, "a folder of pictures cannot carry h265"),
-        ("a.mp4", {"codec": "vp9", "bit_depth": 10}, OutputError, "takes no 10 bits"),
+        ("a.mp4", {"codec": "vp9", "bit_depth": 10}, OutputError, "cannot store 10 bits"),
         ("a.mp4", {"codec": "divx"}, UsageError, "'divx'; known are auto, h264"),
         ("a.mp4", {"crf": 52}, UsageError, "0 to 51"),
         ("a.webm", {"crf": -1}, UsageError, "0 to 63"),

@@ -121,28 +121,32 @@ def opening_error(chosen: Encoding, options: dict[str, str]) -> Exception | None
 @pytest.mark.usefixtures("nvenc_fails")
 def test_nvenc_that_cannot_be_had_is_an_error_only_when_asked_for() -> None:
     with pytest.raises(
-        OutputError, match=r"NVENC was asked for.*h264_nvenc is on strike.*leave it to the CPU"
+        OutputError, match=r"NVENC was requested.*h264_nvenc is on strike.*let the CPU encode"
     ):
         choose_encoding(Path("a.mp4"), source_format=NV12, hardware="nvenc")
     automatic = choose_encoding(Path("a.mp4"), source_format=NV12, hardware="auto")
     assert replace(automatic, notes=()) == choose_encoding(Path("a.mp4"), source_format=NV12, hardware="cpu")
     assert automatic.encoder == "libx264"
-    assert automatic.notes == ("the CPU encodes, not the GPU: h264_nvenc is on strike",)
+    assert automatic.notes == ("the CPU encodes instead of the GPU: h264_nvenc is on strike",)
 
 
 @pytest.mark.usefixtures("no_trial")
 @pytest.mark.parametrize(
     ("path", "options", "why"),
     [
-        ("a.mov", {"codec": "prores"}, "it writes h264, h265, av1, not prores"),
-        ("a.mp4", {"source_format": PIXEL_FORMATS["yuv444p"]}, "it takes no yuv444p for h264"),
-        ("a.mp4", {"codec": "h264", "source_format": P010}, "it takes no yuv420p10le for h264"),
-        ("a.mov", {"with_alpha": True}, "it writes h264, h265, av1, not prores"),
+        ("a.mov", {"codec": "prores"}, "it can write h264, h265, av1, not prores"),
+        ("a.mp4", {"source_format": PIXEL_FORMATS["yuv444p"]}, "it cannot write yuv444p in h264"),
+        ("a.mp4", {"codec": "h264", "source_format": P010}, "it cannot write yuv420p10le in h264"),
+        ("a.mov", {"with_alpha": True}, "it can write h264, h265, av1, not prores"),
         ("a.webm", {}, "not vp9"),
         ("a", {}, "not png"),
         ("a.mkv", {"codec": "ffv1", "grey": True}, "not ffv1"),
-        ("a.mp4", {"size": (7680, 4320)}, "7680x4320 is too large: h264 ends at 4096 there"),
-        ("a.mp4", {"size": (8194, 4320), "source_format": P010}, "8194x4320 is too large: h265 ends at 8192"),
+        ("a.mp4", {"size": (7680, 4320)}, "7680x4320 is too large: h264 goes up to 4096 there"),
+        (
+            "a.mp4",
+            {"size": (8194, 4320), "source_format": P010},
+            "8194x4320 is too large: h265 goes up to 8192",
+        ),
     ],
 )
 def test_what_nvenc_does_not_write(path: str, options: dict[str, Any], why: str) -> None:
@@ -180,7 +184,7 @@ def test_without_a_gpu_nothing_is_tried_or_said(monkeypatch: pytest.MonkeyPatch,
 def test_odd_sizes_are_refused(tmp_path: Path) -> None:
     info = make_info(97, 65, format_name="nv12")
     chosen = choose_encoding(tmp_path / "a.mp4", source_format=info.format, hardware="nvenc")
-    with pytest.raises(OutputError, match="takes no odd picture sizes such as 97x65"):
+    with pytest.raises(OutputError, match="cannot store odd sizes such as 97x65"):
         VideoWriter(tmp_path / "a.mp4", info=info, encoding=chosen)
 
 
@@ -273,11 +277,11 @@ def test_ten_bits_are_tried_by_themselves(trials: Trials) -> None:
     [
         (
             "memoryview(picture.planes[0])[:] = bytes(picture.planes[0])[::-1]",
-            r"spoils pictures: number 4 has",
+            r"damages pictures: number 4 has",
         ),
         (
             "memoryview(picture.planes[1])[:] = bytes(picture.planes[1])[::-1]",
-            r"spoils pictures: number 4 has",
+            r"damages pictures: number 4 has",
         ),
         ("return []", r"gives 11 pictures for 12"),
         ("picture.pts += 1", r"moves pictures in time"),
@@ -316,9 +320,9 @@ def test_what_may_pass_is_tried_again(trials: Trials, fault: str, why: str) -> N
 def test_an_encoder_that_hangs_is_not_waited_for(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
     trials.script.write_text("import time; time.sleep(600)")
     monkeypatch.setattr(nvenc, "_TRIAL_SECONDS", 1)
-    assert trials.ask() == "h264_nvenc gave no answer within 1 seconds"
+    assert trials.ask() == "h264_nvenc did not answer within 1 seconds"
     trials.becomes("pass")
-    assert trials.ask() == "h264_nvenc gave no answer within 1 seconds"
+    assert trials.ask() == "h264_nvenc did not answer within 1 seconds"
 
 
 def test_the_trial_itself_runs_and_nothing_of_the_current_folder(
@@ -351,16 +355,16 @@ def test_an_output_goes_to_the_encoder_that_passed(
     wishes: dict[str, Any] = {"source_format": info.format, "size": (320, 256), "cache_dir": trials.cache}
     chosen = choose_encoding(tmp_path / "a.mp4", hardware="auto", **wishes)
     assert chosen.is_nvenc
-    assert chosen.notes == ("the GPU encodes (libx264); gpu.encoder=cpu is slower, and makes smaller files",)
+    assert chosen.notes == ("the GPU encodes (libx264); gpu.encoder=cpu is slower, but makes smaller files",)
     encode(tmp_path / "a.mp4", info, encoding=chosen)
     assert len(decode(tmp_path / "a.mp4")) == 6
     trials.becomes("return []")
     trials.cache.rename(tmp_path / "gone")
     nvenc.why_nvenc_fails.cache_clear()
     chosen = choose_encoding(tmp_path / "b.mp4", hardware="auto", **wishes)
-    assert chosen.notes == ("the CPU encodes, not the GPU: libx264 gives 11 pictures for 12",)
+    assert chosen.notes == ("the CPU encodes instead of the GPU: libx264 gives 11 pictures for 12",)
     with pytest.raises(
-        OutputError, match=r"NVENC was asked for.*gives 11 pictures for 12; leave it to the CPU"
+        OutputError, match=r"NVENC was requested.*gives 11 pictures for 12; let the CPU encode"
     ):
         choose_encoding(tmp_path / "b.mp4", hardware="nvenc", **wishes)
 

@@ -437,8 +437,7 @@ def test_uncompressed_sound_becomes_aac_in_mp4_where_old_players_do_not_know_it(
     (entry,) = writer.report.streams
     assert (entry.action, entry.target_codec) == ("re-encoded", "aac")
     assert entry.in_words() == (
-        f"audio ({codec}) re-encoded to aac: players older than its standard (2020) may not play PCM in MP4; "
-        "MOV keeps it"
+        f"audio ({codec}) re-encoded to aac: players from before 2020 may not play PCM in MP4; MOV keeps it"
     )
     assert not writer.report.notes
     with av.open(str(tmp_path / "out.mp4")) as container:
@@ -474,7 +473,7 @@ def test_vorbis_becomes_aac_in_mp4_which_players_know_without_it(
     (entry,) = rewrite(clip, tmp_path / target).report.streams
     assert (entry.action, entry.target_codec) == ("re-encoded" if codec else "copied", codec or "vorbis")
     if codec:
-        assert entry.in_words().endswith("hardly a player plays Vorbis in MP4; MKV and WebM keep it")
+        assert entry.in_words().endswith("few players play Vorbis in MP4; MKV and WebM keep it")
         with av.open(str(tmp_path / target)) as container:
             heard = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
         assert np.abs(heard).max() > 0.05

@@ -226,6 +226,6 @@ def test_settings_of_tensorrt_are_named_where_it_did_not_run(tmp_path, monkeypat
     with Segmenter(settings=flags) as segmenter:
         notes = segmenter.write(clip, [("mask", tmp_path / "o.mp4")]).notes
     assert notes == tuple(
-        f"{key} has no effect here: TensorRT did not run the network"
+        f"{key} has no effect here: the network did not run on TensorRT"
         for key in ("tensorrt.precision.fp16", "tensorrt.workspace_gb")
     )

@@ -210,7 +210,7 @@ def test_hints_are_not_written_over(clip, tmp_path):
 
 def test_live_pictures_and_stills_do_not_pass_over_who_is_kept(clip):
     settings = {"people.keep": [1]}
-    with pytest.raises(UsageError, match=r"everybody is kept"), Segmenter(settings=settings) as segmenter:
+    with pytest.raises(UsageError, match=r"keep everybody"), Segmenter(settings=settings) as segmenter:
         segmenter.live(str(clip), ["null"])
     with pytest.raises(UsageError, match=r"keep everybody"):
         StillSegmenter(settings=settings)

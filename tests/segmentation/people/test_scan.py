@@ -301,12 +301,12 @@ def test_the_command_draws_and_tells(clip, tmp_path, capsys):
     ]
     code, _, complaint = run(capsys, "people", clip, "-o", sheet, "--no-overwrite")
     assert code == 4
-    assert "exists already" in complaint
+    assert "already exists" in complaint
     code, _, complaint = run(capsys, "people", clip, "-o", tmp_path / "sheet.jpg")
     assert (code, "is a PNG" in complaint) == (4, True)
     code, said, complaint = run(capsys, "people", clip, "--start", "5")  # the whole video was looked at
     assert (code, said) == (3, "")
-    assert "no picture between 5 s and the end" in complaint
+    assert "no frame between 5 s and the end" in complaint
 
 
 def test_a_sheet_that_cannot_be_written_does_not_cost_the_answer(clip, tmp_path, capsys, monkeypatch):

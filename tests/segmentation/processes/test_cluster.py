@@ -655,7 +655,7 @@ def test_a_node_whose_cores_are_taken_is_waited_for_and_the_user_is_told(nodes, 
     try:
         eventually(lambda: caplog.messages)  # of the first that is slow, be it only to start
         assert re.fullmatch(
-            r"waiting for node [\d.]+ \(\w+\); other runs may hold its cores", *caplog.messages
+            r"waiting for node [\d.]+ \(\w+\); other runs may be using its cores", *caplog.messages
         )
         assert opening.is_alive()
         ray.kill(other)
@@ -819,11 +819,11 @@ def test_a_cluster_that_cannot_be_had_is_said_in_one_line(nodes, disconnected, t
     with pytest.raises(DeviceError, match=r"the cluster at .* has no GPU, and gpu\.device_ids names one"):
         Segmenter(settings={"processing.cluster": nodes.address, "gpu.device_ids": "0,1"})
     for address in ("127.0.0.1:1", "ray://127.0.0.1:1"):
-        with pytest.raises(WorkerError, match=rf"no Ray cluster at {address}; is it up"):
+        with pytest.raises(WorkerError, match=rf"no Ray cluster at {address}; is it running"):
             ClusterMakers(load_settings(), address=address).open()
     for address in ("here", "http://127.0.0.1:1", "127.0.0.1:port"):
         with pytest.raises(
-            UsageError, match=rf"{address}: no address of a Ray cluster; name auto, HOST:PORT"
+            UsageError, match=rf"{address}: not the address of a Ray cluster; expected auto, HOST:PORT"
         ):
             ClusterMakers(load_settings(), address=address).open()
 
@@ -837,10 +837,10 @@ FACTS = MakerFacts("rvm", "auto", None, "ort 1 (CPU, 4 threads)", (), True, "cpu
         ({"engine_name": "ort 1 (CPU, 1 thread)"}, None),
         (
             {"engine_name": "ort 2 (CPU, 4 threads)"},
-            r"one has the engine ort 1 \(CPU\), and two ort 2 \(CPU\)",
+            r"one has the engine ort 1 \(CPU\), and two has ort 2 \(CPU\)",
         ),
-        ({"network_sha256": "abd"}, "one has a network with sha256 abc, and two abd"),
-        ({"name": "selfie"}, "one has the network rvm, and two selfie"),
+        ({"network_sha256": "abd"}, "one has a network with sha256 abc, and two has abd"),
+        ({"name": "selfie"}, "one has the network rvm, and two has selfie"),
     ],
 )
 def test_nodes_whose_answers_would_differ_are_named(changes, words):

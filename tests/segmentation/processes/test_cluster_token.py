@@ -69,7 +69,7 @@ def test_a_machine_without_the_token_is_told_so_in_one_line(guarded, tmp_path, t
         (tmp_path / ".ray" / "auth_token").write_text(token)
     done = status(guarded, tmp_path)
     assert done.returncode != 0
-    assert f"the cluster at {guarded} wants a token that this machine lacks" in done.stderr
+    assert f"the cluster at {guarded} needs a token that this machine does not have" in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert not done.stdout
 

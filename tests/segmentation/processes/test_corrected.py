@@ -88,7 +88,7 @@ def cut(clip, tmp_path):
         with Segmenter(settings=values) as segmenter:
             report = segmenter.write(clip, [(kind, tmp_path / name)])
         assert report.frame_count == 60
-        if any(note.startswith("nothing was made anew") for note in report.notes):
+        if any(note.startswith("nothing was made again") for note in report.notes):
             return 0, packets(tmp_path / name)
         said = [note.split() for note in report.notes if "stretches w" in note]
         made, of, count = (said[0][0], said[0][1], said[0][2]) if said else ("5", "of", "5")
@@ -203,7 +203,7 @@ def test_a_video_is_of_nobody_when_all_its_stretches_are(networks, tmp_path, bri
             report = segmenter.write(clip, [("key", tmp_path / name)])
             assert report.shows_people == shows
             assert sum("was found in any frame" in note for note in report.notes) == (not shows)
-            assert any("nothing was made anew" in note for note in report.notes) == bool(made_before)
+            assert any("nothing was made again" in note for note in report.notes) == bool(made_before)
 
 
 def test_a_run_that_fails_at_its_end_leaves_its_stretches(cut, tmp_path, monkeypatch):
@@ -227,7 +227,7 @@ def test_processes_that_share_a_video_keep_its_stretches_too(tmp_path, monkeypat
         with shared(profile="fast", settings=flags) as segmenter:
             notes.append(segmenter.write(clip, [("key", tmp_path / f"{name}.mp4")]).notes)
     assert not any("anew" in note for note in notes[0])
-    assert "1 of 4 stretches was made anew; the others were there from an earlier run" in notes[1]
+    assert "1 of 4 stretches was made again; the others were there from an earlier run" in notes[1]
     # One process makes the same.
     shutil.rmtree(tmp_path / "home")
     flags["processing.use_multiprocessing"] = False

@@ -179,8 +179,8 @@ def test_variable_frame_rate_and_a_folder_of_pictures(one, two, tmp_path):
         report = segmenter.write(tmp_path / "shots", [("mask", tmp_path / "again.mkv")])
     assert report.frame_count == 60
     assert report.notes == (
-        "pictures carry no time: taken at 25 a second",
-        "the video has an alpha channel, which is left out: what it hides is matted, too",
+        "pictures have no times: they are read at 25 a second",
+        "the video has an alpha channel, which is ignored: transparent areas are matted too",
     )
 
 
@@ -203,7 +203,7 @@ def test_a_film_without_an_index_stays_whole(clip, two, tmp_path):
     stream = write_clip(tmp_path / "in.ts", width=128, height=128, frame_count=20, paint=person)
     report = two.write(stream, [("mask", tmp_path / "o.mkv")])
     assert report.frame_count == 20
-    assert report.notes == ("one process did all of it: mpegts has no index of its keyframes",)
+    assert report.notes == ("one process did all the work: mpegts has no index of its keyframes",)
     assert "1 of 2 processes" in report.device
 
 
@@ -342,7 +342,7 @@ def test_a_failure_in_a_worker_says_stage_and_frame(two, tmp_path):
     with pytest.raises(PipelineError) as caught:
         two.write(shots, [("mask", tmp_path / "o.mkv")])
     assert caught.value.exit_code == 3
-    assert "picture size changes from 64x48 to 64x64 at 1.60 s" in one_line(caught.value)
+    assert "frame size changes from 64x48 to 64x64 at 1.60 s" in one_line(caught.value)
     notes = [*caught.value.__notes__, *caught.value.exceptions[0].__notes__]
     assert any("stage 'decode'" in note for note in notes)
     assert any(note.startswith("in worker process") for note in notes)
@@ -355,7 +355,7 @@ def test_a_full_disk_ends_the_run(clip, two, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(JoiningWriter, "_mux", full)
-    with pytest.raises(OutputError, match=r"o\.mkv.*[Nn]o space left.*--resume goes on from \d finished"):
+    with pytest.raises(OutputError, match=r"o\.mkv.*[Nn]o space left.*--resume continues from \d finished"):
         two.write(clip, [("mask", tmp_path / "o.mkv")])
     assert [path.name for path in tmp_path.iterdir()] == [".o.mkv.stretches"]
 

@@ -151,7 +151,7 @@ def test_one_that_fails_is_made_by_another(tmp_path, makers, error):
 
 def test_one_that_fails_twice_fails_the_film_with_its_reason(tmp_path):
     scripted = Scripted(2, {(3, 1): WorkerError("first"), (3, 2): WorkerError("second")})
-    with pytest.raises(WorkerError, match=r"second.*--resume goes on from \d finished stretches") as caught:
+    with pytest.raises(WorkerError, match=r"second.*--resume continues from \d finished stretches") as caught:
         run(tmp_path, scripted)
     assert "stretch 3 failed twice" in caught.value.__notes__
 

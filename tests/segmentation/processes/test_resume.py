@@ -130,7 +130,7 @@ def test_ctrl_c_keeps_what_is_joined_and_what_can_be_gone_on_from(
         patch.setattr(SharedFilm, "files", three_files)
         two.write(clip, [("key", out)])
     assert "kept what was written" in str(caught.value)
-    assert "--resume goes on from" in str(caught.value)
+    assert "--resume continues from" in str(caught.value)
     kept = [packet for packet in packets(tmp_path / "o.mp4.part") if packet[0] == 0]
     assert [packet[3] for packet in kept] == [p[3] for p in undisturbed if p[0] == 0][: len(kept)]
     assert len(kept) >= 30
@@ -145,7 +145,7 @@ def test_other_settings_begin_anew(clip, two, tmp_path, monkeypatch):
     out = tmp_path / "o.mp4"
     with (
         monkeypatch.context() as patch,
-        pytest.raises(OutputError, match="full; --resume goes on from 6"),
+        pytest.raises(OutputError, match="full; --resume continues from 6"),
     ):
         patch.setattr(film_joiner, "finish_files", fail)
         two.write(clip, [("key", out)])

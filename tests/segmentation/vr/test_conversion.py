@@ -308,7 +308,7 @@ def test_names(tmp_path):
     assert convert(source, tmp_path, "flat").output == tmp_path / "wedding_LRF_Full_SBS.mp4"
     (note,) = convert(source, tmp_path / "wedding_LR_180_new.mp4", "fisheye190").notes
     assert note == (
-        "players go by names, and wedding_LR_180_new.mp4 does not say what it is: wedding_LR_FISHEYE190.mp4 would"
+        "players go by names, and wedding_LR_180_new.mp4 does not say what it is; wedding_LR_FISHEYE190.mp4 would"
     )
 
 
@@ -317,8 +317,8 @@ def test_names(tmp_path):
     [
         ("a_LR_180.mp4", {"target": "equirect180"}, r"is equirect180 already \(file name \(180\)\)"),
         ("a_FISHEYE190_alpha.mp4", {}, "is packed alpha: its mattes lie in the corners"),
-        ("a_mono.mp4", {}, "is taken for a flat picture, and nothing says how much it sees"),
-        ("a_mono.mp4", {"target": "flat"}, "is flat already, and nothing says"),
+        ("a_mono.mp4", {}, "is taken for a flat picture, and its field of view is unknown"),
+        ("a_mono.mp4", {"target": "flat"}, "is flat already, and its field"),
         (
             "a_LR_180.mp4",
             {"wanted": VideoSettings(projection="flat", fov_degrees=200)},
@@ -337,7 +337,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(tmp_path, name, op
 def test_a_turned_video_is_refused(tmp_path):
     source = write_clip(tmp_path / "a_LR_180.mp4", width=64, height=32, frame_count=2)
     set_rotation(source, 90)
-    with pytest.raises(UsageError, match="stored turned by 90 degrees"):
+    with pytest.raises(UsageError, match="stored rotated by 90 degrees"):
         convert(source, tmp_path / "out.mp4", "fisheye190")
 
 
@@ -385,7 +385,7 @@ def test_a_stretch(tmp_path):
     source = film(tmp_path / "a_LR_180.mp4", [VR180, VR180], SBS, frame_count=24, audio="aac")
     wanted = VideoSettings(start_seconds=0.25, end_seconds=0.75)
     assert convert(source, tmp_path / "b.mp4", "fisheye190", wanted=wanted).frame_count == 12
-    with pytest.raises(InputError, match="no picture between 5 s and the end"):
+    with pytest.raises(InputError, match="no frame between 5 s and the end"):
         convert(source, tmp_path / "c.mp4", "fisheye190", wanted=VideoSettings(start_seconds=5))
     assert not (tmp_path / "c.mp4").exists()
 

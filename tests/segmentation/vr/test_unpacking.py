@@ -113,7 +113,7 @@ def test_what_holds_no_mattes_is_refused(tmp_path):
     ):
         convert(film, None, "fisheye190", unpack="key")
     narrow = write_clip(tmp_path / "a_FISHEYE190_alpha.mp4", width=96, height=64, frame_count=2)
-    with pytest.raises(UsageError, match="96x64 holds no two fisheye eyes"):
+    with pytest.raises(UsageError, match="96x64 cannot be two fisheye eyes"):
         convert(narrow, None, "fisheye190", unpack="mask")
 
 

@@ -158,7 +158,7 @@ def test_frames_of_which_only_one_has_them_are_counted(runs, tmp_path):
 @pytest.mark.parametrize(
     ("paint", "said"),
     [
-        (lambda _: np.zeros((SIDE, 2 * SIDE, 3), np.uint8), "hold nobody"),
+        (lambda _: np.zeros((SIDE, 2 * SIDE, 3), np.uint8), "discs are empty"),
         (lambda _: np.full((SIDE, 2 * SIDE, 3), (40, 0, 0), np.uint8), "background shines"),
     ],
 )
@@ -186,7 +186,7 @@ def test_what_is_no_packed_alpha_at_all_is_refused(runs, tmp_path):
 
 def test_another_shape_or_a_flat_matte_is_refused(runs, tmp_path):
     video = write_clip(tmp_path / "wide.mp4", width=96, height=64, frame_count=1)
-    with pytest.raises(UsageError, match="no two fisheye eyes"):
+    with pytest.raises(UsageError, match="cannot be two fisheye eyes"):
         verify(video)
     with pytest.raises(UsageError, match="--stereo and --projection say"):
         verify(runs[0], matte=video)

@@ -81,7 +81,7 @@ def test_the_page_fetches_nothing_and_names_the_video(page):
     assert "http" not in text
     assert "src=" not in re.sub(r"image\.src=url", "", text)
     assert "film_&lt;1&gt;_FISHEYE190_alpha.mp4, unpacked" in text
-    assert f"{FRAMES} frames, 0 with nobody" in text
+    assert f"{FRAMES} frames, 0 without people" in text
     assert 'name="viewport"' in text
 
 

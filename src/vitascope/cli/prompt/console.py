@@ -215,7 +215,7 @@ class CommandConsole:
         for plan in planned:
             for _, path in plan.outputs:
                 if path.absolute() in claimed:
-                    raise UsageError(f"{path}: a job that has not ended writes it; name another file")
+                    raise UsageError(f"{path}: a job that has not ended writes it; choose another file")
         _refuse_existing([path for plan in planned for path in plan.existing()], given.overwrite)
         for plan in planned:
             job = self._jobs.start(plan, self._loaded)

@@ -1,4 +1,4 @@
-"""Jobs of ``segment`` that wait for one another while the prompt goes on, and the table that shows them."""
+"""Runs jobs of ``segment`` one after another while the prompt stays usable, and shows them in a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JobState = Literal["waiting", "running", "done", "failed", "stopped"]
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One video, and how far it is."""
+    """One video and its progress."""
 
     number: int
     planned: PlannedVideo
@@ -45,12 +45,12 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """True when nothing more happens to it."""
+        """True if the job has ended."""
         return self.state not in ("waiting", "running")
 
 
 class JobLine:
-    """Runs jobs one after another on a thread of its own. A context manager; leaving it stops what is not done.
+    """Runs jobs one after another on its own thread. A context manager; leaving it stops unfinished jobs.
 
     One at a time, because a single job keeps the whole machine busy, and two would need the memory of two. The network
     stays open from job to job while the settings are the same.
@@ -209,7 +209,7 @@ def job_row(job: Job) -> tuple[str, str, str, str, str]:
 
 
 def stats_table(job: Job | None, *, sample: UtilisationSample | None) -> Table:
-    """Make the table of how a job does, and how busy the machine is.
+    """Make a table of a job's speed and of the load of the machine.
 
     Args:
         job: None when there is none to speak of.

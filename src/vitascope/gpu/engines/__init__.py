@@ -1,4 +1,4 @@
-"""Inference engines behind one port.
+"""Inference engines with a common interface.
 
 Those that need more than the base install (``torch_engine``, ``trt_plan``) are imported from their own modules. What
 users hold (``TensorRTEngine``, ``InductorEngine``, ``OnnxEngine``, ``open_engine``) is built on these, in

@@ -1,4 +1,4 @@
-"""The port that every inference engine implements, and the input sizes that an engine is built for."""
+"""The interface of every inference engine, and the input sizes that an engine is built for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class ShapeRange:
-    """Sizes that one input may have, for engines that are built for a range of them.
+    """The range of sizes of one input, for engines that are built for a range.
 
     Raises:
         ValueError: Ranks that differ, or sizes that are not in order.
@@ -161,7 +161,7 @@ def require_in_range(
 
 
 def require_inputs(inputs: Iterable[str], spec: EngineSpec, *, label: str) -> None:
-    """Refuse inputs that a network does not take, and fewer than it takes.
+    """Refuse unknown inputs, and missing ones.
 
     Raises:
         EngineError: One is unknown or missing; the message has those that it takes.
@@ -187,7 +187,7 @@ def wanted_outputs(spec: EngineSpec, outputs: Sequence[str] | None, *, label: st
 
 
 def require_gpu_inputs(spec: EngineSpec, inputs: Mapping[str, Tensor], *, label: str) -> None:
-    """Check inputs before their addresses are handed to a library that checks nothing.
+    """Check inputs before passing their addresses to a library that does not check them.
 
     Raises:
         EngineError: A tensor is missing, unknown, not on the GPU, not C-contiguous, or of another dtype or shape.
@@ -230,12 +230,12 @@ def _free_memory() -> str:
 
 
 def shapes_to_json(ranges: Mapping[str, ShapeRange]) -> str:
-    """Write sizes as JSON, to keep beside an engine."""
+    """Write sizes as JSON, to save beside an engine."""
     return json.dumps({name: [one.smallest, one.usual, one.largest] for name, one in ranges.items()})
 
 
 def shapes_from_json(text: str) -> dict[str, ShapeRange]:
-    """Read what ``shapes_to_json`` wrote; empty if it is something else, so that ``benchmark`` lacks sizes."""
+    """Read what ``shapes_to_json`` wrote; empty for anything else, so that ``benchmark`` has no sizes."""
     try:
         return {
             name: ShapeRange(*(tuple(int(side) for side in one) for one in sizes))

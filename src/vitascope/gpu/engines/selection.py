@@ -1,4 +1,4 @@
-"""Choosing the engine for a network: the fastest that is installed and right, or the one that was requested.
+"""Chooses the engine for a network: the fastest one that is installed and correct, or the requested one.
 
 A driver, a compiler or a GPU can make a network wrong without making it fail. So before an engine is chosen by itself,
 its outputs for random inputs are compared with those of ONNX Runtime on the CPU. The verdict is kept on disk for this
@@ -42,7 +42,7 @@ _SMALLEST_SCALE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Largest allowed errors, as shares of the reference's mean and largest magnitude."""
+    """Largest allowed errors, relative to the reference's mean and largest magnitude."""
 
     mean: float
     largest: float
@@ -65,7 +65,7 @@ which no network has been measured for."""
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine that a verdict holds on."""
+    """The machine for which a verdict holds."""
 
     gpu: str
     """Name and compute capability."""
@@ -100,7 +100,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome, and one line that says what it rests on."""
+    """The outcome of a check, and the evidence in one line."""
 
     passed: bool
     reason: str
@@ -124,7 +124,7 @@ class SelfCheck:
         self._example: tuple[Arrays, Arrays] | None = None
 
     def verdict(self, subject: Subject, run: Runner) -> Verdict:
-        """The verdict on an engine: as it was kept, else by running it.
+        """The verdict on an engine: the stored one, or else by running it.
 
         What the runner raises passes through, and is not kept: a GPU without memory now may have some tomorrow.
         """
@@ -143,7 +143,7 @@ class SelfCheck:
 def kept_verdict(
     about: Mapping[str, Any], decide: Callable[[], Verdict], *, cache_dir: Path | None
 ) -> Verdict:
-    """The verdict on something: as this version of Vitascope has kept it, else decided now, and kept.
+    """The stored verdict of this version of Vitascope, or else a new one, which is stored.
 
     A damaged verdict is removed and decided again.
 
@@ -168,7 +168,7 @@ def kept_verdict(
 
 
 def compare(outputs: Arrays, expected: Arrays, tolerance: Tolerance) -> Verdict:
-    """Compare outputs with what they should be; the worst of them decides."""
+    """Compare outputs with the reference; the worst one decides."""
     if missing := sorted(set(expected) - set(outputs)):
         return Verdict(False, f"gives no {missing[0]}")
     worst = ("", 0.0, 0.0)
@@ -195,7 +195,7 @@ def compare(outputs: Arrays, expected: Arrays, tolerance: Tolerance) -> Verdict:
 
 
 def host_runner(engine: Engine) -> Runner:
-    """A runner around an engine, which carries arrays to the GPU and back where it needs them there."""
+    """A runner around an engine that copies arrays to the GPU and back if needed."""
 
     def run(inputs: Arrays) -> Arrays:
         if engine.spec.device == "cpu":
@@ -226,7 +226,7 @@ def _load(path: Path, about: Mapping[str, Any]) -> Verdict | None:
 
 
 class Closable(Protocol):
-    """An opened engine, or a network on its engine."""
+    """An open engine, or a network on its engine."""
 
     def close(self) -> None:
         """Free it."""
@@ -239,7 +239,7 @@ OpenedT = TypeVar("OpenedT", bound=Closable)
 # Without slots: with them, a frozen generic class cannot be called as Candidate[X](…).
 @dataclass(frozen=True, kw_only=True)
 class Candidate(Generic[OpenedT]):
-    """An engine that could run a network: not opened yet, perhaps not installed."""
+    """An engine that may be able to run a network: not open yet, perhaps not installed."""
 
     name: str
     """The name that one asks for it by; several ways to run one library share a name."""
@@ -256,7 +256,7 @@ class Candidate(Generic[OpenedT]):
 
 @dataclass(frozen=True)
 class Chosen(Generic[OpenedT]):
-    """The engine that was chosen, and why."""
+    """The chosen engine, and why."""
 
     engine: OpenedT
     name: str
@@ -351,7 +351,7 @@ Opener = Callable[[Path | bytes, Mapping[str, ShapeRange]], Engine]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuOptions:
-    """Options of networks on a GPU, whichever engine runs them."""
+    """Options for networks on a GPU, for any engine."""
 
     cache_dir: Path
     """Folder for what TensorRT builds."""

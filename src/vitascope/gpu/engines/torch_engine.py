@@ -1,4 +1,4 @@
-"""Networks in PyTorch behind the engine port: as they are, compiled, or from a compiled package; with CUDA graphs.
+"""Runs PyTorch networks as an engine: eager, compiled, or from a compiled package; with CUDA graphs.
 
 Which mode is right depends on how the network was written (one H200, RobustVideoMatting at 512x288, FP16, one frame, in
 a CUDA graph unless said otherwise; ``benchmarks/rvm_cuda.py`` measures it again):
@@ -52,7 +52,7 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class BuiltFor:
-    """PyTorch's version and the device, which a package depends on besides the network."""
+    """The version of PyTorch and the device that a package was built for."""
 
     torch: str
     device: str
@@ -66,7 +66,7 @@ class BuiltFor:
 
 
 def this_machine(device: torch.device) -> BuiltFor:
-    """Version and device of a package that is built now, here."""
+    """Version and device for a package built here and now."""
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         return BuiltFor(torch.__version__, torch.cuda.get_device_name(device), f"{major}.{minor}")
@@ -99,7 +99,7 @@ class PackageCache:
         build: Callable[[Path], None],
         device: torch.device,
     ) -> Call:
-        """The package of a key, built when it is not there or does not fit.
+        """The package of a key; built if it is missing or does not fit.
 
         Args:
             key: Whatever changes the compiled code; the first is a label for the file's name.
@@ -180,7 +180,7 @@ _WARM_UPS = 2
 
 
 class CapturedCall:
-    """A callable of fixed shapes as a CUDA graph in a memory pool of its own: many kernels for the price of one launch.
+    """A callable with fixed shapes, captured as a CUDA graph with its own memory pool: one launch for many kernels.
 
     A graph reads and writes fixed memory. Each call copies its inputs into the graph's, replays, and copies the results
     into memory of their own, so that nothing a caller holds changes under it. Copies and replay run on the caller's
@@ -234,7 +234,7 @@ class CapturedCall:
         return results
 
     def close(self) -> None:
-        """Free the graph and its memory, once what is running has finished."""
+        """Free the graph and its memory, once running work has finished."""
         if self._graph is not None:
             with RECORDING:
                 torch.cuda.synchronize(self._inputs[0].device)
@@ -260,7 +260,7 @@ def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor], groups: tuple[tu
 
 @contextmanager
 def torch_flags(*, allow_tf32: bool, cudnn_benchmark: bool, cudnn_deterministic: bool) -> Iterator[None]:
-    """Set the switches, and put back what was there.
+    """Set PyTorch's flags in a block, and restore them afterwards.
 
     They are the process's: whatever another thread launches meanwhile sees them too.
 

@@ -1,4 +1,4 @@
-"""Mattes of consecutive frames smoothed along the picture's motion: errors that come and go with a frame fade.
+"""Smooths the mattes of consecutive frames along the motion, so that errors in single frames fade.
 
 Each sample is mixed with where it lies in two frames before and two after it, as far as these show the same colour and
 say nearly the same there: a bilateral mean over time (Bennett and McMillan, "Video Enhancement Using Per-Pixel Virtual
@@ -37,7 +37,7 @@ MEAN_RULES: Final = (_SAME_COLOR, _SAME_ALPHA, REACH_FRAMES, _FARTHER, _SURE, _H
 
 
 def mean_along_motion(alpha: FloatArray, rgb: FloatArray, ahead: FloatArray, back: FloatArray) -> FloatArray:
-    """Smooth mattes of consecutive frames along the motion; alpha near 0 or 1 stays where it would change little.
+    """Smooth the mattes of consecutive frames along the motion; alpha near 0 or 1 stays if it would change little.
 
     Runs where the mattes are, on a GPU in one launch on the current CuPy stream; the results differ by rounding, of
     places to 1/32 sample where OpenCV reads so, and by up to 0.1 in single samples that just stay or just do not.

@@ -1,4 +1,4 @@
-"""A batch of pictures to a network's input: scale, mean and standard deviation, layout and element type in one pass."""
+"""Converts a batch of pictures to a network's input: scale, mean, standard deviation, layout and dtype in one pass."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def channels_of(
 
 
 def check_out(out: npt.NDArray[Any] | None, shape: tuple[int, ...], dtype: str) -> None:
-    """Check that a result can be written there.
+    """Check that ``out`` can hold the result.
 
     Raises:
         ValueError: It cannot.

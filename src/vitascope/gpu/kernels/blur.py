@@ -1,4 +1,4 @@
-"""A blur that leaves people out: normalised convolution (Knutsson and Westin, 1993).
+"""Blurs the background without bleeding people into it: normalised convolution (Knutsson and Westin, 1993).
 
 ``out = G * (picture * w) / G * w`` with ``w`` how much of each sample is background and ``G`` a Gaussian: a person's
 colour never reaches the samples around it. A wide Gaussian is the same at a quarter of its deviation for a sixteenth
@@ -37,7 +37,7 @@ class BlurPlan:
 
 
 def plan_blur(shape: tuple[int, ...], sigma_x: float, sigma_y: float) -> BlurPlan:
-    """The plan for a plane of ``shape``: the CPU and the GPU follow the same one.
+    """The plan for a plane of ``shape``; the same on the CPU and the GPU.
 
     Raises:
         ValueError: A standard deviation is not above 0.
@@ -53,7 +53,7 @@ def plan_blur(shape: tuple[int, ...], sigma_x: float, sigma_y: float) -> BlurPla
 
 
 def blur_without(plane: Plane, weight: Plane, sigma_x: float, sigma_y: float) -> Plane:
-    """Blur the background alone, up to its edge.
+    """Blur only the background, up to its edge.
 
     Runs where the plane is: NumPy on the CPU; CuPy on the GPU, ordered on the current stream, with no float
     intermediate of the plane's own size. Borders repeat.

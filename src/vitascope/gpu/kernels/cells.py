@@ -1,4 +1,4 @@
-"""What lies around the cells of coarse grids over a picture."""
+"""Maximum and mean of the neighbourhood of each cell in coarse grids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _THREADS = 128
 
 
 def greatest_around(cells: FloatArray) -> FloatArray:
-    """The greatest of each cell and the eight around it; there is nothing beyond the grid.
+    """The maximum of each cell and its eight neighbours within the grid.
 
     Runs where the cells are: NumPy or OpenCV on the CPU; CuPy in one kernel, ordered on the current stream. Results are
     equal.
@@ -44,7 +44,7 @@ def greatest_around(cells: FloatArray) -> FloatArray:
 
 
 def mean_around(cells: FloatArray) -> FloatArray:
-    """The mean of each cell and the 24 around it; otherwise as ``greatest_around``, but for rounding.
+    """The mean of each cell and its 24 neighbours; otherwise like ``greatest_around``, except for rounding.
 
     The grid is mirrored at its border (``cv2.BORDER_REFLECT_101``).
     """

@@ -1,4 +1,4 @@
-"""YUV code values to RGB and back, in closed form, and which codes mattes, greys and colours have in a frame's format.
+"""Converts YUV codes to RGB and back, and gives the codes of mattes, greys and colours in a frame's format.
 
 Source: ITU-R BT.601, BT.709, BT.2020; ITU-T H.273 section 8.3.
 """
@@ -68,13 +68,13 @@ def alpha_dtype(frame: Frame) -> np.dtype[np.uint8] | np.dtype[np.uint16]:
 
 
 def alpha_peak(alpha: Plane) -> int:
-    """The code of full opacity: 255 or 65535."""
+    """The code for full opacity: 255 or 65535."""
     return 255 if alpha.dtype == np.uint8 else 65535
 
 
 @cache
 def grey_bounds(color: ColorSpec, fmt: YuvFormat) -> tuple[np.float32, np.float32]:
-    """The least and greatest grey that any codes of a format can mean."""
+    """The lowest and highest grey that the codes of a format can represent."""
     matrix, offset = rgb_from_yuv(color, fmt)
     weights = matrix.mean(axis=0) * ((2**fmt.bit_depth - 1) << fmt.sample_shift)
     middle = float(offset.mean())
@@ -95,7 +95,7 @@ def matte_color(color: ColorSpec, *, full_range: bool) -> ColorSpec:
 
 @cache
 def matte_levels(color: ColorSpec, *, full_range: bool, bit_depth: int) -> tuple[int, int, int]:
-    """Codes of black, of white and of grey's chroma in the matte of a video of some colour."""
+    """The codes of black, white and neutral chroma in the matte of a video."""
     fmt = PIXEL_FORMATS["yuv420p" if bit_depth == 8 else "yuv420p10le"]
     matrix, offset = yuv_from_rgb(matte_color(color, full_range=full_range), fmt)
     black, neutral = (round(code) for code in offset[:2])

@@ -1,4 +1,4 @@
-"""Person over background, in the frame's own YUV planes: ``out = person * alpha + background * (1 - alpha)``.
+"""Composites people over a background in YUV: ``out = person * alpha + background * (1 - alpha)``.
 
 The YUV matrix is linear, so blending code values is blending gamma-encoded RGB, which is what players, keyers and
 RobustVideoMatting's own scripts do. Chroma is weighted with alpha at the chroma site (``downsample_to_chroma``).
@@ -53,7 +53,7 @@ def render(
     decontaminate: bool = False,
     planar: bool = False,
 ) -> Frame:
-    """Refine alpha against the picture and paint, each eye by itself.
+    """Refine alpha against the picture and composite, each eye on its own.
 
     Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel that reads the
     picture once, ordered on the current CuPy stream. Results agree within one code.
@@ -104,7 +104,7 @@ def render(
 def render_alpha(
     frame: Frame, alpha: Plane, *, regions: list[Region], paint: Paint, planar: bool = False
 ) -> Frame:
-    """Paint with a finished alpha plane, each eye by itself: for mattes that were edited in between.
+    """Composite with a finished alpha plane, each eye on its own, for mattes that were edited.
 
     Args:
         frame: The picture, or its foreground.
@@ -134,7 +134,7 @@ def render_alpha(
 
 
 def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
-    """The person on one colour.
+    """Put the person on one colour.
 
     Args:
         frame: The picture.
@@ -165,7 +165,7 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
 
 
 def over_frame(frame: Frame, alpha: Plane, background: Frame) -> Frame:
-    """The person on another picture of the same size, format and colour.
+    """Put the person on another picture of the same size, format and colour.
 
     Raises:
         ValueError: The background has another size or format.
@@ -184,7 +184,7 @@ def over_frame(frame: Frame, alpha: Plane, background: Frame) -> Frame:
 
 
 def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
-    """The picture with the person tinted: for judging a matte by eye.
+    """Tint the person, for judging a matte by eye.
 
     Args:
         frame: The picture.
@@ -201,7 +201,7 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
 
 
 def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Frame:
-    """Paint black away from people, so that nothing that was cut out hides under a transparent alpha plane.
+    """Paint everything away from people black, so that nothing stays hidden under a transparent alpha plane.
 
     A margin keeps its colour, so that scaling or a softer edge later finds no black fringe.
 
@@ -215,7 +215,7 @@ def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Fra
 
 
 def blur_background(frame: Frame, alpha: Plane, *, sigma: float) -> Frame:
-    """The person sharp on the blurred picture.
+    """Put the sharp person on the blurred picture.
 
     The person is kept out of the blur (its samples weigh nothing), so that no halo of its colour surrounds it.
 
@@ -232,7 +232,7 @@ def blur_background(frame: Frame, alpha: Plane, *, sigma: float) -> Frame:
 
 
 def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int | None = None) -> Frame:
-    """Alpha as a grey video frame: black is background, white is person.
+    """Convert alpha to a grey video frame: black is background, white is person.
 
     Args:
         frame: Gives the moment and the primaries.

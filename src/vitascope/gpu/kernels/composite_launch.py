@@ -1,4 +1,4 @@
-"""Launch of ``composite.cu``: one pass over a picture whatever is painted, and memory for the results.
+"""Launches ``composite.cu``: one pass over a picture for every kind of output.
 
 Filling in the job takes longer than the kernel. Frames of one video differ only in where their planes lie, so the job
 of the first is kept, with what each of its pointers is relative to.
@@ -55,7 +55,7 @@ class OnFrame:
 
 @dataclass(frozen=True, slots=True)
 class Tint:
-    """The picture with the person tinted: for judging a matte by eye."""
+    """Tint the person, for judging a matte by eye."""
 
     rgb: Rgb
     opacity: float
@@ -131,7 +131,7 @@ class Coefficients:
 
 @lru_cache(maxsize=64)
 def color_parameters(color: ColorSpec, fmt: YuvFormat) -> Any:
-    """A job of which only the colour conversions are filled in; copy it before writing to it."""
+    """A job with only the colour conversions filled in; copy it before writing to it."""
     job = np.zeros(1, JOB)
     matrix, offset = rgb_from_yuv(color, fmt)
     back_matrix, back_offset = yuv_from_rgb(color, fmt)
@@ -143,7 +143,7 @@ def color_parameters(color: ColorSpec, fmt: YuvFormat) -> Any:
 
 
 def set_behind(job: Any, codes: Sequence[int], fmt: YuvFormat) -> None:
-    """Fill in the colour behind: Y, U and V as code values in the format's container words."""
+    """Fill in the background colour: Y, U and V as code values in the format's container words."""
     peak, lift = (255.0, 32768.0) if fmt.bit_depth == 8 else (65535.0, 0.0)
     step = float(1 << fmt.sample_shift)
     for channel, code in enumerate(codes):
@@ -209,7 +209,7 @@ _PARAMETER = np.dtype((np.void, JOB.itemsize))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobArrays:
-    """The CuPy arrays that a job points into; None for those it lacks."""
+    """The CuPy arrays that a job points to; None for unused ones."""
 
     luma: Any
     chroma: Any
@@ -231,7 +231,7 @@ class JobArrays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """A launch, with the job of the frame that it was described for."""
+    """A launch, with the job of the frame that it was built for."""
 
     kernel: Any
     grid: tuple[int, int, int]
@@ -278,7 +278,7 @@ class LaunchPlans:
 
 
 def array_layout(array: Any) -> Hashable:
-    """Everything of an array that a kernel's code and job depend on: all but its address."""
+    """The properties of an array that a kernel's code and job depend on: all but its address."""
     return None if array is None else (array.shape, array.strides, array.dtype.char, array.data.ptr % 16)
 
 
@@ -392,7 +392,7 @@ def paint_on_gpu(
     decontaminates: bool = False,
     planar: bool = False,
 ) -> Frame:
-    """Paint every eye by itself, in one launch on the current CuPy stream.
+    """Composite every eye on its own, in one launch on the current CuPy stream.
 
     Args:
         frame: NV12 or P010 in CuPy planes.

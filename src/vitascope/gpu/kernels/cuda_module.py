@@ -1,4 +1,4 @@
-"""CUDA C++ sources beside their references, compiled with NVRTC when a GPU first needs them."""
+"""Compiles the CUDA C++ sources with NVRTC on first use."""
 
 from __future__ import annotations
 

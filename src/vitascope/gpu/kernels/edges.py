@@ -1,4 +1,4 @@
-"""Edits of a matte's edge: harden, move, soften."""
+"""Edits the edge of a matte: harden, move, soften."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from vitascope.gpu.kernels.region import Region
 
 @dataclass(frozen=True, slots=True)
 class EdgeOptions:
-    """Applied in this order; the default leaves the matte alone."""
+    """Edge options, in the order of their use; the defaults change nothing."""
 
     threshold: tuple[float, float] | None = None
     """Alpha at or below the first level becomes 0, at or above the second 1, linear between; 0..1."""
@@ -40,12 +40,12 @@ class EdgeOptions:
 
     @property
     def active(self) -> bool:
-        """True when anything would change."""
+        """True if anything would change."""
         return self.threshold is not None or self.grow_px != 0 or self.feather_px > 0
 
 
 def adjust_edges(alpha: Plane, options: EdgeOptions, *, regions: Sequence[Region]) -> Plane:
-    """Threshold, then grow or shrink, then feather; each eye by itself.
+    """Threshold, then grow or shrink, then feather, each eye on its own.
 
     Runs where alpha is: NumPy on the CPU; CuPy on the GPU, ordered on the current stream. The results are equal.
 
@@ -87,7 +87,7 @@ def _adjust(alpha: Plane, options: EdgeOptions) -> Plane:
 
 
 def map_levels(alpha: Plane, low: float, high: float) -> Plane:
-    """The threshold alone.
+    """Apply only the threshold.
 
     Args:
         alpha: NumPy uint8 or uint16 [H, W].

@@ -1,4 +1,4 @@
-"""A picture made to fill another one's frame: scaled, cropped, and in its format and colour."""
+"""Fits a picture to a frame: scaled, cropped, and converted to its format and colour."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fit_frame(
     picture_rotation_degrees: Rotation = 0,
     rotation_degrees: Rotation = 0,
 ) -> Frame:
-    """Fill each region with the middle of a picture, scaled to cover it, and upright as the result is shown.
+    """Fill each region with the centre of a picture, scaled to cover it, and upright when displayed.
 
     Where the colours are of one kind and nothing turns, the planes are resized as they are; else by way of RGB, and
     HDR, SDR and wide gamuts are made to look alike.

@@ -1,4 +1,4 @@
-"""The person's own colour along the edge: what the camera mixed with the background, taken apart again.
+"""Recovers the person's own colour along the edge, where the camera mixed it with the background.
 
 Blur fusion (Forte, "Approximate Fast Foreground Colour Estimation", ICIP 2021): near every sample the colours of the
 person and of the scene behind are means of the picture, weighted with alpha and with what is left of it, over a wide
@@ -50,7 +50,7 @@ _MOST_SIDE = 1024
 
 
 def colors_size(size: tuple[int, int]) -> tuple[int, int]:
-    """The size (height, width) of the pictures in which colours are looked for, beside coefficients of a size."""
+    """The size (height, width) of the pictures in which colours are estimated, for coefficients of a size."""
     shrink = min(_MOST_SIDE / max(size), 1.0)
     height, width = (max(round(side * shrink), 1) for side in size)
     return height, width

@@ -1,4 +1,4 @@
-"""Guided refinement: a small matte made sharp against the full picture (He et al., "Guided Image Filtering", 2013).
+"""Refines a small matte against the full picture (He et al., "Guided Image Filtering", 2013).
 
 The matte is locally an affine function of the picture, ``alpha = gain * grey + offset``. ``gain`` and ``offset`` are
 found (or learned, in RVM's deep guided filter) at the network's size, where they are smooth, and are upsampled

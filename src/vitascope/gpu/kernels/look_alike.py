@@ -1,4 +1,4 @@
-"""R'G'B' of one video made to look the same in another: HDR and SDR, wide gamuts and BT.709.
+"""Converts R'G'B' between HDR, SDR, wide gamuts and BT.709 so that it looks the same.
 
 As ITU-R BT.2408 maps by display light: SDR is a BT.1886 display whose white, as diffuse white in HDR, is 203 cd/m².
 PQ: SMPTE ST 2084. HLG: BT.2100, on a display of 1000 cd/m².
@@ -37,7 +37,7 @@ _KNEE = 0.8
 
 
 def look_alike(source: ColorSpec, target: ColorSpec) -> Callable[[Any], Any] | None:
-    """What turns R'G'B' of one colour into R'G'B' that looks the same in another; None where nothing has to change.
+    """The conversion of R'G'B' that keeps its look in another colour space; None if nothing has to change.
 
     Args:
         source: Gives primaries and transfer of what is converted.

@@ -1,4 +1,4 @@
-"""Scores of a segmentation network to masks: decide, clean up, smooth, steady over time."""
+"""Turns the scores of a segmentation network into masks: decide, clean up, smooth, steady over time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MaskSteps:
 
     @property
     def is_class_map(self) -> bool:
-        """True when the result names classes instead of hiding and showing one."""
+        """True if the result is a class map rather than a mask."""
         return self.kind == "argmax" and self.class_index is None
 
 

@@ -1,4 +1,4 @@
-"""Grey-scale dilation and erosion: the largest or the smallest sample of a window around each sample.
+"""Grey-scale dilation and erosion: the maximum or minimum of a window around each sample.
 
 Samples outside the plane do not count, so the border neither grows nor shrinks anything by itself. The disc of radius
 ``r`` is OpenCV's ellipse of side ``2r + 1``: row ``dy`` reaches ``round(sqrt(r^2 - dy^2))`` samples to either side.

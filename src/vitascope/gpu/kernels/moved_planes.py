@@ -1,4 +1,4 @@
-"""Planes that are turned, grown and shifted, each by its own move, as a camera's motion lays them upon one another."""
+"""Rotates, scales and shifts planes, each by its own transform, to align frames of a moving camera."""
 
 from __future__ import annotations
 

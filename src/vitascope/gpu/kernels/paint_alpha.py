@@ -1,4 +1,4 @@
-"""Alpha painted into a picture as a colour, for players that read it as R - max(G, B), or as grey."""
+"""Paints alpha into a picture as a colour, for players that read it as R - max(G, B), or as grey."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A frame's native planes to a network's input: the only pass over the full picture before the network.
+"""Converts a frame's native planes to a network's input: the only full-size pass before the network.
 
 ``rgb = M @ yuv + t`` (``color.py``), each plane averaged down to the network's size first: the matrix is linear, so
 resizing the three planes and converting the small picture gives the same result as converting the large one.

@@ -1,4 +1,4 @@
-"""Parts of a frame: a rectangle of luma samples, one eye, and a frame cut or made eye by eye.
+"""Regions of a frame: a rectangle of luma samples, one eye, and cutting or making a frame eye by eye.
 
 Each eye is a picture of its own, so that nothing is read, weighted or blurred across the seam.
 """

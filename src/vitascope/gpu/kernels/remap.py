@@ -1,4 +1,4 @@
-"""Reading a picture at given places: warps and reprojections, with the meaning of OpenCV's ``remap``.
+"""Warps and reprojects pictures by maps, with the semantics of OpenCV's ``remap``.
 
 ``out(y, x) = picture(map_y(y, x), map_x(y, x))``; sample centres at whole numbers. A map may be coarser than the
 result: then its sample (j, i) belongs to the result's sample (j * map_scale, i * map_scale), and what lies between is
@@ -32,7 +32,7 @@ _DTYPES = tuple(np.dtype(kind) for kind in (np.uint8, np.uint16, np.float16, np.
 
 @dataclass(frozen=True, slots=True)
 class MapRead:
-    """The way in which one plane's samples are read.
+    """How the samples of one plane are read.
 
     Output sample o reads the maps at ``o * step + shift`` of each axis, and the plane at ``place * scale + offset``.
     """
@@ -73,7 +73,7 @@ def remap(
     map_scale: int = 1,
     size: tuple[int, int] | None = None,
 ) -> Any:
-    """Read a plane, or all planes of a frame, where the maps say.
+    """Read a plane, or all planes of a frame, at the places of the maps.
 
     Runs where the picture is: OpenCV on the CPU; CuPy in one CUDA kernel, or one for each plane of a frame whose maps
     are coarse, on the current stream (a frame's behind ``frame.ready``).

@@ -1,4 +1,4 @@
-"""Reading a window of a plane at another size, with the chroma sample where it really sits."""
+"""Resamples a window of a plane, with chroma samples at their true positions."""
 
 from __future__ import annotations
 

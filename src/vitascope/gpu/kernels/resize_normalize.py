@@ -1,4 +1,4 @@
-"""Packed or planar pictures to a network's input of another size: resize, scale, mean and deviation in one pass.
+"""Resizes pictures to a network's input: resize, scale, mean and deviation in one pass.
 
 The resize is that of ``preprocess``: each axis averages the samples under an output where it shrinks (antialiased) and
 interpolates between the two nearest where it grows; sample i covers [i, i + 1), borders repeat.

@@ -1,4 +1,4 @@
-"""Full-resolution RGB from a frame's planes, and back: for what is not a network's input or a composite.
+"""Converts a frame's planes to full-resolution RGB and back, where no fused kernel applies.
 
 ``rgb = M @ yuv + t`` (``color.py``), chroma read bilinearly at every luma sample; back, each chroma site averages
 the samples it stands for (``downsample_to_chroma``).

@@ -1,4 +1,4 @@
-"""4:2:0 frames between three planes (software decoders and encoders) and two (GPUs), and up to the GPU.
+"""Converts 4:2:0 frames between three planes (software codecs) and two (GPUs), and uploads them.
 
 yuv420p and NV12 hold the same codes; yuv420p10le and P010 too, but P010 holds them six bits up in their words.
 """

@@ -1,4 +1,4 @@
-"""A frame at a smaller size, in its own format: for masks narrower than the video they belong to.
+"""Shrinks a frame in its own format, for masks narrower than their video.
 
 Every sample of the result is the mean of the window of the picture that it stands for, each eye alone. A cosited
 chroma sample keeps its site: it averages the window around where it will sit in the smaller picture.

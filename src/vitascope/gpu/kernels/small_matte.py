@@ -1,4 +1,4 @@
-"""A matte at its own size: alpha of guided-filter coefficients and the small picture that they are of.
+"""A matte at the network's size: alpha from guided-filter coefficients and their small picture.
 
 Alpha is ``gain * grey + offset``, grey the mean of R, G and B (``MatteEstimate``). Each function runs where its arrays
 are: NumPy on the CPU; CuPy in one kernel on the current stream, where an expression in CuPy would be a launch, and a

@@ -1,4 +1,4 @@
-"""Temporal smoothing of a matte where the picture stands still, so that edges stop boiling and motion stays sharp."""
+"""Smooths a matte over time where the picture is still, so that edges stop flickering and motion stays sharp."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOTION_SCALE = 0.03
 
 
 class AlphaSmoother:
-    """Exponential moving average of alpha, gated by motion. One for each stream.
+    """Exponential moving average of alpha, gated by motion. Use one per stream.
 
     ``out = alpha + w * (previous_out - alpha)`` with ``w = strength * exp(-(luma change / 0.03)^2)``.
 
@@ -41,7 +41,7 @@ class AlphaSmoother:
         self._gpu: GpuSmoothing | None = None
 
     def reset(self) -> None:
-        """Forget the past: the next frame comes back as it is (scene cut)."""
+        """Reset at a scene cut: the next frame is returned unchanged."""
         self._alpha = self._luma = None
         self._gpu = None
 
@@ -124,7 +124,7 @@ class GpuSmoothing:
         self._is_new = True
 
     def fits(self, frame: Frame, alpha: Any) -> bool:
-        """True when this past is of pictures like this one."""
+        """True if this state is for pictures like this one."""
         return self._kind == self._kind_of(frame, alpha)
 
     def smooth(self, frame: Frame, alpha: Any, *, strength: float, motion_scale: float) -> Any:

@@ -1,4 +1,4 @@
-"""Two eyes' mattes brought together: where each eye shows what the other shows, and what both say of it.
+"""Brings the mattes of two eyes together: matches what both eyes show, and averages it.
 
 People are matched, not pictures: a difference of colour counts as much as either eye sees a person there, so that a
 window on an outline finds the disparity of the person, whatever is behind. Windows are matched by the sum of absolute
@@ -171,7 +171,7 @@ def _best_steps(costs: FloatArray, steps: Sequence[float]) -> tuple[FloatArray, 
 
 
 def middle_disparity(disparity: FloatArray) -> FloatArray:
-    """Take out single places of a disparity that nothing around has, and leave the steps between things.
+    """Remove isolated outliers of disparity, and keep the steps between objects (median).
 
     Args:
         disparity: float32 [N, h, w], C-contiguous.
@@ -189,7 +189,7 @@ def middle_disparity(disparity: FloatArray) -> FloatArray:
 
 
 def smooth_disparity(disparity: FloatArray, *, sigma: float, spacing: int = 1) -> FloatArray:
-    """Take the noise out of disparities, but not the steps between things (bilateral filter; Tomasi, Manduchi, 1998).
+    """Remove noise from disparities, but keep the steps between objects (bilateral filter; Tomasi, Manduchi, 1998).
 
     Args:
         disparity: float32 [N, h, w], C-contiguous.
@@ -236,7 +236,7 @@ def blend_eyes(
     *,
     tolerance: float,
 ) -> FloatArray:
-    """Give both eyes the mean of what they say, where both show it; elsewhere each keeps its own.
+    """Average both eyes' mattes where both show the same thing; elsewhere each keeps its own.
 
     Both show a place where the disparities of the two eyes are the same, and the person around has the same colors.
 

@@ -1,4 +1,4 @@
-"""Sums of planes of several sizes over one picture, with weights by cell."""
+"""Weighted sums of planes of several sizes over one picture."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_SUMS: Final = 2
 def weighted_sums(
     planes: Sequence[Sequence[FloatArray]], weights: Sequence[FloatArray], size: tuple[int, int]
 ) -> list[FloatArray]:
-    """Add planes, each enlarged to one size and times its own weights, which are enlarged, too: both bilinearly.
+    """Add planes, each enlarged bilinearly to one size and multiplied by its own weights, also enlarged.
 
     Runs where the planes are: NumPy on the CPU; CuPy in one kernel, ordered on the current stream, which stores nothing
     but the sums. Both agree to rounding.

@@ -1,1 +1,1 @@
-"""Memory: page-locked and device buffers that are used again, figures of what is in use, arrays kept on disk."""
+"""Memory: reusable page-locked and device buffers, memory statistics, and a disk cache of arrays."""

@@ -1,4 +1,4 @@
-"""Buffers that are lent, returned and lent again, under a cap: the bookkeeping of the pools.
+"""Bookkeeping for pools of reusable buffers with a size limit.
 
 A buffer may come back from anywhere: from a garbage collection in the middle of another call of the store, too. So
 coming back takes no lock: the buffer is put down in a queue, and who waits is told; whoever takes next does the books.
@@ -47,11 +47,11 @@ class Buffer:
         """For the pool's own use while it is lent."""
 
     def hold(self, until: Pending) -> None:
-        """Do not lend it before something is over; forget what is over already."""
+        """Do not reuse it before a pending operation has finished."""
         self.pending = [*(one for one in self.pending if not one.done), until]
 
     def is_free(self) -> bool:
-        """True when nothing is pending; what is over is forgotten."""
+        """True if nothing is pending."""
         if self.pending:
             self.pending = [one for one in self.pending if not one.done]
         return not self.pending
@@ -140,7 +140,7 @@ class BufferStore:
             waiter.put(None)
 
     def drop(self, buffer: Buffer) -> None:
-        """Forget a buffer that is lent: it does not come back."""
+        """Forget a lent buffer that will not be returned."""
         with self._lock:
             self._reserved -= buffer.nbytes
             self._leased -= buffer.nbytes
@@ -156,7 +156,7 @@ class BufferStore:
         self._wake()
 
     def close(self) -> None:
-        """Free all buffers, those that are lent as soon as they are back; nothing is lent any more."""
+        """Free all buffers, lent ones when they are returned; no more are lent."""
         with self._lock:
             self._closed = True
             self._settle()
@@ -167,7 +167,7 @@ class BufferStore:
         self.trim()
 
     def stats(self) -> BufferStats:
-        """Content, and counts until now."""
+        """Contents, and counts so far."""
         with self._lock:
             self._settle()
             idle = [buffer for buffers in self._idle.values() for buffer in buffers]

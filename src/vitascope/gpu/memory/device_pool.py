@@ -1,4 +1,4 @@
-"""Buffers on a device by shape and dtype, used again across streams, as arrays of NumPy, CuPy or PyTorch."""
+"""Reusable device buffers by shape and dtype, safe across streams, as arrays of NumPy, CuPy or PyTorch."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _plain_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 class DeviceLease:
-    """A buffer of a pool, for a while; as a context manager it gives the array, and takes it back at the end.
+    """A lent buffer of a pool; as a context manager it yields the array and returns it at the end.
 
     What was launched on the stream that is current then may go on: the next holder's stream waits for it.
     """
@@ -171,11 +171,11 @@ class DeviceLease:
         return self.array
 
     def __exit__(self, *_: object) -> None:
-        """Give it back."""
+        """Release it."""
         self.release()
 
     def release(self) -> None:
-        """Give the buffer back; a second time does nothing. The array must not be used any more."""
+        """Return the buffer; idempotent. Do not use the array afterwards."""
         try:
             buffer = self._held.pop()
         except IndexError:
@@ -214,7 +214,7 @@ class MemoryPool(Closing):
 
     Raises:
         ValueError: A size that is not positive, or a framework that has nothing on this device.
-        DeviceError: ``cuda`` was requested and cannot be had.
+        DeviceError: ``cuda`` was requested and is not available.
         MissingDependencyError: The framework is not installed.
     """
 
@@ -240,13 +240,13 @@ class MemoryPool(Closing):
         self._keeping = threading.Lock()
 
     def close(self) -> None:
-        """Give the memory back; what is lent follows when it comes back. Nothing is lent any more."""
+        """Free the memory, lent buffers when they are returned; no more are lent."""
         with self._keeping:
             self._forget_kept()
         self._store.close()
 
     def get_tensor(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
-        """The buffer of that shape and dtype: the same one at every call, with what was last written to it.
+        """The buffer of a shape and dtype: the same one at every call, with its last contents.
 
         Args:
             shape: Shape of the buffer.
@@ -297,7 +297,7 @@ class MemoryPool(Closing):
         self._store.trim()
 
     def clear(self) -> None:
-        """Forget all buffers but those that are lent, and let the allocator give idle memory back to the GPU.
+        """Free all buffers that are not lent, and return idle memory to the GPU.
 
         Arrays of ``get_tensor`` that somebody still holds live as long as they are held, and are not the pool's any
         more.

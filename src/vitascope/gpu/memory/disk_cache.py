@@ -1,4 +1,4 @@
-"""Results that cost time, kept in memory and on disk up to a size; the least recently used go first.
+"""A cache of arrays in memory and on disk, with size limits; the least recently used go first.
 
 On disk recency is each file's modification time. What the folder holds in sum stands in the lock file that guards it,
 so that the folder need not be listed for each entry. Each file can tell whether it is whole::
@@ -211,7 +211,7 @@ class ArrayFolder:
         return array
 
     def put(self, key: str, array: npt.NDArray[Any]) -> bool:
-        """Keep an array; False when it is larger than the cap, and nothing is kept under that key.
+        """Store an array; False if it exceeds the size limit, in which case the key is empty.
 
         Raises:
             ValueError: Its dtype cannot be kept.
@@ -243,7 +243,7 @@ class ArrayFolder:
         return True
 
     def remove(self, key: str) -> None:
-        """Forget a key, if it is there.
+        """Remove a key, if present.
 
         Raises:
             OutputError: The folder cannot be written.
@@ -257,7 +257,7 @@ class ArrayFolder:
             _write_totals(ledger, totals)
 
     def totals(self) -> Totals:
-        """Number and size of what all processes together keep there."""
+        """Number and size of all entries, from all processes."""
         with self._locked() as ledger:
             return self._read_totals(ledger)
 
@@ -376,7 +376,7 @@ def _new_file(folder: Path) -> tuple[int, Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheStats:
-    """Counts of a cache since it was opened, and its content."""
+    """Counts of a cache since it was opened, and its contents."""
 
     memory_hits: int
     disk_hits: int
@@ -397,13 +397,13 @@ class CacheStats:
 
     @property
     def hit_rate(self) -> float:
-        """Share of ``get`` that found something, 0 to 1; 0 before the first."""
+        """Share of ``get`` calls that found something, 0 to 1; 0 before the first."""
         hits = self.memory_hits + self.disk_hits
         return hits / (hits + self.misses) if hits + self.misses else 0.0
 
 
 class CacheManager(Closing):
-    """Arrays by key, in memory and on disk; what was not used for longest goes first.
+    """A cache of arrays by key, in memory and on disk; the least recently used go first.
 
     On disk each array is a file of its own, written beside its place and then renamed, with a checksum: a crash leaves
     the old entry or none, and an entry that is damaged all the same counts as absent and is removed. Several processes
@@ -440,7 +440,7 @@ class CacheManager(Closing):
         self._closed = False
 
     def close(self) -> None:
-        """Free the memory; the files stay for the next cache of that folder."""
+        """Free the memory; the files stay for the next cache in that folder."""
         self._closed = True
         self._memory.clear()
 
@@ -483,7 +483,7 @@ class CacheManager(Closing):
     def put(
         self, key: str, array: npt.NDArray[Any] | bytes | bytearray | memoryview, *, to_disk: bool = True
     ) -> bool:
-        """Keep an array; an earlier one of that key is replaced.
+        """Store an array, replacing an earlier one with the same key.
 
         Args:
             key: Any string.
@@ -512,7 +512,7 @@ class CacheManager(Closing):
         return kept
 
     def stats(self) -> CacheStats:
-        """Counts until now, and its content."""
+        """Counts so far, and contents."""
         memory, disk = self._memory.totals(), Totals(0, 0)
         if self._disk is not None:
             disk = self._disk.totals()
@@ -527,7 +527,7 @@ class CacheManager(Closing):
             )
 
     def clear(self) -> None:
-        """Remove everything, on disk too; other processes that share the folder find nothing there any more.
+        """Remove everything, also on disk and for other processes that share the folder.
 
         Raises:
             OutputError: The folder cannot be written.

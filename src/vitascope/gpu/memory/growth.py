@@ -1,4 +1,4 @@
-"""Decides whether a series of measurements grows: a line through it, and a trend from steps and noise."""
+"""Decides whether a series of measurements grows: a fitted line, and a trend robust to steps and noise."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Growth:
 
 
 def steady_growth(positions: Sequence[float], values: Sequence[float], *, least: float) -> Growth | None:
-    """The trend of a series that grows from beginning to end; None if it does not.
+    """The trend of a series that grows from start to end; None if it does not.
 
     The first quarter is left out: caches fill there, and pools take their size. What grows in one jump, or stops
     growing, is not a leak: each third of the rest must lie above the one before it by a fair part of the growth. The

@@ -1,4 +1,4 @@
-"""Arrays in the host's memory whose memory is used again, frame after frame.
+"""Reuses the memory of host arrays, frame after frame.
 
 A new large array is mapped, and the system clears all its pages, for every frame anew: for a frame of VR on the CPU
 that took as long as drawing it. Where an array ends with the call that made it, ``scratch_array`` gives the thread's
@@ -22,7 +22,7 @@ _MOST_BYTES = 32 << 20
 
 
 def scratch_array(use: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-    """An array of the calling thread, for one call of one function: what it gives on must not share its memory.
+    """A scratch array of the calling thread, for one function call; results must not share its memory.
 
     The memory is held until the thread ends, for the largest array that it asked for; none above 32 MiB.
 
@@ -51,7 +51,7 @@ _MOST_FREE = 4
 
 
 class RecycledArrays:
-    """Gives arrays in the host's memory that lie where earlier ones lay which nobody holds any more.
+    """Allocates host arrays in the memory of earlier ones that are no longer in use.
 
     Threads may share it. Memory that waits is freed with it.
     """
@@ -60,7 +60,7 @@ class RecycledArrays:
         self._free: deque[npt.NDArray[np.uint8]] = deque(maxlen=_MOST_FREE)
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-        """An array with anything in it. Its memory waits for the next one when the last view of it is gone.
+        """An uninitialised array. Its memory is reused once the last view of it is gone.
 
         Args:
             shape: Its axes, none of them 0. Memory of arrays of another size is freed.

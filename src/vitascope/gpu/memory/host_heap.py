@@ -1,4 +1,4 @@
-"""The process's own heap, kept small while pipelines come and go.
+"""Keeps the heap of the process small while pipelines come and go.
 
 glibc gives threads heaps of their own, up to eight a core. What the threads of one run freed stays in their heaps, in
 pieces, while those of the next take new memory: as much is in use, but more is taken. Pictures make it worse: once one

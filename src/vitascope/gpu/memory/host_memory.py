@@ -1,4 +1,4 @@
-"""The host's memory: what there is, what is in use, and what this process has of it."""
+"""The host's memory: total, in use, and in use by this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page-locked host memory that is lent and lent again, and copies between it and the GPU beside the computing.
+"""A pool of reusable page-locked host memory, and copies to and from the GPU that overlap computation.
 
 The GPU's copy engines read and write page-locked memory directly, at the speed of the bus and without the host; out of
 ordinary (pageable) memory the driver first copies to a page-locked buffer of its own, and the host waits (CUDA C++
@@ -35,7 +35,7 @@ _ALIGNMENT_BYTES = 256
 
 
 class Copy:
-    """A copy in progress, and what must live until it is over."""
+    """A copy in progress, and the objects that must live until it is done."""
 
     __slots__ = ("event", "is_over", "keep")
 
@@ -48,7 +48,7 @@ class Copy:
 
     @property
     def done(self) -> bool:
-        """True once it is over; what it kept is let go then."""
+        """True once it is done; its objects are then released."""
         if not self.is_over and self.event.done:
             self._end()
         return self.is_over
@@ -136,7 +136,7 @@ class Download:
         return self._copy.done
 
     def wait(self) -> list[npt.NDArray[Any]]:
-        """The arrays on the host, in order, once they are there. They live as long as they are held."""
+        """Wait for the arrays on the host, in order. They live as long as they are referenced."""
         self._copy.synchronize()
         return self._views
 
@@ -376,7 +376,7 @@ class PinnedMemoryPool(Closing):
 
     Raises:
         ValueError: A size or a time is not positive.
-        DeviceError: ``cuda`` was requested and cannot be had.
+        DeviceError: ``cuda`` was requested and is not available.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Named stages on threads, bounded queues between them, and a report that says where the time went."""
+"""Runs named stages on threads with bounded queues between them, and reports where the time went."""
 
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.queues import QueueLimits

@@ -1,11 +1,11 @@
 """Named stages on threads, bounded queues between them, and a report that says where the time went.
 
-A pipeline is a list: one ``Source``, then any number of ``Map`` and ``Group`` stages, then a ``Sink``, or none when
-the caller takes the results itself with ``stream``. Every stage has threads of its own, so native work (decoders,
-inference engines, encoders: all release the interpreter lock) overlaps.
+A pipeline is a list: one ``Source``, then any number of ``Map`` and ``Group`` stages, then a ``Sink``, or none when the
+caller takes the results itself with ``stream``. Every stage has threads of its own, so native work (decoders, inference
+engines, encoders, which release the interpreter lock) overlaps.
 
-Whatever happens, every thread is stopped and joined before ``run`` or ``stream`` is left: at the end of the
-source, on an exception in any stage, on Ctrl-C, and when the consumer of ``stream`` goes away.
+Every thread is stopped and joined before ``run`` or ``stream`` returns: at the end of the source, on an exception in
+any stage, on Ctrl-C, and when the consumer of ``stream`` leaves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXHAUSTED = object()
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: how a thread unwinds when the run is given up
-    """The run was given up: a queue or turnstile was stopped, or a stage asked."""
+    """The run was aborted: a queue or turnstile was stopped, or a stage asked for it."""
 
 
 _here = threading.local()
@@ -40,7 +40,7 @@ _here = threading.local()
 
 
 def leave_if_halted() -> None:
-    """End a stage's work on an item where the run was given up; call it between parts of work that takes seconds.
+    """Abort a stage's work if the run was aborted; call it between parts of work that takes seconds.
 
     Without it Ctrl-C, and whoever leaves a stream, wait until the item is done. Does nothing outside a pipeline.
 
@@ -54,7 +54,7 @@ def leave_if_halted() -> None:
 
 @dataclass(eq=False)
 class Node:
-    """A stage at its place in a pipeline."""
+    """A stage and its place in a pipeline."""
 
     stage: Stage
     inlet: BoundedQueue[tuple[float, Any]] | None
@@ -74,7 +74,7 @@ class Node:
 
 
 class Worker:
-    """One thread of a stage. Every exception ends up in ``Pipeline._fail``, with a note that says where it was.
+    """One thread of a stage. Every exception goes to ``Pipeline._fail``, with a note on where it happened.
 
     It holds its pipeline, which therefore lets it go when it has ended.
     """
@@ -300,7 +300,7 @@ class Pipeline:
         return self.snapshot()
 
     def stream(self) -> Generator[Any, None, None]:
-        """Run, giving the results of the last stage to the caller, who may leave at any time.
+        """Run, and yield the results of the last stage; the caller may leave at any time.
 
         The threads start with the first ``next`` and are joined when the generator ends or is closed. A ``for``
         loop closes it on ``break`` and on an exception, but Python only prints what a generator raises while it
@@ -341,7 +341,7 @@ class Pipeline:
             self._fail("interrupted", KeyboardInterrupt())
 
     def owns_current_thread(self) -> bool:
-        """True inside a stage's own work: who waits for the run there waits for ever."""
+        """True inside a stage's own work, where waiting for the run would deadlock."""
         current = threading.current_thread()
         return any(worker.thread is current for worker in self._workers)
 
@@ -482,7 +482,7 @@ class Pipeline:
         place, first = failures[0]
         reason = " ".join(str(first).split()) or type(first).__name__
         if isinstance(first, MemoryError) and not isinstance(first, VitascopeError):
-            reason = f"no memory is left: {reason}; free some, or take fewer frames at a time"
+            reason = f"out of memory: {reason}; free some, or take fewer frames at a time"
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         causes = [failure for _, failure in failures if isinstance(failure, Exception)]
         group = PipelineError(f"{place}: {reason}{more}", causes) if causes else None
@@ -541,7 +541,7 @@ _before = 0.0
 
 @contextmanager
 def quick_turns() -> Iterator[None]:
-    """Let threads hand the interpreter over after half a millisecond instead of five.
+    """Let threads switch after half a millisecond instead of five.
 
     On a GPU a frame takes about a millisecond of all stages together: a stage whose library call returns must not wait
     for several frames until another stage lets it go on. The switch is the process's (``sys.setswitchinterval``): it is

@@ -1,4 +1,4 @@
-"""Between two pipeline stages: a bounded queue that measures itself, and the turnstile that keeps order.
+"""The connection of two stages: a bounded queue that measures itself, and a turnstile that keeps order.
 
 How to read a queue's figures: a large ``put_wait_seconds`` says that the consumer is too slow, a large
 ``get_wait_seconds`` that the producer is. Seen together around one stage they name the bottleneck.
@@ -200,18 +200,18 @@ class BoundedQueue(Generic[T]):
             return position, item
 
     def relax(self, limits: QueueLimits) -> None:
-        """Set other bounds; threads that wait for room try again."""
+        """Change the limits; threads that wait for room try again."""
         with self._lock:
             self.limits = limits
             self._has_room.notify_all()
             self._has_item.notify_all()
 
     def end(self) -> None:
-        """Say that nothing more comes; consumers take what is left and then get ``Mark.END``."""
+        """Declare the end; consumers take what is left and then get ``Mark.END``."""
         self._close(Mark.END)
 
     def stop(self) -> None:
-        """Give up: forget what is queued and release everyone who waits. Wins over ``end``."""
+        """Abort: drop queued items and release all waiting threads. Overrides ``end``."""
         self._close(Mark.STOP)
 
     def report(self) -> QueueReport:
@@ -291,7 +291,7 @@ class _WaitClock:
         self.waiting -= 1
 
     def seconds(self) -> float:
-        """The sum, waits that are still going on included."""
+        """The sum, including ongoing waits."""
         return self._seconds + self.waiting * perf_counter()
 
 
@@ -321,7 +321,7 @@ class Turnstile:
             self._turn.notify_all()
 
     def stop(self) -> None:
-        """Release everyone who waits."""
+        """Release all waiting threads."""
         with self._turn:
             self._stopped = True
             self._turn.notify_all()

@@ -1,4 +1,4 @@
-"""Where the time of a run went: what each thread measures, and how long frames take, as percentiles.
+"""Measures where the time of a run went: per thread, and as percentiles of durations.
 
 The verdict is drawn in ``profiling/pace.py``.
 """
@@ -38,7 +38,7 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """The stage that sets the pace."""
+    """The slowest stage."""
 
     stage: str
     score: float
@@ -48,7 +48,7 @@ class Bottleneck:
 
 
 class Measured(Protocol):
-    """A run that can be asked how far it is: a pipeline, or several that work on one thing."""
+    """A run that can report its progress: a pipeline, or several that share the work."""
 
     def snapshot(self) -> PipelineReport:
         """The report so far; callable from any thread."""
@@ -58,7 +58,7 @@ class Interruptible(Measured, Protocol):
     """A run that can also be interrupted."""
 
     def interrupt(self) -> None:
-        """End it from any thread, without waiting: the thread that runs it gets a ``KeyboardInterrupt``."""
+        """End the run from any thread, without waiting; the thread that runs it gets a ``KeyboardInterrupt``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class PipelineReport:
 
 
 class Meter:
-    """The work of one thread; written by that thread alone, read by others without a lock."""
+    """The work of one thread; only that thread writes it, others read it without a lock."""
 
     def __init__(self) -> None:
         self.items = 0
@@ -122,7 +122,7 @@ class Meter:
         self._since_lap = 0.0
 
     def busy_until(self, now: float) -> float:
-        """Seconds of work, what goes on at the moment included."""
+        """Seconds of work, including ongoing work."""
         since = self._busy_since
         return self.busy_seconds + (max(now - since, 0.0) if since else 0.0)
 
@@ -174,7 +174,7 @@ class LatencyHistogram:
         self._max_seconds = 0.0
 
     def add(self, seconds: float, *, count: int = 1) -> None:
-        """Count one duration, or several that are like it."""
+        """Count one duration, or several equal ones."""
         ratio = max(seconds / self._SHORTEST_SECONDS, 1.0)
         index = int(math.log2(ratio) * self._BINS_PER_OCTAVE)
         self._bins[min(index, len(self._bins) - 1)] += count

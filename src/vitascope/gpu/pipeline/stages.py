@@ -100,7 +100,7 @@ class Map(Stage, Generic[T, U]):
 
 @dataclass(frozen=True, slots=True)
 class Together(Generic[T]):
-    """Several results of a stage that are there at the same time: the next stage's thread is woken once for all.
+    """Several results of a stage at once; the next stage's thread is woken only once.
 
     To that stage they are single items, as if they had been given one by one.
     """
@@ -109,27 +109,27 @@ class Together(Generic[T]):
 
 
 class Grouper(Protocol[T_contra, U_co]):
-    """The function of a ``Group`` stage: holds consecutive items back and lets out any number. Used by one thread.
+    """The function of a ``Group`` stage: collects consecutive items and emits any number. Used by one thread.
 
     Results may come as ``Together``.
     """
 
     def accumulate(self, item: T_contra, /) -> Iterable[U_co]:
-        """Take one item; return what is complete, often nothing. May be a generator."""
+        """Take one item; return completed items, often none. May be a generator."""
 
     def flush(self) -> Iterable[U_co]:
-        """The input ended: return what is left. Not called when the run is given up."""
+        """Return what is left at the end of the input. Not called if the run is aborted."""
 
 
 @runtime_checkable
 class TimedGrouper(Grouper[T_contra, U_co], Protocol[T_contra, U_co]):
-    """A ``Grouper`` that does not hold items back for ever when no more come."""
+    """A ``Grouper`` that emits items after a while even if no more arrive."""
 
     def due_seconds(self) -> float | None:
-        """Most seconds to wait for the next item; None when nothing is held back."""
+        """Maximum seconds to wait for the next item; None if nothing is held."""
 
     def lapse(self) -> Iterable[U_co]:
-        """No item came in that time: return what is to go. Followed by ``due_seconds`` again."""
+        """Return the items to emit after no item arrived in that time. Followed by ``due_seconds`` again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ class Group(Stage, Generic[T, U]):
 
 
 class Batched(Generic[T, U]):
-    """A ``TimedGrouper`` that calls ``work`` with ``size`` consecutive items at a time, fewer at the end or in time.
+    """A ``TimedGrouper`` that calls ``work`` with ``size`` consecutive items, or fewer at the end or when due.
 
     Args:
         work: What one batch becomes; one result for each item, or any other number.
@@ -191,24 +191,24 @@ class Batched(Generic[T, U]):
         self._deadline = 0.0
 
     def accumulate(self, item: T, /) -> Iterable[U]:
-        """Take one item; the results of the batch when it is full."""
+        """Take one item; return the results of the batch if it is full."""
         if not self._items and self._timeout_seconds is not None:
             self._deadline = perf_counter() + self._timeout_seconds
         self._items.append(item)
         return self.flush() if len(self._items) == self._wanted else ()
 
     def due_seconds(self) -> float | None:
-        """Seconds that the held items still wait for others."""
+        """Seconds that the held items still wait for more."""
         if not self._items or self._timeout_seconds is None:
             return None
         return max(self._deadline - perf_counter(), 0.0)
 
     def lapse(self) -> Iterable[U]:
-        """No item came in time: the results of what is there."""
+        """Return the results of the held items, as no more arrived in time."""
         return self.flush()
 
     def flush(self) -> Iterable[U]:
-        """The results of the batch as it is; nothing when it is empty."""
+        """The results of the remaining batch; nothing if it is empty."""
         batch, self._items = self._items, []
         if batch:
             self._wanted = self._size
@@ -217,7 +217,7 @@ class Batched(Generic[T, U]):
 
 @dataclass(frozen=True, eq=False)
 class Sink(Stage, Generic[T]):
-    """The last stage. ``finish`` follows the last item of a run that was not given up, before ``close``."""
+    """The last stage. ``finish`` runs after the last item of a complete run, before ``close``."""
 
     consume: Callable[[T], object]
     _: KW_ONLY

@@ -1,1 +1,1 @@
-"""The toolkit: classes for other programs, on top of the runtime's kernels, engines, memory and pipeline."""
+"""The toolkit: classes for your own programs, on top of the runtime's kernels, engines, memory and pipeline."""

@@ -1,4 +1,4 @@
-"""A network as ``AsyncPipeline`` calls it, whatever it is (a torch module, an engine, any callable), and its batches.
+"""Calls the network of an ``AsyncPipeline`` (a torch module, an engine, any callable), and builds its batches.
 
 On a GPU the threads that prepare frames fill a batch row by row, so that nothing has to be brought together.
 """
@@ -27,7 +27,7 @@ _MOST_BYTES = 256 << 20
 
 
 class BatchRows:
-    """The network's inputs of some consecutive frames, in one array on the GPU.
+    """The network's inputs for consecutive frames, in one array on the GPU.
 
     Whoever comes first allocates it, on its own stream; the others' streams wait for that, because the memory may have
     served that stream for something else before.
@@ -88,14 +88,14 @@ class BatchRows:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A frame's place."""
+    """The place of one frame in a batch."""
 
     rows: BatchRows
     number: int
 
 
 class RowsInTurn:
-    """Gives frames their places, in the order of their submission.
+    """Assigns frames their places in batches, in order of submission.
 
     A batch that was sent with fewer frames than usual moves the beginnings of all later ones: ``align`` says so, and
     the frames that are given places from then on are side by side again.
@@ -127,7 +127,7 @@ class RowsInTurn:
 
 
 def as_one_batch(places: Sequence[BatchRow | None], *, count: int) -> Any:
-    """The batch that frames lie in already, if they do.
+    """The batch that already holds the frames, if there is one.
 
     Args:
         places: The places of the frames; None for one that lies elsewhere.
@@ -147,7 +147,7 @@ def as_one_batch(places: Sequence[BatchRow | None], *, count: int) -> Any:
 
 
 class BatchModel:
-    """Stacks pictures, calls a network with them, and takes its answer apart.
+    """Stacks pictures, calls a network with them, and splits its output.
 
     Args:
         call: Takes a batch, NumPy on a CPU and CuPy on a GPU, and gives arrays with as many rows.
@@ -201,7 +201,7 @@ class BatchModel:
             return stack(pictures, rows=rows), rows
 
     def compute(self, batch: Any, *, label: str) -> Any:
-        """The network's answer, with the batch's rows.
+        """The output of the network, with the rows of the batch.
 
         Raises:
             EngineError: The network failed.
@@ -211,7 +211,7 @@ class BatchModel:
             return self._call(batch)
 
     def take_apart(self, output: Any, *, rows: int, count: int, label: str) -> list[Any]:
-        """The answer for each of ``count`` pictures.
+        """The output for each of ``count`` pictures.
 
         Raises:
             EngineError: The network gave another number of rows.
@@ -220,7 +220,7 @@ class BatchModel:
             return split(output, rows=rows, count=count)
 
     def close(self) -> None:
-        """Free what the network has of ours; idempotent."""
+        """Free what we allocated for the network; idempotent."""
         if self._close is not None:
             self._close()
 
@@ -245,12 +245,12 @@ def open_model(
     batch_size: int,
     cuda_graphs: bool = True,
 ) -> BatchModel:
-    """Find out what a network is, and where it computes.
+    """Detect the kind of a network and its device.
 
     Args:
         model: A ``torch.nn.Module`` (moved to the device and set to evaluate), an engine (``spec``, ``run``), or a
             callable.
-        device: ``auto`` is an engine's own device, else the GPU where one can be used.
+        device: ``auto`` is an engine's own device, else the GPU if one can be used.
         device_id: Number of the GPU; an engine of the toolkit has its own.
         batch_size: Most pictures of a call.
         cuda_graphs: Record a module as CUDA graphs; without meaning for others, and on a CPU.
@@ -272,7 +272,7 @@ def open_model(
 
 
 def is_segmentation_network(model: Any) -> bool:
-    """True where a network's ``kind`` is one of scores for classes; without one, where it is named after segmentation.
+    """True if the network's ``kind`` has class scores; without a ``kind``, if its name suggests segmentation.
 
     The name is that of its class, of one of its bases, or of the package of these.
     """

@@ -1,7 +1,7 @@
-"""Frames in from any thread, results out in order: decode, preprocess, network, postprocess and encode side by side.
+"""Runs a network on frames from any thread, with results in order; all stages run in parallel.
 
-It is a ``Pipeline`` whose source is ``submit_frame`` and whose sink is ``get_result``: the same queues, stages, reports
-and ends.
+It is a ``Pipeline`` whose source is ``submit_frame`` and whose sink is ``get_result``, with the same queues, stages,
+reports and ways to end.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ class Job:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it keeps alive, for the bounds of queues."""
+        """Bytes that it keeps alive, for the limits of queues."""
         return nbytes_of(self.frame) + nbytes_of(self.prepared) + nbytes_of(self.data)
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of the network that was launched, and its frames."""
+    """A launched call of the network, and its frames."""
 
     jobs: Sequence[Job]
     label: str
@@ -114,13 +114,13 @@ class Call:
 
 
 def names_of(jobs: Sequence[Job]) -> str:
-    """Frames, as messages call them."""
+    """The names of frames in messages."""
     names = ", ".join(str(job.frame_id) for job in jobs)
     return f"frame {names}" if len(jobs) == 1 else f"frames {names}"
 
 
 class HostCall:
-    """A call that was launched."""
+    """A launched call."""
 
     __slots__ = ("_error", "_going", "_output", "_work", "seconds")
 
@@ -134,7 +134,7 @@ class HostCall:
         self._going.acquire()
 
     def wait(self) -> Any:
-        """Wait until it is over and take its result; once only, because nothing of it is kept.
+        """Wait until it has finished and take the result; only once, because the result is not kept.
 
         Raises:
             BaseException: What it raised, or an earlier call on the stream.
@@ -146,7 +146,7 @@ class HostCall:
         return output
 
     def run(self) -> BaseException | None:
-        """Compute it; what it raised."""
+        """Compute it; returns the exception, if any."""
         assert self._work is not None  # it runs once
         begun = perf_counter()
         try:
@@ -160,16 +160,16 @@ class HostCall:
         return failure
 
     def fail(self, error: BaseException) -> None:
-        """Let it end without being computed."""
+        """End it with an error, without computing."""
         self._work, self._error = None, error
         self._going.release()
 
 
 class HostStream:
-    """Computes calls in the order in which they are launched, without a pause between them.
+    """Computes calls on a thread in the order of their launch, without pauses.
 
-    The thread does nothing else: whatever is to be done with an answer, others do while the next call goes on. After a
-    call that failed no other is computed.
+    The thread does nothing else: other threads process an output while the next call runs. After a failed call no other
+    is computed.
     """
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class HostStream:
         self._thread.start()
 
     def launch(self, work: Callable[[], Any]) -> HostCall:
-        """Launch a computation behind all earlier ones; from one thread."""
+        """Launch a computation after all earlier ones; from one thread."""
         call = HostCall(work)
         if self._ended is None:
             self._calls.put(call)
@@ -201,7 +201,7 @@ class HostStream:
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """Compute nothing more, and wait for the call that goes on."""
+        """Compute nothing more, and wait for the current call."""
         if self._ended is None:
             self._ended = RuntimeError("the pipeline has ended")
         self._calls.put(None)
@@ -218,7 +218,7 @@ class HostStream:
 
 
 def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
-    """Make frames' answers their results, without a GPU.
+    """Turn the outputs for frames into their results, without a GPU.
 
     Args:
         jobs: Any part of a call, each with its own answer.
@@ -234,7 +234,7 @@ def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
 
 
 def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryPool) -> None:
-    """Make the answers of all frames of a call their results, whichever thread comes first; others wait for that.
+    """Turn the outputs of a call into results, on whichever thread comes first; others wait for it.
 
     One kernel makes the masks of a call, and one copy brings all that is wanted on the host down. The network is
     through.
@@ -356,13 +356,13 @@ def decode_picture(data: bytes | bytearray | memoryview | str | PathLike[str]) -
 
 
 class StageWork:
-    """The callbacks of the stages. Each stage's pool lends its threads CUDA streams.
+    """The callbacks of the stages. Each stage has a pool of CUDA streams for its threads.
 
     Args:
         model: The network.
         target_size: (height, width) of its input; a picture's own when None.
         mean: Subtracted from RGB in 0..1.
-        std: Divides what is left.
+        std: Divides the difference.
         decode: Takes the place of the built-in decoding of bytes and paths.
         preprocess: Takes the place of the fused preprocessing.
         postprocess: ``mask``, ``auto`` (a mask of what can be scores), a function of the answer and the frame, or None.
@@ -404,11 +404,11 @@ class StageWork:
 
     @property
     def spreads(self) -> bool:
-        """True when the frames of a call part behind the network; else they stay together to the end."""
+        """True if the frames of a call separate after the network; otherwise they stay together to the end."""
         return self._spreads
 
     def decode(self, job: Job) -> Job:
-        """Bytes and paths become pictures; what is a picture stays."""
+        """Decode bytes and paths to pictures; pictures pass through."""
         begun = perf_counter()
         if self._decode is not None:
             job.frame = self._decode(job.frame)
@@ -425,7 +425,7 @@ class StageWork:
         return job
 
     def preprocess(self, job: Job) -> Job:
-        """A picture becomes the network's input, on this thread's stream."""
+        """Turn a picture into the network's input, on this thread's stream."""
         begun = perf_counter()
         if job.origin is not None:
             wait_for([job.origin])
@@ -452,7 +452,7 @@ class StageWork:
         return job
 
     def gather(self, jobs: Sequence[Job]) -> tuple[Call]:
-        """Stack frames and launch the network for them, behind the call before; nothing is waited for."""
+        """Stack frames and launch the network on them, after the previous call; does not wait."""
         label = names_of(jobs)
         pictures = [job.prepared for job in jobs]
         call = Call(jobs, label)
@@ -474,7 +474,7 @@ class StageWork:
         return (call,)
 
     def infer(self, call: Call) -> Iterable[Sequence[Job]]:
-        """Wait for a call's answers; its frames are passed on together where that saves work."""
+        """Wait for the outputs of a call; its frames are passed on together if that saves work."""
         if call.on_host is not None:
             call.output = call.on_host.wait()
             seconds = call.on_host.seconds
@@ -497,7 +497,7 @@ class StageWork:
         return [(job,) for job in call.jobs] if self._spreads else (call.jobs,)
 
     def postprocess(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """The network's answers become results of their frames' kinds."""
+        """Turn the network's outputs into results of the frames' array types."""
         begun = perf_counter()
         as_mask = self._postprocess == "mask" or (self._postprocess == "auto" and _is_scores(jobs[0].data))
         if not self._on_gpu:
@@ -521,7 +521,7 @@ class StageWork:
         return jobs
 
     def encode(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Results become what the caller's function makes of them."""
+        """Apply the caller's function to results."""
         for job in jobs:
             begun = perf_counter()
             if self._encode is not None:
@@ -565,7 +565,7 @@ class AsyncResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncStats:
-    """Figures of an ``AsyncPipeline`` since its start."""
+    """Statistics of an ``AsyncPipeline`` since its start."""
 
     fps: float
     """Results a second, from the first submission to the last result."""
@@ -600,10 +600,10 @@ _MOST_THREADS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncConfig:
-    """Threads, streams, sizes and times of an ``AsyncPipeline``.
+    """The configuration of an ``AsyncPipeline``: threads, streams, sizes and timeouts.
 
     Raises:
-        ConfigError: A value is no number, or out of range.
+        ConfigError: A value is not a number, or is out of range.
     """
 
     decode_threads: int = 2
@@ -647,7 +647,7 @@ class AsyncConfig:
 
     @classmethod
     def of(cls, config: AsyncConfig | Mapping[str, Any] | None) -> AsyncConfig:
-        """Make one from a mapping of the field names; what is missing keeps its default.
+        """Create one from a mapping of field names; missing fields keep their defaults.
 
         Raises:
             ConfigError: A key is unknown, or a value is out of range.
@@ -672,41 +672,41 @@ _ALL = QueueLimits(items=2**62, nbytes=None)
 
 
 class AsyncPipeline:
-    """Runs a network on frames that come one by one, as fast as its slowest stage.
+    """Runs a network on frames that arrive one by one, as fast as its slowest stage.
 
-    Stages: ``decode`` (bytes and paths of picture files become pictures), ``preprocess`` (the fused kernel),
-    ``gather`` (batches, one ahead of the network), ``infer``, ``postprocess``, and ``encode`` where a function is
-    given. Results come in the order of submission, in the kind of their frame (NumPy for bytes and paths). On a GPU
-    everything between a frame's way up and its result's way down stays there.
+    Stages: ``decode`` (bytes and paths of picture files become pictures), ``preprocess`` (the fused kernel), ``gather``
+    (batches, one ahead of the network), ``infer``, ``postprocess``, and ``encode`` where a function is given. Results
+    come in order of submission, with the array type of their frame (NumPy for bytes and paths). On a GPU, everything
+    between the upload of a frame and the download of its result stays there.
 
     Args:
         model: A ``torch.nn.Module`` (it is moved to the device, and recorded as CUDA graphs on a GPU), an engine, or a
-            callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and gives an array with N
-            rows, or a tuple or dict of them, in fresh memory.
+            callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and returns an array with
+            N rows, or a tuple or dict of them, in newly allocated memory.
         config: ``AsyncConfig``, or a mapping of its keys.
         device_id: Number of the GPU; ignored on a CPU, and for an engine of the toolkit, which has its own.
-        device: ``auto`` is an engine's own device, else the GPU where one can be used.
-        target_size: (height, width) of the network's input. When omitted, what an engine insists on, else the
-            picture's own size.
+        device: ``auto`` is an engine's own device, else the GPU if one can be used.
+        target_size: (height, width) of the network's input. By default the size that an engine requires, else the
+            picture's own.
         mean: Subtracted from RGB in 0..1.
-        std: Divides what is left.
-        decode: Runs in the decode threads in the place of the built-in: takes what was submitted, gives a picture.
-        preprocess: Runs in the preprocess threads in the place of the fused kernel: takes a picture, gives the
-            network's input without the batch's axis.
-        postprocess: None gives the network's answer for the frame; ``mask`` the class map of several classes, uint8
-            [h, w], or 0 and 255 where the only class reaches 0.5; a function takes the answer, in the frame's
-            kind, and the frame. ``auto`` is ``mask`` for the scores of a network of segmentation, else None: its
-            attribute ``kind`` says so (``semantic`` or ``binary``; any other text is another kind); where it has none,
-            the word in the name of its class or of the package that this is from does, as of torchvision's.
-        encode: Runs in the encode threads: takes the result and ``frame_id``; ``data`` is what it returns.
-        stop_timeout_s: How long an end waits for a thread inside native code before it is left behind.
+        std: Divides the difference.
+        decode: Replaces the built-in decoding, on the decode threads: takes what was submitted, returns a picture.
+        preprocess: Replaces the fused kernel, on the preprocess threads: takes a picture, returns the network's input
+            without the batch axis.
+        postprocess: None returns the network's output for the frame. ``mask`` returns the class map of several classes,
+            uint8 [h, w]; for a single class, 255 where it reaches 0.5 and 0 elsewhere. A function takes the output, in
+            the frame's array type, and the frame. ``auto`` is ``mask`` for segmentation networks, else None. These have
+            an attribute ``kind`` of ``semantic`` or ``binary``, or, without one, "segmentation" in the name of their
+            class or package, as in torchvision.
+        encode: Runs on the encode threads: takes the result and ``frame_id``, and returns the new ``data``.
+        stop_timeout_s: How long stopping waits for a thread in native code before abandoning it.
 
     Raises:
         ConfigError: A key is unknown, a value is out of range, or a function cannot be called.
-        DeviceError: The device cannot be had.
+        DeviceError: The device is not available.
         EngineError: An engine that takes more than one input.
         TypeError: ``model`` is something else.
-        ValueError: ``target_size``, ``mean`` or ``std`` make no network's input.
+        ValueError: ``target_size``, ``mean`` or ``std`` is invalid.
     """
 
     def __init__(
@@ -801,23 +801,23 @@ class AsyncPipeline:
     def submit_frame(
         self, frame: Any, frame_id: Hashable = None, *, timeout_s: float | None = 30.0
     ) -> Hashable:
-        """Hand in a frame; waits while the queue is full. From any thread.
+        """Submit a frame, from any thread; waits while the queue is full.
 
         Args:
             frame: RGB [H, W, 3] or [3, H, W] (NumPy, CuPy, torch, DLPack), a ``Frame``, NV12 or P010 planes, the bytes
-                or the path of a picture file; or whatever ``decode`` or ``preprocess`` take. It must not be written
-                before its result is there.
-            frame_id: Comes back with the result; a running number when omitted.
-            timeout_s: Longest wait for room; None has no end.
+                or the path of a picture file; or whatever ``decode`` or ``preprocess`` takes. Do not change it before
+                its result is ready.
+            frame_id: Returned with the result; a running number by default.
+            timeout_s: Longest wait for room; None waits for ever.
 
         Returns:
             The frame's id.
 
         Raises:
-            TimeoutError: There was no room in that time: a stage hangs, or results are not taken.
+            TimeoutError: There was no room in that time: a stage hangs, or nobody takes results.
             PipelineError: A stage failed; the cause is named with its stage and frame.
             RuntimeError: It is not running.
-            UsageError: This process is a fork of the one that made it.
+            UsageError: This process was forked from the one that created it.
         """
         self._process.require()
         with self._lock:
@@ -849,18 +849,18 @@ class AsyncPipeline:
         return name
 
     def get_result(self, *, timeout_s: float | None = 0.0) -> AsyncResult | None:
-        """The next result, in the order of submission. From any thread.
+        """The next result, in order of submission; from any thread.
 
         Args:
-            timeout_s: Longest wait; 0 does not wait, None waits until there is one or none will come.
+            timeout_s: Longest wait; 0 does not wait, None waits for a result or the end.
 
         Returns:
-            None when none was ready in that time, and when none will come any more.
+            None if none was ready in that time, or if there are no more.
 
         Raises:
-            PipelineError: A stage failed, and all results before that were taken.
-            RuntimeError: It was not started, and would wait without end.
-            UsageError: This process is a fork of the one that made it.
+            PipelineError: A stage failed, and all earlier results were taken.
+            RuntimeError: It was not started, and would wait for ever.
+            UsageError: This process was forked from the one that created it.
         """
         self._process.require()
         if timeout_s is None and self._state == "new":
@@ -873,12 +873,12 @@ class AsyncPipeline:
         return None
 
     def results(self) -> Iterator[AsyncResult]:
-        """Every result until the last, waiting for each; ends after ``stop``, or ``finish`` from another thread."""
+        """Iterate over all results, waiting for each; ends after ``stop``, or ``finish`` from another thread."""
         while (result := self.get_result(timeout_s=None)) is not None:
             yield result
 
     def finish(self) -> None:
-        """Say, without waiting, that nothing more will be submitted: ``results`` then ends after the last one."""
+        """Declare, without waiting, that no more frames follow; ``results`` then ends after the last one."""
         with self._lock:
             was_running, self._state = self._state == "running", "stopped"
         self._submissions.end()
@@ -886,10 +886,10 @@ class AsyncPipeline:
             self._results.end()
 
     def stop(self, *, drain: bool = True) -> None:
-        """End, and join every thread; idempotent. Results that are finished can still be taken.
+        """Stop and join every thread; idempotent. Finished results can still be taken.
 
         Args:
-            drain: Finish what was submitted first; without it, that is dropped.
+            drain: Finish the submitted frames first; otherwise drop them.
 
         Raises:
             PipelineError: A stage failed, and this was not raised yet.
@@ -909,11 +909,11 @@ class AsyncPipeline:
             self._raise_failure()
 
     def report(self) -> PipelineReport:
-        """The stages' own report, as ``BottleneckDetector.analyze`` reads it; from any thread, at any time."""
+        """The pipeline report for ``BottleneckDetector.analyze``; from any thread, at any time."""
         return self._pipeline.snapshot()
 
     def get_stats(self) -> AsyncStats:
-        """Its figures until now; from any thread, at any time."""
+        """Statistics so far; from any thread, at any time."""
         report = self.report()
         submissions, results = self._submissions.report(), self._results.report()
         delivered = self._delivered

@@ -1,4 +1,4 @@
-"""Engines for users of the toolkit, on TensorRT, ONNX Runtime and PyTorch; ``open_engine`` chooses the best here.
+"""The toolkit's engines, on TensorRT, ONNX Runtime and PyTorch; ``open_engine`` chooses the best here.
 
 Each is a face of one engine of the runtime, which ``vitascope segment`` also runs, and carries arrays of any
 library to it and back: ``TensorRTEngine`` of ``TrtPlan``, ``InductorEngine`` of ``TorchEngine``, ``OnnxEngine`` of
@@ -75,7 +75,7 @@ DeviceWord = Literal["auto", "cuda", "cpu"]
 
 
 class LatencyReport(TypedDict):
-    """Milliseconds of one call, from its start until its results are there, and calls in a row."""
+    """Milliseconds of one call, from start to results, and the throughput of calls in a row."""
 
     avg_latency_ms: float
     min_ms: float
@@ -91,7 +91,7 @@ class LatencyReport(TypedDict):
 
 
 class BenchmarkReport(LatencyReport):
-    """``LatencyReport`` of an engine's ``benchmark``, and what was measured."""
+    """The ``LatencyReport`` of an engine's ``benchmark``, and what was measured."""
 
     engine: str
     precision: Precision
@@ -100,7 +100,7 @@ class BenchmarkReport(LatencyReport):
 
 
 def usual_shape(tensor: TensorSpec, known: ShapeRange | None, batch_size: int | None) -> tuple[int, ...]:
-    """The size that an input is measured with.
+    """The size used to measure an input.
 
     Args:
         tensor: The input.
@@ -173,7 +173,7 @@ def measure_calls(
 
 
 class ToolkitEngine(Closing):
-    """One network behind the methods that every engine of the toolkit has.
+    """The methods shared by all engines of the toolkit.
 
     Build or load first; building again replaces the network. Calls come from one thread at a time.
 
@@ -189,7 +189,7 @@ class ToolkitEngine(Closing):
         allow_tf32: FP32 products on a GPU may round their inputs to TF32 (10 bits of mantissa).
 
     Raises:
-        DeviceError: The device cannot be had.
+        DeviceError: The device is not available.
         MissingDependencyError: The engine's package is not installed; the message names it.
         UsageError: A limit that is no positive number.
     """
@@ -228,7 +228,7 @@ class ToolkitEngine(Closing):
 
     @property
     def precision(self) -> Precision:
-        """The arithmetic in effect; of a file that TensorRT wrote what was requested, because it does not report it."""
+        """The precision in use; for a file from TensorRT the requested one, because TensorRT does not report it."""
         return self._opened_as()[1]
 
     @property
@@ -250,7 +250,7 @@ class ToolkitEngine(Closing):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks for the user: wishes without effect, engines that were built again and why."""
+        """Notes for the user: options without effect, engines that were rebuilt and why."""
         label, found = self._opened_as()
         odd = f"{label} is in {found}, and computes so, though {self._asked} was asked for"
         return (*self._notes, *([odd] * (found != self._asked)), *getattr(self._engine, "notes", ()))
@@ -265,7 +265,7 @@ class ToolkitEngine(Closing):
         *,
         calibration: Calibration | None = None,
     ) -> Path | None:
-        """Build an engine from a PyTorch module, open it, and keep it in a file.
+        """Build an engine from a PyTorch module, open it, and save it to a file.
 
         Args:
             model: Takes its inputs by position, in the order of ``input_shapes``, and gives a tensor, a tuple or a
@@ -297,7 +297,7 @@ class ToolkitEngine(Closing):
         *,
         calibration: Calibration | None = None,
     ) -> Path | None:
-        """Build an engine from an ONNX network, open it, and keep it in a file.
+        """Build an engine from an ONNX network, open it, and save it to a file.
 
         Args:
             onnx_path: The ``.onnx`` file, or its serialised bytes.
@@ -320,7 +320,7 @@ class ToolkitEngine(Closing):
         return self._keep(output_path)
 
     def load_engine(self, path: str | PathLike[str]) -> None:
-        """Open an engine that was built and kept before. Load only what you built: engines are native code.
+        """Open a saved engine. Only load files that you built yourself: engines are native code.
 
         Raises:
             EngineError: The file is missing, damaged, or of another kind, version or GPU.
@@ -342,7 +342,7 @@ class ToolkitEngine(Closing):
     # --- running ------------------------------------------------------------------------------------------------------
 
     def infer(self, array: Any) -> Any:
-        """Run a network of one input and take its first output.
+        """Run a network with one input and return its first output.
 
         Args:
             array: NumPy, CuPy, PyTorch or DLPack; of the dtype and within the sizes that the engine was built for.
@@ -403,7 +403,7 @@ class ToolkitEngine(Closing):
     def benchmark(
         self, num_iterations: int = 100, *, warmup: int = 10, batch_size: int | None = None
     ) -> BenchmarkReport:
-        """Time the network on random inputs that lie where it computes.
+        """Time the network on random inputs on its own device.
 
         Args:
             num_iterations: Calls that are measured, one by one and again in a row.
@@ -559,7 +559,7 @@ class InductorEngine(ToolkitEngine):
 
     Raises:
         MissingDependencyError: PyTorch is not installed.
-        DeviceError: The device cannot be had.
+        DeviceError: The device is not available.
         UsageError: A word that is not one of those above, or ``mode="aot"`` without ``cache_dir``.
     """
 
@@ -755,7 +755,7 @@ class OnnxEngine(ToolkitEngine):
         provider: Which of ONNX Runtime's GPU providers; ``auto`` is ``cuda`` on a GPU, and any other asks for one.
 
     Raises:
-        DeviceError: The device cannot be had.
+        DeviceError: The device is not available.
         MissingDependencyError: A GPU or a provider was requested, without ONNX Runtime for GPUs.
         UsageError: An unknown provider, or one together with ``device="cpu"``; threads below 0.
     """
@@ -941,7 +941,7 @@ def open_engine(
         model: A PyTorch module, or an ONNX network (path or bytes).
         backend: ``auto`` tries ``tensorrt``, ``inductor`` (modules only) and ``onnxruntime`` on a GPU, and
             ``onnxruntime`` and ``inductor`` on a CPU, and takes the first that is installed and right; a name takes
-            that engine, or says why it cannot be had.
+            that engine, or says why it is not available.
         input_shapes: As for ``build_engine_from_pytorch``; may be left out for an ONNX network of fixed sizes.
         fp16_mode: See ``ToolkitEngine``.
         int8_mode: See ``ToolkitEngine``.

@@ -47,7 +47,7 @@ class PreprocessingPipeline(Closing, Generic[Prepared]):
 
     Raises:
         ValueError: ``num_threads`` is below 1.
-        DeviceError: ``cuda`` was requested and cannot be had.
+        DeviceError: ``cuda`` was requested and is not available.
     """
 
     def __init__(

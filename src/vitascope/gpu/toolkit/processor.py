@@ -367,7 +367,7 @@ class CUDAKernelProcessor(Closing):
         stream_count: Streams (threads on a CPU) that asynchronous calls share in turn.
 
     Raises:
-        DeviceError: ``cuda`` was requested and cannot be had.
+        DeviceError: ``cuda`` was requested and is not available.
         ValueError: ``stream_count`` is below 1.
     """
 

@@ -1,4 +1,4 @@
-"""Temporal coherence: give the last result again where a picture barely changed.
+"""Temporal coherence: repeats the last result while the picture barely changes.
 
 The decision is made where the picture is: it is averaged down to a thumbnail, and one number, the mean absolute
 difference of two thumbnails, comes to the host. It is measured against the picture that the last result was computed
@@ -31,7 +31,7 @@ _CHANNELS_AT_MOST = 4
 
 
 def change(previous: Any, current: Any, *, tiles: tuple[int, int] = (1, 1)) -> float:
-    """Mean absolute difference of two pictures, in shares of the full scale.
+    """Mean absolute difference of two pictures, as a fraction of full scale.
 
     Computed in float32 on the device of the pictures; only the result comes to the host, which waits for it.
 
@@ -80,7 +80,7 @@ def change(previous: Any, current: Any, *, tiles: tuple[int, int] = (1, 1)) -> f
 
 
 def thumbnail(frame: Any) -> Any:
-    """A picture, or a batch of them, averaged down to at most 128 samples a side, on its own device.
+    """A picture or batch, averaged down to at most 128 samples a side, on its device.
 
     Args:
         frame: A ``Frame``; or a NumPy, CuPy or torch array [H, W], [H, W, C], [C, H, W] or [N, ...] of these, C being
@@ -121,7 +121,7 @@ def thumbnail(frame: Any) -> Any:
 
 
 class StillnessGate:
-    """Says of each picture of one stream whether the last result will do.
+    """Decides for each picture of a stream whether the last result can be reused.
 
     Args:
         skip_threshold: Mean absolute difference, in shares of the full scale, below which a picture counts as still; 0
@@ -149,7 +149,7 @@ class StillnessGate:
         self._reuses = 0
 
     def is_still(self, small: Any) -> bool:
-        """Decide for one picture, which becomes the reference when it is to be computed.
+        """True if the last result can be reused; otherwise the picture becomes the reference.
 
         Args:
             small: The result of ``thumbnail``, or any array that is not written to later.
@@ -171,12 +171,12 @@ class StillnessGate:
         return False
 
     def forget(self) -> None:
-        """Compute the next picture in any case: after a cut, a seek, or a lost result."""
+        """Force the next picture to be computed: after a cut, a seek, or a lost result."""
         self._reference, self._reuses, self.last_change = None, 0, None
 
 
 class TemporalOptimizer(Generic[Result]):
-    """Runs ``model`` on pictures that changed, and gives the last result again for those that did not.
+    """Runs ``model`` on pictures that changed, and repeats the last result for the others.
 
     Each stream (a camera, a video, an eye) has a state of its own. Not thread-safe: one thread, or one optimizer for
     each.
@@ -210,7 +210,7 @@ class TemporalOptimizer(Generic[Result]):
         """Pictures that got the result of an earlier one."""
 
     def process(self, frame: Any, *, stream: Hashable = None) -> Result:
-        """The model's result for this picture, or for the one before that looks the same.
+        """The model's result for this picture, or for an earlier one that looks the same.
 
         Args:
             frame: As for ``thumbnail``. It is not kept: its memory may be written again.
@@ -238,7 +238,7 @@ class TemporalOptimizer(Generic[Result]):
         return result
 
     def reset(self, *, stream: Hashable = None) -> None:
-        """Forget a stream: its next picture is computed."""
+        """Reset a stream: its next picture is computed."""
         self._streams.pop(stream, None)
 
     def _new_gate(self) -> StillnessGate:

@@ -1,4 +1,4 @@
-"""A user's torch module as the network of an ``AsyncPipeline``: on a GPU, one launch a call."""
+"""A torch module as the network of an ``AsyncPipeline``; on a GPU, one launch per call."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ModuleNetwork:
 
     @property
     def dtype(self) -> Literal["float32", "float16"]:
-        """Element type of the pictures that it is to be given; bfloat16 is made of float32."""
+        """Element type of its input pictures; bfloat16 is converted from float32."""
         return "float16" if self._dtype == torch.float16 else "float32"
 
     def __call__(self, batch: Any) -> Any:
@@ -86,7 +86,7 @@ class ModuleNetwork:
         return _arranged(self._forms[shape], iter(tensors))
 
     def close(self) -> None:
-        """Free the graphs and their memory; the module stays the user's."""
+        """Free the graphs and their memory; the module belongs to the user."""
         for engine in (self._graphs, self._plain):
             if engine is not None:
                 engine.close()

@@ -1,4 +1,4 @@
-"""CUDA streams of worker threads, and their order with the streams of the threads that hand work in.
+"""CUDA streams of worker threads, and their order relative to the submitting threads' streams.
 
 CuPy and torch each have a current stream for each thread; inside ``WorkerStream.entered`` both are the worker's.
 """
@@ -21,7 +21,7 @@ _PER_THREAD_STREAM = 2  # cudaStreamPerThread: another stream in each thread tha
 
 
 class WorkerStream:
-    """A CUDA stream for one worker at a time; nothing on a CPU.
+    """A CUDA stream for one worker at a time; does nothing on a CPU.
 
     Args:
         device: Where the worker computes.
@@ -38,7 +38,7 @@ class WorkerStream:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Make it the current stream of CuPy and torch inside."""
+        """Make it the current stream of CuPy and torch in a block."""
         if self.stream is None:
             yield
             return
@@ -56,7 +56,7 @@ class WorkerStream:
 
 
 def open_streams(device: Device, count: int) -> list[WorkerStream]:
-    """Open streams on one device. On a GPU the host first waits for what was begun, such as weights on their way."""
+    """Open streams on one device. On a GPU the host first waits for pending work, such as uploads of weights."""
     if device.kind == "cuda":
         cupy = import_cupy()
         with cupy.cuda.Device(device.index), RECORDING:
@@ -66,7 +66,7 @@ def open_streams(device: Device, count: int) -> list[WorkerStream]:
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """The streams of a thread that submitted: its arrays are ready behind them, and it reads results on them."""
+    """The streams of a submitting thread, on which its arrays become ready and it reads results."""
 
     cupy_stream: Any = None
     """Its current ``cupy.cuda.Stream``; None without a CuPy array."""
@@ -151,7 +151,7 @@ def _torch_waits(stream: Any, event: Any) -> None:
 
 
 def finish(output: Any, origins: Sequence[Origin | None]) -> None:
-    """Wait on the host until results on a GPU are there, so that any stream may read them.
+    """Wait on the host until results on a GPU are ready for any stream.
 
     Torch's are also noted for the streams of those who asked: their memory is not given out again before what these
     streams were given by then is done (``torch.Tensor.record_stream``). CuPy has no such note.
@@ -181,7 +181,7 @@ def _torch_on_gpu() -> Any:
 
 
 class StreamPool:
-    """Lends each thread of a stage a stream of its own for as long as the thread works; nothing on a CPU.
+    """Lends each thread of a stage its own stream while the thread works; does nothing on a CPU.
 
     Args:
         device: Where.

@@ -1,4 +1,4 @@
-"""The ICC profile inside a picture file, as far as H.273 has a name for its colours (ICC.1:2022).
+"""Reads the ICC profile of a picture file, as far as H.273 has a name for its colours (ICC.1:2022).
 
 FFmpeg hands profiles out as side data, which PyAV 18.1 cannot list beside EXIF, nor at all for PNG.
 """

@@ -105,14 +105,14 @@ def read_video_entry(path: Path) -> tuple[StereoLayout | None, Projection | None
 
 
 def equirectangular_projection(payload: bytes) -> Projection:
-    """Tell 180 from 360 degrees by what MP4's ``equi`` box, which Matroska also holds, crops left and right."""
+    """Distinguish 180 from 360 degrees by the left and right crop in MP4's ``equi`` box, also found in Matroska."""
     _, _, left, right = struct.unpack_from(">4I", payload, 4)
     half = 1.0 - (left + right) / 2**32 <= 0.51
     return Projection.HALF_EQUIRECTANGULAR if half else Projection.EQUIRECTANGULAR
 
 
 def equirectangular_bounds(projection: Projection) -> bytes:
-    """The payload of that box: version and flags, then what is cropped at the top, the bottom, left and right."""
+    """The payload of that box: version and flags, then the crop at the top, bottom, left and right."""
     crop = _QUARTER if projection is Projection.HALF_EQUIRECTANGULAR else 0
     return struct.pack(">5I", 0, 0, 0, crop, crop)
 

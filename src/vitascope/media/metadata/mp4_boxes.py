@@ -249,7 +249,7 @@ def sample_entry(track: Box) -> Box | None:
 
 
 def rewrite_moov(path: Path, edit: Callable[[Box], None]) -> None:
-    """Change the movie box of a file, wherever it lies.
+    """Change the movie box of a file, wherever it is.
 
     A ``moov`` behind the sample data is replaced in place. One before it takes room from a following ``free`` box
     when there is enough; otherwise the sample data moves and every chunk offset is corrected (``stco`` becomes
@@ -278,14 +278,14 @@ def rewrite_moov(path: Path, edit: Callable[[Box], None]) -> None:
             return
         if any(box.kind == b"moof" for box in following) or any(box.kind == b"saio" for box in moov.walk()):
             raise OutputError(
-                f"{path}: cannot patch its boxes: a fragmented or encrypted MP4 must not be moved"
+                f"{path}: cannot patch its boxes: this is not possible in a fragmented or encrypted MP4"
             )
         _move_data(path, file, place, moov)
 
 
 def _load_moov(file: BinaryIO, place: FileBox, path: Path) -> Box:
     if place.size > _MAX_MOOV_BYTES:
-        raise CorruptInputError(f"{path}: its movie box claims {place.size} bytes, which no video needs")
+        raise CorruptInputError(f"{path}: its movie box claims {place.size} bytes, more than any video needs")
     file.seek(place.offset)
     boxes, _ = parse_boxes(_with_explicit_size(file.read(place.size)))
     return boxes[0]

@@ -1,4 +1,4 @@
-"""Stereo, spherical and ambisonic metadata: how players learn that a file is VR, and what is where in it.
+"""Stereo, spherical and ambisonic metadata, from which players learn the layout of a VR file.
 
 In MP4 and QuickTime files three generations of boxes say so; all are read, and carried over byte for byte:
 
@@ -168,7 +168,7 @@ def read_spherical(path: Path) -> SphericalMetadata | None:
 
 
 def write_spherical(path: Path, metadata: SphericalMetadata) -> None:
-    """Put stereo and spherical metadata into a finished MP4 or QuickTime file, in place of what it has.
+    """Replace the stereo and spherical metadata of a finished MP4 or QuickTime file.
 
     Args:
         path: The file; changed in place.

@@ -1,1 +1,1 @@
-"""Pictures in: decoders of the CPU and the GPU, sessions, damage, images, cameras."""
+"""Reads pictures: decoders on CPU and GPU, sessions, damage, images, cameras."""

@@ -1,4 +1,4 @@
-"""Live capture: a thread reads the camera, the newest picture wins, and a camera that was unplugged is waited for."""
+"""Live capture: a thread reads the camera, the newest picture wins, and an unplugged camera is waited for."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CameraPicture:
 
 
 def is_camera(name: str) -> bool:
-    """True for what names a camera and not a file: a number, or an address."""
+    """True for the name of a camera (a number or an address) rather than a file."""
     return (name.isdecimal() and not Path(name).exists()) or "://" in name or name.startswith("/dev/")
 
 
@@ -55,7 +55,7 @@ class Capture:
         self._opened = opened
 
     def read(self) -> npt.NDArray[np.uint8] | None:
-        """The next picture, uint8 [H, W, 3] R'G'B', waited for; None when the camera is gone."""
+        """Wait for the next picture, uint8 [H, W, 3] R'G'B'; None if the camera is gone."""
         try:
             has_picture, bgr = self._opened.read()
         except cv2.error:  # some drivers' way of saying that it is gone
@@ -65,7 +65,7 @@ class Capture:
         return np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), np.uint8)
 
     def close(self) -> None:
-        """Give it back."""
+        """Release it."""
         self._opened.release()
 
 
@@ -117,7 +117,7 @@ def _not_there(source: int | str) -> InputError:
 
 
 class Camera:
-    """A camera that is always read, so that what is taken is new. A context manager.
+    """A camera that is read continuously, so that pictures are always new. A context manager.
 
     Args:
         open_one: Opens the camera; called again when it was unplugged. Its first failure is raised by ``__enter__``.
@@ -154,16 +154,16 @@ class Camera:
 
     @property
     def is_over(self) -> bool:
-        """True once it is closed. An unplugged camera may come back."""
+        """True once it is closed; an unplugged camera may come back."""
         return self._is_stopped
 
     @property
     def captured_count(self) -> int:
-        """Pictures that came, dropped ones included."""
+        """Captured pictures, including dropped ones."""
         return self._captured
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """Wait for the newest picture that was not taken yet.
+        """Wait for the newest picture not taken yet.
 
         Args:
             timeout_seconds: How long to wait; None waits as long as the camera is open.

@@ -1,4 +1,4 @@
-"""Any container that FFmpeg reads: open it, find its video, decode, seek, and notice when it ends early.
+"""Reads any container that FFmpeg supports: open, find the video, decode, seek, and notice an early end.
 
 Decoding in a thread of its own, which can be left behind where it never comes back.
 
@@ -59,11 +59,11 @@ _Answer: TypeAlias = "list[av.VideoFrame] | BaseException"
 
 
 class DecoderHangsError(Exception):
-    """The decoder did not answer for so long that it never will; its thread and memory are lost."""
+    """The decoder hangs for good; its thread and memory are lost."""
 
 
 class PatientDecoder:
-    """Decodes what ``VideoStream.decode`` would, and is waited for.
+    """Decodes like ``VideoStream.decode``, with a timeout.
 
     Used by one thread at a time.
 
@@ -99,7 +99,7 @@ class PatientDecoder:
         raise DecoderHangsError
 
     def end(self) -> bool:
-        """End the thread; False where it hangs, and the stream must not be closed."""
+        """End the thread; False if it hangs, in which case the stream must not be closed."""
         self._orders.put(None)
         self._thread.join(_LAST_SECONDS)
         return not self._thread.is_alive()
@@ -123,7 +123,7 @@ _NOT_A_VIDEO = Disposition.attached_pic | Disposition.timed_thumbnails
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The decoder of a stream: where it runs, and how."""
+    """The decoder of a stream: its device and options."""
 
     threads: int = 0
     """Decoder threads on the CPU; 0 means one a core. The GPU's decoder is driven by one."""
@@ -158,7 +158,7 @@ def open_container(path: Path, *, hwaccel: HWAccel | None = None) -> InputContai
     if _is_in_tiles(container):
         container.close()
         raise InputError(
-            f"{path}: a HEIC or AVIF picture in tiles, as phones write it, which FFmpeg here does not put together; "
+            f"{path}: a HEIC or AVIF picture in tiles, as phones write it, which FFmpeg here cannot assemble; "
             "save it as JPEG or PNG first"
         )
     return container
@@ -188,7 +188,7 @@ class OpenedVideo:
 
     Raises:
         InputError: The file cannot be opened or holds no video that this FFmpeg can decode.
-        MissingDependencyError: A CUDA device is asked for without CuPy.
+        MissingDependencyError: A CUDA device is requested without CuPy.
         UsageError: There is no such CUDA device.
     """
 
@@ -273,15 +273,15 @@ class OpenedVideo:
         except DecoderHangsError:
             self._container = self._patient = None  # closing would hang, too
             raise CorruptInputError(
-                f"{self.path}: its decoder hangs: it is damaged, and FFmpeg's threads wait for each other; one alone "
-                "goes on (--set pipeline.stages.decode.threads=1)"
+                f"{self.path}: its decoder hangs: it is damaged, and FFmpeg's threads wait for each other; try one "
+                "thread (--set pipeline.stages.decode.threads=1)"
             ) from None
         except (MemoryError, av.error.BlockingIOError) as error:  # the latter where it gets no thread
             where = (
                 "host" if self._decoding.cuda_device is None else f"CUDA device {self._decoding.cuda_device}"
             )
             raise InputError(
-                f"{self.path}: no memory of the {where} is left for the next picture; keep fewer frames, or use "
+                f"{self.path}: no memory of the {where} is left for the next frame; keep fewer frames, or use "
                 "fewer decoder sessions or a smaller buffer for them"
             ) from error
         for picture in pictures:
@@ -355,7 +355,7 @@ class ContainerSource:
 
     Raises:
         InputError: The file cannot be opened or holds no video that this FFmpeg can decode.
-        MissingDependencyError: A CUDA device is asked for without CuPy.
+        MissingDependencyError: A CUDA device is requested without CuPy.
         UsageError: There is no such CUDA device.
     """
 
@@ -386,13 +386,13 @@ class ContainerSource:
         self._video.close()
 
     def rewind(self) -> None:
-        """Start again at the first picture, by opening the file again: exact for every container."""
+        """Restart at the first picture by reopening the file, which is exact for every container."""
         self._stop()
         self._video.reopen()
         self._from_start = True
 
     def seek(self, pts: int) -> None:
-        """Go to the keyframe at or before ``pts``; to the beginning where a container cannot seek, or has it twice."""
+        """Seek to the keyframe at or before ``pts``; to the start if the container cannot seek, or has it twice."""
         self._stop()
         container = self._video.container
         if self._joined is None:
@@ -408,7 +408,7 @@ class ContainerSource:
             self._from_start = False
 
     def peek(self) -> av.VideoFrame | None:
-        """The next picture, which ``pictures()`` gives out again; None at the end.
+        """The next picture, which ``pictures()`` will yield again; None at the end.
 
         Raises:
             CorruptInputError: As ``pictures``.

@@ -1,4 +1,4 @@
-"""Damage: why a file does not open, and the difference between what was read and what header and index promise.
+"""Damage: why a file does not open, and how much was read compared with the header and index.
 
 FFmpeg only says "invalid data", or nothing.
 """
@@ -37,13 +37,13 @@ _SIGNATURES = {
 
 
 def explain_unreadable(path: Path) -> str | None:
-    """Explain in one line, without the file's name, why it does not open; None when FFmpeg's own line is as good."""
+    """Explain in one line, without the file name, why it does not open; None if FFmpeg's message is as good."""
     if path.is_dir():
         return "it is a folder; name a video, or a folder of images"
     if not path.exists():
         return "no such file or folder"
     if not path.is_file():
-        return "it is a pipe or a device; write the video to a file first"
+        return "it is a pipe or a device; save the video to a file first"
     try:
         with path.open("rb") as file:
             head = file.read(512)
@@ -69,7 +69,7 @@ def explain_unreadable(path: Path) -> str | None:
 
 
 def cut_off(path: Path, container: str) -> str | None:
-    """Say how a file shows that it ends too early; None where it does not, or was removed meanwhile.
+    """Explain how a file is cut off; None if it is not, or was removed in the meantime.
 
     Args:
         path: The file.
@@ -81,7 +81,7 @@ def cut_off(path: Path, container: str) -> str | None:
     if "mp4" in container:
         with path.open("rb") as file:
             lacking = max((box.end - size for box in declared_boxes(file)), default=0)
-        return f"its last box lacks {lacking} bytes" if lacking > 0 else None
+        return f"its last box is short of {lacking} bytes" if lacking > 0 else None
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
         file.seek(max(size - _TAIL_BYTES, 0))
@@ -90,7 +90,7 @@ def cut_off(path: Path, container: str) -> str | None:
             return None if _ends_with_tag(file, size, tail) else "its last tag is cut"
     if "matroska" in container:
         lacking = _segment_end(head) - size
-        return f"its segment lacks {lacking} bytes" if lacking > 0 else None
+        return f"its segment is short of {lacking} bytes" if lacking > 0 else None
     if container == "avi":
         return "its list of frames is cut" if broken_at(path, container) == size else None
     if container == "gif":  # GIF89a, 27: the trailer; some writers pad behind it
@@ -156,7 +156,7 @@ _MAX_SANE_FRAME_RATE = 1000  # some demuxers report their clock (90000) when the
 
 
 class DamageCounter:
-    """Counts what could not be decoded and ends the reading when it is too much.
+    """Counts frames that could not be decoded, and stops reading if there are too many.
 
     Args:
         path: Named in the error.
@@ -190,7 +190,7 @@ class DamageCounter:
 
 
 class ReadingProgress:
-    """Counts how far one run through the packets came.
+    """Tracks the progress of one pass over the packets.
 
     Args:
         from_start: The run began with the video's first packet.
@@ -220,13 +220,13 @@ class ReadingProgress:
         self.passed(pts, duration)
 
     def passed(self, pts: int | None, duration: int) -> None:
-        """Note how far the pictures reach, with one that is whole and not shown."""
+        """Note the end of a complete picture that is not shown."""
         if pts is not None:
             self.end_pts = max(self.end_pts or pts, pts + duration)
 
 
 class MissingPictures:
-    """Notices pictures that a decoder was given and did not show, with or without an error.
+    """Detects pictures that a decoder received but did not output, with or without an error.
 
     Pictures come out in the order in which they are shown: where one comes and an earlier one has not, that is lost.
     Where the packets' times jump back, how many came is all that tells, at the end.
@@ -323,7 +323,7 @@ class MissingPictures:
 
 
 class BrokenGroups:
-    """Knows the pictures that refer to a keyframe which is damaged or lost: they show it, and no decoder says so.
+    """Detects pictures that depend on a damaged or lost keyframe, which decoders do not report.
 
     They are told by their times, in the order in which they are shown.
 
@@ -360,7 +360,7 @@ class BrokenGroups:
 
 
 class DataGaps:
-    """Notices parts of a video that cannot be read at all, which containers without an index pass over in silence.
+    """Detects unreadable parts of a video, which containers without an index skip silently.
 
     Its packets then jump in time, and in the file, too: by as many bytes as that time would hold. Where only the time
     jumps, the video pauses.
@@ -419,7 +419,7 @@ def check_end(
     failure: Exception | None,
     missing: MissingPictures | None = None,
 ) -> None:
-    """Compare what came with what the header promised, and count what is missing without an error.
+    """Compare what was read with the header, and count what is missing without an error.
 
     MP4 and MOV list where each packet lies: one beyond the end of the file means a truncated file. They and AVI list
     their packets, so fewer than promised, by more than 1 % and 2 packets (headers are off by that much in healthy
@@ -463,12 +463,12 @@ def check_end(
 
 
 def promised_frames(stream: VideoStream) -> int | None:
-    """The number of frames that the header promises."""
+    """The number of frames according to the header."""
     return stream.frames if 0 < stream.frames < _PLACEHOLDER_FRAMES else None
 
 
 def promised_end_seconds(stream: VideoStream) -> float | None:
-    """The length that the header promises: the stream's duration, or Matroska's DURATION tag."""
+    """The length according to the header: the stream's duration, or Matroska's DURATION tag."""
     if stream.frames >= _PLACEHOLDER_FRAMES:
         return None
     time_base = fraction_or_none(stream.time_base)
@@ -478,7 +478,7 @@ def promised_end_seconds(stream: VideoStream) -> float | None:
 
 
 def frame_rate_of(stream: VideoStream) -> Fraction:
-    """Frames per second, if the file says it."""
+    """Frames per second, if the file states it."""
     for rate in map(fraction_or_none, (stream.average_rate, stream.guessed_rate)):
         if rate and 0 < rate <= _MAX_SANE_FRAME_RATE:
             return rate
@@ -510,7 +510,7 @@ def _shortfall(video: OpenedVideo, progress: ReadingProgress, decoded: int) -> s
         came = min(progress.packets, promised - beyond_end)
         if beyond_end or promised - came > max(2, promised // 100):
             return (
-                f"truncated or damaged: it promises {promised} frames and ends after {came}, "
+                f"truncated or damaged: it should have {promised} frames, and ends after {came}, "
                 f"of which {decoded} could be decoded"
             )
     elif beyond_end:
@@ -534,7 +534,7 @@ def _early_end(stream: VideoStream, progress: ReadingProgress, decoded: int) -> 
     if promised_end - end <= max(0.5, promised_end / 100, 3 / float(frame_rate_of(stream))):
         return None
     return (
-        f"truncated or damaged: it promises {promised_end:.2f} s and ends at {end:.2f} s, "
+        f"truncated or damaged: it should end at {promised_end:.2f} s, and ends at {end:.2f} s, "
         f"after {decoded} decoded frames"
     )
 

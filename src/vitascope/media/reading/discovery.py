@@ -1,4 +1,4 @@
-"""Finding the videos among what a user names: files, folders and globs."""
+"""Finds videos in files, folders and globs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VIDEO_SUFFIXES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FoundVideo:
-    """One input, and where it stood among what was named."""
+    """One input, and its place among the given names."""
 
     path: Path
     """To open: a video file, an image, a folder of images or an image pattern."""
@@ -43,7 +43,7 @@ class FoundVideo:
 def find_videos(
     inputs: Sequence[str | PathLike[str]], *, recursive: bool, exclude: Path | None = None
 ) -> list[FoundVideo]:
-    """List the videos that the inputs name, each once, in the order named and naturally sorted within.
+    """List the videos of the inputs, each once, in the given order and naturally sorted within folders.
 
     A file is taken whatever its name; opening it will tell. A folder gives its videos by suffix, without hidden
     ones, and its images: those of one numbered sequence and one size are a video, others are taken one by one. A glob
@@ -77,12 +77,12 @@ def find_videos(
             if len(video.path.parts) == shortest[place]:
                 found.setdefault(place, video)
     if not found:
-        raise InputError("no input was named")
+        raise InputError("no input given")
     return list(found.values())
 
 
 def folders_left_out(folder: Path, *, exclude: Path | None = None) -> list[Path]:
-    """The folders of a folder that ``find_videos`` would find something in, or below, if it were recursive.
+    """Subfolders in which ``find_videos`` would find something if it were recursive.
 
     Args:
         folder: The folder that was searched.
@@ -112,7 +112,7 @@ def _expand(source: Path, *, recursive: bool, exclude: Path | None) -> Iterator[
     elif source.is_dir():
         yield from _videos_of(source, recursive=recursive, exclude=_below(source, exclude))
     elif glob.has_magic(str(source)) and isinstance(source, RemotePath):
-        raise InputError(f"{source}: a pattern is for files of this machine; name the folder")
+        raise InputError(f"{source}: patterns only work for files on this machine; give the folder")
     elif glob.has_magic(str(source)):
         yield from _matches_of(source, recursive=recursive, exclude=_below(_fixed_part(source), exclude))
     elif find_images(source) is not None:

@@ -1,4 +1,4 @@
-"""The keyframes of a video, from its container's index, and the video cut at them.
+"""The keyframes of a video, from its container's index, and segments between them.
 
 A video is cut into segments that decode on their own. A segment begins with the packet of a keyframe and ends before
 that of another. It *owns* the pictures that are shown from its own keyframe on and before the next segment's::
@@ -33,7 +33,7 @@ Stamp = Literal["dts", "pts"]
 
 @dataclass(frozen=True, slots=True)
 class FilmIndex:
-    """The keyframes of a video, or why they cannot be known without reading it."""
+    """The keyframes of a video, or why they are unknown without reading it."""
 
     keyframes: tuple[int, ...] = ()
     """Time stamps in ticks of the video's time base, growing; empty when there is no index of use."""
@@ -46,7 +46,7 @@ class FilmIndex:
     def of(cls, keyframes: Sequence[int], stamp: Stamp = "dts") -> Self:
         """The index of keyframes in the order of the file, or why it cannot be used."""
         if not keyframes:
-            return cls(stamp=stamp, why_none="its index lists no keyframe")
+            return cls(stamp=stamp, why_none="its index lists no keyframes")
         if any(later <= earlier for earlier, later in pairwise(keyframes)):
             return cls(stamp=stamp, why_none="the keyframes of its index are not in order")
         return cls(tuple(keyframes), stamp)
@@ -66,13 +66,13 @@ def read_film_index(path: Path) -> FilmIndex:
 
 
 def index_of(headers: ContainerSource) -> FilmIndex:
-    """The index of an opened video; what it was about to read next is undefined afterwards."""
+    """The index of an open video; its reading position is undefined afterwards."""
     facts, video = headers.facts, headers.video
     stream = video.stream
     stamp: Stamp = "dts"
     if "mp4" in facts.container:
         if not stream.frames:
-            return FilmIndex(why_none="a fragmented MP4 has no index of the whole film")
+            return FilmIndex(why_none="a fragmented MP4 has no index of the whole video")
     elif "matroska" in facts.container:
         stamp = "pts"
         with suppress(av.FFmpegError, OSError):
@@ -83,7 +83,7 @@ def index_of(headers: ContainerSource) -> FilmIndex:
     entries = [(entry.timestamp, entry.is_keyframe) for entry in stream.index_entries]
     pause = LONGEST_PAUSE_SECONDS / facts.time_base
     if any(later[0] - earlier[0] > pause for earlier, later in pairwise(entries)):
-        return FilmIndex(why_none="its clock was set anew on the way")
+        return FilmIndex(why_none="its clock was reset in the middle")
     if entries and not entries[0][1]:
         return FilmIndex(why_none="it does not begin with a keyframe")
     return FilmIndex.of([when for when, is_key in entries if is_key], stamp)
@@ -91,7 +91,7 @@ def index_of(headers: ContainerSource) -> FilmIndex:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Packets from one keyframe up to, and without, another."""
+    """Packets from one keyframe up to, but excluding, another."""
 
     number: int
     """Position in the video, from 0."""

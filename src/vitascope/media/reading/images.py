@@ -1,4 +1,4 @@
-"""Pictures from image files: one image, a folder of them, a printf pattern or a glob, in natural order."""
+"""Reads image files as a video: one image, a folder, a printf pattern or a glob, in natural order."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def find_images(source: Path) -> list[Path] | None:
         found = [path for path in source.iterdir() if is_image(path)]
         if not found:
             raise InputError(
-                f"{source}: the folder holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}); "
-                "name a video file to read a video"
+                f"{source}: the folder contains no images ({', '.join(sorted(IMAGE_SUFFIXES))}); "
+                "to read a video, give its file"
             )
     elif _PRINTF_NUMBER.search(source.name):
         found = _match_printf(source)
@@ -162,7 +162,7 @@ def picture_size(path: Path) -> tuple[int, int] | None:
 
 
 def is_still_image(path: Path) -> bool:
-    """True for a file that holds one picture and no time, by its content: a GIF or an animated PNG is a video.
+    """True for a file with a single picture, by its content: a GIF or an animated PNG is a video.
 
     Raises:
         InputError: It cannot be opened.
@@ -220,7 +220,7 @@ def refuse_by_header(file: Path) -> None:
         )
     if size is not None and is_too_large(size):
         raise InputError(
-            f"{file}: {size[0]}x{size[1]} are too many pixels: FFmpeg decodes {LARGEST_SIDE}x{LARGEST_SIDE} at most, "
+            f"{file}: {size[0]}x{size[1]} is too large: FFmpeg decodes {LARGEST_SIDE}x{LARGEST_SIDE} at most, "
             "or as many in another shape; make the picture smaller"
         )
 
@@ -243,7 +243,7 @@ def _decode_image(file: Path) -> av.VideoFrame:
     with open_container(file) as container, wrap_input_error(file, "decode it"):
         frame = next(container.decode(video=0), None) if container.streams.video else None
     if frame is None:
-        raise InputError(f"{file}: it holds no picture")
+        raise InputError(f"{file}: there is no picture in it")
     if frame.color_primaries == _UNSPECIFIED:
         frame.color_primaries = _primaries_of_profile(file)
         if frame.color_primaries != _UNSPECIFIED and frame.color_trc == _UNSPECIFIED:

@@ -1,4 +1,4 @@
-"""A microphone: a thread reads it through PortAudio, and one that was unplugged is waited for.
+"""A microphone: a thread reads it through PortAudio, and an unplugged one is waited for.
 
 python-sounddevice.readthedocs.io, which MediaPipe brings along. The FFmpeg inside PyAV's wheels knows no PulseAudio, no
 PipeWire, and not where a Linux system keeps its settings of ALSA.
@@ -43,11 +43,11 @@ class SoundCapture(Protocol):
     """An open microphone, or what stands in for one."""
 
     def read(self) -> npt.NDArray[np.float32] | None:
-        """The next samples, float32 [n], waited for; None when there are no more."""
+        """Wait for the next samples, float32 [n]; None at the end."""
         ...
 
     def close(self) -> None:
-        """Give it back."""
+        """Release it."""
         ...
 
 
@@ -122,13 +122,13 @@ def _require_sounddevice() -> Any:
         ) from error
     except OSError as error:  # its way of saying that the system's library is missing
         raise MissingDependencyError(
-            "a microphone needs PortAudio, which Linux systems have in a package of its own: apt install libportaudio2"
+            "a microphone needs PortAudio, which is a separate package on Linux: apt install libportaudio2"
         ) from error
     return sounddevice
 
 
 class Microphone:
-    """Sound that is read all the time, so that nothing waits in the driver. A context manager.
+    """Sound that is read continuously, so that nothing waits in the driver. A context manager.
 
     Args:
         open_one: Opens it; called again when it was unplugged. Its first failure is raised by ``__enter__``.
@@ -158,17 +158,17 @@ class Microphone:
 
     @property
     def is_over(self) -> bool:
-        """True when everything was taken and nothing will come."""
+        """True if everything was taken and nothing more will come."""
         with self._changed:
             return (self._is_over and not self._blocks) or self._is_stopped
 
     @property
     def is_lost(self) -> bool:
-        """True while it is gone."""
+        """True while the microphone is gone."""
         return self._is_lost
 
     def take(self, *, timeout_seconds: float | None = None) -> list[SoundBlock]:
-        """All that came since the last time, in order, waited for; nothing when nothing came in time, or it is over."""
+        """Wait for the sound since the last call, in order; empty on timeout, or at the end."""
         with self._changed:
             self._changed.wait_for(
                 lambda: bool(self._blocks) or self._is_stopped or self._is_over, timeout_seconds

@@ -1,4 +1,4 @@
-"""A video as if it were a camera: it runs at its own pace, and late frames are dropped."""
+"""Plays a video like a camera: at its own pace, dropping late frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Picture = TypeVar("Picture")
 
 
 class Paced(Closing):
-    """Gives what is due by the clock; what is not taken in time is dropped. A context manager.
+    """Yields items when they are due; items not taken in time are dropped. A context manager.
 
     Args:
         clock: Seconds that pass evenly.
@@ -52,7 +52,7 @@ class Paced(Closing):
 
 
 class PacedFilm(Paced, ABC, Generic[Picture]):
-    """A video that is shown at its own pace; a subclass says what its pictures are.
+    """A video played at its own pace; a subclass defines its pictures.
 
     Args:
         path: A video.
@@ -94,7 +94,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
         self._first_pts = 0.0
 
     def take(self, *, timeout_seconds: float | None = None) -> Picture | None:
-        """Wait for the newest frame that is due; None if none comes in time or the video is over.
+        """Wait for the newest frame that is due; None on timeout or at the end.
 
         Raises:
             InputError: None lies between start and end.
@@ -113,7 +113,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
 
     @abstractmethod
     def _nothing(self) -> InputError:
-        """The error for a start and an end that no picture lies between."""
+        """The error for a start and an end without a frame between them."""
 
     def _due(self, timeout_seconds: float | None) -> Frame | None:
         following = self._next or self._read()

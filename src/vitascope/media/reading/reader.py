@@ -1,4 +1,4 @@
-"""The way in: a video as a stream of ``Frame``s in their native planes, each with its exact place in time."""
+"""Reads a video as a stream of ``Frame`` objects in native planes, each with its exact time."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def open_video(
     Raises:
         UsageError: The times are negative or in the wrong order, a count is too small, or there is no such CUDA
             device.
-        MissingDependencyError: A CUDA device is asked for without CuPy.
+        MissingDependencyError: A CUDA device is requested without CuPy.
         InputError: The file cannot be opened or holds no video; the message says why.
         CorruptInputError: No picture of it can be decoded, or more than ``max_corrupt_frames`` cannot.
     """
@@ -123,7 +123,7 @@ def open_video(
 
 
 def read_headers(path: str | PathLike[str]) -> SourceFacts:
-    """Describe a video by its headers alone; no picture is decoded, which takes long at 4K and above.
+    """Describe a video by its headers, without decoding a picture, which is slow at 4K and above.
 
     Args:
         path: As in ``probe``.
@@ -230,7 +230,7 @@ class VideoReader(Closing):
             self._seek(source, self.start_pts)
 
     def close(self) -> None:
-        """Free the decoder and its threads. Idempotent; frames given out stay valid."""
+        """Free the decoder and its threads. Idempotent; earlier frames stay valid."""
         source, self._source = self._source, None
         self._pictures = iter(())
         if source is not None:
@@ -267,7 +267,7 @@ class VideoReader(Closing):
 
     @property
     def decoded_count(self) -> int:
-        """Frames given out so far."""
+        """Frames yielded so far."""
         return self._next_index
 
     @property
@@ -277,7 +277,7 @@ class VideoReader(Closing):
 
     @property
     def adjusted_pts_count(self) -> int:
-        """Frames whose pts was missing or did not grow, so far."""
+        """Frames with a missing or non-increasing pts, so far."""
         return self._clock.adjusted_count
 
     @property
@@ -287,12 +287,12 @@ class VideoReader(Closing):
 
     @property
     def clock_jump_count(self) -> int:
-        """The number of times that the video's clock was set anew, so far."""
+        """How often the video's clock was reset, so far."""
         return self._clock.jump_count
 
     @property
     def expected_frame_count(self) -> int | None:
-        """Frames that the header and the trim promise; None when the header does not say."""
+        """Expected frames by the header and the trim; None if the header does not say."""
         count, duration = self.info.frame_count_estimate, self.info.duration_seconds
         if count is None or (self.start_pts is None and self.end_pts is None):
             return count
@@ -344,7 +344,7 @@ class VideoReader(Closing):
                 "leave those of other sizes out" if is_folder else "cut the file there and process the parts"
             )
             raise InputError(
-                f"{info.path}: the picture size changes from {info.width}x{info.height} to "
+                f"{info.path}: the frame size changes from {info.width}x{info.height} to "
                 f"{picture.width}x{picture.height} at {seconds:.2f} s; {advice}"
             )
         planes, ready = self._planes_of(picture)
@@ -422,12 +422,12 @@ def first_picture(path: Path, pictures: Iterator[av.VideoFrame]) -> av.VideoFram
     if frame is None:
         for file in (find_images(path) or [path])[:1]:
             refuse_by_header(file)
-        raise CorruptInputError(f"{path}: it has a video stream, but no picture of it can be decoded")
+        raise CorruptInputError(f"{path}: it has a video stream, but no frame of it can be decoded")
     return frame
 
 
 def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
-    """Join what the headers say with what only a decoded picture shows (layout, tags, rotation, side data).
+    """Combine the headers with what only a decoded picture shows (layout, tags, rotation, side data).
 
     Args:
         facts: From the source.
@@ -473,7 +473,7 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
 
 
 class PresentationClock:
-    """Gives every picture a pts that grows, keeping the file's own wherever it does.
+    """Gives every picture an increasing pts, keeping the file's own where possible.
 
     A pts that goes back begins a new recording, which goes on where time was, unless a later one is nearer to where the
     old one would have gone on: then what came between was out of order. So it is with one that jumps far ahead. Three
@@ -597,7 +597,7 @@ def _checked_range(
     for name, seconds in (("start", start), ("end", end)):
         if seconds is not None and not 0 <= seconds < float("inf"):
             raise UsageError(
-                f"{path}: {name} time of {seconds} s; give seconds from the first picture, 0 or more"
+                f"{path}: {name} time of {seconds} s; expected seconds from the first frame, 0 or more"
             )
     if end is not None and end <= (start or 0):
         raise UsageError(f"{path}: the end time ({end} s) is not after the start time ({start or 0} s)")
@@ -610,7 +610,7 @@ def _exact(seconds: Any) -> Fraction:
 
 
 def keyframe_lumas(path: Path, count: int, *, longest_side: int) -> list[npt.NDArray[np.uint8]]:
-    """Decode keyframes alone, on the CPU, and shrink them.
+    """Decode only keyframes, on the CPU, and shrink them.
 
     Args:
         path: The video.

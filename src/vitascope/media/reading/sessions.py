@@ -43,14 +43,14 @@ _LEAD_IN_SEGMENTS = (0, 1, 4, 16)
 
 @dataclass(frozen=True, slots=True)
 class LostPicture:
-    """A picture that the segment owns and that could not be decoded, however far before it decoding began."""
+    """A picture of the segment that could not be decoded, however early decoding started."""
 
     cause: Exception | None
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """All of a segment was read."""
+    """The end of a segment."""
 
     packet_count: int
     """Packets that it has."""
@@ -63,7 +63,7 @@ class _NotWholeError(Exception):
 
 
 class SegmentDecoder:
-    """Decodes segments of one video, one after the other, in any order. For one thread.
+    """Decodes segments of one video, one at a time, in any order. For one thread.
 
     Random access is exact where the keyframe is what it says. Where it is not, because pictures after it refer to
     pictures from before it, the gap in the presentation times shows it at once, and decoding begins again, so many
@@ -629,13 +629,13 @@ def _why_not(source: ContainerSource) -> str | None:
     except CorruptInputError as error:
         return f"NVDEC failed ({error})"
     if picture is None:
-        return "NVDEC gave no picture"
+        return "NVDEC returned no frame"
     what = f"{picture.format.name} at {picture.width}x{picture.height}"
     if not is_cuda_picture(picture):
-        return f"this GPU does not decode {codec} in {what}"
+        return f"this GPU cannot decode {codec} in {what}"
     layout = picture.sw_format.name if picture.sw_format is not None else "an unknown format"
     if layout not in _GPU_FORMATS:
-        return f"NVDEC gives {layout}, which the kernels do not read"
+        return f"NVDEC gives {layout}, which the kernels cannot read"
     if (picture.width, picture.height) != (context.width, context.height):
         # Odd sizes come rounded up, and a crop at the left or top is left to the player.
         return f"NVDEC gives {picture.width}x{picture.height} of {context.width}x{context.height}"
@@ -663,5 +663,5 @@ def _default_buffer_bytes(cuda_device: int | None) -> int:
 
 
 def device_buffer_bytes(free_bytes: int) -> int:
-    """What the pictures of several sessions may take of a GPU's memory: a quarter of what is free, 16 GiB at most."""
+    """GPU memory for the pictures of several sessions: a quarter of the free memory, at most 16 GiB."""
     return min(free_bytes // 4, _DEVICE_BUFFER_BYTES)

@@ -1,4 +1,4 @@
-"""The sound of any file, as one voice hears it: one channel, one rate, without gaps, block by block."""
+"""Reads the sound of any file as one channel at one rate, without gaps, block by block."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Samples = npt.NDArray[np.float32]
 
 
 def is_sound_file(path: Path) -> bool:
-    """True for a file that has sound and no pictures but a cover.
+    """True for a file with sound and no pictures other than a cover.
 
     Raises:
         InputError: It cannot be opened.
@@ -48,7 +48,7 @@ def is_sound_file(path: Path) -> bool:
 
 
 class OneChannel:
-    """Brings channels together so that a voice on one of them, or on all, comes out whole.
+    """Mixes channels down so that a voice on one of them, or on all, is kept.
 
     The channels are weighted by the principal component of what was heard lately, so that a silent side halves
     nothing, and two sides of opposite sign do not cancel out. State of one stream.
@@ -162,7 +162,7 @@ class SoundReader(Closing):
         if missing > _MISSING_SECONDS + _MISSING_SHARE * self._promised:
             self.missing_seconds = missing
         if not given and self.corrupt_count:
-            raise CorruptInputError(f"{self.path}: its sound is damaged; nothing of it could be decoded")
+            raise CorruptInputError(f"{self.path}: its sound is damaged; none of it could be decoded")
 
     def _decoded(self) -> Iterator[tuple[int, Samples]]:
         """Blocks as they come out of the decoder, each with its place in samples from the beginning."""
@@ -205,7 +205,7 @@ class SoundReader(Closing):
 
     def _sound_of(self, container: InputContainer) -> AudioStream:
         if not container.streams.audio:
-            raise InputError(f"{self.path}: it has no sound; a voice is needed to move the portrait")
+            raise InputError(f"{self.path}: it has no sound; the portrait needs a voice to follow")
         stream = container.streams.audio[0]
         if getattr(stream, "codec_context", None) is None:
             raise InputError(f"{self.path}: this FFmpeg build does not know the codec of its sound")

@@ -149,7 +149,7 @@ class SpoutSink:
         """See ``Sink.open``."""
         del made
         if platform.system() != "Windows":
-            raise OutputError(f"{self.name}: Spout exists on Windows only; ndi or mjpeg work everywhere")
+            raise OutputError(f"{self.name}: Spout only exists on Windows; ndi and mjpeg work everywhere")
         try:
             import SpoutGL
         except ImportError as error:

@@ -1,4 +1,4 @@
-"""A video file of what is live; pictures keep the times of their capture, so a slow moment stays as long as it was."""
+"""Records a live run to a video file; pictures keep their capture times."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def files_of(sinks: Iterable[Sink]) -> list[Path]:
     for path in paths:
         place = os.path.realpath(path)
         if place in seen:
-            raise UsageError(f"sink file:{path}: two sinks cannot write one file; name it once")
+            raise UsageError(f"sink file:{path}: two sinks cannot write the same file")
         seen.add(place)
     return paths
 
@@ -70,7 +70,7 @@ class FileSink:
         self._codec, self._crf, self._preset = codec, crf, preset
         self._path = local_path_of(target)
         if not self._path.suffix:
-            raise UsageError(f"sink file:{target}: name a file with a suffix, such as {target}.mp4")
+            raise UsageError(f"sink file:{target}: give the file a suffix, such as {target}.mp4")
         self._first_path = self._path
         self._part_count = 0
         self._writer: VideoWriter | None = None
@@ -159,7 +159,7 @@ class FileSink:
         needed = _ROOM_BYTES + _ROOM_BYTES_A_PICTURE * self._count
         if free < needed:
             raise OutputError(
-                f"{self._path}: {free / 1e6:.0f} MB are free there, and completing the file may take "
+                f"{self._path}: {free / 1e6:.0f} MB are free there, and completing the file may need "
                 f"{needed / 1e6:.0f}; free some or write elsewhere"
             )
 

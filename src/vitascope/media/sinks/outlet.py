@@ -25,7 +25,7 @@ State = Literal["starting", "running", "failed", "closed"]
 
 
 class Opening:
-    """Opens a sink, gives it pictures and closes it, in a thread of its own.
+    """Opens a sink, sends it pictures and closes it, on its own thread.
 
     Each time has its own figures, so that a thread that was left behind cannot change those of the next time.
 
@@ -90,7 +90,7 @@ class Opening:
                 self._queue.put(picture)
 
     def end(self) -> None:
-        """Take nothing more; finish once what waits was taken."""
+        """Accept no more pictures, and finish after the waiting ones."""
         with self._lock:
             self._takes = False
         self._queue.end()
@@ -127,7 +127,7 @@ class Opening:
     def _open(self) -> bool:
         """Open the sink; where that fails, close what is open of it."""
         if self._before is not None and not self._before.join(_LET_GO_SECONDS):
-            self._fail(OutputError(f"{self._sink.name} still hangs; it cannot be started again"))
+            self._fail(OutputError(f"{self._sink.name} still hangs and cannot be started again"))
             return False
         self._before = None
         if not self._guarded(lambda: self._sink.open(self._made)):
@@ -313,12 +313,12 @@ class SinkOutlet(Closing):
             opening.offer(picture)
 
     def end(self) -> None:
-        """Let the sink take what waits and finish, without waiting for it; it takes nothing more."""
+        """Let the sink finish its waiting pictures, without waiting for it; it accepts no more."""
         if self._opening is not None:
             self._opening.end()
 
     def close(self, *, timeout_seconds: float = _CLOSE_SECONDS) -> None:
-        """Let the sink take what waits, finish, and join its thread.
+        """Let the sink finish its waiting pictures, and join its thread.
 
         Args:
             timeout_seconds: A sink that hangs for longer is left behind.

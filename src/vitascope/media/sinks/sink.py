@@ -1,4 +1,4 @@
-"""Live outputs: their port, the picture that is handed to all of them, and the words that users ask for them with."""
+"""Live outputs: their interface, the picture sent to all of them, and the syntax of ``--sink``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LivePicture:
             return self._made[wanted]
 
     def for_png(self) -> npt.NDArray[np.uint8]:
-        """The picture as OpenCV writes it: uint8 [H, W, 3], or 4 where it has alpha."""
+        """The picture for OpenCV: uint8 [H, W, 3], or [H, W, 4] with alpha."""
         bgr = cv2.COLOR_RGB2BGR
         made = cv2.cvtColor(self.rgb, bgr) if self.alpha is None else self._converted("bgra")
         return np.asarray(made, np.uint8)
@@ -138,7 +138,7 @@ class Attentive(Protocol):
     """A sink that also has work while no picture comes, such as a window, whose keys are pressed at any time."""
 
     def attend(self) -> None:
-        """Do what cannot wait for the next picture. Called between pictures, by the sink's own thread."""
+        """Do urgent work between pictures. Called by the sink's own thread."""
         ...
 
 
@@ -159,7 +159,7 @@ def _as_video(picture: npt.NDArray[np.uint8], packed: str, wanted: PixelFormat) 
 
 
 class NullSink:
-    """Takes pictures and forgets them: what is measured ends before it.
+    """Discards pictures, for measuring everything before the sinks.
 
     Args:
         target: Empty.
@@ -211,7 +211,7 @@ SINKS: dict[str, SinkKind] = {
 
 
 def make_sink(spec: str, **options: Mapping[str, Any]) -> Sink:
-    """A sink that is not open yet; what it needs is imported when it is opened.
+    """Create a sink that is not open yet; its dependencies are imported when it opens.
 
     Args:
         spec: A word of ``SINKS``, and what follows its colon: ``window``, ``file:out.mp4``, ``mjpeg:8080``.

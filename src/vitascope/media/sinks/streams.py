@@ -1,4 +1,4 @@
-"""Streams over the network: a transport stream over UDP, and a page of JPEG pictures (``multipart/x-mixed-replace``).
+"""Network sinks: a transport stream over UDP, and a page of JPEG pictures (``multipart/x-mixed-replace``).
 
 The page is served to this machine alone unless a host is named: a stream of one's face is private.
 """
@@ -114,7 +114,7 @@ class UdpSink:
             raise OutputError(f"{self.name} failed: {error}") from error
 
     def close(self) -> None:
-        """Send what the encoder holds, and close."""
+        """Flush the encoder, and close."""
         container, stream = self._container, self._stream
         self._container = self._stream = None
         if container is None:
@@ -185,7 +185,7 @@ class MjpegSink:
         self._thread.start()
 
     def send(self, picture: LivePicture) -> None:
-        """Compress a picture and hand it to every browser that waits; skip the work if none does."""
+        """Compress a picture and send it to every waiting browser; do nothing if there is none."""
         assert self._server is not None  # opened
         if not self._server.has_clients:
             return
@@ -229,7 +229,7 @@ class _Server(GuardedServer):
             self._changed.notify_all()
 
     def newer(self, seen: int) -> tuple[int, bytes] | None:
-        """The newest picture, waited for where it was seen already; None once this was stopped."""
+        """Wait for a picture newer than the last one; None once stopped."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_stopped or self._picture[0] > seen, timeout=_PATIENCE_SECONDS

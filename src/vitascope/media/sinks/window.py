@@ -73,13 +73,13 @@ class WindowSink:
         self._pygame = pygame
 
     def send(self, picture: LivePicture) -> None:
-        """Show a picture, as large as fits, and hand on what was pressed."""
+        """Show a picture, as large as fits, and pass on pressed keys."""
         self._draw(picture)
         self._shown = picture
         self.attend()
 
     def attend(self) -> None:
-        """Hand on what was pressed, and draw again what another window, or another size, has wiped out."""
+        """Pass on pressed keys, and redraw after the window was covered or resized."""
         pygame, is_wiped = self._pygame, False
         for event in pygame.event.get():
             if event.type == pygame.QUIT:

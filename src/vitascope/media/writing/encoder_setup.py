@@ -129,7 +129,7 @@ class PictureSetup:
         return options
 
     def open_packer(self) -> FramePacker | NvencFramePacker:
-        """Make what turns frames into the encoder's pictures."""
+        """Create the converter from frames to the encoder's pictures."""
         packer = FramePacker(
             self.encoding.pixel_format,
             color=self._info.color,

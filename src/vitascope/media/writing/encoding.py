@@ -110,7 +110,7 @@ def rate_options(
     preset = default_preset if preset is None else preset
     if crf is not None and not _CRF_RANGES[codec][0] <= crf <= _CRF_RANGES[codec][1]:
         raise UsageError(
-            f"CRF {crf} for {codec}; it goes from {_CRF_RANGES[codec][0]} to {_CRF_RANGES[codec][1]}"
+            f"CRF {crf} for {codec}; expected a value from {_CRF_RANGES[codec][0]} to {_CRF_RANGES[codec][1]}"
         )
     if preset and preset not in PRESETS[codec]:
         raise UsageError(f"preset {preset!r} for {codec}; known are {', '.join(PRESETS[codec])}")
@@ -249,7 +249,7 @@ class Encoding:
             return fit
         if (coded := self.coded_size(width, height)) != (width, height):
             note = (
-                f"{width}x{height} is an odd size, which headsets cannot decode: written as {coded[0]}x{coded[1]}, "
+                f"{width}x{height} is an odd size, which headsets cannot decode; written as {coded[0]}x{coded[1]}, "
                 f"the last {_added(width, height)} repeated"
             )
             return replace(fit, notes=(*self.notes, note))
@@ -258,7 +258,7 @@ class Encoding:
         )
         if self.is_nvenc or pixel_format not in _pixel_formats(self.encoder):
             raise OutputError(
-                f"{self.encoder} takes no odd picture sizes such as {width}x{height}; use vp9 or ffv1"
+                f"{self.encoder} cannot store odd sizes such as {width}x{height}; use vp9 or ffv1"
             )
         note = f"{width}x{height} is an odd size, which {self.codec} takes only as 4:4:4; some players cannot show that"
         return replace(fit, pixel_format=pixel_format, notes=(*self.notes, note))
@@ -325,7 +325,7 @@ def choose_encoding(
     Raises:
         UsageError: The wishes contradict one another or are out of range.
         OutputError: The suffix is unknown, the container or this FFmpeg build does not take the codec, or NVENC is
-            asked for and cannot be had.
+            requested and is not available.
     """
     muxer = _muxer_of(out_path)
     if codec != "auto" and codec not in get_args(CodecName):
@@ -341,7 +341,7 @@ def choose_encoding(
     if VideoFormat(pixel_format).components[0].bits < wanted_depth:
         if bit_depth != "auto":
             raise OutputError(
-                f"{out_path}: {name} takes no {bit_depth} bits here; use h265, av1, prores or ffv1"
+                f"{out_path}: {name} cannot store {bit_depth} bits; use h265, av1, prores or ffv1"
             )
         notes = (
             *notes,
@@ -403,7 +403,7 @@ def _parallel_encoders(
     if wish < 1:
         raise UsageError(f"parallel_encoders={wish}; it must be 1 or more, or auto")
     if wish > 1 and codec != "h264":
-        raise UsageError(f"{codec} is not written by several encoders, only h264 is")
+        raise UsageError(f"{codec} cannot be written by several encoders, only h264 can")
     return wish
 
 

@@ -100,11 +100,11 @@ def on_hardware(
     pixel_format = NVENC_FORMATS.get((codec, encoding.pixel_format.replace("nv12", "yuv420p")))
     reason: str | None = None
     if encoder is None:
-        reason = f"it writes {', '.join(NVENC_ENCODERS)}, not {codec}"
+        reason = f"it can write {', '.join(NVENC_ENCODERS)}, not {codec}"
     elif pixel_format is None:
-        reason = f"it takes no {encoding.pixel_format} for {codec}"
+        reason = f"it cannot write {encoding.pixel_format} in {codec}"
     elif size is not None and max(size) > _LONGEST_SIDES[codec]:
-        reason = f"{size[0]}x{size[1]} is too large: {codec} ends at {_LONGEST_SIDES[codec]} there"
+        reason = f"{size[0]}x{size[1]} is too large: {codec} goes up to {_LONGEST_SIDES[codec]} there"
     if hardware == "auto" and (
         reason is not None
         or changes_depth
@@ -116,11 +116,11 @@ def on_hardware(
         reason = why_nvenc_fails(encoder, pixel_format, cache_dir=cache_dir, device_id=device_id)
     if reason is not None or encoder is None or pixel_format is None:
         if hardware == "nvenc":
-            raise OutputError(f"NVENC was asked for, and cannot be used: {reason}; leave it to the CPU")
-        return replace(encoding, notes=(*encoding.notes, f"the CPU encodes, not the GPU: {reason}"))
+            raise OutputError(f"NVENC was requested, but cannot be used: {reason}; let the CPU encode")
+        return replace(encoding, notes=(*encoding.notes, f"the CPU encodes instead of the GPU: {reason}"))
     notes = encoding.notes
     if hardware == "auto":
-        notes = (*notes, f"the GPU encodes ({encoder}); gpu.encoder=cpu is slower, and makes smaller files")
+        notes = (*notes, f"the GPU encodes ({encoder}); gpu.encoder=cpu is slower, but makes smaller files")
     crf = float(encoding.options["crf"])
     step = round(preset_index * (_PRESET_COUNT - 1) / max(preset_count - 1, 1))
     return replace(
@@ -212,7 +212,7 @@ def _verdict_of_trial(encoder: str, pixel_format: str, device_id: int) -> Verdic
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Verdict(False, f"{encoder} gave no answer within {_TRIAL_SECONDS} seconds")
+        return Verdict(False, f"{encoder} did not answer within {_TRIAL_SECONDS} seconds")
     except OSError as error:
         raise OutputError(f"{encoder} could not be tried: {describe_av_error(error)}") from error
     match _last_line_as_json(done.stdout):

@@ -1,4 +1,4 @@
-"""Trying NVENC: whether the pictures that come out are those that went in. ``nvenc`` runs this as a process of its own.
+"""Tests NVENC: encodes pictures and compares them with the decoded ones. ``nvenc`` runs this in its own process.
 
 A driver can spoil pictures without failing. So some that move are written as every output is, by ``VideoWriter``, from
 the host's memory and, where frames may come from there, from the GPU's; read again by FFmpeg's decoder on the CPU, and
@@ -81,7 +81,7 @@ def examine(
                 reason = (
                     f"number {number}{origin} has a PSNR of {found:.0f} dB, {_LEAST_PSNR:.0f} are asked for"
                 )
-                return Verdict(False, f"spoils pictures: {reason}")
+                return Verdict(False, f"damages pictures: {reason}")
             worst = min(worst, found)
     return Verdict(True, f"gave {len(pictures)} pictures back with a PSNR of {worst:.0f} dB")
 

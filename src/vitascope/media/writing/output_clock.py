@@ -41,7 +41,7 @@ class FrameTime(NamedTuple):
 
 
 class OutputClock:
-    """Gives frames their time in the output, and packets what encoders lose of it.
+    """Gives frames their time in the output, and restores times that encoders lose.
 
     Args:
         time_base: Seconds a tick, of the output.

@@ -173,7 +173,7 @@ class PartialFile:
             OutputError: It is a folder or write-protected.
         """
         if target.is_dir():
-            raise OutputError(f"{target}: cannot create it: it is a folder; name a file in it")
+            raise OutputError(f"{target}: cannot create it: it is a folder; give a file in it")
         is_here = not isinstance(target, RemotePath)
         if is_here and target.exists() and not os.access(target, os.W_OK):
             raise OutputError(f"{target}: cannot replace it: the file is write-protected")
@@ -193,7 +193,7 @@ class PartialFile:
         self._lock.release()
 
     def discard(self) -> None:
-        """Remove what was written; a file that is already gone is fine."""
+        """Remove the file, if it still exists."""
         with suppress(OSError):
             self.path.unlink()
         self._lock.release()
@@ -214,7 +214,7 @@ class PartialFile:
 
 
 class ArrivingFile(PartialFile):
-    """A file of this machine that is uploaded when it is whole. Stores know no locks: who is last replaces it.
+    """A local file that is uploaded when complete. Stores have no locks: the last writer wins.
 
     Args:
         target: Behind a URL.
@@ -350,12 +350,12 @@ class PartialFolder:
         # The finished folder takes this one's place; a shell that stands in it would stand in a removed folder.
         if Path.cwd().is_relative_to(target.resolve()):
             raise OutputError(
-                f"{target}: cannot replace the current folder by pictures; name a folder in it, such as frames"
+                f"{target}: cannot replace the current folder by pictures; give a folder in it, such as frames"
             )
         foreign = _other_name(target, file_pattern)
         if foreign is not None:
             raise OutputError(
-                f"{target}: the folder holds other files ({foreign}); name a new or an empty folder"
+                f"{target}: the folder holds other files ({foreign}); give a new or an empty folder"
             )
 
     def commit(self) -> None:
@@ -499,7 +499,7 @@ class PictureFolder:
         """
         match = re.fullmatch(r"([^%]*)%(?:0(\d+))?d([^%]*)", self.pattern)
         if match is None:
-            raise UsageError(f"{self.folder / self.pattern}: write the number as %06d, once")
+            raise UsageError(f"{self.folder / self.pattern}: write the number once, as %06d")
         head, digits, tail = match.groups()
         return re.compile(rf"{re.escape(head)}\d{{{int(digits or 1)},}}{re.escape(tail)}")
 
@@ -558,7 +558,7 @@ def is_written(path: Path) -> bool:
 
 
 def refuse_inputs(path: Path, read: Mapping[str, Path | None], *, what: str = "output") -> None:
-    """Refuse, before anything opens, to write over what is read; links and other spellings are seen through.
+    """Refuse outputs that would replace an input, before anything opens; links and spellings are resolved.
 
     Args:
         path: What is written.
@@ -576,7 +576,7 @@ def refuse_inputs(path: Path, read: Mapping[str, Path | None], *, what: str = "o
         ):  # it is not there, or no pictures are: whoever opens it will say so
             files = () if source is None else (source, *(find_images(source) or ()))
             if any(file.exists() and path.samefile(file) for file in files):
-                raise UsageError(f"{path}: the {what} is {name}; name another file")
+                raise UsageError(f"{path}: the {what} is {name}; choose another file")
 
 
 def refuse_unwritable(path: Path) -> None:
@@ -626,7 +626,9 @@ class OutputTarget:
         """Owns the temporary file or folder."""
         pictures = picture_folder(path) if muxer == "image2" else None
         if muxer == "image2" and isinstance(path, RemotePath):
-            raise OutputError(f"{path}: pictures are written to folders of this machine; name a video file")
+            raise OutputError(
+                f"{path}: pictures can only be written to folders on this machine; give a video file"
+            )
         if pictures is not None:
             self._pattern = pictures.pattern
             self._muxer_options = {"start_number": "0"}

@@ -171,7 +171,7 @@ class JoiningWriter(VideoWriter):
             )
 
     def write_encoded(self, times: Sequence[FrameTime], packets: Sequence[EncodedPacket]) -> None:
-        """Write what an encoder gave out.
+        """Write the packets of an encoder.
 
         Args:
             times: The times of the frames that it took since the last call, in presentation order.
@@ -184,7 +184,7 @@ class JoiningWriter(VideoWriter):
             self._begin(times[0])
         elif times and self._target.takes_one_frame:
             raise OutputError(
-                f"{self._path}: one picture cannot hold a video; name a folder, or frame_%06d.png"
+                f"{self._path}: one picture cannot hold a video; give a folder, or frame_%06d.png"
             )
         with wrap_output_error(self._path, f"write frame {self._frame_count}"):
             for time in times:

@@ -93,7 +93,7 @@ class CopiedStream:
 
 
 class ReencodedAudio(CopiedStream):
-    """A sound stream that is decoded and encoded anew."""
+    """A sound stream that is decoded and re-encoded."""
 
     def __init__(self, source: AudioStream, target: AudioStream, container: OutputContainer) -> None:
         super().__init__(source, target, container)
@@ -102,7 +102,7 @@ class ReencodedAudio(CopiedStream):
         self._shape: tuple[object, ...] = ()
 
     def write(self, packet: Packet[Stream]) -> None:
-        """Decode one packet of the source, and write what the encoder gives."""
+        """Decode one packet of the source, and write the encoder's packets."""
         self._encode(self._decoder.decode(packet))
 
     def flush(self) -> None:
@@ -153,9 +153,9 @@ _AUDIO_FALLBACK = {"webm": "libopus"}
 _AUDIO_DEFAULT = "aac"
 _SUBTITLE_FALLBACK = {"mp4": "mov_text", "mov": "mov_text", "webm": "webvtt", "matroska": "srt"}
 _BITRATE_OF_CHANNEL = 96_000
-_PCM_IN_MP4 = "players older than its standard (2020) may not play PCM in MP4"
+_PCM_IN_MP4 = "players from before 2020 may not play PCM in MP4"
 _VORBIS = frozenset({"vorbis", "libvorbis"})
-_VORBIS_IN_MP4 = "hardly a player plays Vorbis in MP4"
+_VORBIS_IN_MP4 = "few players play Vorbis in MP4"
 _LAYOUTS = dict(enumerate(("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1"), start=1))
 """What a number of channels means where the source does not say, as PCM in Matroska and AVI; FFmpeg's own choice."""
 _ENCODED_LAYOUTS = frozenset({"mono", "stereo", "5.1", "7.1"})
@@ -254,7 +254,7 @@ class CarriedStream:
     """True if players shall show or play it unasked."""
 
     def in_words(self) -> str:
-        """One line that says what became of it."""
+        """One line on what was done with the stream."""
         target = f" to {self.target_codec}" if self.action == "re-encoded" else ""
         return f"{self.kind} ({self.codec}) {self.action}{target}{f': {self.reason}' if self.reason else ''}"
 
@@ -407,7 +407,7 @@ class StreamCopier:
         if isinstance(stream, AudioStream) and not (
             stream.codec_context.sample_rate and stream.codec_context.layout.nb_channels
         ):
-            reason = "it is announced, and nothing says what it is like"
+            reason = "it is announced, but not described"
             return None, replace(entry, action="dropped", target_codec=None, reason=reason)
         is_wanted = (
             self._sound_codecs is None or not isinstance(stream, AudioStream) or name in self._sound_codecs
@@ -421,8 +421,8 @@ class StreamCopier:
             copied.is_adts = name == "aac" and self._input.format.name in CLOCK_DEMUXERS
             if self._muxer == "mp4" and name.startswith("pcm_"):
                 self.notes.append(
-                    f"{stream.type} ({name}) copied, as AAC does not keep its channels and rate: {_PCM_IN_MP4}; "
-                    "MOV is safer"
+                    f"{stream.type} ({name}) copied, because AAC cannot keep its channels and rate: {_PCM_IN_MP4}; MOV "
+                    "is safer"
                 )
             return copied, entry
         what = f"{self._muxer} cannot hold" if is_wanted else "those who play it do not decode"
@@ -460,7 +460,7 @@ class StreamCopier:
             changed = replace(entry, action="re-encoded", target_codec=codec, reason=reason)
             return ReencodedAudio(stream, sound, self._container), changed
         if not stream.codec_context.codec.text_sub:
-            reason += ", and subtitles that are pictures cannot become text"
+            reason += ", and picture subtitles cannot become text"
             return None, replace(dropped, reason=reason)
         codec = _SUBTITLE_FALLBACK[self._muxer]
         if not self._takes(partial(_add_text, stream, codec=codec)):
@@ -509,7 +509,7 @@ class StreamCopier:
                 yield packet
         except IndexError:
             # PyAV's own, behind the last packet, where further streams came up on the way.
-            self.notes.append(f"{self._path.name}: streams that begin later in it were left out")
+            self.notes.append(f"{self._path.name}: streams that begin later in the file were left out")
         except (av.FFmpegError, OSError) as error:
             self.notes.append(f"{self._path.name}: its sound ends early: {describe_av_error(error)}")
 
@@ -732,7 +732,7 @@ def film_tags(tags: dict[str, str]) -> dict[str, str]:
 
 
 def carry_stream_tags(source: Stream, target: Stream) -> None:
-    """Carry language, title, handler and disposition of a stream to its successor."""
+    """Copy language, title, handler and disposition of a stream to the output stream."""
     # Matroska's statistics ("BPS-eng") describe the old file.
     target.metadata.update(
         {

@@ -52,7 +52,7 @@ _LONGEST_PAUSE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """The figures of what was written, for the closing summary."""
+    """Statistics of the written file, for the summary."""
 
     path: Path
     codec: str
@@ -69,7 +69,7 @@ class WriteReport:
 
 
 class VideoWriter:
-    """Writes frames, and carries over what the source has beside them.
+    """Writes frames, and copies sound, subtitles and metadata of the source.
 
     Presentation times, time base, colour tags, sample aspect ratio, rotation, HDR and spherical metadata, chapters,
     tags, sound and subtitles come out as they went in, as far as the container can say them; ``report.notes`` lists
@@ -208,7 +208,7 @@ class VideoWriter:
         self.publish()
 
     def complete(self) -> None:
-        """Write what encoder and source still hold; the file is whole, under its temporary name.
+        """Flush the encoder and the source; the file is then complete, under its temporary name.
 
         Raises:
             OutputError: As ``finish``.
@@ -239,7 +239,7 @@ class VideoWriter:
         self._target.partial.discard()
 
     def keep_partial(self) -> Path | None:
-        """Finish what was written so far, playable, and keep it beside the output's name.
+        """Finish what was written so far, so that it plays, and keep it beside the output's name.
 
         Returns:
             ``<name>.part``, or None when there was no frame to keep.
@@ -270,7 +270,7 @@ class VideoWriter:
             self._begin(frame)
         elif self._target.takes_one_frame:
             raise OutputError(
-                f"{self._path}: one picture cannot hold a video; name a folder, or frame_%06d.png"
+                f"{self._path}: one picture cannot hold a video; give a folder, or frame_%06d.png"
             )
         _, encoder = self._opened()
         picture = self._packer.pack(frame, alpha)
@@ -364,9 +364,9 @@ class VideoWriter:
     def _finalise(self, *, until: Fraction | None) -> None:
         """Flush, close and patch the temporary file; it is complete after this."""
         if self._frame_count == 0:
-            raise OutputError(f"{self._path}: nothing to write; no frame came")
+            raise OutputError(f"{self._path}: nothing to write: there were no frames")
         if self._has_failed:  # begun again after a header that the disk refused, libav's MP4 muxer crashes
-            raise OutputError(f"{self._path}: cannot finish it: writing has failed")
+            raise OutputError(f"{self._path}: cannot finish it, because writing has failed")
         container, encoder = self._opened()
         with wrap_output_error(self._path, "finish it"):
             for packet in encoder.flush():
@@ -421,7 +421,7 @@ class VideoWriter:
             if source:
                 carry_stream_tags(source[0], stream)
         elif self._copy_from is not None:
-            self._notes.append("pictures carry no sound, subtitles or time")
+            self._notes.append("pictures cannot carry sound, subtitles or times")
         self._metadata.prepare(stream)
 
 
@@ -483,18 +483,18 @@ class ContainerMetadata:
         """Losses that the output's format forces, one line each."""
         if spherical is not None and (spherical.stereo is not None or spherical.projection is not None):
             if self._muxer == "image2":
-                self.notes.append("pictures do not carry stereo layout and projection")
+                self.notes.append("pictures cannot carry stereo layout and projection")
             elif self._muxer in MATROSKA_MUXERS and spherical.projection is Projection.FISHEYE:
-                self.notes.append(f"{self._muxer} has no word for a fisheye projection; .mp4 and .mov have")
+                self.notes.append(f"{self._muxer} cannot describe a fisheye projection; .mp4 and .mov can")
         if any(sounds) and not self._spatial_sound:
             self.notes.append(
-                f"{self._muxer} does not say which way ambisonic sound points; .mp4 and .mov do"
+                f"{self._muxer} cannot store the orientation of ambisonic sound; .mp4 and .mov can"
             )
         if hdr is not None and not setup.carries_hdr():
-            self.notes.append(f"{setup.encoding.codec} in {self._muxer} does not carry HDR metadata")
+            self.notes.append(f"{setup.encoding.codec} in {self._muxer} cannot carry HDR metadata")
 
     def prepare(self, stream: VideoStream) -> None:
-        """Give the muxer what it takes, before the first packet."""
+        """Pass metadata to the muxer, before the first packet."""
         if self._muxer not in MATROSKA_MUXERS:
             return
         if self.spherical is not None and self.spherical.stereo is not None:

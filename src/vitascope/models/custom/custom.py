@@ -1,4 +1,4 @@
-"""Any ONNX network of the user's, once its kind is declared: matte, binary, semantic or yolo-seg.
+"""Runs any ONNX network of the user, given its kind: matte, binary, semantic or yolo-seg.
 
 An ONNX file says how many numbers go in and out, not what they mean. The declared kind settles the meaning (see
 ``decoders``); what the file does say (layout, sizes, dtypes, whether a sigmoid or softmax is already inside) is read
@@ -90,7 +90,7 @@ class PictureInput:
 
 
 def picture_input(path: Path, inputs: tuple[TensorSpec, ...]) -> PictureInput:
-    """Find the input in what a file declares.
+    """Find the picture input among the declared inputs of a file.
 
     Raises:
         ModelError: It takes no pictures, or several inputs.
@@ -179,7 +179,7 @@ def open_custom_network(
 
 
 def require_file(path: Path, kind: NetworkKind) -> None:
-    """Refuse what cannot be opened at all.
+    """Refuse a path that cannot be opened.
 
     Raises:
         ModelError: An unknown kind, or no such file.
@@ -194,7 +194,7 @@ def require_file(path: Path, kind: NetworkKind) -> None:
 
 
 class CustomNetwork:
-    """A user's network of a declared kind, which looks at every frame alone; made by ``open_custom_network``.
+    """A user's network of a declared kind, without memory; made by ``open_custom_network``.
 
     On a GPU engine pictures may be CuPy or NumPy arrays; these are uploaded. Mattes are decoded on the CPU and are
     NumPy arrays always.
@@ -252,7 +252,7 @@ class CustomNetwork:
         return SIDE_MULTIPLE if self._input.fixed_size == (None, None) else None
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
-        """The size written in the file, or the region's aspect with 512 on the longest side where it is free."""
+        """The size declared in the file; if it is free, the region's aspect with 512 on the longest side."""
         return NetworkInput(
             size=self._input.size_for(region_size), layout=self._input.layout, mean=self._mean, std=self._std
         )

@@ -37,8 +37,8 @@ def require_folder(folder: Path, *, named_with: str) -> None:
     """
     if not folder.is_dir():
         raise ModelError(
-            f"{folder}: LivePortrait's weights are looked for there; fetch the folder `liveportrait` of "
-            f"https://huggingface.co/KlingTeam/LivePortrait, or say where it is with {named_with}"
+            f"{folder}: LivePortrait's weights are expected there; fetch the folder `liveportrait` of "
+            f"https://huggingface.co/KlingTeam/LivePortrait, or give its place with {named_with}"
         )
 
 

@@ -1,4 +1,4 @@
-"""RobustVideoMatting on our own fused kernels: what a GPU runs by default.
+"""RobustVideoMatting on our own fused kernels, the default on a GPU.
 
 It gives what ``RvmNetwork`` gives from the same file, gain and offset at the network's size: convolutions of all frames
 of a call are batched, the parts are fused (``triton_kernels``), and one CUDA graph holds a whole call.

@@ -67,7 +67,7 @@ NEAR_RULES: Final = (
 
 
 class Parts(NamedTuple):
-    """Four networks that make one, serialised, and the names of what goes between them."""
+    """Four serialised networks that together make one, and the names of the tensors between them."""
 
     stem: bytes
     deep: bytes

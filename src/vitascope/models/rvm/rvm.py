@@ -294,7 +294,7 @@ class RvmNetwork:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The kept engines that were built anew, and why, one line each."""
+        """Notes on stored engines that were rebuilt, and why, one line each."""
         return (*engine_notes(self._encoder), *engine_notes(self._decoder))
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:

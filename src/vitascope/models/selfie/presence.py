@@ -497,7 +497,7 @@ class SlowJudge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PresenceClassifier:
-    """Both judges, the slow one asked only where it matters."""
+    """Both classifiers; the slow one is only used if it can change the result."""
 
     quick: QuickJudge
     slow: SlowJudge
@@ -529,7 +529,7 @@ class PresenceClassifier:
 
 @cache
 def shipped_classifier() -> PresenceClassifier:
-    """The classifier that lies beside the networks, in ``data/presence_gate.npz``."""
+    """The classifier stored beside the networks, in ``data/presence_gate.npz``."""
     with np.load(GATE_PATH, allow_pickle=False) as stored:
         arrays = {name: np.asarray(stored[name], np.float32) for name in stored.files if name != "about"}
 
@@ -561,7 +561,7 @@ _INPUT, _SIDE = "input_1", 224
 
 
 class PersonFeatures:
-    """The presence gate's second opinion: what a person detector sees in a picture.
+    """The second opinion of the presence gate: features of a person detector.
 
     The trunk of MediaPipe's pose detector (BlazePose), cut before its heads: 1152 feature maps of 7 x 7, each reduced
     to its mean and its maximum. The heads would find whole people with faces; the features also tell a torso, a back

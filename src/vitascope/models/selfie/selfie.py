@@ -98,7 +98,7 @@ _SUMMARY = "GlobalAveragePool_85_0"
 
 
 class SelfieState:
-    """Memory of a gated stream: whether somebody is there, and which network to believe in a wide frame."""
+    """State of a gated stream: whether there are people, and which network to use for a wide frame."""
 
     def __init__(self) -> None:
         self.gate = PresenceGate()

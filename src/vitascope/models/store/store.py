@@ -109,7 +109,7 @@ class ModelState(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The result of hashing a file anew."""
+    """The result of checking a file's hash."""
 
     VERIFIED = "verified"
     """The sha256 is the catalogue's."""

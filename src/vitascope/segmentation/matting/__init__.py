@@ -1,1 +1,1 @@
-"""Where a video's mattes come from: the network, its levers, and the cache."""
+"""Makes the mattes of a video: the network, its levers, and the cache."""

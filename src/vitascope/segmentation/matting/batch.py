@@ -1,4 +1,4 @@
-"""The carriers of a job: what a network sees of consecutive frames, and what it answers, on the CPU and the GPU.
+"""The objects passed between stages: batches of frames for a network, and its mattes, on the CPU and the GPU.
 
 ::
 
@@ -75,7 +75,7 @@ class JoinedPictures:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Consecutive frames of one stream, and what the network will see of them."""
+    """Consecutive frames of one stream, and the network's input for them."""
 
     frames: Sequence[Frame]
     images: Any
@@ -195,7 +195,7 @@ class Matted:
 
 
 class Unfinished(Protocol):
-    """A network's answer about a frame, and what is left to do of it."""
+    """A network's output for a frame, and the work still to do on it."""
 
     @property
     def estimate(self) -> MatteEstimate:
@@ -225,10 +225,10 @@ class Estimator(Protocol):
 
 @runtime_checkable
 class BeginningEstimator(Estimator, Protocol):
-    """An estimator whose mattes any thread may finish, on the CPU."""
+    """An estimator whose mattes can be finished on any thread, on the CPU."""
 
     def begin(self, batch: Batch) -> Sequence[Unfinished]:
-        """As ``estimate``, but for what ``Unfinished.finish`` does."""
+        """Like ``estimate``, but without the work of ``Unfinished.finish``."""
         ...
 
 
@@ -238,19 +238,19 @@ Around = Callable[[Estimator, NetworkInput], Estimator]
 
 @runtime_checkable
 class RememberingEstimator(Estimator, Protocol):
-    """An estimator whose network's memory can be kept, so that another run can continue from it."""
+    """An estimator whose network's memory can be saved, so that another run can continue from it."""
 
     def memory(self) -> list[FloatArray] | None:
         """What the network remembers of the stream; None if that cannot be told."""
         ...
 
     def remember(self, memory: Sequence[FloatArray]) -> bool:
-        """Go on from what ``memory`` gave; False where the network cannot."""
+        """Restore the result of ``memory``; False if the network cannot."""
         ...
 
 
 def mirrored(images: Any, layout: InputLayout) -> Any:
-    """Pictures with what is left on the right, in memory of their own, on their device."""
+    """Pictures flipped left to right, as a copy on their device."""
     axis = -1 if layout == "NCHW" else -2
     return array_module(on_gpu=is_on_gpu(images)).ascontiguousarray(np.flip(images, axis))
 

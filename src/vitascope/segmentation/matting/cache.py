@@ -1,4 +1,4 @@
-"""Mattes that outlive a run: what the network answered for a video, kept for the next run over it.
+"""Stores the mattes of a video for the next run over it.
 
 One stretch of one video, under one set of settings that change mattes, is a list of entries of ``CacheManager``:
 records of a few dozen frames each (``matte_records``), the network's memory at the last of them from which a run can
@@ -173,7 +173,7 @@ class _Manifest:
 
 
 class MatteCache:
-    """One stretch of a film: first what an earlier run kept, then what this one adds.
+    """The cache for one part of a video: first the mattes of an earlier run, then those of this one.
 
     ``covers`` and ``starts_shot`` may be asked by any thread; ``take`` by one, ``keep`` and ``finish`` by one.
 
@@ -224,7 +224,7 @@ class MatteCache:
         return NetworkInput(**fields)
 
     def covers(self, index: int) -> bool:
-        """True for frames whose mattes are here."""
+        """True for frames whose mattes are in the cache."""
         return index - self.first_index < self.known_frames
 
     def starts_shot(self, index: int) -> bool:
@@ -406,7 +406,7 @@ class _NewMatte:
 
 
 class CachedMattes:
-    """Asks the network for what the cache does not have. The network is not touched before it is needed.
+    """Gets mattes from the cache, and missing ones from the network, which is not opened before it is needed.
 
     Args:
         cache: Mattes of this stretch of the video.
@@ -443,11 +443,11 @@ class CachedMattes:
         return not (cache.covers(index) and (cache.is_complete or cache.covers(index + 1)))
 
     def starts_shot(self, index: int) -> bool:
-        """True where a frame whose matte is in the cache starts a shot."""
+        """True if a frame whose matte is in the cache starts a shot."""
         return self._cache.starts_shot(index)
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes of the next frames; those from the cache are coefficients in the host's memory.
+        """The mattes of the next frames; those from the cache are coefficients in host memory.
 
         Args:
             batch: ``images`` may be None if all frames are known.

@@ -1,4 +1,4 @@
-"""The cache of mattes as a run uses it: where it lies, which video, which network, which settings.
+"""Opens the cache of mattes for a run, by video, network and settings.
 
 Recognises a video by the content of its file, without reading all of it.
 
@@ -59,7 +59,7 @@ _BLOCKS, _BLOCK_BYTES = 64, 64 << 10
 
 
 def video_fingerprint(video: Path) -> str:
-    """Hexadecimal BLAKE2b-160 of what identifies a video; for images of all of them, in order.
+    """A hexadecimal BLAKE2b-160 that identifies the content of a video, or of all images in order.
 
     Args:
         video: A file, a folder of images or an image pattern.
@@ -96,7 +96,7 @@ def _add(digest: hashlib.blake2b, path: Path) -> None:
 
 
 class DeferredNetwork:
-    """Stands for a network until somebody needs it. Opened once, from one thread at a time.
+    """A placeholder for a network that opens it on first use, from one thread at a time.
 
     Args:
         open_network: Opens it.
@@ -178,7 +178,7 @@ class CacheContents(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """The folder of kept mattes, whose neighbours keep what else was found in videos.
+    """The folder of stored mattes; other findings about videos are in folders beside it.
 
     It lies below Vitascope's home; where that cannot be written, in a folder of this user's for temporary files.
 
@@ -190,7 +190,7 @@ def cache_folder() -> Path:
 
 
 def keeps_findings(settings: Settings) -> bool:
-    """True for a run that keeps what it finds in videos: mattes, or who is who."""
+    """True for a run that stores findings about videos: mattes, or people."""
     return settings.people.active or settings.processing.enable_caching
 
 
@@ -245,7 +245,7 @@ def cache_contents(folder: Path | None = None) -> CacheContents:
 
 
 def clear_cache(folder: Path | None = None) -> CacheContents:
-    """Delete everything that is kept; what it was.
+    """Delete the whole cache; returns what it contained.
 
     Args:
         folder: As of ``cache_contents``.

@@ -1,4 +1,4 @@
-"""People who fill the picture are shown smaller: more of a body lies in what a feature of the network sees."""
+"""Shows close-ups to the network at a smaller size, so that its features cover more of a body."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PERSON = 0.5
 
 
 class CloseUps:
-    """Which of two sizes a stream's pictures have: smaller while somebody fills them.
+    """Chooses between two picture sizes for a stream: smaller while a person fills the picture.
 
     Args:
         usual: The network's picture of whole bodies, NCHW; its longest side is above ``CLOSE_UP_SIDE``.
@@ -49,7 +49,7 @@ class CloseUps:
 
     @staticmethod
     def may_need(usual: NetworkInput) -> bool:
-        """False where the usual pictures are no larger than those of close-ups."""
+        """False if the usual pictures are no larger than those of close-ups."""
         return max(usual.size) > CLOSE_UP_SIDE
 
     @property
@@ -76,7 +76,7 @@ class CloseUps:
         return (self._small if close else self._usual).size
 
     def change(self, state: SpatialState, *, are_seen: bool) -> None:
-        """Show the other pictures from now on, with what the network remembers."""
+        """Switch to the other pictures, and convert the network's memory."""
         state.stretch(self.size_of(close=are_seen))
         self.are_seen = are_seen
 
@@ -96,7 +96,7 @@ class CloseUps:
 
 
 def largest_share(alpha: npt.NDArray[np.float32]) -> float:
-    """The share of the picture that the largest of the people who do not touch one another covers.
+    """The share of the picture covered by the largest connected person.
 
     Args:
         alpha: float32 [h, w], 0..1.
@@ -105,7 +105,7 @@ def largest_share(alpha: npt.NDArray[np.float32]) -> float:
 
 
 def people_boxes(alpha: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
-    """Boxes of the people who do not touch one another: left, top, width, height and area in samples, int32 [N, 5].
+    """Boxes of connected people: left, top, width, height and area in samples, int32 [N, 5].
 
     Args:
         alpha: float32 [h, w], 0..1.

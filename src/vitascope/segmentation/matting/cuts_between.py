@@ -1,4 +1,4 @@
-"""Cuts of a video of which the network sees some frames only: they are looked for in all of them."""
+"""Finds cuts in all frames of a video of which the network sees only some."""
 
 from __future__ import annotations
 

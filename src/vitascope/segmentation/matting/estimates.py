@@ -1,4 +1,4 @@
-"""A network's estimate read in either form: as alpha at its own size, and as coefficients of a guided filter."""
+"""Converts a network's estimate between its two forms: alpha at its own size, and guided-filter coefficients."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def enlarged(planes: Any, size: tuple[int, int]) -> Any:
 
 
 def empty_estimate(images: Any, wanted: NetworkInput) -> MatteEstimate:
-    """Nobody: coefficients of zero, alpha's alone, at the network's size and on the device of ``images``."""
+    """An empty matte: zero coefficients, only for alpha, at the network's size and on the device of ``images``."""
     arrays = array_module(on_gpu=is_on_gpu(images))
     shape = (images.shape[0], 1, *wanted.size)
     return MatteEstimate(gain=arrays.zeros(shape, "float32"), offset=arrays.zeros(shape, "float32"))

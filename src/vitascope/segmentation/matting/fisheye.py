@@ -1,4 +1,4 @@
-"""Eyes of VR video, shown to the network as fisheye pictures without a black surround.
+"""Shows the eyes of VR video to the network as fisheye pictures without a black surround.
 
 Towards the poles of an equirectangular picture people are drawn out sideways until no network knows them. A fisheye
 picture of the same eye shows them as people. So each eye's small picture is mapped to one fisheye picture (VR180) or

@@ -69,7 +69,7 @@ class Int8Choice(NamedTuple):
 
 
 class Recorder:
-    """An engine on the CPU that keeps what it is fed: the calibration of a network whose inputs another one computes.
+    """A CPU engine that records its inputs, to calibrate a network whose inputs another one computes.
 
     Args:
         network: Serialised.
@@ -123,7 +123,7 @@ def int8_limits(*, speedup: float | None) -> QuantizationLimits:
 
 
 def wants_int8(loaded: LoadedSettings) -> bool:
-    """True where the settings ask for INT8, or prefer it where it is right."""
+    """True if the settings ask for INT8, or prefer it where it is accurate enough."""
     settings = loaded.settings
     prefers = settings.performance.mode == "throughput" and not loaded.origin("gpu.precision").explicit
     return prefers or settings.gpu.precision == "int8"

@@ -1,4 +1,4 @@
-"""A network's memory at the start of a shot: settled on its first picture, and run back to it.
+"""Prepares a network's memory at the start of a shot: warm-up on the first picture, and look-ahead.
 
 A network with memory doubts what it sees for the first time. So before its answers count it is shown the first picture
 a few times, small (``settle``); and where the frames that follow are there, they are shown to it from the last to the
@@ -108,7 +108,7 @@ def settled_alpha(answers: list[MatteEstimate], picture: Any) -> FloatArray | No
 def look_ahead(
     network: MattingNetwork, pictures: Any, *, calls: int, most: int
 ) -> tuple[SpatialState, FloatArray]:
-    """Begin a shot with a memory of what its first frames show, seen backwards.
+    """Start a shot with a memory of its first frames, seen backwards.
 
     Where this and the first picture by itself (``settle``) disagree, whoever is seen by one alone is believed if that
     one is sure; elsewhere memory is the other's.

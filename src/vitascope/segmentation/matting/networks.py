@@ -1,4 +1,4 @@
-"""From the ``model`` settings to a network that runs, on the CPU or on a GPU."""
+"""Opens the network for the ``model`` settings, on the CPU or on a GPU."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def foresee_network(settings: Settings, store: ModelStore) -> str:
 
 
 def open_first_network(store: ModelStore, *, threads: int, on_gpu: bool) -> MattingNetwork:
-    """Open the network that looks first for ``early_exit="selfie"``: it ships with Vitascope, and computes on the CPU.
+    """Open the first network of ``early_exit="selfie"``, which ships with Vitascope and runs on the CPU.
 
     Args:
         store: Where networks lie.
@@ -256,13 +256,13 @@ def _require_matting(name: str) -> None:
 
 
 def remembers(name: str) -> bool:
-    """True for a network of the catalogue with a memory of the frames before; False for somebody's own file."""
+    """True for a network of the catalogue with memory; False for a user's own file."""
     kinds = {entry.name: entry.input_kind for entry in load_catalogue().models}
     return kinds.get(name) is InputKind.RECURRENT_VIDEO
 
 
 def is_network_file(name: str) -> bool:
-    """True for the path of somebody's own network, in the place of a name of ours."""
+    """True if a model name is the path of a user's own network."""
     return name.lower().endswith(".onnx") or "/" in name or "\\" in name
 
 

@@ -1,4 +1,4 @@
-"""Whether anybody at all was found in a video: an output of background alone surprises who made it."""
+"""Detects videos in which nobody was found, so that an empty output comes with a note."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ every video, and ten times for an hour without people."""
 
 
 class PeopleSeen:
-    """Looks at mattes until somebody is found, and at none from then on.
+    """Checks mattes until a person is found, and none after that.
 
     ``look_at_finished`` may be called by any thread, ``look_at_small`` and ``finish`` by one.
 
@@ -35,7 +35,7 @@ class PeopleSeen:
         self._frames_since, self._wait_after = 0, _FIRST_WAIT_FRAMES
 
     def look_at_finished(self, alpha: Plane) -> None:
-        """Look at the finished alpha of a frame.
+        """Check the finished alpha of a frame.
 
         Args:
             alpha: uint8 [H, W] 0..255 or uint16 0..65535, in the host's memory.

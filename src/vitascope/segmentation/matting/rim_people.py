@@ -1,4 +1,4 @@
-"""People at the rim of a VR180 eye are shown in bent fisheye pictures, those ahead in equidistant ones.
+"""Shows people at the rim of a VR180 eye in bent fisheye pictures, and those ahead in equidistant ones.
 
 Which is asked as a shot begins, and in a long one now and then, as for close-ups. One picture shows both eyes alike.
 """
@@ -82,7 +82,7 @@ class RimPeople:
         return int((people & at_rim).sum()) > share * int(people.sum())
 
     def change(self, state: SpatialState, *, are_seen: bool) -> None:
-        """Show the other pictures from now on, with what the network remembers.
+        """Switch to the other pictures, and convert the network's memory.
 
         That lies at the places of the other picture until the network has seen some frames. Moving it, or beginning
         anew, was no better in four places with a truth.

@@ -1,4 +1,4 @@
-"""Finds where one shot of a video ends and the next begins, despite flashes, lamps, pans and people who run."""
+"""Finds scene cuts, despite flashes, lamps, pans and running people."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class _Picture:
 
 
 class SceneCutDetector:
-    """Decides for each frame of a stream whether a shot begins with it, from small pictures alone.
+    """Decides for each frame of a stream whether it starts a shot, using only small pictures.
 
     Structure is compared, not colour: each block of a picture is searched for near its place in another picture, by
     correlation, which knows neither brightness nor contrast. The share of blocks without a counterpart is how much is

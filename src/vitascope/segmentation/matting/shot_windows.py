@@ -1,4 +1,4 @@
-"""Frames of a shot that wait for those behind them, to be looked ahead to or seen in both directions."""
+"""Holds frames of a shot until later ones arrive, for look-ahead or for both directions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ShotBeginnings:
         self._is_new = True
 
     def add(self, batch: Batch) -> list[Batch]:
-        """Take the next frames; what need not wait any longer.
+        """Add the next frames; returns those that need not wait any longer.
 
         Args:
             batch: With ``starts_shot``. Without ``images`` nothing of it is shown to the network: it goes through, and
@@ -53,7 +53,7 @@ class ShotBeginnings:
         return out
 
     def flush(self) -> list[Batch]:
-        """No more frames follow: what is left, a shot that may be cut short."""
+        """Return the remaining frames at the end, which may be a short shot."""
         left = self._let_out([])
         for batch in left:
             batch.is_cut_short = True
@@ -73,7 +73,7 @@ _MOST_BYTES = 1 << 30
 
 
 class ShotWindows:
-    """Holds frames back until a window of a shot is there, and those that follow it.
+    """Holds frames back until a window of a shot is complete, and the frames after it.
 
     Every batch that comes out lies in one shot, and all but the last of a shot are of the same length, counted from its
     beginning: mattes do not depend on how frames come. What is held back is a window and what follows, however long

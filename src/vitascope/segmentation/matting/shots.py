@@ -1,4 +1,4 @@
-"""A network over consecutive frames of one stream: the pictures it is shown, and its memory, which ends with a shot."""
+"""Runs a network over consecutive frames of one stream: its pictures, and its memory, reset at each shot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from vitascope.segmentation.report import Tally
 
 
 class Views(Protocol):
-    """Makes a network's pictures of frames: ``EyeViews``, or fisheye pictures of what that shows."""
+    """Makes the network's pictures from frames: ``EyeViews``, or fisheye pictures of it."""
 
     @property
     def eyes(self) -> int:
@@ -350,7 +350,7 @@ class ShotInference:
         return arrays if self._people is None else self._people.with_choice(arrays)
 
     def remember(self, memory: Sequence[FloatArray]) -> bool:
-        """Go on from what ``memory`` gave; False where the network cannot."""
+        """Restore the result of ``memory``; False if the network cannot."""
         if not isinstance(self._state, SpatialState) or not memory:
             return False
         self._state.restore(memory if self._people is None else self._people.go_on_from(memory))

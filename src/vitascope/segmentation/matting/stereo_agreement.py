@@ -1,4 +1,4 @@
-"""Left and right mattes that agree: where both eyes show a place of a person, both get the mean of what both say.
+"""Makes left and right mattes agree: where both eyes show the same part of a person, both get the mean.
 
 A network mattes each eye by itself, and errs in each its own way; a viewer sees the difference as a shimmer around
 people. So the disparity of people is found on the network's small pictures, first coarsely among all that may be,

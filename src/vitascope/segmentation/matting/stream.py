@@ -1,4 +1,4 @@
-"""One video's way from frame to alpha: prepare, infer, refine. The same on the CPU and on a GPU."""
+"""Takes a video from frames to alpha: prepare, infer, refine. The same on the CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class MattingOptions:
 
     @property
     def alters_alpha(self) -> bool:
-        """True when alpha is more than what the network's coefficients make of the picture."""
+        """True if alpha is changed after the network's coefficients are applied."""
         return self.edges.active or self.temporal_smoothing > 0
 
 
@@ -380,7 +380,7 @@ class StreamMatting:
 
     @property
     def shows_people(self) -> bool:
-        """False where nobody was found in any frame, once all are through; True where that is not known."""
+        """False if nobody was found in any frame, once all are done; True if unknown."""
         return self._seen.is_anybody
 
     @property

@@ -1,1 +1,1 @@
-"""Who is who in a film: people found, followed and known again, and a share of the matte for each."""
+"""Finds, follows and recognises the people in a video, and divides the matte among them."""

@@ -1,4 +1,4 @@
-"""What a person looks like, as colours of the parts of a body: enough to tell people of one film apart.
+"""Describes a person by the colours of body parts, which is enough to tell people of one video apart.
 
 No faces and no names: histograms of CIE Lab colours in three bands from the crown down, which stand for hair and face,
 the upper body and the lower one. They are smoothed over neighbouring colours, so that light that changes a little and
@@ -61,7 +61,7 @@ class Appearance:
         self._likely: FloatMap | None = None
 
     def copy(self) -> Self:
-        """The same, that learns by itself."""
+        """An independent copy."""
         return type(self)(self.counts.copy())
 
     def learn(
@@ -91,7 +91,7 @@ class Appearance:
         self.counts += (seen / max(float(seen.sum()), 1.0)).astype(np.float32)
 
     def join(self, other: Appearance, *, weight: float = 1.0) -> None:
-        """Take what another one has seen of the same person."""
+        """Merge the observations of another one of the same person."""
         self.counts = self.counts + weight * other.counts
         self._smooth = self._likely = None
 

@@ -1,4 +1,4 @@
-"""People as layers of the picture: what each looks like cell by cell, hidden cells included, carried by their motion.
+"""Models people as layers: the look of each, cell by cell and also where hidden, carried along by their motion.
 
 Where one hides another, cells of the hidden one keep their colours and move on with the rest of them. So a cell that
 both may cover is given to whose colours it shows.
@@ -59,7 +59,7 @@ class Body:
     """Cells from a frame to the next (x, y)."""
 
     def cut(self, box: tuple[slice, slice]) -> Body:
-        """What of them lies in some rows and columns."""
+        """The part of a person within some rows and columns."""
         return Body(self.rgb[box], self.whole[box], self.seen[box], self.speed)
 
 
@@ -179,7 +179,7 @@ def _shift(
 
 
 def fit(body: Body, rgb: FloatMap) -> FloatMap:
-    """How well a frame's colours are those of a person, as a log-likelihood, 0 and less, float32 [h, w].
+    """Log-likelihood that a frame's colours belong to a person, at most 0, float32 [h, w].
 
     Args:
         body: Carried to that frame.

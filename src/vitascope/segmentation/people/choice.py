@@ -1,4 +1,4 @@
-"""Who is kept at a time: what was asked for, against who there is."""
+"""Decides which of the found people to keep at each time, from flags and hints."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Choice:
     rules: tuple[Rule, ...] = ()
 
     def kept_at(self, seconds: float) -> npt.NDArray[np.bool_]:
-        """For each person's number, True for who is kept; 0 is what belongs to nobody, bool [256]."""
+        """For each number, True if that person is kept; number 0 belongs to nobody, bool [256]."""
         return _kept_by([rule for rule in self.rules if rule.acts_at(seconds)])
 
     def left_out(
@@ -173,7 +173,7 @@ def numbers_of(
 
 
 def meant_by(word: PersonWord, people: Sequence[Person]) -> frozenset[int]:
-    """Numbers of those whom a word means; empty where it means nobody.
+    """The numbers of the people that a word means; empty if there are none.
 
     Args:
         word: What they are named by.

@@ -1,4 +1,4 @@
-"""What is seen of somebody's face, as numbers that lie near those of other pictures of the same face."""
+"""Describes faces by vectors that are close for pictures of the same face."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SeenFace(NamedTuple):
 
 
 class FaceLooks:
-    """What was seen of somebody's face: the mean of its descriptions."""
+    """The mean description of a person's face."""
 
     def __init__(self) -> None:
         self._total: FloatArray = np.zeros(128, np.float32)
@@ -34,7 +34,7 @@ class FaceLooks:
         self._count += 1
 
     def join(self, other: FaceLooks) -> None:
-        """Take what another one has seen of the same face."""
+        """Merge the observations of another one of the same face."""
         self._total = self._total + other._total
         self._count += other._count
 

@@ -1,4 +1,4 @@
-"""Faces of the people of a video: found now and then, and what is seen of them told from other people's."""
+"""Finds and describes the faces of people in a video, in some of its frames."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Describe = Callable[[Sequence[Picture]], FloatArray]
 
 
 class FacesNowAndThen:
-    """Looks for faces in the first frame of each shot, and in some of those that follow.
+    """Finds faces in the first frame of each shot, and in some later ones.
 
     Args:
         find: Finds the faces of a picture, uint8 [h, w, 3]; None finds nothing.

@@ -1,4 +1,4 @@
-"""People followed through a video, shot by shot, here or in a process of its own."""
+"""Follows people through a video, shot by shot, in this process or a separate one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ShotEnded:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Somebody is seen better than ever before in the shot, in the frame that was looked at."""
+    """A better view of a person than before in the shot."""
 
     track: int
     worth: float
@@ -93,7 +93,7 @@ class FilmFollower:
         return [Sink("follow", lambda seen: write(settle(self.look(seen[0], seen[2])), seen[1]))]
 
     def finish(self, write: Write) -> Sequence[Presence]:
-        """The video is over: what else is settled goes to ``write``, too. When each person is seen, in order."""
+        """Finish at the end of the video, passing the rest to ``write``; returns when each person is visible."""
         write(settle(self.end_shot()), None)
         return self.presences
 
@@ -182,7 +182,7 @@ class FollowingProcess(Closing):
         )
 
     def stages(self, write: Write) -> Sequence[Stage]:
-        """As those of a ``FilmFollower``. They raise ``WorkerError`` when the process is gone."""
+        """Like those of a ``FilmFollower``; they raise ``WorkerError`` if the process is gone."""
         return [
             Map("show", self._show, output=QueueLimits(items=_LOOKS_AHEAD)),
             Sink("follow", lambda eye: write(self._process.answer(), eye)),

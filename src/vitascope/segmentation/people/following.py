@@ -1,4 +1,4 @@
-"""People followed through one shot, from small pictures and their mattes: who each cell of the picture belongs to.
+"""Follows people through one shot, from small pictures and mattes, and assigns each cell to a person.
 
 Frames are here those that are looked at, about nine a second of a video.
 
@@ -150,7 +150,7 @@ class Track:
 
 @dataclass(slots=True, eq=False)
 class Labelled:
-    """A frame, and whose each of its cells is. It may be looked at again until ``ShotFollower`` gives it."""
+    """A frame with the owner of each cell, which may change until ``ShotFollower`` yields it."""
 
     pts: int
     rgb: npt.NDArray[np.uint8]
@@ -178,7 +178,7 @@ class _Crossing:
 
 
 class GivingOut:
-    """Frames of a crossing that are to be given out anew, by whichever thread comes to it first.
+    """Frames of a crossing whose cells will be assigned again, by whichever thread comes first.
 
     Args:
         work: Gives them out.
@@ -261,11 +261,11 @@ class ShotFollower:
 
     @property
     def confirmed(self) -> list[Track]:
-        """Who was seen for long enough to be somebody."""
+        """People visible for long enough to get a number."""
         return [one for one in self.tracks.values() if one.frames >= min(_SURE_FRAMES, self._frame + 1)]
 
     def is_alone(self, number: int) -> bool:
-        """True while somebody meets nobody."""
+        """True while a person touches nobody else."""
         return all(number not in crossing.members for crossing in self._crossings)
 
     def _labels(
@@ -1042,7 +1042,7 @@ def _give_out_anew(
 
 
 def everywhere(labels: Labels, *, reach: float) -> Labels:
-    """Labels of cells without any, too: those of the nearest cell that has some, as far as that is near.
+    """Extend labels to unlabelled cells from the nearest labelled cell, if it is close.
 
     Args:
         labels: uint8 [h, w]; 0 is none.

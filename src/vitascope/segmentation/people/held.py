@@ -1,4 +1,4 @@
-"""What kept people hold: things that stand out, touch somebody who is kept, and move as they do.
+"""Finds what kept people hold: objects that stand out, touch a kept person, and move with them.
 
 Every few frames a network says what stands out of somebody's surroundings. Parts of that which nobody's matte holds are
 things; one that touches a kept person is theirs unless it stays with the background while the person moves. Where such
@@ -62,7 +62,7 @@ _PATIENCE_LOOKS = 3
 
 
 class HeldThings:
-    """Follows what kept people hold through a film, eye by eye.
+    """Follows what kept people hold through a video, eye by eye.
 
     Args:
         find: Finds what stands out.
@@ -177,7 +177,7 @@ class _Eye:
         return along
 
     def judge(self, alpha: FloatMap, kept: Mask) -> None:
-        """Let go, without another look, what turns out to stay with the background; two things part at a look alone."""
+        """Drop objects that turn out to stay with the background, without running the network again."""
         side, nobody = min(alpha.shape), alpha < _SOLID
         held = self.held > _SOLID
         for part in _parts(held & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):

@@ -1,4 +1,4 @@
-"""What is kept of a film: flags and hints against who there is, as layers of the matte."""
+"""Turns flags and hints into layers that say which parts of the matte to keep."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def hints_of(settings: Settings, video: Path) -> Hints:
 
 
 def needs_scan(settings: Settings, video: Path) -> bool:
-    """True when it must be known who is in a film.
+    """True if the people of a video must be known.
 
     Raises:
         ConfigError: As ``hints_of``.
@@ -108,11 +108,11 @@ class Keeping:
 
     @cached_property
     def seen(self) -> KeptSeen:
-        """In how many frames that went through ``around`` something of who is kept is seen."""
+        """Number of frames that passed through ``around`` in which kept people are visible."""
         return KeptSeen()
 
     def notes_on(self, frames: Iterable[KeptFrames], *, network: str, profile: str) -> tuple[str, ...]:
-        """What the user should know of who was kept, once they were.
+        """Notes for the user on the kept people, at the end.
 
         Args:
             frames: What ``seen`` counted in all parts of the film.

@@ -1,4 +1,4 @@
-"""People of a film known again from shot to shot, by colours and faces; each answer with how sure it is."""
+"""Recognises people from shot to shot by colours and faces, with a confidence for each answer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Person:
     face: FaceLooks = field(default_factory=FaceLooks)
 
     def likeness(self, track: Track) -> float:
-        """How much somebody of a shot is like them: by colours, from 0 to 1, and by faces, more or less than that."""
+        """Similarity to a person of a shot: by colours, from 0 to 1, raised or lowered by faces."""
         colors = track.appearance.similarity(self.looks)
         if track.face.is_blank or self.face.is_blank:
             return colors
@@ -65,7 +65,7 @@ class Identities:
         """In the order of shots."""
 
     def recognise(self, tracks: Sequence[Track]) -> dict[int, int]:
-        """Say who the people of a shot are: those of other shots, or somebody new.
+        """Identify the people of a shot: as those of other shots, or as new ones.
 
         Two that are in the picture at the same time are two people.
 

@@ -1,4 +1,4 @@
-"""The matte of some people only: a link around the network, the levers and the cache, on the CPU and on a GPU."""
+"""Restricts mattes to some people: an estimator around the network, the levers and the cache."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _SEARCH, _ALIKE = 6, 0.01
 
 
 class Layer(Protocol):
-    """Says how much of the matte is kept where, and what is added to it.
+    """Defines the share of the matte to keep at each place, and what to add to it.
 
     Maps are float32 [E, rows, columns], 0..1, upright, of any size; one of a single eye is that of both.
     """
@@ -79,7 +79,7 @@ class Layer(Protocol):
 
 
 class PeopleLayer:
-    """The share of the people that are kept, by what a scan found.
+    """The share of kept people at each place, from a scan.
 
     Shares of all people, and of nobody, add up to one everywhere: each cell of the scan's grid is one person's, and
     where two touch their shares go over into one another within a cell. Unless edges are to add up, who is kept has a
@@ -123,7 +123,7 @@ class PeopleLayer:
         return own
 
     def count_at(self, frame: Frame, alpha: FloatMap, seen: KeptSeen, shot_pts: int | None = None) -> None:
-        """Count a frame by who is kept in it.
+        """Count a frame by the kept people in it.
 
         Args:
             frame: As of ``share_at``.
@@ -286,7 +286,7 @@ class KeptPeople:
         self._shot_pts: int | None = None
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes of the next frames, of who is kept."""
+        """The mattes of the next frames, of kept people only."""
         estimates = self._inner.estimate(batch)
         shots = []
         for frame, starts_shot in zip(batch.frames, batch.starts_shot, strict=True):
@@ -441,7 +441,7 @@ _RARELY = 0.5
 
 
 class KeptFrames(NamedTuple):
-    """Frames of a part of a video with somebody who is kept."""
+    """Number of frames with kept people, in a part of a video."""
 
     person: int
     known: int
@@ -496,7 +496,7 @@ class KeptSeen:
 def notes_on_kept(
     frames: Iterable[KeptFrames], *, network: str, scanned_by: str, profile: str
 ) -> tuple[str, ...]:
-    """A note on those of whom hardly anything is seen; nothing where all are seen as a rule.
+    """A note on kept people who are hardly visible; none if all are usually visible.
 
     Args:
         frames: Of all parts of a video.

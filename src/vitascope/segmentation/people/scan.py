@@ -1,4 +1,4 @@
-"""One look at a whole video: who is in it, when, and whose each part of the matte is.
+"""Scans a whole video: who is in it, when, and which part of the matte belongs to whom.
 
 It is a run like any other (``FilmRun``), of small pictures, whose mattes are looked at and not drawn.
 """
@@ -66,7 +66,7 @@ def find_people(
     fetch_progress: FetchProgress | None = None,
     on_start: Callable[[Started], object] | None = None,
 ) -> PeopleTable:
-    """Look at a video, and keep who is in it where ``known_people`` finds it.
+    """Scan a video for people, and store the result for ``known_people``.
 
     While another run looks at it, that one is waited for, and what it finds is taken.
 
@@ -260,7 +260,7 @@ _PICTURE_HEIGHT: Final = 192
 
 
 class BestPictures:
-    """Keeps a picture of each person, cut out of the frame where they are seen best: large, and nobody before them.
+    """Keeps the best picture of each person: large, and not hidden by others.
 
     Args:
         pixel_aspect: Width of a pixel over its height, upright; pictures have square ones.

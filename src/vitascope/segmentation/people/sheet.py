@@ -1,4 +1,4 @@
-"""Who is in a video at a glance: a numbered strip of people, and below it when each of them is seen."""
+"""Draws the sheet of people: a numbered strip, and below it the times when each is visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames as people are followed in them: one eye on a small grid of cells, and how it moved since the frame before."""
+"""Prepares frames for following people: one eye on a small grid of cells, and its motion since the last frame."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MotionField:
         """Column and row of each cell, float32 [h, w, 2]."""
 
     def place(self, picture: Picture, other: Picture) -> FloatMap:
-        """Where each cell of a picture lies in another one: float32 [h, w, 2], x and y.
+        """The place of each cell in another picture: float32 [h, w, 2], x and y.
 
         Args:
             picture: uint8 [h, w].
@@ -48,7 +48,7 @@ class MotionField:
     def carried(
         mask: npt.NDArray[Any], place: FloatMap, *, by: Literal["linear", "nearest"] = "linear"
     ) -> Any:
-        """A mask of the other picture as it lies in this one.
+        """A mask of the other picture, moved to this one.
 
         Args:
             mask: float32 or uint8 [h, w].
@@ -66,7 +66,7 @@ _SIDE: Final = 160
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SmallFrame:
-    """A frame that is looked at."""
+    """A frame used for following people."""
 
     pts: int
     """Its time stamp."""

@@ -1,4 +1,4 @@
-"""Where one person becomes another: shares by a picture's colours, finer than the cells that people are followed on.
+"""Refines the line between two people by the colours of the picture, finer than the grid of cells.
 
 Beside the line between who is kept and who is left out, each sample's share is where its colour lies between the mean
 colours of both near by: 1 at the kept one's, 0 at the other's. Where both look alike, or one of them is not near, it

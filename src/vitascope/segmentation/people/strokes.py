@@ -1,4 +1,4 @@
-"""Brush strokes, as layers: what they cover is carried by the film's motion, forwards and backwards.
+"""Brush strokes as layers, carried along by the motion of the video, forwards and backwards.
 
 A stroke acts until the shot ends, until half-way to the next stroke of the shot, and ten seconds at most.
 """
@@ -64,7 +64,7 @@ class Stroked:
 
 
 class StrokeLayer:
-    """Adds and removes what strokes cover.
+    """Adds or removes what strokes cover.
 
     Args:
         strokes: In the order of the hints: a later one wins.

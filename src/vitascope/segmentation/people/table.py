@@ -1,4 +1,4 @@
-"""What a scan found of a video's people, as one small file: who is seen when, and whose each cell of each frame is.
+"""The result of a scan as a small file: when each person is visible, and the owner of each cell in each frame.
 
 A zip archive: ``people.json`` says who there is; ``labels/N.npy`` holds the labels of some hundred frames, uint8
 [frames, eyes, rows, columns], numbers of tracks within a shot, which the JSON gives the numbers of people; and
@@ -51,7 +51,7 @@ _Place = tuple[int, int]
 
 
 class Look:
-    """A frame that was looked at: whose each of its cells is.
+    """A scanned frame, with the owner of each cell.
 
     Args:
         labels: People's numbers, uint8 [eyes, rows, columns]; 0 is nobody's.
@@ -68,11 +68,11 @@ class Look:
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.int64]:
-        """Who is seen, nobody included, in ascending order: int64 [N]."""
+        """The numbers of visible people, including 0, in ascending order: int64 [N]."""
         return np.flatnonzero(self.cell_counts)
 
     def depth(self, number: int) -> npt.NDArray[np.float32]:
-        """How deep in somebody each cell lies: float32 [eyes, rows, columns], cells, less than 0 outside.
+        """Depth of each cell inside a person: float32 [eyes, rows, columns], in cells, negative outside.
 
         At most ``FAR_CELLS``, either way; it is computed once, and must not be changed.
         """
@@ -207,7 +207,7 @@ class PeopleWriter:
         origin_pts: int,
         **facts: Any,
     ) -> None:
-        """Say who there is, and give the file its name.
+        """Write the list of people, and give the file its name.
 
         Args:
             presences: Of everybody, in the order of shots.
@@ -265,7 +265,7 @@ class PeopleWriter:
 
 
 class PeopleTable:
-    """Reads such a file; whose each cell is at a time. Any threads may use it.
+    """Reads such a file, and returns the owner of each cell at a time. Thread-safe.
 
     Args:
         path: The file.
@@ -318,7 +318,7 @@ class PeopleTable:
         return tuple(found)
 
     def face(self, number: int) -> bytes | None:
-        """A PNG of somebody."""
+        """A PNG of a person."""
         with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
             name = f"faces/{number}.png"
             return archive.read(name) if name in archive.namelist() else None
@@ -334,14 +334,14 @@ class PeopleTable:
         return (pts - self.facts.origin_pts) * numerator / denominator
 
     def shot_at(self, pts: int) -> tuple[int, int]:
-        """The first and the last pts of the shot at a time, as far as frames were looked at."""
+        """The first and last pts of the shot at a time, among scanned frames."""
         at = max(bisect_right(self._begins, pts) - 1, 0)
         shot = self.facts.pieces[at].shot
         own = [piece for piece in self.facts.pieces if piece.shot == shot]
         return own[0].pts[0], own[-1].pts[-1]
 
     def labels_at(self, pts: int, *, since: int | None = None) -> Labels | None:
-        """Whose each cell is at a time: uint8 [eyes, rows, columns] of people's numbers, 0 nobody's.
+        """The owner of each cell at a time: uint8 [eyes, rows, columns] of numbers of people, 0 for nobody.
 
         Those of the frame that was looked at nearest to that time in the same shot; None where nothing was looked at.
 
@@ -353,7 +353,7 @@ class PeopleTable:
         return None if nearest is None else self._piece(nearest[0])[nearest[1]]
 
     def looks_around(self, pts: int, *, since: int | None = None) -> list[tuple[float, Look]]:
-        """Whose each cell is in the frames of a shot that were looked at before and after a time.
+        """The owners of cells in the scanned frames of a shot before and after a time.
 
         Args:
             pts: The time.
@@ -379,7 +379,7 @@ class PeopleTable:
         return [(1 - share, look), (share, self._look(other))]
 
     def looks_beside(self, pts: int, *, since: int | None = None) -> list[list[tuple[float, Look]]]:
-        """Whose each cell was one look before a time, and is one look after it, as far as the shot goes.
+        """The owners of cells in the last scanned frame before a time, and the next one after it, within the shot.
 
         Args:
             pts: The time.
@@ -486,7 +486,7 @@ class PeopleTable:
 
 
 def table_path(video: Path, wanted: VideoSettings) -> Path:
-    """Where what was found of a stretch of a video is kept.
+    """The path of the stored scan of a part of a video.
 
     Raises:
         InputError: The video cannot be read.
@@ -498,7 +498,7 @@ def table_path(video: Path, wanted: VideoSettings) -> Path:
 
 
 def known_people(video: Path, wanted: VideoSettings) -> PeopleTable | None:
-    """What an earlier scan found: of the whole video, or of this stretch of it; None where nobody looked.
+    """The result of an earlier scan of the whole video, or of this part; None if there is none.
 
     Raises:
         InputError: The video cannot be read, or what was kept of it is damaged.

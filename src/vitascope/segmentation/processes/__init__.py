@@ -1,1 +1,1 @@
-"""A video cut into stretches, each matted and encoded by a process of its own."""
+"""Cuts a video into stretches that several processes matte and encode."""

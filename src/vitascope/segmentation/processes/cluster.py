@@ -1,4 +1,4 @@
-"""Machines of a Ray cluster that make stretches: an actor for each GPU, or for every few cores, with its network open.
+"""Makes stretches on a Ray cluster: one actor for each GPU, or for every few cores, with its network open.
 
 Ray starts actors where there is room, notices when one or its machine is lost, and carries orders and answers. The
 stretches themselves go through a folder that all machines see.
@@ -95,13 +95,13 @@ class ClusterNode:
 
     @property
     def label(self) -> str:
-        """What to call it in messages; several may have one address."""
+        """Its name in messages; several nodes may have the same address."""
         return f"node {self.address} ({self.node_id[:6]})"
 
 
 @contextmanager
 def cluster_at(address: str) -> Iterator[Any]:
-    """Ray, connected to a cluster; a connection that is there already is used, and stays.
+    """Ray, connected to a cluster; an existing connection is used and left open.
 
     Args:
         address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``.
@@ -171,8 +171,10 @@ def _reach(ray: Any, address: str) -> None:
         found = ray._private.services.canonicalize_bootstrap_address_or_die(address)
     host, _, port = found.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
-        raise UsageError(f"{address}: no address of a Ray cluster; name auto, HOST:PORT or ray://HOST:PORT")
-    nobody = f"no Ray cluster at {address}; is it up, and does this machine reach it?"
+        raise UsageError(
+            f"{address}: not the address of a Ray cluster; expected auto, HOST:PORT or ray://HOST:PORT"
+        )
+    nobody = f"no Ray cluster at {address}; is it running, and can this machine reach it?"
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
@@ -186,7 +188,7 @@ def _reach(ray: Any, address: str) -> None:
             ray._raylet.GcsClient(address=found)
     except ray.exceptions.AuthenticationError as error:
         raise WorkerError(
-            f"the cluster at {address} wants a token that this machine lacks; {_TOKEN}"
+            f"the cluster at {address} needs a token that this machine does not have; {_TOKEN}"
         ) from error
     except ray.exceptions.RayError as error:
         raise WorkerError(nobody) from error
@@ -203,7 +205,7 @@ def _show_token() -> None:
 
 
 def nodes_of(ray: Any) -> list[ClusterNode]:
-    """The machines that are up, by their addresses."""
+    """The running machines, by address."""
     nodes = []
     for node in ray.nodes():
         if node["Alive"]:
@@ -268,7 +270,7 @@ class ClusterMakers:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Who was left out, and why; and whose clock is another."""
+        """Notes on makers that were left out, and on clocks that differ."""
         return self._notes
 
     def label(self, number: int) -> str:
@@ -276,7 +278,7 @@ class ClusterMakers:
         return self._seats[number].label
 
     def open(self) -> Sequence[MakerFacts]:
-        """Let each open its network. Who cannot is left out, and a note says so, as long as somebody can.
+        """Let each maker open its network. Makers that fail are left out with a note, unless all fail.
 
         Raises:
             VitascopeError: Nobody can; what the first one said.
@@ -514,7 +516,7 @@ class ClusterMakers:
             for seat, seen in self._ask_all(sign, video):
                 if seen.sign != token:
                     raise OutputError(
-                        f"{folder}: {seat.label} does not see this folder, or another one; "
+                        f"{folder}: {seat.label} does not see this folder, or sees another one; "
                         "write to a folder that all nodes share"
                     )
                 if seen.answer is None or not seen.answer.is_file():
@@ -522,7 +524,7 @@ class ClusterMakers:
                     raise OutputError(f"{folder}: {seat.label} may not write there{why}")
                 if seen.fingerprint != fingerprint:
                     raise InputError(
-                        f"{video}: {seat.label} does not see this video, or another one; "
+                        f"{video}: {seat.label} does not see this video, or sees another one; "
                         "read from a folder that all nodes share"
                     )
         finally:
@@ -568,12 +570,12 @@ class ClusterMakers:
             self._odd_clocks.add(node.node_id)
             which = "ahead of" if apart > 0 else "behind"
             self._notes.append(
-                f"{node.label} has a clock {abs(apart):.0f} s {which} this machine's; videos come out the same, but "
-                "buckets may refuse it: set it"
+                f"{node.label} has a clock {abs(apart):.0f} s {which} this machine's; videos are not affected, but "
+                "buckets may refuse it: set the clock"
             )
 
     def renew(self, number: int) -> None:
-        """See ``StretchMakers``. Of a node that is lost Ray knows so after some seconds."""
+        """See ``StretchMakers``. Ray notices a lost node after some seconds."""
         seat = self._seats[number]
         if seat.actor is None:
             self._begin(seat)
@@ -621,7 +623,7 @@ class ClusterMakers:
         return answer
 
     def close(self) -> None:
-        """End all, and the connection."""
+        """Stop all actors, and close the connection."""
         with self._changing:
             self._is_open = False
             for seat in self._seats:
@@ -637,7 +639,7 @@ class ClusterMakers:
             why = "gpu.device is cuda" if gpu.device_ids is None else "gpu.device_ids names one"
             raise DeviceError(f"the cluster at {self._address} has no GPU, and {why}")
         if not seats:
-            raise WorkerError(f"no node of the cluster at {self._address} has a core to compute with")
+            raise WorkerError(f"no node of the cluster at {self._address} has a free core")
         return seats
 
     def _seats_of(self, node: ClusterNode, *, gpu_bytes: Sequence[int | None] | None = None) -> list[_Seat]:
@@ -721,7 +723,7 @@ class ClusterMakers:
                     with self._changing:
                         self._drop(seat)
                     raise WorkerError(
-                        f"{seat.label} got no GPU in {_MOST_SECONDS_TO_A_GPU:.0f} s; do others hold it?"
+                        f"{seat.label} got no GPU in {_MOST_SECONDS_TO_A_GPU:.0f} s; is another run using it?"
                     )
                 if tell is None:
                     if not self._is_up(seat.node):
@@ -729,7 +731,7 @@ class ClusterMakers:
                     if time.monotonic() - began > _LONG_SECONDS and not self._is_wait_told:
                         self._is_wait_told = True  # once: others of the run mostly wait for the same
                         held = "GPU" if seat.share.gpu_processes else "cores"
-                        _log.info("waiting for %s; other runs may hold its %s", seat.label, held)
+                        _log.info("waiting for %s; other runs may be using its %s", seat.label, held)
                     continue
                 with suppress(ray.exceptions.GetTimeoutError):
                     progress = ray.get(actor.progress.remote(), timeout=_POLL_SECONDS)
@@ -876,8 +878,8 @@ def _refuse_differences(facts: Sequence[tuple[str, MakerFacts]]) -> None:
         ):
             if ours != theirs:
                 raise WorkerError(
-                    f"{first_label} has {what} {ours}, and {label} {theirs}: their answers would differ; "
-                    "name what all have, with --model or --backend, or leave one out"
+                    f"{first_label} has {what} {ours}, and {label} has {theirs}: their results would differ; "
+                    "choose what all have, with --model or --backend, or leave one out"
                 )
 
 
@@ -973,15 +975,15 @@ class _Actor:
                 self._maker.rest()
 
     def interrupt(self) -> None:
-        """End the whole video in hand, as Ctrl-C would."""
+        """Stop making the current whole video, as Ctrl-C would."""
         self._interrupted.set()
 
     def progress(self) -> StretchProgress | None:
-        """How far the stretch in hand is; None when nothing is."""
+        """Progress of the current stretch; None if there is none."""
         return self._progress
 
     def at_work(self) -> FilmAtWork | None:
-        """What it works on; None when it has nothing in hand."""
+        """What it is working on; None if nothing."""
         progress, order = self._progress, self._order
         if progress is None or order is None:
             return None
@@ -1022,7 +1024,7 @@ class _Actor:
 
 @dataclass(frozen=True, slots=True)
 class FilmAtWork:
-    """How far a video is, by one of those who work on it or by all."""
+    """Progress of a video, from one maker or from all."""
 
     video: str
     done: int
@@ -1039,7 +1041,7 @@ class FilmAtWork:
     frames_per_second: float
 
     def and_another(self, other: FilmAtWork) -> FilmAtWork:
-        """The same video by some more."""
+        """The sum of the progress of two makers on the same video."""
         return replace(
             self,
             done=max(self.done, other.done),
@@ -1051,7 +1053,7 @@ class FilmAtWork:
 
     @property
     def seconds_left(self) -> float | None:
-        """As long as it takes at this pace; None where that cannot be told."""
+        """Remaining time at this pace; None if unknown."""
         if self.frame_count is None or not self.frames_per_second:
             return None
         left = self.frame_count * (1 - self.done / self.stretch_count) - self.frames_in_hand
@@ -1066,13 +1068,13 @@ class FilmAtWork:
         left = self.seconds_left
         when = "" if left is None else f", {left:.0f} s left"
         return (
-            f"{self.video}: {self.done} of {self.stretch_count} stretches done, {self.running} in hand, "
+            f"{self.video}: {self.done} of {self.stretch_count} stretches done, {self.running} running, "
             f"{self.failed} failed; {self.frames_per_second:.1f} frames/s{when}"
         )
 
 
 def films_at_work(ray: Any, *, namespace: str) -> list[FilmAtWork]:
-    """The videos that the cluster works on, of all runs, by who answers in time.
+    """The videos that the cluster is working on, for all runs, from the makers that answer in time.
 
     Args:
         ray: Connected.

@@ -1,4 +1,4 @@
-"""Segmenting by several processes: they make stretches of each video, and this one joins them into the files."""
+"""Segments with several processes: they make the stretches of each video, and this one joins them into files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from vitascope.segmentation.run_profile import not_profiled
 
 
 class ProcessCrew:
-    """Worker processes, each with its network open, and what is needed to share videos among them.
+    """Worker processes, each with its network open, that share videos.
 
     Args:
         loaded: Settings of the run.
-        store: Where networks lie.
+        store: The store of networks.
         progress: Told how far the download of a network is.
         alone: Has the network open here, and makes all stretches, instead of processes.
         keeps_stretches: Later runs may use what this one makes; as settings say when omitted.
@@ -89,7 +89,7 @@ class ProcessCrew:
         self._makers.close()
 
     def stream(self, video: Path, *, device_arrays: bool = False) -> Generator[FrameAndAlpha, None, None]:
-        """Matte a video here, as ``Segmenter.stream`` says: frames do not cross processes."""
+        """Matte a video in this process, like ``Segmenter.stream``: frames do not cross processes."""
         with FilmRunner(self._alone, store=self._store) as alone:
             yield from alone.stream(video, device_arrays=device_arrays)
 
@@ -135,7 +135,7 @@ class ProcessCrew:
         on_start: Callable[[PlannedVideo, Started], object],
         resume: bool = False,
     ) -> Iterator[FilmEnded]:
-        """Segment many videos at once; what became of each, as it ends.
+        """Segment many videos at once; yields the outcome of each as it ends.
 
         Args:
             planned: Inputs and outputs; checked.
@@ -215,7 +215,7 @@ def _with_fetched_network(
     """Fetch the network once, before several processes want it; where ``auto`` cannot have it, take the other one.
 
     Raises:
-        ModelError: It cannot be had.
+        ModelError: It is not available.
     """
     name = loaded.settings.model.name
     wanted = "rvm" if name == "auto" else name
@@ -226,5 +226,5 @@ def _with_fetched_network(
     except ModelUnavailableError as error:
         if name != "auto":
             raise
-        return loaded.with_values({"model.name": "selfie"}), f"{error}; going on with selfie"
+        return loaded.with_values({"model.name": "selfie"}), f"{error}; continuing with selfie"
     return loaded, None

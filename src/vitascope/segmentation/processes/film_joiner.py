@@ -1,4 +1,4 @@
-"""One video whose stretches others make: planned, handed out, taken in order, and joined into its files."""
+"""Shares out one video: plans its stretches, hands them out, and joins them in order into the outputs."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ cores, which depends on how many share a video."""
 
 
 class FilmJoiner:
-    """Writes videos whose stretches some makers make, all with the same network.
+    """Writes videos from stretches that several makers make, all with the same network.
 
     Args:
         loaded: Settings of the run.
         facts: What each maker is.
-        store: Where networks lie.
+        store: The store of networks.
         note: Why this network was taken; what the makers say of it when omitted.
         kept: Stretches of earlier runs, for this one and later ones; None keeps none.
         is_alone: This process makes them itself.
@@ -121,7 +121,7 @@ class FilmJoiner:
         self._warm_up_frames = warm_up_frames(self._settings, recurrent=first.recurrent)
 
     def stretch_count(self, frame_count: int) -> int:
-        """How many stretches a video of so many frames is cut into; fewer where keyframes lie further apart."""
+        """Number of stretches for a video of so many frames; fewer if keyframes are further apart."""
         return stretch_count(
             frame_count,
             warm_up_frames=self._warm_up_frames,
@@ -130,7 +130,7 @@ class FilmJoiner:
         )
 
     def gpu_bytes(self, size: tuple[int, int], sample_bytes: int = 1) -> int:
-        """Memory without which a GPU need not begin a video of so many rows and columns."""
+        """The minimum GPU memory for a video of this size."""
         return gpu_bytes_needed(self._loaded, size, sample_bytes=sample_bytes)
 
     def write(
@@ -149,7 +149,7 @@ class FilmJoiner:
         Args:
             hands: Let its stretches be made.
             planned: The input, and what to make of it; checked.
-            on_start: Called once everything is open, from this thread.
+            on_start: Called from this thread once everything is open.
             notes: Notes on what went before.
             began: ``perf_counter`` at the start.
             resume: Go on with the stretches that an earlier run left.
@@ -410,16 +410,16 @@ class _Plan:
     is_alone: bool = False
 
     def but(self, reason: str) -> _Plan:
-        """The same, with a note that one process does it all, where there are others."""
+        """The same plan, with a note that one process does all the work, if there are others."""
         if self.is_alone:
             return self
-        return replace(self, notes=(*self.notes, f"one process did all of it: {reason}"))
+        return replace(self, notes=(*self.notes, f"one process did all the work: {reason}"))
 
 
 def seen_seconds(
     reader: VideoReader, film: FilmOrder, stretch: FilmStretch, *, with_warm_up: bool = True
 ) -> tuple[float, float]:
-    """From when to when frames can make a difference to a stretch: its own, with a margin, and its warm-up.
+    """The time span of frames that can affect a stretch: its own, a margin, and its warm-up.
 
     A warm-up that is short of frames goes back further, so twice its length counts.
 
@@ -465,7 +465,7 @@ class _Stretch:
 
 
 class SharedFilm:
-    """Hands a video's stretches in, and gives their files in the order of the video. A context manager.
+    """Submits the stretches of a video, and yields their files in order. A context manager.
 
     Args:
         hands: Let makers make them.
@@ -541,7 +541,7 @@ class SharedFilm:
         self._hands.withdraw(self._pieces)
 
     def files(self) -> Iterator[StretchFile]:
-        """The file of each stretch, in the order of the video, as soon as it is there.
+        """The file of each stretch, in order, as soon as it is ready.
 
         Raises:
             VitascopeError: Why a stretch could not be made.
@@ -564,11 +564,11 @@ class SharedFilm:
 
     @property
     def made(self) -> list[StretchMade]:
-        """What each stretch that was made in this run cost, in the order of the video."""
+        """The cost of each stretch made in this run, in order."""
         return [stretch.made for stretch in self._stretches if stretch.made is not None]
 
     def peak_memory_bytes(self) -> int | None:
-        """Memory of this process and of all makers, as if each had its most at the same time; None if not known."""
+        """The sum of the peak memory of this process and all makers; None if unknown."""
         peaks: dict[int, int | None] = {-1: peak_memory_bytes()}
         for stretch in self._stretches:
             if stretch.made is not None:
@@ -577,7 +577,7 @@ class SharedFilm:
         return sum(known) if len(known) == len(peaks) else None
 
     def snapshot(self) -> PipelineReport:
-        """See ``Measured``: all stretches so far, as if one pipeline had done them."""
+        """See ``Measured``: all stretches so far, as if made by one pipeline."""
         reports, frames = [], 0
         for stretch in self._stretches:
             if (measured := stretch.made or stretch.progress) is not None:
@@ -594,7 +594,7 @@ class SharedFilm:
         )
 
     def interrupt(self) -> None:
-        """End the run as Ctrl-C does, from any thread; whoever waits for it gets a ``KeyboardInterrupt``."""
+        """End the run like Ctrl-C, from any thread; the waiting thread gets a ``KeyboardInterrupt``."""
         self._fail(KeyboardInterrupt())
 
     def _wait(self, stretch: _Stretch) -> None:
@@ -656,9 +656,9 @@ def _of_earlier_runs(found_count: int, count: int) -> str:
     """What was made anew, in words."""
     anew = count - found_count
     if not anew:
-        return "nothing was made anew: all of it was there from an earlier run"
+        return "nothing was made again: everything was there from an earlier run"
     were = "was" if anew == 1 else "were"
-    return f"{anew} of {count} stretches {were} made anew; the others were there from an earlier run"
+    return f"{anew} of {count} stretches {were} made again; the others were there from an earlier run"
 
 
 def _labels(ready: Sequence[MakerFacts]) -> str:
@@ -674,7 +674,7 @@ def join_pipeline_reports(
     wall_seconds: float,
     finished: bool,
 ) -> PipelineReport:
-    """One report of pipelines with the same stages.
+    """Merge the reports of pipelines with the same stages.
 
     Times and counts are sums, and a stage's load is its busy time over the time that its pipelines ran. Percentiles are
     means of the parts', weighted by their counts: good enough to compare stages, no longer exact.
@@ -718,7 +718,7 @@ def join_pipeline_reports(
 
 
 def join_gpu_reports(reports: Sequence[GpuReport | None]) -> GpuReport | None:
-    """Time of all GPUs together, and the most memory that one of them had in use; None when none drew."""
+    """The total time of all GPUs, and the peak memory of the fullest; None if no GPU was used."""
     drawn = [report for report in reports if report is not None]
     if not drawn:
         return None
@@ -781,7 +781,7 @@ class JoinedOutputSet(OutputSet):
     _writer = JoiningWriter
 
     def write_encoded(self, encoded: Encoded) -> None:
-        """Write what the encoders of a stretch gave out into every file.
+        """Write the packets of a stretch into every file.
 
         Raises:
             OutputError: The disk failed, or a stretch does not fit the one before.

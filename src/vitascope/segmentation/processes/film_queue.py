@@ -1,4 +1,4 @@
-"""A queue of videos that some makers share: the longest first, short ones whole, many at a time."""
+"""A queue of videos for several makers: longest first, short ones whole, many at a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WriteFilm = Callable[[Hands, PlannedVideo, int, Callable[[Started], object]], Se
 
 @dataclass(frozen=True, slots=True)
 class FilmEnded:
-    """What became of a video: exactly one of a report and an error."""
+    """The outcome of a video: either a report or an error."""
 
     planned: PlannedVideo
     report: SegmentReport | None = None
@@ -58,7 +58,7 @@ class _Film:
 
 
 class FilmQueue:
-    """Makes videos by all hands, until each is done or has failed.
+    """Makes videos with all makers, until each is done or has failed.
 
     Videos of several stretches are begun when there is less to do than hands, so few are open at a time; videos of one
     stretch go to one maker whole, which reads and writes the files itself.
@@ -115,16 +115,16 @@ class FilmQueue:
 
     @property
     def waiting_count(self) -> int:
-        """Videos that nobody has begun."""
+        """Videos not started yet."""
         return len(self._waiting)
 
     @property
     def running_count(self) -> int:
-        """Videos that somebody works on."""
+        """Videos in progress."""
         return len(self._running)
 
     def counts(self) -> dict[str, int]:
-        """How many videos there are, by what became of them."""
+        """Number of videos by state."""
         return {
             "videos": self.video_count,
             "videos_done": self.done_count,
@@ -133,14 +133,14 @@ class FilmQueue:
         }
 
     def pace(self) -> str:
-        """How far and how fast it is, in a few words."""
+        """Progress and speed, in a few words."""
         return (
             f"{self.done_count + self.failed_count}/{self.video_count} videos, "
             f"{self.snapshot().items_per_second:.1f} fps"
         )
 
     def run(self, on_start: Callable[[PlannedVideo, Started], object]) -> Iterator[FilmEnded]:
-        """Make them all; what became of each, as it ends.
+        """Make all videos; yields the outcome of each as it ends.
 
         Args:
             on_start: Called as each begins, from this thread.

@@ -1,4 +1,4 @@
-"""Handing out pieces of work: who is free does the next one, and another does it again where it fails."""
+"""Hands out pieces of work: a free maker takes the next one, and another retries it if it fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE_SECONDS = 2.0
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """Something that one of the makers does."""
+    """A piece of work for one maker."""
 
     name: str
     """For messages, for example ``stretch 3``."""
@@ -47,7 +47,7 @@ class Piece:
 
 @dataclass(slots=True)
 class PlaceCounts:
-    """What was done at a place."""
+    """Counts of the work done at a place."""
 
     busy: int = 0
     """Pieces in hand now."""
@@ -57,7 +57,7 @@ class PlaceCounts:
 
 
 class Hands:
-    """A thread for each maker, which lets it do the next piece that is handed in. A context manager.
+    """A thread for each maker, which gives it the next submitted piece. A context manager.
 
     A piece that fails is done again, at another place if there is one; the second time it has failed, and at once where
     its video is to blame. A maker that fails twice in a row, or twice cannot begin anew, gets nothing more while others
@@ -83,7 +83,7 @@ class Hands:
         self._renewing: set[int] = set()
         """Who begins anew."""
         self._is_closed = False
-        self._last_loss: BaseException = WorkerError("nobody is left to work on it")
+        self._last_loss: BaseException = WorkerError("no process is left to work on it")
         self._threads: list[threading.Thread] = []
         self._began_at = monotonic()
         self.counts = {place: PlaceCounts() for place in self._places}
@@ -116,11 +116,11 @@ class Hands:
 
     @property
     def waiting_count(self) -> int:
-        """Pieces that nobody has begun."""
+        """Pieces not started yet."""
         return len(self._waiting)
 
     def idle_room(self) -> float:
-        """The most memory of those who find nothing among what waits that they have the memory for; 0 if all do."""
+        """The largest memory among idle makers for which every waiting piece is too large; 0 if there are none."""
         with self._changed:
             return max(
                 (
@@ -132,12 +132,12 @@ class Hands:
             )
 
     def count_for(self, gpu_bytes: int) -> int:
-        """How many may work on a video of which a GPU must have so much memory."""
+        """Number of makers with enough GPU memory for a video."""
         enough = min(gpu_bytes, max(self._rooms))
         return sum(room >= enough for room in self._rooms)
 
     def notes_on(self, name: str, gpu_bytes: int) -> list[str]:
-        """Who does not work on a video because its GPU is too small, one line each.
+        """Notes on makers whose GPU is too small for a video, one line each.
 
         Args:
             name: Name of the video.
@@ -159,11 +159,11 @@ class Hands:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the start."""
         return monotonic() - self._began_at
 
     def hand_in(self, pieces: Sequence[Piece]) -> None:
-        """Let some pieces be done; they are told when nobody is left to do them."""
+        """Submit pieces; they are told if no maker is left."""
         with self._changed:
             for piece in pieces:
                 insort(self._waiting, piece, key=attrgetter("rank"))
@@ -171,7 +171,7 @@ class Hands:
         self._fail_if_nobody_is_left()
 
     def withdraw(self, pieces: Sequence[Piece]) -> None:
-        """Forget pieces; what is in hand of them ends."""
+        """Withdraw pieces; those in progress are stopped."""
         with self._changed:
             for piece in pieces:
                 piece.is_over = True

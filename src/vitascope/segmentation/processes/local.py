@@ -1,4 +1,4 @@
-"""Processes of this machine that make stretches: started, listened to, and gone when they are not needed any more.
+"""Makes stretches in processes on this machine: starts them, listens to them, and ends them.
 
 The next stretch that a lost process is given starts another in its place.
 """
@@ -71,7 +71,7 @@ class LocalProcesses:
         return self._plans[number].label
 
     def open(self) -> Sequence[MakerFacts]:
-        """Start all processes, and wait until each has its network.
+        """Start all processes, and wait until each has opened its network.
 
         Raises:
             VitascopeError: What a process could not do; none is left then.
@@ -199,7 +199,7 @@ _Order = StretchOrder | WholeFilm | str | None
 
 
 def serve(connection: Connection, plan: WorkerPlan, home: Path) -> None:
-    """Make stretches until the run says that it is over: what a process does.
+    """The main function of a worker process: make stretches until the run ends.
 
     A run that is gone (it crashed, or was killed) ends the process at once: there is nothing here to tidy up, since
     what is half-made has no name.

@@ -1,4 +1,4 @@
-"""Making stretches of videos: matted and encoded, each into a file of its own."""
+"""Makes stretches of videos: mattes and encodes each into its own file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TELL_SECONDS = 0.25
 
 
 class StretchFrames:
-    """The frames of one stretch: its warm-up, its own, and those behind it that the last of its own wait for.
+    """The frames of one stretch: its warm-up, its own, and some after it that its last frames need.
 
     Frames are numbered as in the whole video, as far as its average rate tells. Damage ends them.
 
@@ -80,7 +80,7 @@ class StretchFrames:
         """Numbers of the frames that the contact sheet shows."""
 
     def owns(self, pts: int) -> bool:
-        """True for a frame that is to be encoded."""
+        """True for frames to encode."""
         return pts >= self.begin_pts and not self._is_behind(pts)
 
     def __iter__(self) -> Iterator[Frame]:
@@ -174,7 +174,7 @@ class StretchMaker(Closing):
         self._runner.close()
 
     def facts(self) -> MakerFacts:
-        """What the run's report says of this maker."""
+        """Facts about this maker for the report."""
         runner = self._runner
         if isinstance(runner.chosen.network, DeferredNetwork):  # its engine decides what is made
             runner.chosen.network.opened()
@@ -195,7 +195,7 @@ class StretchMaker(Closing):
     def answer(
         self, order: StretchOrder | WholeFilm, *, tell: Tell, interrupted: threading.Event
     ) -> StretchMade | SegmentReport | Failed:
-        """What is made of an order, or why nothing is.
+        """The result of an order, or why it failed.
 
         Args:
             order: What to make.
@@ -212,7 +212,7 @@ class StretchMaker(Closing):
             return Failed.of(error)
 
     def open_video(self, video: Path) -> VideoReader:
-        """A reader of a video, which stays open until ``rest``, or until another video is asked for.
+        """A reader for a video; it stays open until ``rest``, or until another video is needed.
 
         Raises:
             InputError: The video cannot be opened.
@@ -226,14 +226,14 @@ class StretchMaker(Closing):
         return self._reader
 
     def close_video(self) -> None:
-        """Close the video that was kept open for its next stretch. Idempotent."""
+        """Close the video kept open for the next stretch. Idempotent."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
             give_back_free_memory()
 
     def rest(self) -> None:
-        """Close the video, and give back the memory of the GPU that was kept for the next. Idempotent."""
+        """Close the video, and release GPU memory kept for the next one. Idempotent."""
         self.close_video()
         if self._runner.streams is not None:
             self._runner.streams.keeps_idle_memory = False
@@ -249,7 +249,7 @@ class StretchMaker(Closing):
             self.rest()
 
     def stop(self) -> None:
-        """End the stretch in hand with an error."""
+        """End the current stretch with an error."""
         if (pipeline := self._pipeline) is not None:
             pipeline.interrupt()
 
@@ -381,7 +381,7 @@ class StretchMaker(Closing):
 
 
 class ThisProcess:
-    """``StretchMakers`` that are one maker of this process.
+    """``StretchMakers`` with a single maker, in this process.
 
     Args:
         maker: It.
@@ -472,7 +472,7 @@ class _Stretch:
         ]
 
     def encode(self, rendered: Rendered) -> None:
-        """Write the next frame, if it is the stretch's own: no other is drawn."""
+        """Write the next frame if it belongs to the stretch; others are not drawn."""
         if not rendered.pictures:
             return
         picture = rendered.pictures[0]

@@ -1,4 +1,4 @@
-"""The port behind which stretches of a video are made: give a stretch, get its file, or its error. So for short videos.
+"""The interface for making stretches and short videos elsewhere: give a stretch, get its file or its error.
 
 Who makes it is a process of this machine (``local.py``) or of another (``cluster.py``). All that crosses the port are
 plain values.
@@ -27,7 +27,7 @@ from vitascope.segmentation.report import GpuReport, SegmentReport
 
 @dataclass(frozen=True, slots=True)
 class OutputOrder:
-    """How one output's pictures are encoded."""
+    """The encoding of one output."""
 
     kind: OutputKind
     path: Path
@@ -39,7 +39,7 @@ class OutputOrder:
 
 @dataclass(frozen=True, slots=True)
 class FilmOrder:
-    """One video, and what is made of it."""
+    """One video and its outputs."""
 
     video: Path
     outputs: tuple[OutputOrder, ...]
@@ -67,7 +67,7 @@ class FilmOrder:
 
 @dataclass(frozen=True, slots=True)
 class StretchOrder:
-    """One stretch that is to be made."""
+    """One stretch to make."""
 
     film: FilmOrder
     stretch: FilmStretch
@@ -79,7 +79,7 @@ class StretchOrder:
 
 @dataclass(frozen=True, slots=True)
 class WholeFilm:
-    """A video that is one stretch, so that one of them makes its files alone."""
+    """A video that is a single stretch, so that one maker makes its files alone."""
 
     planned: PlannedVideo
     """All paths are absolute."""
@@ -89,7 +89,7 @@ class WholeFilm:
 
 @dataclass(frozen=True, slots=True)
 class MakerFacts:
-    """Who has its network open: what is known of it (``NetworkFacts``), and why it is this one."""
+    """Facts about a maker with an open network (``NetworkFacts``), and why it has this network."""
 
     name: str
     requested: str
@@ -105,13 +105,13 @@ class MakerFacts:
 
     @property
     def engine_kind(self) -> str:
-        """The engine without its threads, whose number changes no bit of an answer on the CPU."""
+        """The engine without its number of threads, which does not change results on the CPU."""
         return re.sub(r", \d+ threads?", "", self.engine_name)
 
 
 @dataclass(frozen=True, slots=True)
 class StretchProgress:
-    """How far a stretch is."""
+    """Progress of a stretch."""
 
     pipeline: PipelineReport
     frame_count: int
@@ -120,7 +120,7 @@ class StretchProgress:
 
 @dataclass(frozen=True, slots=True)
 class StretchMade:
-    """The stretch's file is there: what it cost."""
+    """A finished stretch, and its cost."""
 
     pipeline: PipelineReport
     frame_count: int
@@ -135,40 +135,40 @@ Tell = Callable[[StretchProgress], object]
 
 
 class MakerGoneError(WorkerError):
-    """Somebody who made stretches is gone for good, and has nothing to do with the stretch that it was asked for."""
+    """A maker is gone for good, through no fault of the stretch that it was making."""
 
 
 class StretchMakers(Protocol):
-    """Some who each make one stretch at a time. Methods may be called by one thread for each of them."""
+    """A group of makers that each make one stretch at a time. One thread per maker may call the methods."""
 
     def __len__(self) -> int: ...
 
     @property
     def is_open(self) -> bool:
-        """True while they have their networks open."""
+        """True while the makers have their networks open."""
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the user should know of them, one line each."""
+        """Notes for the user, one line each."""
 
     def label(self, number: int) -> str:
-        """What to call one of them in messages, for example ``the process of GPU 1``."""
+        """The name of a maker in messages, for example ``the process of GPU 1``."""
 
     def open(self) -> Sequence[MakerFacts]:
-        """Let each open its network.
+        """Let each maker open its network.
 
         Raises:
             VitascopeError: What one could not do; none is left then.
         """
 
     def place(self, number: int) -> str:
-        """Where one of them works: what fails there may go well at another place. One of a few words."""
+        """The place of a maker, in a few words: work that fails there may succeed elsewhere."""
 
     def room_bytes(self, number: int) -> int | None:
-        """Memory of its GPU that one of them may use; None where it has none, or that is not known."""
+        """GPU memory that a maker may use; None without a GPU, or if unknown."""
 
     def check(self, video: Path, folder: Path) -> None:
-        """Look whether all see a video and the folder that its files go to; numbers may change, for nobody works.
+        """Check that all makers see a video and its output folder. Call it while they are idle: numbers may change.
 
         Raises:
             InputError: One does not see the video.
@@ -177,7 +177,7 @@ class StretchMakers(Protocol):
         """
 
     def renew(self, number: int) -> None:
-        """Let one that was lost begin anew, and wait until it has its network; others may work meanwhile.
+        """Restart a lost maker, and wait until it has its network; others may work meanwhile.
 
         Raises:
             VitascopeError: It cannot.
@@ -185,7 +185,7 @@ class StretchMakers(Protocol):
         """
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
-        """Let one of them make a stretch, and wait for it. One that was lost begins anew first.
+        """Let a maker make a stretch, and wait for it. A lost maker is restarted first.
 
         Raises:
             VitascopeError: What went wrong there. No file is there then, and whoever makes it may be asked again.
@@ -194,20 +194,20 @@ class StretchMakers(Protocol):
         """
 
     def make_film(self, number: int, film: WholeFilm, *, tell: Tell) -> SegmentReport:
-        """Let one of them make all files of a video, and wait for it.
+        """Let a maker make all files of a video, and wait for it.
 
         Raises:
             VitascopeError: As for ``make``; the files that are named are whole.
         """
 
     def rest(self, number: int) -> None:
-        """Tell one that nothing waits for it: it closes its video and gives memory back. Does not wait for it."""
+        """Tell a maker that it is idle: it closes its video and frees memory. Does not wait."""
 
     def interrupt(self, number: int) -> None:
-        """Let one end the whole video that it has in hand, as Ctrl-C would; does not wait for it."""
+        """Let a maker stop its current whole video, as Ctrl-C would. Does not wait."""
 
     def drop(self, number: int) -> None:
-        """Let go of one at once: what it makes ends with an error. The next ``make`` begins anew. Idempotent."""
+        """Drop a maker at once: its current work ends with an error. The next ``make`` restarts it. Idempotent."""
 
     def close(self) -> None:
-        """Let all end, gently where nothing is made. Idempotent."""
+        """End all makers, gently if they are idle. Idempotent."""

@@ -1,4 +1,4 @@
-"""How many processes share a video, and what each gets of the machine."""
+"""Plans how many processes share a video, and the share of the machine for each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_SMOOTHING_FRAMES = 240
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """What one process is."""
+    """The plan for one process."""
 
     label: str
     """For messages, for example ``the process of GPU 1``."""
@@ -37,7 +37,7 @@ class WorkerPlan:
 
 
 def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
-    """The workers of a run: one for each entry of the list of GPUs, or as many as the CPU's cores feed well.
+    """The workers of a run: one for each entry of the list of GPUs, or as many as suit the CPU's cores.
 
     Cores, the memory of queues, and what is reserved on a GPU are shared out, wherever a setting does not say how much
     each process gets.
@@ -73,7 +73,7 @@ def _of_gpu(settings: Settings, number: int, processes: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """Somebody who works on a machine of a cluster, and what it gets of it."""
+    """A worker on a machine of a cluster, and its share of the machine."""
 
     loaded: LoadedSettings
     cores: float
@@ -84,7 +84,7 @@ class NodeShare:
 def plan_node(
     loaded: LoadedSettings, *, cores: int, gpus: int, gpu_bytes: Sequence[int | None] | None = None
 ) -> list[NodeShare]:
-    """Those who work on one machine of a cluster: one for each GPU, or for every few cores without.
+    """The workers on one machine of a cluster: one for each GPU, or for every few cores without GPUs.
 
     ``gpu.device_ids`` says how many share the first, second ... of its GPUs, as far as it has so many.
 
@@ -149,7 +149,7 @@ def settings_for_one(loaded: LoadedSettings) -> LoadedSettings:
 
 
 def warm_up_frames(settings: Settings, *, recurrent: bool) -> int:
-    """Frames that a network and a smoother must have seen before a stretch, so that its first is as if all had been.
+    """Frames that a network and a smoother must see before a stretch, so that its start is as in the whole video.
 
     Args:
         settings: The run's settings.
@@ -165,7 +165,7 @@ def warm_up_frames(settings: Settings, *, recurrent: bool) -> int:
 
 
 def frames_after(settings: Settings) -> int:
-    """Frames behind its last that a stretch must have seen, so that the last are as if the video went on for it.
+    """Frames that a stretch must see after its last one, so that its end is as in the whole video.
 
     Whether a shot begins with a frame is known a few frames later; the first frames of a shot are matted together, and
     with ``inference.bidirectional`` all of them are, a second or so at a time.
@@ -192,5 +192,5 @@ for each stretch."""
 
 
 def settings_of_pictures(settings: Settings) -> dict[str, Any]:
-    """All settings that what is written may depend on, as JSON has them."""
+    """All settings that can affect the output, as JSON."""
     return settings.model_dump(mode="json", exclude=_NOT_OF_PICTURES)

@@ -306,7 +306,7 @@ class WorkFolder:
         for left_over in self.path.glob(".*.part"):  # of processes that were just ended
             left_over.unlink(missing_ok=True)
         add_to_line(
-            error, f"--resume goes on from {count} finished stretch{'es' * (count > 1)} in {self.path.name}"
+            error, f"--resume continues from {count} finished stretch{'es' * (count > 1)} in {self.path.name}"
         )
 
     def with_copy_of(self, file: Path) -> Path:

@@ -1,1 +1,1 @@
-"""Draws the outputs from a frame and its matte: output kinds, backgrounds, the contact sheet."""
+"""Draws outputs from a frame and its matte: output kinds, backgrounds, the contact sheet."""

@@ -1,4 +1,4 @@
-"""The picture or video that stands behind people in ``replace``."""
+"""The picture or video behind people in ``replace``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitascope.media.reading.reader import open_video
 
 
 class Background(Closing):
-    """A still picture, or a video that runs along in real time and starts over at its end.
+    """A still picture, or a video that plays in real time and loops.
 
     It fills each eye's view (scaled to cover, cropped in the middle), so it stands infinitely far away in stereo.
     A context manager; used by one thread.
@@ -47,7 +47,7 @@ class Background(Closing):
 
     @property
     def is_transparent(self) -> bool:
-        """True where it has an alpha channel, which is left out."""
+        """True if it has an alpha channel, which is ignored."""
         info = self._frames.info
         return has_alpha(info.source_format) or info.has_alpha_beside
 
@@ -56,7 +56,7 @@ class Background(Closing):
         self._frames.close()
 
     def behind(self, frame: Frame, regions: list[Region], *, rotation_degrees: Rotation = 0) -> Frame:
-        """The background for a frame: same size, format and moment, upright when the frame is turned upright.
+        """The background for a frame: same size, format and time, and upright when the frame is shown upright.
 
         Args:
             frame: The frame that will stand before it; frames come in order.
@@ -102,7 +102,7 @@ class Background(Closing):
     def _first(self) -> Frame:
         first = next(self._frames, None)
         if first is None:
-            raise InputError(f"{self._path}: no picture to put behind people")
+            raise InputError(f"{self._path}: there is no picture in it to put behind people")
         return first
 
 

@@ -1,4 +1,4 @@
-"""A page of stills that shows at a glance whether a matte is good."""
+"""A page of stills for judging a matte at a glance."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ class ContactSheet:
         self._stills: list[tuple[int, Rgb8]] = []
 
     def wants(self, index: int) -> bool:
-        """True when a frame would be shown if it came now; its alpha and source are needed then."""
+        """True if the next frame would be shown; its alpha and source are then needed."""
         return index % self._stride == 0
 
     def add(self, rendered: Rendered) -> None:
-        """Look at the next frame."""
+        """Add the next frame."""
         if self.wants(rendered.index):
             self.add_still(rendered.index, self.still(rendered))
 
     def add_still(self, index: int, still: Rgb8) -> None:
-        """Take what ``still`` made of a frame, here or in another process."""
+        """Add a still that ``still`` made, here or in another process."""
         self._stills.append((index, still))
         if len(self._stills) > _MAX_STILLS:
             self._stride *= 2

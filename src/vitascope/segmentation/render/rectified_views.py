@@ -1,4 +1,4 @@
-"""What a viewer in a headset sees of a frame: each eye straightened in all directions, with the matte's edge."""
+"""Views of a VR frame as a headset shows them: flat pictures in several directions, with the matte's edge."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ _DRAWN_SHIFT = 2
 
 
 def has_rectified_views(vr: VrDescription) -> bool:
-    """True for a video whose eyes are known to see so much that a flat picture of them is no picture of people."""
+    """True for a video whose eyes see so much that a flat picture of a whole eye would not show people well."""
     return isinstance(vr.trusted_lens, Equirectangular | Fisheye)
 
 
 def view_count(vr: VrDescription) -> int:
-    """Views of each eye; only of a video that ``has_rectified_views``."""
+    """Number of views per eye; only for a video that ``has_rectified_views``."""
     return len(_directions(_known(vr.lenses[0])))
 
 
 def rectified_views(frame: Frame, alpha: Plane, vr: VrDescription) -> Rgb8:
-    """A row of views for each eye: ahead, left, right, up, down; of an eye that sees all around, behind, too.
+    """A row of views for each eye: ahead, left, right, up, down, and behind for a 360-degree eye.
 
     The matte's edge is drawn where alpha is a half.
 
     Args:
         frame: Not turned.
         alpha: uint8 or uint16 [H, W] of the frame, full scale 255 or 65535, in the host's memory.
-        vr: What the video is to VR.
+        vr: Layout and projection of the video.
 
     Returns:
         uint8 RGB [eyes * VIEW_SIDE, view_count * VIEW_SIDE, 3]; dark where an eye sees nothing.

@@ -39,7 +39,7 @@ _REFERENCE_LINES = 1080
 
 @dataclass(slots=True, eq=False)
 class Rendered:
-    """The pictures made of one frame, one for each output in order."""
+    """The pictures made from one frame, one for each output, in order."""
 
     index: int
     """Position of the frame, from 0."""
@@ -52,7 +52,7 @@ class Rendered:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, for the queues; planes that several pictures share count once."""
+        """Bytes in memory, for the queues; planes shared by several pictures count once."""
         frames = self.pictures if self.source is None else [self.source, *self.pictures]
         planes = {id(plane): plane.nbytes for frame in frames for plane in frame.planes}
         return sum(planes.values()) + (0 if self.alpha is None else self.alpha.nbytes)
@@ -110,20 +110,22 @@ class Renderer(Closing):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of how outputs are drawn, one line each."""
+        """Notes for the user on how outputs are drawn, one line each."""
         if self._background is None or not self._background.is_transparent:
             return ()
         name = Path(str(self._settings.background)).name
-        return (f"{name} has an alpha channel, which is left out: what it hides is behind people, too",)
+        return (
+            f"{name} has an alpha channel, which is ignored: its transparent areas are visible behind people, too",
+        )
 
     @property
     def draws_in_order(self) -> bool:
-        """True when ``render`` must be called in the order of frames, by one thread. Else any thread may."""
+        """True if ``render`` must be called in frame order, from one thread; otherwise any thread may call it."""
         moves = self._background is not None and self._background.moves
         return moves or self._matting.refines_in_order
 
     def render(self, matted: Matted, *, with_source: bool = True, draws: bool = True) -> Rendered:
-        """Draw the next frame's outputs, where the frame is; on a GPU on the current stream.
+        """Draw the outputs of the next frame, on its device; on a GPU, on the current stream.
 
         Args:
             matted: The frame, and the network's answer.
@@ -252,5 +254,5 @@ def _output(kind: OutputKind, encoding: Encoding, settings: OutputSettings) -> _
 
 
 def mask_is_full_range(encoding: Encoding) -> bool:
-    """True for lossless files, which keep every level; players want 16..235, which they show as black and white."""
+    """True for lossless files, which keep every level; players expect 16..235."""
     return encoding.codec in ("ffv1", "png")

@@ -1,1 +1,1 @@
-"""VR files: from one projection to another, and described for players that read from a server."""
+"""VR files: convert projections, verify packed alpha, and describe a folder to players."""

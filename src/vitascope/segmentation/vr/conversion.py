@@ -1,4 +1,4 @@
-"""From one projection to another: each eye of a video is painted again, and everything else stays.
+"""Converts a video to another projection: repaints each eye, and keeps everything else.
 
 ::
 
@@ -55,7 +55,7 @@ TargetName = Literal["fisheye190", "equirect180", "equirect360", "flat"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A projection to make, and the shape of its eyes."""
+    """A target projection, and the shape of its eyes."""
 
     projection: Projection
     fov_degrees: float
@@ -84,7 +84,7 @@ _THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class Converting:
-    """The start of a conversion, for a display, once the files are open."""
+    """Information for a progress display, once the files of a conversion are open."""
 
     pipeline: Interruptible
     expected_frame_count: int | None
@@ -180,7 +180,7 @@ def convert(
         preset: Likewise.
         keep_partial: Keep what could be read of a damaged video, as ``<output>.part``.
         may_replace: Called with an output that exists, before it is opened; may raise.
-        on_start: Called once everything is open, from this thread.
+        on_start: Called from this thread once everything is open.
 
     Raises:
         UsageError: The input is what it shall become, or is nothing that can be converted.
@@ -273,7 +273,7 @@ def convert(
 
 
 class Reprojector:
-    """Paints frames in another projection, eye by eye, on the CPU. Its maps are made once; threads may share it.
+    """Reprojects frames, eye by eye, on the CPU. Its maps are computed once; threads may share it.
 
     Args:
         info: Facts of the frames that come.
@@ -304,7 +304,7 @@ class Reprojector:
         )
 
     def paint(self, frame: Frame) -> Frame:
-        """Paint one frame; black, or of packed alpha what stands for nobody, where the source shows nothing."""
+        """Reproject one frame; where the source shows nothing it is black, or empty in packed alpha."""
         border: Border = "constant"
         if self._unpacker is not None:
             # In an unpacked picture's corners nobody is.
@@ -326,8 +326,8 @@ def _check(
     """Refuse what cannot be converted, or is what it shall become."""
     if info.rotation_degrees:
         raise UsageError(
-            f"{video}: is stored turned by {info.rotation_degrees} degrees, which VR players do not follow; "
-            "turn its pixels first"
+            f"{video}: is stored rotated by {info.rotation_degrees} degrees, which VR players ignore; "
+            "rotate its pixels first"
         )
     if unpack is not None:
         if not source.is_packed_alpha:
@@ -344,7 +344,7 @@ def _check(
     wanted = TARGETS[target]
     if source.projection is Projection.FLAT and source.fov_degrees is None:
         what = "is flat already" if wanted.projection is Projection.FLAT else "is taken for a flat picture"
-        raise UsageError(f"{video}: {what}, and nothing says how much it sees: --projection and --fov do")
+        raise UsageError(f"{video}: {what}, and its field of view is unknown: give --projection and --fov")
     if set(source.lenses) == {wanted.lens} and not source.is_half:
         raise UsageError(f"{video}: is {target} already ({source.projection_reason.how})")
 
@@ -409,7 +409,7 @@ def _notes_on_name(
     if name_says(path.stem, words):
         return []
     better = default_output(video.with_suffix(path.suffix), source, target, unpack).name
-    return [f"players go by names, and {path.name} does not say what it is: {better} would"]
+    return [f"players go by names, and {path.name} does not say what it is; {better} would"]
 
 
 @contextmanager

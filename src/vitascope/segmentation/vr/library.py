@@ -1,4 +1,4 @@
-"""A folder of VR videos, described for players that read it from a web server: JSON beside the files, and indexes."""
+"""Describes a folder of VR videos to players that read from a web server: JSON beside the files, and indexes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from vitascope.vr.players import (
 _SUBTITLES = (".srt", ".vtt")
 _KEYED = "passthrough"
 _NO_KEY_COLOR = (
-    "DeoVR is not told the colour behind people, which nothing in the file says: "
-    f"--key-color {PLAYERS['deovr'].key_color}, if it is that of segment --player"
+    "DeoVR needs the colour behind people, which is not in the file: "
+    f"--key-color {PLAYERS['deovr'].key_color}, if it was made with segment --player"
 )
 _EYES_EXCHANGED = (
-    "the right eye comes first, for which the JSON has no word: players that read it show each eye the other's "
+    "the right eye comes first, which the JSON cannot say: players that read it show each eye the other's "
     "picture; packed alpha has the left one first"
 )
 
@@ -54,11 +54,11 @@ class Library:
     """The files beside videos as ``segment --player`` writes them, which knows no server's address."""
 
     def texts(self) -> dict[Path, str]:
-        """What is written, by file."""
+        """The text to write, by file."""
         return {path: _text(values) for path, values in self.files.items()}
 
     def replaced(self) -> list[Path]:
-        """The files that exist and say something else: somebody edited them, or the videos have changed since."""
+        """Existing files with other content: edited by somebody, or from before the videos changed."""
         known = {path: _text(values) for path, values in self.without_server.items()}
         return [
             path
@@ -86,7 +86,7 @@ def read_library(
         InputError: It is no folder, or holds no video.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder}: a library is a folder; name one")
+        raise InputError(f"{folder}: a library is a folder; give a folder")
     base = urlsplit(base_url)
     if base_url and (base.scheme not in ("http", "https") or not base.netloc):
         raise UsageError(
@@ -145,7 +145,7 @@ def read_library(
 
 
 def tell_player(outputs: Sequence[OutputReport], wanted: OutputSettings) -> list[str]:
-    """Describe finished videos to the player that they are for, in JSON where it reads that.
+    """Describe finished videos to the player that they are for, in JSON if it reads JSON.
 
     Args:
         outputs: What was written.
@@ -187,7 +187,7 @@ def tell_player(outputs: Sequence[OutputReport], wanted: OutputSettings) -> list
 
 
 def write_library(library: Library) -> None:
-    """Write the files of a library, each whole or not at all, the indexes last.
+    """Write the files of a library atomically, the indexes last.
 
     Raises:
         OutputError: One cannot be written.

@@ -1,4 +1,4 @@
-"""People out of packed alpha: the mattes in its corners, as wide as the eyes, and people on a colour by them."""
+"""Unpacks packed alpha: the mattes at full size, and people on a colour."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UnpackedKind = Literal["mask", "key"]
 
 
 class Unpacker:
-    """Makes plain fisheye pictures of packed ones, on the CPU. Threads may share it.
+    """Turns packed pictures into plain fisheye pictures, on the CPU. Threads may share it.
 
     Args:
         info: Facts of the packed frames, which ``refuse_other_than_packed`` lets pass.
@@ -29,7 +29,7 @@ class Unpacker:
         self._paint = paint
 
     def unpack(self, frame: Frame) -> Frame:
-        """The picture of one frame, as large as it; nobody is outside the circles, where the mattes lie."""
+        """The picture of one frame, at its size; outside the circles, where the mattes are, it is empty."""
         side = frame.height
         alpha = np.hstack([cv2.resize(tile, (side, side)) for tile in unpack_discs(frame)])
         # As fine as the frame, whose codes the mattes were.

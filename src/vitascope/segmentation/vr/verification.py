@@ -1,4 +1,4 @@
-"""A finished packed-alpha video, looked at as a player does: what its discs hold, and how far they are from the matte.
+"""Verifies a packed-alpha video as a player sees it: the content of its discs, and their error against the matte.
 
 Compression, scaling by a website or a cut in an editor can ruin the discs without anybody seeing it in the pictures.
 """
@@ -55,7 +55,7 @@ _SYNC_SIDE = 32
 
 @dataclass(frozen=True, slots=True)
 class MatteComparison:
-    """Packed alpha beside the matte that it was made of."""
+    """Packed alpha compared with the matte that it was made from."""
 
     mean_error: float
     """Mean absolute difference inside the discs, in codes of 255."""
@@ -77,13 +77,13 @@ class MatteComparison:
         """The mean error, and how much of it no encoder could avoid."""
         told = f"{self.mean_error:.2f} of 255 on average"
         if self.inherent_error >= _INHERENT_TO_TELL:
-            told += f" ({self.inherent_error:.2f} before compression, since the discs are small)"
+            told += f" ({self.inherent_error:.2f} before compression, because the discs are small)"
         return told
 
 
 @dataclass(frozen=True, slots=True)
 class PackedReport:
-    """Content of the discs of a packed-alpha video."""
+    """Measurements of the discs of a packed-alpha video."""
 
     video: Path
     frame_count: int
@@ -111,9 +111,9 @@ class PackedReport:
     def lines(self) -> list[str]:
         """What was measured, in words."""
         told = [
-            f"{self.frame_count} frames, {self.empty_frames} with nobody",
+            f"{self.frame_count} frames, {self.empty_frames} without people",
             f"people fill {self.person_share:.1%} of the discs; the eyes differ by {self.eyes_apart:.0%}",
-            f"alpha is {self.floor:.0f} of 255 where nobody is, {self.ceiling:.0f} inside people",
+            f"alpha is {self.floor:.0f} of 255 outside people, {self.ceiling:.0f} inside people",
         ]
         if self.matte is not None:
             told.append(f"error against the matte: {self.matte.error_in_words}")
@@ -123,10 +123,10 @@ class PackedReport:
     def problems(self) -> list[str]:
         """What a viewer would see, one line each."""
         told = [
-            (not self.person_share, "the discs hold nobody: no frame shows a person"),
+            (not self.person_share, "no frame shows a person: the discs are empty"),
             (
                 self.floor > _MOST_FLOOR,
-                f"alpha is {self.floor:.0f} of 255 where nobody is: the background shines",
+                f"alpha is {self.floor:.0f} of 255 outside people: the background shines",
             ),
             (
                 self.person_share > 0 and self.ceiling < _LEAST_CEILING,
@@ -169,7 +169,7 @@ def verify(
     wanted: VideoSettings | None = None,
     page: Path | None = None,
 ) -> PackedReport:
-    """Unpack a packed-alpha video, and look at what its discs hold.
+    """Unpack a packed-alpha video, and measure its discs.
 
     Args:
         video: The packed video.
@@ -303,7 +303,7 @@ class _Discs:
                 self._apart[lag] = total + float(difference), count + 1
 
     def figures(self, *, compared: bool) -> dict[str, Any]:
-        """The fields of the report that are counted."""
+        """The counted fields of the report."""
         shares = np.array(self._shares)
         somebody = shares.max(axis=1) > 0
         apart = np.abs(shares[:, 0] - shares[:, 1])[somebody] / shares.max(axis=1)[somebody]
@@ -368,7 +368,7 @@ _JPEG_QUALITY = 85
 
 
 class UnpackedFrames:
-    """A page on which a person judges packed alpha: frames as players unpack them, beside their mattes, on any colour.
+    """A web page for judging packed alpha: unpacked frames beside their mattes, on any colour.
 
     The frames are spread evenly over a video of unknown length: every 1st is kept, then every 2nd, 4th ... as the video
     goes on, so memory stays bounded.
@@ -380,7 +380,7 @@ class UnpackedFrames:
         self._kept: list[tuple[int, dict[str, Any]]] = []
 
     def add(self, frame: Frame, tiles: npt.NDArray[np.float32]) -> None:
-        """Look at the next frame.
+        """Add the next frame.
 
         Args:
             frame: A frame of 2E x E luma samples, in the host's memory.
@@ -395,7 +395,7 @@ class UnpackedFrames:
             self._kept = [one for one in self._kept if one[0] % self._stride == 0]
 
     def save(self, path: Path, *, title: str, lines: Sequence[str]) -> None:
-        """Write the page: one file, which fetches nothing.
+        """Write the page: one file without external resources.
 
         Args:
             path: The HTML file.

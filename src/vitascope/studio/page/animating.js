@@ -31,7 +31,7 @@ export class Portraits {
     this.#figures();
     this.sit(chosen);
     if (drivers.length) this.drive($("driver").value);
-    else this.#note("No video or sound was found in your folder that could move it.");
+    else this.#note("There is no video or sound in your folder to drive it.");
   }
 
   close() { this.isOpen = false; this.pause(); $("cut").append($("jobs-box")); }

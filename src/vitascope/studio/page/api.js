@@ -17,7 +17,7 @@ async function answered(response) {
   if (response.ok) return { headers: response.headers, json: () => reached(response.json()), blob: () => reached(response.blob()) };
   let told = { error: `the server answered ${response.status}` };
   try { told = await response.json(); } catch { /* no answer of the studio's own */ }
-  if (response.status === 401) told.error = "This page is of an earlier start. Open the address that the terminal shows now.";
+  if (response.status === 401) told.error = "This page is from an earlier start. Open the address in the terminal.";
   throw new Refused(response.status, told.code, told.error);
 }
 

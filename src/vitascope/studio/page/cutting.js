@@ -89,17 +89,17 @@ export class Jobs {
     const what = { people: "Find people", animate: "Portrait" }[job.order.task] ?? kind?.label ?? job.order.kind;
     const item = make("li", { class: "job" }, make("header", {}, make("b", {}, `${what} · ${job.film}`), make("span", { class: "state" }, job.is_named ? WORDS[job.state] : "Its folder is not open")));
     if (job.state === "running") item.append(this.meter = make("div", { class: "meter", role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": "Progress" }, make("i")),
-      this.figures = make("div", { class: "figures" }), make("details", {}, make("summary", {}, "What limits it"), this.limit = make("p", { class: "why" }), this.loads = make("div", { class: "loads" })));
+      this.figures = make("div", { class: "figures" }), make("details", {}, make("summary", {}, "Bottleneck"), this.limit = make("p", { class: "why" }), this.loads = make("div", { class: "loads" })));
     if (job.error) item.append(make("p", { class: "error" }, job.error));
     for (const [at, file] of job.made.entries()) {
       const path = `/api/jobs/${job.id}/files/${at}`;
-      item.append(make("p", { class: "why" }, file.bytes === null ? `${file.name} is not there any more` : `${file.name}, ${megabytes(file.bytes)}`));
+      item.append(make("p", { class: "why" }, file.bytes === null ? `${file.name} no longer exists` : `${file.name}, ${megabytes(file.bytes)}`));
       if (file.bytes !== null) item.append(make("div", { class: "doing" },
         make("button", { class: "quiet", type: "button", "data-does": `play-${job.id}`, onclick: () => this.editor.watching.open(path, file.name) }, "Play"),
         job.order.task === "cut" && HEADSET_KINDS.has(job.order.kind) && make("a", { class: "quiet", href: address("/headset", { of: path }), target: "_blank", rel: "noopener" }, "In a headset"),
         make("a", { class: "quiet", href: `${path}?download=1`, download: file.name }, "Download")));
     }
-    if (job.said.length) item.append(make("details", {}, make("summary", {}, "What the run says"), ...job.said.map((line) => make("p", { class: "why" }, line))));
+    if (job.said.length) item.append(make("details", {}, make("summary", {}, "Notes from the run"), ...job.said.map((line) => make("p", { class: "why" }, line))));
     item.append(make("div", { class: "doing" }, make("button", { class: "quiet", type: "button", "data-does": `stop-${job.id}`, onclick: () => send("DELETE", `/api/jobs/${job.id}`).catch((problem) => toast(problem.message)) },
       job.state === "running" ? "Stop" : "Remove from the list")));
     return item;

@@ -8,8 +8,8 @@ import { $, clock, memory, segments } from "./parts.js";
 const OF = /^\/api\/(films\/[0-9a-f]+|jobs\/[0-9a-f]+\/files\/\d+)$/; // what may be shown
 const BUTTONS = { "immersive-ar": "See them in your room", "immersive-vr": "See them in the headset" };
 const WHY_NOT = isSecureContext
-  ? "No headset is here. Open this page in the browser of one: by USB, with adb reverse, or over HTTPS; WebXR asks for that."
-  : "This page came over HTTP, and browsers give WebXR to no such page. Start Vitascope with --tls-cert and --tls-key, or open the page by USB with adb reverse.";
+  ? "No headset found. Open this page in a headset's browser: by USB with adb reverse, or over HTTPS, which WebXR requires."
+  : "This page uses HTTP, over which browsers do not allow WebXR. Start Vitascope with --tls-cert and --tls-key, or open the page by USB with adb reverse.";
 const FOVS = [40, 110];
 
 class HeadsetPage {
@@ -36,7 +36,7 @@ class HeadsetPage {
     this.mode = await bestMode();
     $("enter").disabled = !this.mode;
     $("enter").textContent = BUTTONS[this.mode] ?? "No headset";
-    $("why").textContent = this.mode ? (this.mode === "immersive-vr" ? "This headset does not show your room to pages; people stand in the dark." : "") : WHY_NOT;
+    $("why").textContent = this.mode ? (this.mode === "immersive-vr" ? "This headset does not let pages show your room; the background is dark." : "") : WHY_NOT;
   }
 
   async #enter() {
@@ -149,5 +149,5 @@ function banner(text) { $("banner").hidden = !text; $("banner").textContent = te
 const theme = memory.get("theme", null);
 if (theme) document.documentElement.dataset.theme = theme;
 const of = new URLSearchParams(location.search).get("of") ?? "";
-if (!OF.test(of)) banner("Nothing was chosen to be shown. Open it from the list of jobs in the studio.");
+if (!OF.test(of)) banner("There is nothing to show. Open a result from the list of jobs in the studio.");
 else try { new HeadsetPage().open(of).catch((problem) => banner(problem.message)); } catch (problem) { banner(problem.message); }

@@ -277,10 +277,10 @@ class Editor {
 
   #failed(problem) {
     this.pause();
-    if (problem.code === "FilmChangedError") { banner("The video was changed on the disk.", ["Open it anew", () => this.open(this.film.id)]); return; }
+    if (problem.code === "FilmChangedError") { banner("The video was changed on the disk.", ["Open it again", () => this.open(this.film.id)]); return; }
     if (problem instanceof Unreachable || problem.status === 503) return; // the connection's own banner tells
     const needsPeople = /nobody looked/i.test(problem.message);
-    this.stage.note(needsPeople ? "These corrections need to know who is in the video." : problem.message, ...(needsPeople ? [this.people.button()] : []));
+    this.stage.note(needsPeople ? "These corrections need the people in the video." : problem.message, ...(needsPeople ? [this.people.button()] : []));
   }
 
   #corrected() {
@@ -344,7 +344,7 @@ class Editor {
 
   async news(message) {
     if (message.news === "jobs") {
-      if (message.version !== document.querySelector("[name=vitascope-version]").content) banner("Vitascope is of another version now.", ["Load the page anew", () => location.reload()]);
+      if (message.version !== document.querySelector("[name=vitascope-version]").content) banner("Vitascope has been updated.", ["Reload the page", () => location.reload()]);
       const hasLooked = this.jobs.told(message);
       if (message.problem) banner(message.problem);
       if (this.film) {
@@ -421,8 +421,8 @@ theme(memory.get("theme", null));
 const editor = new Editor();
 let link = "there";
 const LINKS = {
-  lost: "The connection to Vitascope is lost. The page comes back by itself once it runs again, and saves what you change until then.",
-  refused: "Vitascope runs again, and does not know this browser any more. Open the address that the terminal shows now.",
+  lost: "The connection to Vitascope is lost. The page reconnects by itself, and keeps your changes until then.",
+  refused: "Vitascope was restarted and no longer knows this browser. Open the address in the terminal.",
 };
 listen((message) => editor.news(message), (state) => {
   if (state === link) return;

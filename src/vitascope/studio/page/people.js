@@ -73,11 +73,11 @@ export class People {
         return [this.doing = make("span"), this.meter = make("div", { class: "meter" }, make("i")),
           make("button", { class: "quiet", type: "button", onclick: () => send("DELETE", `/api/jobs/${job.id}`).catch((problem) => toast(problem.message)) }, "Stop")];
       }
-      if (this.hasLooked === false) return [make("span", {}, "Vitascope looks through the video once. Then you can keep or leave out each person."), this.button()];
+      if (this.hasLooked === false) return [make("span", {}, "Vitascope searches the video once. Then you can keep or leave out each person."), this.button()];
       return this.hasLooked && !this.people.length ? [make("span", {}, "Nobody was found in this video.")] : [];
     });
     if (job) {
-      this.doing.textContent = job.state === "waiting" ? "Waits for its turn …" : `Looking who is in the video … ${Math.round(share * 100)} %`;
+      this.doing.textContent = job.state === "waiting" ? "Waiting …" : `Looking who is in the video … ${Math.round(share * 100)} %`;
       this.meter.style.setProperty("--share", `${share * 100}%`);
     }
   }
@@ -117,10 +117,10 @@ export class People {
   // A click in the picture is for who is under it.
   async pick(point) {
     const { editor } = this;
-    if (!this.hasLooked) { editor.stage.note("To choose people, Vitascope looks through the video once.", this.button()); return; }
+    if (!this.hasLooked) { editor.stage.note("To choose people, Vitascope searches the video once.", this.button()); return; }
     const [[x, y] = []] = (await editor.inEye([point])).points;
-    if (x === undefined) { toast("Nobody is there."); return; }
+    if (x === undefined) { toast("There is nobody there."); return; }
     const { person } = await (await get(`/api/films/${editor.film.id}/people/at`, { t: editor.seconds.toFixed(4), x: Math.min(Math.max(x, 0), 1).toFixed(4), y: Math.min(Math.max(y, 0), 1).toFixed(4), eye: editor.eye })).json();
-    if (person) this.toggle(person); else toast("Nobody is there.");
+    if (person) this.toggle(person); else toast("There is nobody there.");
   }
 }

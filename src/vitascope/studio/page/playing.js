@@ -3,7 +3,7 @@
 import { get, send, Unreachable } from "./api.js";
 
 const ASK_AGAIN_MS = 500;
-const LOST = "The connection to Vitascope is lost; this goes on by itself.";
+const LOST = "The connection to Vitascope is lost; this continues by itself.";
 
 export class Playing {
   // `tell({ text, share, failed })` says what is going on: text is empty while the file itself plays; share is 0 to 1

@@ -56,7 +56,7 @@ export class Brush {
       return;
     }
     if (!editor.people.hasLooked) {
-      editor.stage.note("To carry strokes, Vitascope looks through the video once.", editor.people.button());
+      editor.stage.note("To follow strokes, Vitascope searches the video once.", editor.people.button());
       return;
     }
     const { points, radius } = await editor.inEye(stroke, editor.stage.radius);
@@ -91,7 +91,7 @@ const SLIDERS = [
   { name: "feather_px", label: "Soften", min: 0, max: 12, step: 0.5, unit: "px", about: "For an outline that looks cut with scissors." },
   { name: "low", label: "Clear the background", min: 0, max: 0.45, step: 0.01, about: "Takes away a faint veil." },
   { name: "high", label: "Fill the people", min: 0.55, max: 1, step: 0.01, about: "Closes holes in people.", isTurned: true },
-  { name: "temporal_smoothing", label: "Steady over time", min: 0, max: 0.95, step: 0.05, about: "Calms an outline that flickers. Seen in the finished video only." },
+  { name: "temporal_smoothing", label: "Steady over time", min: 0, max: 0.95, step: 0.05, about: "Calms a flickering outline. Only visible in the finished video." },
 ];
 
 export class Edges {

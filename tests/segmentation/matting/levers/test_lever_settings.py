@@ -61,7 +61,7 @@ def test_skip_static(job):
     report, network = job(inference__skip_static=0.02)
     assert report.levers.reused_frames >= 10
     assert sum(shape[0] for shape in network.calls) == FRAMES - report.levers.reused_frames
-    assert any("kept its matte" in line for line in summarise(report))
+    assert any("reused the last matte" in line for line in summarise(report))
 
 
 def test_region(job):
@@ -80,8 +80,8 @@ def test_bidirectional(job):
     assert sum(shape[0] for shape in network.calls) > 2 * FRAMES
     report, _ = job(recurrent=True, inference__bidirectional=True, inference__region="crop")
     assert (
-        "inference.bidirectional has no effect here: inference.region, scales and early_exit see a shot one way"
-        in (report.notes)
+        "inference.bidirectional has no effect here: "
+        "inference.region, scales and early_exit see a shot in one direction only" in (report.notes)
     )
     report, _ = job(inference__bidirectional=True)
     assert any(note.startswith("inference.bidirectional has no effect here (trail") for note in report.notes)
@@ -117,7 +117,7 @@ def test_recheck_frames(job):
 def test_early_exit(job, first):
     report, _ = job(inference__early_exit=first, inference__early_exit_confidence=0.0)
     assert report.levers.early_frames >= 10
-    assert any("left to the first network" in line for line in summarise(report))
+    assert any("needed only the first network" in line for line in summarise(report))
 
 
 def test_early_exit_confidence(job):
@@ -167,7 +167,7 @@ def test_scales_are_read_from_a_text():
 
 
 def test_two_ways_to_choose_a_picture_contradict_each_other():
-    with pytest.raises(ConfigError, match="two ways to choose"):
+    with pytest.raises(ConfigError, match="cannot be combined"):
         load_settings(flags={"inference.scales": [1, 2], "inference.region": "crop"})
 
 

@@ -1,4 +1,4 @@
-"""Batching: requests of many clients in one call of a network, and how large that call should be.
+"""Batching: combines requests from many clients into one call of a network, and finds the best batch size.
 
 ::
 

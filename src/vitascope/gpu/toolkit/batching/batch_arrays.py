@@ -1,4 +1,4 @@
-"""Requests' arrays become one batch, and a batch's results one array each: NumPy, CuPy and torch, nested or not.
+"""Stacks the arrays of requests into a batch, and splits results again: NumPy, CuPy and torch, nested or not.
 
 The library of an array is told by its type, so that none is imported that the caller does not use.
 """
@@ -19,7 +19,7 @@ Library = Literal["numpy", "cupy", "torch"]
 
 
 def library_of(value: object) -> Library | None:
-    """Tell which library an array belongs to; None for anything else. Numbers count as NumPy's."""
+    """The library of an array; None for anything else. Numbers count as NumPy's."""
     kind = type(value)
     if kind not in _LIBRARIES:
         _LIBRARIES[kind] = _library(value)
@@ -40,7 +40,7 @@ _LIBRARIES: dict[type, Library | None] = {}  # by type, which decides it: asking
 
 
 def kind_of(data: Any) -> Hashable:
-    """Tell form, library, place, dtype and shape: requests share a batch where these are equal.
+    """Structure, library, device, dtype and shape of data; requests share a batch if these are equal.
 
     Raises:
         TypeError: Something in it is no array, number, tuple or dict.
@@ -67,7 +67,7 @@ def kind_of(data: Any) -> Hashable:
 
 
 def leaves(data: Any) -> Iterator[Any]:
-    """Every array in it."""
+    """All arrays in nested data."""
     if isinstance(data, dict):
         for value in data.values():
             yield from leaves(value)
@@ -79,7 +79,7 @@ def leaves(data: Any) -> Iterator[Any]:
 
 
 def map_leaves(data: Any, change: Callable[[Any], Any]) -> Any:
-    """Replace every array of a nested form, and every other leaf."""
+    """Apply a function to every leaf of nested data."""
     if isinstance(data, dict):
         return {name: map_leaves(value, change) for name, value in data.items()}
     if isinstance(data, tuple):
@@ -90,7 +90,7 @@ def map_leaves(data: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def stack(items: Sequence[Any], *, rows: int) -> Any:
-    """One batch of equal kind along a new first axis.
+    """Stack data of equal kind along a new first axis.
 
     Args:
         items: Requests' data, at least one.
@@ -114,7 +114,7 @@ def stack(items: Sequence[Any], *, rows: int) -> Any:
 
 
 def split(output: Any, *, rows: int, count: int) -> list[Any]:
-    """A batch's results, one for each request; those of the filling are left out.
+    """Split the results of a batch, one for each request, without the padding.
 
     Args:
         output: What ``inference_fn`` gave: an array [rows, ...], a tuple or dict of them, or a list with one entry for
@@ -160,7 +160,7 @@ _MOST_KINDS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """Stands for requests that can be stacked; the same object for all of them, so that it hashes at once."""
+    """Identifies requests that can be stacked; shared by all of them, so that hashing is fast."""
 
     cupy_device: int | None
     """Number of the GPU of the first CuPy array in them; None without one."""
@@ -169,7 +169,7 @@ class Kind:
 
 
 class Kinds:
-    """The kinds that a batcher has met. Thread-safe."""
+    """The kinds that a batcher has seen. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Kind] = {}

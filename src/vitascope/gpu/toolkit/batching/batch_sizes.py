@@ -1,4 +1,4 @@
-"""How many requests to give to one call: found by a search on this machine, or while the work goes on."""
+"""Finds the batch size: by a search on this machine, or while you work."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class MemoryMonitor(Protocol):
     """Reports the memory in use; ``vitascope.gpu.VRAMMonitor`` is one."""
 
     def get_stats(self) -> Any:
-        """The figures now: ``allocated_vram_gb`` in use of ``total_vram_gb``, in one unit."""
+        """Current memory: ``allocated_vram_gb`` in use of ``total_vram_gb``, in the same unit."""
         ...
 
 
 class AdaptiveBatchSizer:
-    """Finds, while the work goes on, how many frames to give to one call.
+    """Adapts the number of frames per call while you work.
 
     The size doubles from call to call until something speaks against it, and never passes what is predicted to fit:
     memory grows with the size along the line through the sizes seen so far, latency in proportion at worst. Where
@@ -59,7 +59,7 @@ class AdaptiveBatchSizer:
         target_latency_ms: Longest wanted call; None: any.
         monitor: Asked for memory in use; ``VRAMMonitor`` of the device when omitted, made on first use.
         device: Whose memory that is: ``cuda``, ``cpu``, or ``auto``: the GPU where there is one.
-        device_id: Number of the GPU; without meaning on a CPU.
+        device_id: Number of the GPU; ignored on a CPU.
         growing: False: the size falls when memory runs out, and nothing else changes it or is asked.
         on_shortage: Called with each error about memory, and the size from then on.
 
@@ -113,13 +113,13 @@ class AdaptiveBatchSizer:
         return self._size
 
     def at_most(self, frames: int) -> None:
-        """Take no more than so many frames a call from now on, but ``min_batch_size``."""
+        """Limit the frames per call from now on, but not below ``min_batch_size``."""
         with self._lock:
             self.max_batch_size = max(min(self.max_batch_size, frames), self.min_batch_size)
             self._move_to(min(self._size, self.max_batch_size))
 
     def adjust_batch_size(self, latency_ms: float | None = None) -> int:
-        """Choose the size of the next call by memory and latency; call it after each call.
+        """Choose the size of the next call from memory and latency; use it after each call.
 
         Args:
             latency_ms: How long the call took, until its result was there.
@@ -173,7 +173,7 @@ class AdaptiveBatchSizer:
         *,
         end_of: Callable[[int, int], int] | None = None,
     ) -> list[T]:
-        """Call a function for consecutive ranges of 0 to ``count``; where memory runs out, again for smaller ones.
+        """Call a function on consecutive ranges from 0 to ``count``; if memory runs out, retry with smaller ones.
 
         Args:
             count: How many.
@@ -193,7 +193,7 @@ class AdaptiveBatchSizer:
     def process(
         self, frames: Iterable[Any], fn: Callable[[list[Any]], Any], *, pad: bool = False
     ) -> list[Any]:
-        """Run a function over all frames, in batches of the size that is right at the time.
+        """Run a function over all frames, in batches of the current best size.
 
         Args:
             frames: Any number; taken from an iterator as they are needed.
@@ -309,7 +309,7 @@ _MOST_CALLS_A_SAMPLE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMeasurement:
-    """Time and memory of calls of one size."""
+    """Time and memory of calls with one batch size."""
 
     batch_size: int
     verdict: Verdict
@@ -324,7 +324,7 @@ class BatchMeasurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSearchResult:
-    """The size that was chosen, and all that was measured."""
+    """The chosen batch size, and all measurements."""
 
     best: BatchMeasurement
     measurements: tuple[BatchMeasurement, ...]
@@ -339,7 +339,7 @@ class BatchSearchResult:
 
 
 class BatchSizeOptimizer:
-    """Finds the smallest batch size that is as fast as any, within limits of latency and memory.
+    """Finds the smallest batch size with the best throughput, within limits of latency and memory.
 
     Sizes 1, 2, 4 … are tried until one breaks a limit or memory runs out; then the largest that fits is found by
     halves, for memory and latency grow with the size. All that fit are measured again in turns and in mixed order, so
@@ -359,11 +359,11 @@ class BatchSizeOptimizer:
         warm_ups: Calls of a size before it is measured: graphs are recorded and caches filled in them.
         tolerance: See above; a share of the throughput.
         device: Where ``inference_fn`` computes.
-        device_id: Number of the GPU; without meaning on a CPU.
+        device_id: Number of the GPU; ignored on a CPU.
         timer: Seconds, for tests.
 
     Raises:
-        DeviceError: ``device="cuda"`` cannot be had.
+        DeviceError: ``device="cuda"`` is not available.
         TypeError: The example cannot be stacked.
         ValueError: A limit is out of range.
     """
@@ -400,7 +400,7 @@ class BatchSizeOptimizer:
         self._timer = timer
 
     def find_optimal_batch_size(self) -> int:
-        """Find the best size; ``search`` tells more."""
+        """Find the best size; ``search`` returns details."""
         return self.search().batch_size
 
     def search(self) -> BatchSearchResult:
@@ -551,11 +551,11 @@ def find_optimal_batch_size(
         max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
         max_batch_size: Largest size to try.
         latency_limit_ms: Longest median time of a call; None: any.
-        device: ``auto`` is an engine's own device, else the GPU where one can be used.
+        device: ``auto`` is an engine's own device, else the GPU if one can be used.
         device_id: Number of the GPU; ignored on a CPU.
 
     Raises:
-        DeviceError: The device cannot be had.
+        DeviceError: The device is not available.
         DeviceMemoryError: Not even one input fits into memory, or below its limit.
         EngineError: Not even one input is within the latency limit, or the network failed.
         TypeError: ``model`` is something else.

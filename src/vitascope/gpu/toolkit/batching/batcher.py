@@ -1,8 +1,7 @@
 """The batchers: a waiting room, workers that take batches from it, and a future for every request.
 
-One lock guards the room. A worker that is free takes a batch or sleeps until the room can give one: it is woken by the
-request that fills a batch or begins to wait, by the time at which the oldest has waited long enough, or by ``stop``.
-Nothing polls.
+One lock guards the room. A free worker takes a batch, or sleeps until there is one: it is woken by a request that fills
+a batch or starts a new one, when the oldest request has waited long enough, or by ``stop``. Nothing polls.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _MOST_KEPT = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatcherStats:
-    """Counts since ``start``; each request that was let in is in exactly one of the last six of the first eight."""
+    """Counts since ``start``; each accepted request is in exactly one of the last six of the first eight."""
 
     submitted: int = 0
     """Requests let in."""
@@ -79,17 +78,17 @@ class BatcherStats:
 
     @property
     def mean_batch_size(self) -> float:
-        """Requests a call."""
+        """Requests per call."""
         return self.completed / self.batches if self.batches else 0.0
 
     @property
     def padding_share(self) -> float:
-        """Rows that only filled up, of all: 0..1."""
+        """Share of rows that were padding: 0..1."""
         return 1 - self.completed / self.rows if self.rows else 0.0
 
 
 class BatchTally:
-    """Adds up what workers report; thread-safe."""
+    """Sums up the reports of workers; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -108,12 +107,12 @@ class BatchTally:
                 self._counts[name] += number
 
     def let_in(self) -> None:
-        """Count one more request that was let in."""
+        """Count an accepted request."""
         with self._lock:
             self._counts["submitted"] += 1
 
     def complete(self, *, latency_seconds: Sequence[float], queue_seconds: Sequence[float]) -> None:
-        """Requests have their results: one duration of each kind for each."""
+        """Count completed requests, with one duration of each kind for each."""
         with self._lock:
             self._counts["completed"] += len(latency_seconds)
             self._latencies += latency_seconds
@@ -122,7 +121,7 @@ class BatchTally:
                 self._sort_in()
 
     def stats(self, *, waiting: int, running: int) -> BatcherStats:
-        """The sums as they are."""
+        """The current sums."""
         with self._lock:
             self._sort_in()
             return BatcherStats(
@@ -155,7 +154,7 @@ class ComputedPart:
 
 
 class Answers:
-    """Ends requests.
+    """Answers requests.
 
     Args:
         tally: Counts each.
@@ -203,7 +202,7 @@ class Answers:
                 self._tally.count(completed=-1)
 
     def expire(self, entries: Sequence[Waiting]) -> None:
-        """Answer those whose deadline passed while they waited."""
+        """Answer requests whose deadline passed while they waited."""
         for entry in entries:
             if entry.future.set_running_or_notify_cancel():
                 waited_ms = (self._clock.now() - entry.arrived) * 1e3
@@ -217,7 +216,7 @@ class Answers:
                 self._tally.count(cancelled=1)
 
     def fail(self, entries: Sequence[Waiting], error: BaseException) -> None:
-        """Give all that have no answer yet the same error."""
+        """Answer all remaining requests with the same error."""
         for entry in entries:
             if entry.future.done() and not entry.future.cancelled():
                 continue
@@ -230,7 +229,7 @@ class Answers:
 
 
 def names_of(entries: Sequence[Waiting]) -> str:
-    """The first requests' ids, for messages."""
+    """The ids of the first requests, for messages."""
     names = ", ".join(repr(entry.request.request_id) for entry in entries[:_NAMED])
     return f"{names}, ..." if len(entries) > _NAMED else names
 
@@ -240,21 +239,21 @@ InferenceFn = Callable[[Any], Any]
 
 
 class Batcher:
-    """Gathers requests of many threads into calls of ``inference_fn``; the base of the three batchers.
+    """Combines requests from many threads into calls of ``inference_fn``; the base of the three batchers.
 
     Args:
         config: Sizes and times.
         inference_fns: One for each worker.
-        levels: Priorities, the most urgent first; one, by the rules of ``config``, when omitted.
+        levels: Priorities, the most urgent first; by default a single one, by the rules of ``config``.
         starvation_seconds: See ``PriorityBatcher``.
         device: Where the workers' current device and stream are.
         device_id: Number of the GPU.
-        sizer: Cuts batches, and makes them smaller where the GPU's memory does not suffice.
-        clock: What deadlines are measured by. A request's ``timestamp`` is of the same clock.
+        sizer: Splits batches, and makes them smaller if the GPU's memory does not suffice.
+        clock: The clock for deadlines and for the ``timestamp`` of requests.
 
     Raises:
-        DeviceError: ``cuda`` was requested and cannot be had.
-        TypeError: ``inference_fn`` cannot be called, or ``config`` is another thing.
+        DeviceError: ``cuda`` was requested and is not available.
+        TypeError: ``inference_fn`` cannot be called, or ``config`` has another type.
     """
 
     def __init__(
@@ -320,16 +319,16 @@ class Batcher:
         return self
 
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
-        """Accept no more requests, finish, and join the workers; idempotent.
+        """Stop accepting requests, finish, and join the workers; idempotent.
 
         Args:
-            drain: Compute what waits; without it, it fails with ``BatcherStoppedError``. A call that runs is waited
+            drain: Compute waiting requests; otherwise they fail with ``BatcherStoppedError``. A running call is waited
                 for either way.
             timeout_s: Longest wait for the workers.
 
         Raises:
-            EngineError: ``inference_fn`` did not come back in that time; its thread is left behind, and every request
-                that had no answer has got a ``BatcherStoppedError``.
+            EngineError: ``inference_fn`` did not return in that time; its thread is abandoned, and all unanswered
+                requests got a ``BatcherStoppedError``.
             RuntimeError: Called by ``inference_fn`` or by a future's callback.
         """
         if threading.current_thread() in self._threads:
@@ -369,13 +368,13 @@ class Batcher:
 
     @contextmanager
     def client(self) -> Iterator[None]:
-        """Say that this thread will submit inside, one request at a time.
+        """Announce that this thread submits requests inside the block, one at a time.
 
         Once every such client waits for a response, no other request can join the batch, so it is sent without waiting
-        for the timeout: a lone client never waits, and one that is still preparing its request is waited for.
+        for the timeout. A single client never waits, and a client that is still preparing its request is waited for.
 
         Raises:
-            UsageError: This process is a fork of the one that made the batcher.
+            UsageError: This process was forked from the one that created the batcher.
         """
         self._process.require()
         with self._lock:
@@ -389,21 +388,20 @@ class Batcher:
                     self._work_to_do.notify()
 
     def submit(self, request: InferenceRequest, *, timeout_s: float | None = None) -> InferenceResponse:
-        """Hand in one request and wait for its response; for threads, each with one request at a time.
+        """Submit a request and wait for the response; for threads with one request at a time each.
 
         Args:
             request: Not changed.
-            timeout_s: Longest wait for the response; then the request is withdrawn, unless its call runs already.
+            timeout_s: Longest wait for the response; then the request is cancelled, unless its call is running.
 
         Raises:
             TimeoutError: No response in that time.
             RequestRejectedError: There was no room, or the level's deadline passed.
             BatcherStoppedError: The batcher is not running, or was stopped without computing this.
-            TypeError: The data cannot be stacked, or the stream's name has no hash.
-            ValueError: There is no such priority, or the timestamp lies in the future.
-            UsageError: This process is a fork of the one that made the batcher.
-            RuntimeError: Called by ``inference_fn`` or by a future's callback: the batch that runs there ends before
-                any later one is answered, so it would wait for itself.
+            TypeError: The data cannot be stacked, or the stream id is not hashable.
+            ValueError: There is no such priority, or the timestamp is in the future.
+            UsageError: This process was forked from the one that created the batcher.
+            RuntimeError: Called by ``inference_fn`` or by a future's callback: it would wait for its own batch to end.
             Exception: What ``inference_fn`` raised; a note names the batch.
         """
         _refuse_own_threads(self._threads)
@@ -421,24 +419,24 @@ class Batcher:
         return reply.result()
 
     def submit_async(self, request: InferenceRequest) -> Future[InferenceResponse]:
-        """Hand in one request.
+        """Submit a request without waiting.
 
-        Waits only where the queue is full and ``on_full`` says so; never in ``inference_fn`` and callbacks.
+        Waits only if the queue is full and ``on_full`` says so; never in ``inference_fn`` and callbacks.
 
         Args:
             request: Not changed.
 
         Returns:
-            Its response to be; ``cancel()`` withdraws it until its call begins. Callbacks run on the batcher's thread;
-            where they, or ``inference_fn``, would wait for a response, by ``result()``, ``exception()``,
-            ``concurrent.futures.wait`` or ``as_completed``, that raises as ``submit`` does. ``done()`` never waits.
+            A future; ``cancel()`` works until its call starts. Callbacks run on the batcher's thread. If they, or
+            ``inference_fn``, wait for a response, by ``result()``, ``exception()``, ``concurrent.futures.wait`` or
+            ``as_completed``, that raises as in ``submit``. ``done()`` never waits.
 
         Raises:
             RequestRejectedError: There is no room.
             BatcherStoppedError: The batcher is not running.
-            TypeError: The data cannot be stacked, or the stream's name has no hash.
-            ValueError: There is no such priority, or the timestamp lies in the future.
-            UsageError: This process is a fork of the one that made the batcher.
+            TypeError: The data cannot be stacked, or the stream id is not hashable.
+            ValueError: There is no such priority, or the timestamp is in the future.
+            UsageError: This process was forked from the one that created the batcher.
         """
         future = _ResponseToBe(self._threads)
         self._let_in(request, future, stands_still=False)
@@ -491,7 +489,7 @@ class Batcher:
             self._require_open()
 
     def stats(self) -> BatcherStats:
-        """Counts until now; callable from any thread."""
+        """Counts so far; callable from any thread."""
         with self._lock:
             return self._tally.stats(waiting=len(self._room), running=sum(map(len, self._running.values())))
 
@@ -669,29 +667,28 @@ def _waited_for(reply: Reply, timeout_s: float | None) -> bool:
 
 
 class DynamicBatcher(Batcher):
-    """Gathers requests of several threads into batches, by the rules of ``BatchConfig``.
+    """Combines requests from several threads into batches, by the rules of ``BatchConfig``.
 
     ::
 
         with DynamicBatcher(BatchConfig(max_batch_size=8, timeout_ms=5), network) as batcher:
             response = batcher.submit(InferenceRequest(picture, "frame_001"))
 
-    One worker thread calls ``inference_fn``, on a GPU inside a CUDA stream of its own (CuPy's and torch's current
-    one), so the function needs no lock. Batches are formed in order of arrival.
+    One worker thread calls ``inference_fn``, on a GPU inside its own CUDA stream (current for CuPy and torch), so the
+    function needs no lock. Batches are formed in order of arrival.
 
     Args:
         config: Sizes and times.
-        inference_fn: Takes the stacked batch [rows, ...] in the requests' library, gives its results in fresh memory,
-            rows first.
-        device: ``cuda``, ``cpu``, or ``auto``: the GPU where there is one. It decides what is current in the worker
-            thread; arrays stay where their clients have them.
-        device_id: Number of the GPU; without meaning on a CPU.
-        sizer: Cuts batches that the GPU's memory does not hold, and computes the parts; without one
-            ``DeviceMemoryError`` reaches the clients.
-        clock: What deadlines are measured by; ``time.perf_counter`` when omitted.
+        inference_fn: Takes the stacked batch [rows, ...] in the requests' library, and returns its results in newly
+            allocated memory, rows first.
+        device: ``cuda``, ``cpu``, or ``auto``: the GPU if there is one. It sets the current device of the worker
+            thread; arrays stay on the device of their client.
+        device_id: Number of the GPU; ignored on a CPU.
+        sizer: Splits batches that do not fit in the GPU's memory; without one, clients get a ``DeviceMemoryError``.
+        clock: The clock for deadlines; by default ``time.perf_counter``.
 
     Raises:
-        DeviceError: ``device="cuda"`` cannot be had.
+        DeviceError: ``device="cuda"`` is not available.
         TypeError: ``inference_fn`` cannot be called.
     """
 
@@ -709,22 +706,22 @@ class DynamicBatcher(Batcher):
 
 
 class StreamBatcher(Batcher):
-    """A ``DynamicBatcher`` with several workers, each with a CUDA stream of its own; on a CPU just threads.
+    """A ``DynamicBatcher`` with several workers, each with its own CUDA stream; on a CPU just threads.
 
-    It pays where one batch does not fill the GPU, or where the host's part of a call is long. Responses come in the
-    order in which batches were formed, whichever stream is faster, so streams of requests keep their order.
+    It pays off if one batch does not fill the GPU, or if the host's part of a call is long. Responses come in the order
+    in which batches were formed, whichever stream is faster, so streams of requests keep their order.
 
     Other arguments are ``DynamicBatcher``'s.
 
     Args:
-        inference_fn: As ``DynamicBatcher``'s, but called by several threads at a time; or one function for each
-            stream, which need not be thread-safe. An engine is not: its CUDA graph has one set of buffers.
-        num_streams: Batches in flight; as many as functions when these are given one by one.
+        inference_fn: As for ``DynamicBatcher``, but called by several threads at once; or one function per stream,
+            which need not be thread-safe. An engine is not thread-safe: its CUDA graph has one set of buffers.
+        num_streams: Batches in flight; with a list of functions, their number.
         sizer: See ``DynamicBatcher``; shared by the workers.
 
     Raises:
         ValueError: Fewer than one stream, or another number than functions.
-        DeviceError: ``device="cuda"`` cannot be had.
+        DeviceError: ``device="cuda"`` is not available.
         TypeError: ``inference_fn`` cannot be called.
     """
 
@@ -752,22 +749,21 @@ class StreamBatcher(Batcher):
 
 
 class PriorityBatcher(Batcher):
-    """A ``DynamicBatcher`` with levels: a batch is filled from level 0 first.
+    """A ``DynamicBatcher`` with priority levels: batches are filled from level 0 first.
 
-    A request that has waited ``starvation_ms`` goes before everyone, so each is in a batch at the latest when those
-    that starved before it are done, however many urgent ones keep coming. A request takes the earlier ones of its
-    stream along: priority never reorders a stream.
+    A request that has waited ``starvation_ms`` goes before all others, so every request is served eventually, however
+    many urgent ones arrive. A request takes earlier ones of its stream along: priority never reorders a stream.
 
     Other arguments are ``DynamicBatcher``'s.
 
     Args:
-        config: Sizes, and the timeout of levels that name none. The queue's bounds are the levels'.
+        config: Sizes, and the timeout of levels without their own. The levels set the limits of the queue.
         levels: The most urgent first; ``InferenceRequest.priority`` counts from 0.
-        starvation_ms: None: the less urgent wait as long as urgent ones come.
+        starvation_ms: None lets less urgent requests wait as long as urgent ones arrive.
 
     Raises:
-        ValueError: No level, or a starvation bound that is no time.
-        DeviceError: ``device="cuda"`` cannot be had.
+        ValueError: No level, or an invalid ``starvation_ms``.
+        DeviceError: ``device="cuda"`` is not available.
         TypeError: ``inference_fn`` cannot be called.
     """
 

@@ -1,4 +1,4 @@
-"""Requests and responses of a batcher, how requests wait, and the rules by which they become batches.
+"""Requests and responses of a batcher, and the rules by which waiting requests become batches.
 
 In order of service: who starves; then level by level those in time, then those of the level whose deadline passed and
 who were put back. A request that is picked takes along the earlier ones of its stream, whatever their level, so that
@@ -27,19 +27,19 @@ from vitascope.gpu.number_checks import check_count, check_number
 
 
 class Clock:
-    """Tells the time by ``time.perf_counter``, and waits; a test hands in another one."""
+    """Time from ``time.perf_counter``, and waiting; tests pass another clock."""
 
     def now(self) -> float:
         """Seconds from any origin; never goes back."""
         return perf_counter()
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> object:
-        """Wait on a condition that the caller holds until it is notified, or for so long; None: for ever."""
+        """Wait on a condition that the caller holds, until notified or for this long; None waits for ever."""
         return condition.wait(seconds)
 
 
 class Reply:
-    """One response to be, waited for by one thread.
+    """A pending response, for one waiting thread.
 
     The methods that a batcher calls are those of ``concurrent.futures.Future``. It has no callbacks and no list of
     those who wait: a lock that the worker opens is all, at a fifth of a future's cost (``benchmarks/host_cost.py``).
@@ -56,11 +56,11 @@ class Reply:
         self._error: BaseException | None = None
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for the end, at most so long; False when it has not come. True once only."""
+        """Wait for the response, at most this long; False on timeout. True only once."""
         return self._answered.acquire(timeout=-1 if seconds is None else seconds)
 
     def result(self) -> InferenceResponse:
-        """The response, after ``wait`` said True.
+        """The response, after ``wait`` returned True.
 
         Raises:
             BaseException: What it was answered with instead.
@@ -71,26 +71,26 @@ class Reply:
         return self._response
 
     def done(self) -> bool:
-        """True when it was answered or withdrawn."""
+        """True if it was answered or cancelled."""
         return self._state in ("done", "cancelled")
 
     def running(self) -> bool:
-        """True while its call goes on."""
+        """True while its call runs."""
         return self._state == "running"
 
     def cancelled(self) -> bool:
-        """True when it was withdrawn."""
+        """True if it was cancelled."""
         return self._state == "cancelled"
 
     def cancel(self) -> bool:
-        """Withdraw the request; False when its call has begun."""
+        """Cancel the request; False if its call has started."""
         with self._guard:
             if self._state == "waiting":
                 self._state = "cancelled"
             return self._state == "cancelled"
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Its call begins; False when it was withdrawn."""
+        """Mark the start of its call; False if it was cancelled."""
         with self._guard:
             if self._state == "waiting":
                 self._state = "running"
@@ -130,7 +130,7 @@ OnDeadline = Literal["reject", "delay"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchConfig:
-    """Sizes and times of batches.
+    """Sizes and timeouts of batches.
 
     The rules are those of Triton Inference Server's dynamic batcher (NVIDIA, User Guide, Batchers): as soon as the
     network is free, a batch of ``max_batch_size`` or, failing that, of the largest preferred size that the waiting
@@ -176,14 +176,14 @@ class BatchConfig:
             raise ValueError(f"on_full is 'wait' or 'reject', not {self.on_full!r}")
 
     def rows_for(self, count: int) -> int:
-        """Rows of the call that carries ``count`` requests: the smallest bucket that holds them."""
+        """Rows of a call with ``count`` requests: the smallest bucket that holds them."""
         wanted = max(count, self.min_batch_size)
         return min((size for size in self.bucket_sizes if size >= wanted), default=wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityLevel:
-    """Rules by which the requests of one level wait.
+    """Rules for waiting requests of one level.
 
     Raises:
         ValueError: A queue that holds nothing, a negative time, or a word that is not one of the two.
@@ -215,7 +215,7 @@ class PriorityLevel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InferenceRequest:
-    """One client's input.
+    """A request: the input of one client.
 
     Arrays on a GPU are read behind what the submitting thread's current stream was given before; they must not be
     written before the response is there.
@@ -237,7 +237,7 @@ class InferenceRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InferenceResponse:
-    """One request's answer."""
+    """The response to one request."""
 
     data: Any
     """This request's row of what ``inference_fn`` gave, in its form and library: an array without the batch axis, or a
@@ -259,7 +259,7 @@ class InferenceResponse:
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A request in the room."""
+    """A waiting request."""
 
     request: InferenceRequest
     kind: Hashable
@@ -273,7 +273,7 @@ class Waiting:
 
 
 class WaitingRoom:
-    """Requests by level, kind and stream; each belongs to one caller at a time, who holds the lock.
+    """Waiting requests by level, kind and stream. The caller must hold the lock.
 
     Args:
         config: Sizes.
@@ -308,15 +308,15 @@ class WaitingRoom:
         return self._count
 
     def has_room(self, level: int) -> bool:
-        """True when one more of this level may come in."""
+        """True if another request of this level is accepted."""
         return len(self._in_time[level]) + len(self._put_back[level]) < self.levels[level].max_queue_size
 
     def can_fill(self, kind: Hashable) -> bool:
-        """True when there may be enough of a kind for a batch that is sent at once."""
+        """True if there may be enough requests of a kind for a batch that is sent at once."""
         return self._kinds.get(kind, 0) >= self._fills
 
     def add(self, entry: Waiting) -> None:
-        """Let one in; numbers and arrival times must rise."""
+        """Add a request; numbers and arrival times must increase."""
         self._in_time[entry.request.priority][entry.number] = entry
         self._kinds[entry.kind] = self._kinds.get(entry.kind, 0) + 1
         self._count += 1
@@ -325,7 +325,7 @@ class WaitingRoom:
             self._streams.setdefault(stream, OrderedDict())[entry.number] = entry
 
     def expire(self, now: float) -> list[Waiting]:
-        """Enforce deadlines: put back those who may wait on, and return, removed, those who may not."""
+        """Enforce deadlines: move delayed requests back, and remove and return rejected ones."""
         rejected = []
         for level, (rule, deadline) in enumerate(zip(self.levels, self._deadline_seconds, strict=True)):
             if deadline == math.inf:
@@ -364,7 +364,7 @@ class WaitingRoom:
         return []
 
     def wake_at(self) -> float | None:
-        """When to ask again without a new request, after ``expire`` and ``take`` gave nothing; None: never."""
+        """When to call ``expire`` and ``take`` again if no request arrives; None for never."""
         earliest = None
         for patience, line in zip(self._patience_seconds, self._in_time, strict=True):
             if line:
@@ -374,7 +374,7 @@ class WaitingRoom:
         return earliest
 
     def clear(self) -> list[Waiting]:
-        """Remove and return everyone, in order of arrival."""
+        """Remove and return all requests, in order of arrival."""
         everyone = sorted(self._everyone(), key=lambda entry: entry.number)
         for entry in everyone:
             self._remove(entry)

@@ -330,7 +330,7 @@ class ModelQuantizer:
         device_id: int = 0,
         skip: Sequence[str] = (),
     ) -> Any:
-        """Linear layers and 1x1 convolutions of a module in FP8 (e4m3), which Ada, Hopper and newer GPUs multiply.
+        """Convert linear layers and 1x1 convolutions to FP8 (e4m3), for Ada, Hopper and newer GPUs.
 
         Larger convolutions stay as they are: PyTorch has no FP8 convolution.
 
@@ -371,7 +371,7 @@ class ModelQuantizer:
 
     @staticmethod
     def measure_model_size(model: Any) -> int:
-        """Bytes of a network's weights: parameters and buffers of a module, constants of an ONNX network.
+        """Size of a network's weights in bytes: parameters and buffers of a module, constants of an ONNX network.
 
         Raises:
             UsageError: It is neither.
@@ -392,7 +392,7 @@ class ModelQuantizer:
         iterations: int = 10,
         threads: int = 0,
     ) -> Comparison:
-        """Run both networks on frames, one at a time, then time them in turns.
+        """Run both networks on frames, one at a time, then time them alternately.
 
         Args:
             reference: A PyTorch module, an ONNX network, an engine, or a callable.
@@ -494,7 +494,7 @@ class ModelQuantizer:
         iterations: int = 10,
         threads: int = 0,
     ) -> Gated[NetworkT]:
-        """The quantised network where its error and its speed keep to the limits, else the reference; and why.
+        """The quantised network if its error and speed are within the limits, else the reference; and why.
 
         Args:
             reference: See ``compare``.

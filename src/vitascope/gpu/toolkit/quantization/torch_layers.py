@@ -1,4 +1,4 @@
-"""Convolutions and linear layers with 8-bit weights: integers, or floating point of 8 bits.
+"""Convolutions and linear layers with 8-bit weights, integer or floating point.
 
 The arithmetic is symmetric: ``value = integer * scale``, one scale for each output channel of the weights and one for
 the activation (Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
@@ -83,7 +83,7 @@ class _EightBitWeights(nn.Module):
         return self
 
     def input_scale_of(self, x: Tensor) -> Tensor:
-        """The calibrated one, or the one that fits these values."""
+        """The calibrated scale, or one that fits these values."""
         if self.input_scale is not None:
             return self.input_scale.float()
         return (x.abs().amax().float() / LARGEST[self.number]).clamp_min(torch.finfo(torch.float32).tiny)
@@ -113,12 +113,12 @@ class _EightBitWeights(nn.Module):
         return bool(statically_known_true(rows >= _FEWEST_ROWS))
 
     def rounded_input(self, x: Tensor) -> Tensor:
-        """X as 8 bits represent it, in x's dtype."""
+        """X rounded to 8 bits, in x's dtype."""
         scale = self.input_scale_of(x)
         return (_rounded(x.float() / scale, self.number).float() * scale).to(x.dtype)
 
     def rounded_weight(self, dtype: torch.dtype) -> Tensor:
-        """The weights as 8 bits represent them."""
+        """The weights rounded to 8 bits."""
         scale = self.weight_scale.float().view(-1, *[1] * (self.weight.ndim - 1))
         return (self.weight.float() * scale).to(dtype)
 
@@ -200,7 +200,7 @@ class EightBitConv2d(_EightBitWeights):
 
 
 def is_convolution(layer: nn.Module) -> bool:
-    """True for ``nn.Conv2d``, and for layers that hold a convolution's weights and nothing else."""
+    """True for ``nn.Conv2d``, and for layers that only hold a convolution's weights."""
     if isinstance(layer, nn.Conv2d):
         return layer.padding_mode == "zeros"
     weight = getattr(layer, "weight", None)
@@ -213,7 +213,7 @@ def is_convolution(layer: nn.Module) -> bool:
 
 
 def is_matrix_product(layer: Any) -> bool:
-    """True for what 8-bit matrix products can compute: a linear layer, or a plain 1x1 convolution."""
+    """True if 8-bit matrix products can compute it: a linear layer, or a plain 1x1 convolution."""
     if isinstance(layer, nn.Linear):
         return True
     return (
@@ -231,7 +231,7 @@ def _rounded(values: Tensor, number: Number) -> Tensor:
 
 
 def half_module(model: nn.Module) -> nn.Module:
-    """A copy with FP16 weights, which takes and gives FP16."""
+    """A copy with FP16 weights, inputs and outputs."""
     half: nn.Module = copy.deepcopy(model).eval().half()
     return half
 
@@ -247,7 +247,7 @@ def quantized_module(
     only_products: bool = False,
     skip: Sequence[str] = (),
 ) -> nn.Module:
-    """A copy whose convolutions and linear layers hold 8-bit weights.
+    """A copy with 8-bit weights in convolutions and linear layers.
 
     Args:
         model: Not changed.

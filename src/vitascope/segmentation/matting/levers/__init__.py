@@ -1,4 +1,4 @@
-"""Ways to look less often, at less, or more closely: what stands between prepared pictures and the network's answers.
+"""Levers: estimators that run the network less often, on less of the picture, or more closely.
 
 ::
 

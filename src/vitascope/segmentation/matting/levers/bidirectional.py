@@ -1,4 +1,4 @@
-"""A shot seen in both directions: what a network remembers of the frames before, and of those that follow."""
+"""Mattes a shot in both directions, so that the network knows earlier and later frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what was requested to the estimators that do it."""
+"""Builds the chain of estimators for the requested options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SMALLER = 0.5
 
 
 def build_chain(options: InferenceSettings, stream: StreamNetwork) -> Estimator:
-    """The estimators that the options ask for, outermost first; the network alone where they ask for nothing.
+    """The estimators for the options, outermost first; only the network if there are none.
 
     Args:
         options: What was requested.
@@ -68,7 +68,7 @@ def build_chain(options: InferenceSettings, stream: StreamNetwork) -> Estimator:
 
 
 def require_possible(options: InferenceSettings, network: MattingNetwork) -> None:
-    """Refuse what a network cannot do.
+    """Refuse options that a network does not support.
 
     Raises:
         UsageError: It takes pictures of one size, and others would be needed; or its memory cannot be cut.

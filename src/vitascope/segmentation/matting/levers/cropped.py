@@ -1,4 +1,4 @@
-"""People's surroundings alone, at the usual resolution: the network works less."""
+"""Shows the network only the surroundings of people, at the usual resolution, which is faster."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Cropped(Surroundings):
 
 
 def pasted(estimate: MatteEstimate, parts: list[Region], size: tuple[int, int]) -> MatteEstimate:
-    """Coefficients of parts as those of whole pictures, with nobody around them.
+    """Paste coefficients of parts into whole pictures that are empty elsewhere.
 
     Args:
         estimate: gain and offset of the parts.
@@ -125,7 +125,7 @@ def pasted(estimate: MatteEstimate, parts: list[Region], size: tuple[int, int]) 
 
 
 def reaches(mattes: list[Any], where: npt.NDArray[np.bool_]) -> bool:
-    """True where somebody is visible in any of the mattes [E, h, w] at the samples of ``where`` [E, h, w]."""
+    """True if a person is visible in any of the mattes [E, h, w] at the samples of ``where`` [E, h, w]."""
     arrays = array_module(on_gpu=is_on_gpu(mattes[0]))
     mask = arrays.asarray(where)
     return any(bool(seen) for seen in to_numpy(arrays.stack([(m * mask).max() for m in mattes])) > VISIBLE)

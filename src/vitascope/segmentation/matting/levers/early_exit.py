@@ -1,4 +1,4 @@
-"""A small network first; the full one if the small one is not sure, or has been wrong."""
+"""Tries a small network first, and the full one if the small one is not confident, or was wrong."""
 
 from __future__ import annotations
 

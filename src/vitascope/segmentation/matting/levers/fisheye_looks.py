@@ -1,4 +1,4 @@
-"""Lets ``Bidirectional`` work on the fisheye pictures of eyes as if they were the frames' own pictures."""
+"""Lets ``Bidirectional`` work on fisheye pictures of eyes."""
 
 from __future__ import annotations
 

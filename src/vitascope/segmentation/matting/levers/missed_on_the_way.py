@@ -1,4 +1,4 @@
-"""People whom a network misses beside larger ones, found on the way through a video that it sees once."""
+"""Finds people whom a network misses beside larger ones, in a single pass over a video."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ON_THE_WAY_RULES: Final = (
 
 
 class MissedOnTheWay:
-    """Finds whom a network misses beside larger people, in a video that it sees once.
+    """Finds people whom a network misses beside larger ones, in a single pass over a video.
 
     As a shot begins, and then every ``LOOK_EVERY_FRAMES`` frames, a frame with somebody large in it is shown with them
     smaller, see ``SmallerPeople``. While somebody is seen there who is missing in the mattes, all frames are shown so,
@@ -92,7 +92,7 @@ class MissedOnTheWay:
         return self._shots.finish(self.begin(batch))
 
     def begin(self, batch: Batch) -> list[Answer]:
-        """As ``ShotInference.begin``, with those who were missed."""
+        """Like ``ShotInference.begin``, with missed people added."""
         answers, first = self._shots.begin(batch), 0
         completed: list[Answer] = []
         while first < len(batch):
@@ -181,7 +181,7 @@ class MissedOnTheWay:
         return any(missed([one.coarse]).any() for one in self._smaller.seen(alone, frames, alphas))
 
     def memory(self) -> list[FloatArray] | None:
-        """What the network remembers of the stream, and of whom it missed; None if that cannot be told."""
+        """The network's memory of the stream and of missed people; None if unavailable."""
         inner = self._shots.memory()
         if not inner or self._last_number is None:
             return inner
@@ -192,7 +192,7 @@ class MissedOnTheWay:
         return [*inner, *looks, *seen, np.array(state, np.float32)]
 
     def remember(self, memory: Sequence[FloatArray]) -> bool:
-        """Go on from what ``memory`` gave; False where the network cannot."""
+        """Restore the result of ``memory``; False if the network cannot."""
         if not memory:
             return self._shots.remember(memory)
         *arrays, state = memory

@@ -1,4 +1,4 @@
-"""People whom a network misses beside larger ones, in windows of a shot."""
+"""Finds people whom a network misses beside larger ones, in windows of a shot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FRAMES_OF_A_CALL = 8
 
 
 class MissedPeople:
-    """Finds whom a network missed in a window of a shot, beside larger people.
+    """Finds people whom a network missed in a window of a shot, beside larger ones.
 
     A network that sees the whole picture tells people by their size among others. A standing man beside a face that
     fills the picture is nobody to it, and is seen at once where that face is no larger than he is. So large people are
@@ -50,7 +50,7 @@ class MissedPeople:
         self._smaller = SmallerPeople(stream.views, wanted, smaller)
 
     def judge(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> Callable[[], FloatArray]:
-        """Begin to bring to the host what ``complete`` judges by.
+        """Start copying the data that ``complete`` needs to the host.
 
         Args:
             batch: Frames of one shot, and their usual pictures.
@@ -64,7 +64,7 @@ class MissedPeople:
     def complete(
         self, batch: Batch, estimates: list[MatteEstimate], judged: FloatArray
     ) -> list[MatteEstimate]:
-        """Mattes of a window with those who were missed in them; the same list where nobody was.
+        """The mattes of a window with missed people added; the same list if nobody was missed.
 
         Args:
             batch: As ``judge`` takes it.

@@ -1,4 +1,4 @@
-"""Mattes of a shot smoothed over time, along the motion of what the picture shows."""
+"""Smooths the mattes of a shot over time, along the motion in the picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several sizes of the same picture, and the mean of the answers."""
+"""Averages the mattes of several sizes of the same picture."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class MultiScale:
 
 
 def scaled(wanted: NetworkInput, scale: float, multiple: int) -> NetworkInput:
-    """A network's picture at another size; at scale 1 what it is."""
+    """A network's picture at another size; unchanged at scale 1."""
     if scale == 1.0:
         return wanted
     height, width = (max(round(side * scale / multiple), 1) * multiple for side in wanted.size)

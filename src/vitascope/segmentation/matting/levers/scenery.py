@@ -1,4 +1,4 @@
-"""Scenery that is taken for somebody at times: what looks as it did when nobody was there is nobody."""
+"""Removes scenery that is sometimes taken for a person: it looks the same as when nobody was there."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SCENERY_RULES: Final = (
 
 
 class Scenery:
-    """Takes scenery out of the mattes of a window that takes it for somebody in some of its frames.
+    """Removes scenery from the mattes of a window in which some frames take it for a person.
 
     A motorcycle beside somebody is taken for a part of them; once they have walked on, it is not. Whatever looks the
     same is somebody in all frames or in none. So the frames are laid upon one another along the camera's motion, and
@@ -121,7 +121,7 @@ class Scenery:
 
 
 def in_doubt(means: Sequence[Any]) -> Any:
-    """Whether looks at a window differ by somebody: bool [1], on their device.
+    """Whether two mattes of a window differ by a person: bool [1], on their device.
 
     Args:
         means: Alpha's mean by cell, of each look, float32 [N, E, 1, rows, columns].

@@ -1,4 +1,4 @@
-"""Pictures in which large people are smaller: they show a network whom it misses beside these."""
+"""Shrinks large people in pictures, so that a network sees the people it misses beside them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ SMALLER_PEOPLE_RULES: Final = (
 
 
 class SmallerPeople:
-    """Shows a network frames whose large people are smaller; ``missed`` tells who is missed in their mattes.
+    """Shows a network frames with large people shrunk; ``missed`` finds the people missing in their mattes.
 
     Args:
         views: Makes the network's pictures.
@@ -149,7 +149,7 @@ class Somebody(NamedTuple):
     """In how many of these the frame's matte shows a person."""
 
     def joined(self, other: Somebody) -> Somebody:
-        """Both, who do not overlap, as one."""
+        """The union of two that do not overlap."""
         return Somebody(
             self.inside | other.inside,
             self.samples + other.samples,
@@ -160,7 +160,7 @@ class Somebody(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CoarseLook:
-    """By what it is judged who is missed in a frame: [E, rows, columns], in the host's memory."""
+    """Coarse mattes of a frame, for finding missed people: [E, rows, columns], in host memory."""
 
     alpha: FloatArray
     """Alpha 0..1 as it is seen where large people are smaller."""
@@ -181,7 +181,7 @@ class CoarseLook:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """What is seen in a frame whose large people are smaller."""
+    """The network's output for a frame with large people shrunk."""
 
     gain: Any
     """Alpha's coefficients, float32 [E, 1, h, w], on their device."""
@@ -199,7 +199,7 @@ def with_missed(
     there: Any,
     larger: BoundedMatte | None = None,
 ) -> list[MatteEstimate]:
-    """Mattes of frames with those who are missed in them; of several at once, for on a GPU launches take longest.
+    """The mattes of frames with missed people added; several at once, because on a GPU launches dominate.
 
     Args:
         estimates: The frames' mattes.
@@ -259,7 +259,7 @@ def shown_smaller(
     *,
     is_mirrored: bool = False,
 ) -> BoundedMatte:
-    """What a network sees in frames whose large people are shown smaller.
+    """Run a network on frames with large people shrunk.
 
     Args:
         shots: The network.
@@ -302,7 +302,7 @@ def _coefficients(estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
 
 
 def large_people(alpha: FloatArray) -> npt.NDArray[np.int32]:
-    """People who hide others from the network: 1 where the first is, 2 where the second is; 0 where nobody is.
+    """The large people who hide others from the network: 1 for the first, 2 for the second, 0 elsewhere.
 
     Args:
         alpha: float32 [h, w], 0..1.
@@ -355,7 +355,7 @@ def _places(
 def with_smaller_people(
     pictures: Any, alphas: Any, large: npt.NDArray[np.int32], paint: npt.NDArray[np.bool_]
 ) -> Any:
-    """Pictures in which large people are shown smaller, and what is around them where they were.
+    """Pictures with large people shrunk, and their former place filled from the surroundings.
 
     Args:
         pictures: float16 or float32 [N, 3, h, w], on their device.
@@ -389,7 +389,7 @@ def with_smaller_people(
 
 
 def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
-    """Pictures in which some places show what is around them, the nearest most.
+    """Pictures with some places filled from their surroundings, weighted by distance.
 
     Args:
         pictures: float16 or float32 [N, 3, h, w], on their device.
@@ -420,7 +420,7 @@ def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
 
 
 def missed(looks: Sequence[CoarseLook], *, told: int | None = None) -> npt.NDArray[np.bool_]:
-    """Where somebody is who is missed in the mattes of consecutive frames.
+    """The places of people who are missing in the mattes of consecutive frames.
 
     Args:
         looks: At the frames, N in either order.

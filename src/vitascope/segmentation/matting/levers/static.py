@@ -1,4 +1,4 @@
-"""Still pictures: if nothing moved, the last answer is used again and the network rests."""
+"""Reuses the last matte while nothing moves, without running the network."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SkipStatic:
         self._last: MatteEstimate | None = None
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes of the next frames; those of still frames are the very object of the frame before."""
+        """The mattes of the next frames; a still frame gets the same object as the frame before."""
         assert batch.tiles is not None  # made for every lever that wants them
         if self._gate is None:
             rows, columns = batch.tiles.shape[-2:]

@@ -1,4 +1,4 @@
-"""People's surroundings instead of whole pictures: decides when the network sees which, and where they are.
+"""Decides when the network sees the surroundings of people instead of the whole picture, and where they are.
 
 Boxes lie around mattes; the parts of a picture that are cut out for them are larger.
 """
@@ -119,7 +119,7 @@ class _Looks:
             self._since += frames
 
     def is_due(self, batch: Batch, index: int, parts: Sequence[Region] | None) -> bool:
-        """True where a frame has to be looked at whole.
+        """True if a frame must be matted whole.
 
         Args:
             batch: Consecutive frames.
@@ -135,7 +135,7 @@ class _Looks:
         return largest_change_outside(self._reference, batch.tiles[index], parts, self._grid) > MOTION
 
     def stretch_end(self, batch: Batch, first: int, parts: Sequence[Region] | None) -> int:
-        """One past the last frame, from ``first`` on, for which no look is due."""
+        """The first frame after ``first`` that must be matted whole."""
         assert self._since is not None  # ``first`` is not due
         last = min(len(batch), first + self._recheck_frames - 1 - self._since)
         for index in range(first + 1, last):

@@ -1,4 +1,4 @@
-"""People's surroundings enlarged: the same work for the network, and more of every person."""
+"""Shows the network the surroundings of people, enlarged: the same work, and more detail."""
 
 from __future__ import annotations
 
