@@ -128,10 +128,20 @@ def test_without_calibration_there_are_no_curves(portrait):
     assert np.array_equal(kept.face.landmarks, face.landmarks)
 
 
+def test_widths_in_the_unit_of_version_1_are_left_out(portrait):
+    path = landmarks_path(portrait)
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {"version": 1}))
+    kept = read_landmarks(portrait, chosen="largest").curves
+    assert set(values["curves"]) - set(kept) == {"mouth wider", "mouth wider, lips apart"}
+    path.write_text(json.dumps(values | {"version": 1, "curves": None}))
+    assert read_landmarks(portrait, chosen="largest").curves is None
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda values: values.update(version=2), "of version 2; this program reads version 1"),
+        (lambda values: values.update(version=3), "of version 3; this program reads version 2"),
         (lambda values: values.pop("sha256"), "sha256"),
         (lambda values: values["landmarks"].pop(), "a face of"),
         (lambda values: values["landmarks"][3].__setitem__(0, float("nan")), "no face"),

@@ -1,8 +1,8 @@
 """A portrait's landmarks, kept beside its picture as ``PICTURE.landmarks``: with them no face network is needed.
 
-The format, version 1, is one JSON object (UTF-8, at most 256 KiB) of numbers and three words:
+The format, version 2, is one JSON object (UTF-8, at most 256 KiB) of numbers and three words:
 
-- ``version``: 1
+- ``version``: 2; files of version 1, whose curves of the mouth's width have another unit, are read without these
 - ``sha256``: of the picture file, in hexadecimal: the file is used for that very picture alone
 - ``face``: which face of the picture it is, ``largest`` or its number from the left, from 0
 - ``size``: [width, height] of the picture, in pixels, in which the face was found
@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from vitascope.animation.face import FloatArray, TrackedFace
-from vitascope.animation.mesh.response import CHANNELS, Curve
+from vitascope.animation.mesh.response import CHANNELS, WIDTH_CHANNELS, Curve
 from vitascope.errors import CorruptInputError, InputError
 from vitascope.media.writing.output_target import write_whole
 
-_VERSION = 1
+_VERSION = 2
 _MOST_BYTES = 256 * 1024
 _FARTHEST = 4.0
 """Landmarks may lie beyond the picture's edge, but by no more than so many of its sides."""
@@ -132,8 +132,11 @@ def _values(text: bytes) -> dict[str, Any]:
     if len(text) > _MOST_BYTES:
         raise ValueError(f"larger than {_MOST_BYTES} bytes")
     values: dict[str, Any] = json.loads(text)
-    if (version := values["version"]) != _VERSION:
+    if (version := values["version"]) not in (1, _VERSION):
         raise ValueError(f"of version {str(version)[:20]}; this program reads version {_VERSION}")
+    if version == 1 and isinstance(values["curves"], dict):
+        for channel in WIDTH_CHANNELS:
+            values["curves"].pop(channel, None)
     return values
 
 

@@ -51,6 +51,8 @@ CHANNELS = frozenset((
     _GAP, _WIDER, _WIDER_APART, *_GAZE,
 ))  # fmt: skip
 """Names of all curves."""
+WIDTH_CHANNELS = frozenset((_WIDER, _WIDER_APART))
+"""Names of the curves of the mouth's width."""
 _GAPS_CM = np.array([0.0, 0.2, 0.4, 0.9, 1.6, 2.6])
 _PUCKERS = np.array([0.0, 0.5, 0.9, 1.3])
 _BROW_STRENGTHS = np.array([0.0, 0.5, 1.0, 1.6])
