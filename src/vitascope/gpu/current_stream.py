@@ -102,7 +102,7 @@ def recorded(record: Callable[[], T]) -> T:
             try:
                 return record()
             except Exception as error:
-                # # cudaErrorStreamCaptureInvalidated, as CuPy and PyTorch report it.
+                # cudaErrorStreamCaptureInvalidated, as CuPy and PyTorch report it.
                 if "previous error during capture" not in str(error):
                     raise
         return record()

@@ -97,7 +97,7 @@ def on_its_way(array: Any) -> Callable[[], npt.NDArray[Any]]:
         return lambda: array
     import cupy
 
-    # # Imported here: page-locked memory is useless without a GPU.
+    # Imported here: page-locked memory is useless without a GPU.
     from vitascope.gpu.memory.pinned_pool import Download, shared_pool
 
     with array.device:
@@ -147,14 +147,20 @@ def to_cupy(array: Any) -> Any:
 
     if lies_on_gpu(array):
         return cupy.from_dlpack(array.detach() if kind == "torch" else array)
-    # # Imported here: page-locked memory is useless without a GPU.
+    # Imported here: page-locked memory is useless without a GPU.
     from vitascope.gpu.memory.pinned_pool import shared_pool
 
     return shared_pool(cupy.cuda.Device().id).upload(to_numpy(array), beside=False)
 
 
 def to_kind(array: Any, kind: ArrayKind, *, on_gpu: bool) -> Any:
-    """Convert a NumPy or CuPy array to a kind and place, without a copy if it already has both."""
+    """Convert a NumPy or CuPy array to a kind and place, without a copy if it already has both.
+
+    Args:
+        array: NumPy or CuPy array.
+        kind: Array type of the result; ``dlpack`` stands for NumPy or CuPy, which speak it.
+        on_gpu: Whether the result should be on the GPU.
+    """
     if kind == "torch":
         import torch
 

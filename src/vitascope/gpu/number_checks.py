@@ -53,7 +53,7 @@ def check_number(
     """
     if value is None and optional:
         return
-    # # Other types are not compared: comparing a string with a number would raise.
+    # Other types are not compared: comparing a string with a number would raise.
     fits = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if (
         not fits

@@ -459,7 +459,7 @@ class Pipeline:
         """Join all threads and return the exception that the run raises."""
         deadline = perf_counter() + self._stop_timeout_seconds
         for worker in self._workers:
-            # # A thread that never started is not alive; one whose start() was interrupted finds the run
+            # A thread that never started is not alive; one whose start() was interrupted finds the run
             # given up and ends.
             if worker.thread.is_alive():
                 worker.thread.join(max(deadline - perf_counter(), 0.0))
@@ -475,7 +475,7 @@ class Pipeline:
         self._machine_cpu_seconds = machine_cpu_seconds()
         self._ended_at = perf_counter()
         self._let_go()
-        # # Cleared: a pipeline kept for its report would keep the frames that the tracebacks reach.
+        # Cleared: a pipeline kept for its report would keep the frames that the tracebacks reach.
         failures, self._failures = self._failures, []
         if not failures:
             return None

@@ -147,7 +147,7 @@ class BoundedQueue(Generic[T]):
                     self._dropped += 1
             elif self._is_full(nbytes) and self._mark is None:
                 give_up_at = None if timeout_seconds is None else perf_counter() + timeout_seconds
-                # # Consumers notify: a thread that Ctrl-C does not reach need not poll.
+                # Consumers notify: a thread that Ctrl-C does not reach need not poll.
                 is_main = threading.get_ident() == threading.main_thread().ident
                 look_up_seconds = INTERRUPT_CHECK_SECONDS if is_main else None
                 with self._put_wait:

@@ -155,7 +155,7 @@ class Group(Stage, Generic[T, U]):
 
     @cached_property
     def _timed(self) -> TimedGrouper[T, U] | None:
-        # # Once: isinstance with a protocol looks up its methods by name, and the stage asks for every item.
+        # Once: isinstance with a protocol looks up its methods by name, and the stage asks for every item.
         return self.grouper if isinstance(self.grouper, TimedGrouper) else None
 
 

@@ -277,7 +277,7 @@ def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryP
 
 def _brought_down(answers: Any, *, stream: Any, pool: PinnedMemoryPool) -> Any:
     """Download all GPU arrays of a nested output and wait for them."""
-    # # Imported here: page-locked memory is useless without a GPU.
+    # Imported here: page-locked memory is useless without a GPU.
     from vitascope.gpu.memory.pinned_pool import Download
 
     arrays = [import_cupy().ascontiguousarray(to_cupy(leaf)) for leaf in leaves(answers) if _is_on_gpu(leaf)]
@@ -396,7 +396,7 @@ class StageWork:
         self._rows, self._gathered = rows, 0
         self.host = HostStream()
         """Runs the network on a CPU; idle on a GPU."""
-        # # A user's function should run for several frames of a call at once, on as many threads.
+        # A user's function should run for several frames of a call at once, on as many threads.
         self._spreads = callable(postprocess) or encode is not None
         self.gpu_seconds = 0.0
         """Time the network's stream was busy, in seconds; 0 on a CPU."""
@@ -491,7 +491,7 @@ class StageWork:
         for job, answer in zip(call.jobs, answers, strict=True):
             job.data, job.call, job.batch_size = answer, call, count
             job.seconds["infer"] = seconds
-            # # Only now: until here the network may have been reading it.
+            # Only now: until here the network may have been reading it.
             job.prepared = job.ready = job.row = None
         self.calls += 1
         self.answered += count
@@ -504,7 +504,7 @@ class StageWork:
         if not self._on_gpu:
             settle_on_host(jobs, as_mask=as_mask)
         elif (call := jobs[0].call) is not None:
-            # # Imported here: page-locked memory is useless without a GPU.
+            # Imported here: page-locked memory is useless without a GPU.
             from vitascope.gpu.memory.pinned_pool import shared_pool
 
             stream, pool = self._streams["postprocess"].own.stream, shared_pool(self._model.device.index)
@@ -514,7 +514,7 @@ class StageWork:
             for job, answer in zip(jobs, answers, strict=True):
                 job.data = self._postprocess(answer, job.frame)
             if self._on_gpu:
-                # # Results are complete when passed on, and nothing reads the output once it is released.
+                # Results are complete when passed on, and nothing reads the output once it is released.
                 self._streams["postprocess"].own.stream.synchronize()
         spent = perf_counter() - begun
         for job in jobs:
@@ -754,14 +754,14 @@ class AsyncPipeline:
         }
         self._streams = {name: StreamPool(self.device, count) for name, count in threads.items()}
         self._network = network
-        # # Frames of a call are prepared side by side in one array, which saves stacking them.
+        # Frames of a call are prepared side by side in one array, which saves stacking them.
         self._rows = RowsInTurn(self.config.batch_size) if self.device.kind == "cuda" else None
         self._work = StageWork(
             network, target_size=target_size or network.size, mean=mean, std=std, decode=decode, preprocess=preprocess,
             postprocess=postprocess, encode=encode, streams=self._streams, rows=self._rows,
         )  # fmt: skip
         limits = QueueLimits(items=self.config.queue_size)
-        # # Submitted frames wait behind the source, where the report sees them.
+        # Submitted frames wait behind the source, where the report sees them.
         self._submissions: BoundedQueue[Job] = BoundedQueue("caller > submit", limits=QueueLimits(items=1))
         self._results: BoundedQueue[AsyncResult] = BoundedQueue("deliver > caller", limits=limits)
         self._pipeline = Pipeline(
@@ -899,7 +899,7 @@ class AsyncPipeline:
         if self._pipeline.owns_current_thread() or self._work.host.owns_current_thread():
             raise RuntimeError("a pipeline cannot wait for its own stage to end; call finish() there")
         self.finish()
-        # # Nobody may be taking results while this waits for the last of them.
+        # Nobody may be taking results while this waits for the last of them.
         self._results.relax(_ALL)
         if not drain:
             self._submissions.stop()
@@ -953,7 +953,7 @@ class AsyncPipeline:
         config, work, streams = self.config, self._work, self._streams
         gathering = Batched(work.gather, size=config.batch_size, timeout_seconds=config.timeout_ms / 1e3)
         on_host = self.device.kind == "cpu"
-        # # One call waits here while another is computed, and one more, launched, waits for room: the GPU
+        # One call waits here while another is computed, and one more, launched, waits for room: the GPU
         # always has work, and a longer queue would only add latency.
         ahead = QueueLimits(items=1)
         behind = limits
@@ -997,7 +997,7 @@ class AsyncPipeline:
 
     def _run(self) -> None:
         try:
-            # # On a CPU the network's own threads need the cores, and a call takes many turns.
+            # On a CPU the network's own threads need the cores, and a call takes many turns.
             with quick_turns() if self.device.kind == "cuda" else nullcontext():
                 self._pipeline.run()
             self._network.close()  # not after a failure: an abandoned thread may still use it

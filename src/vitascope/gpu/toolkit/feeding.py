@@ -1,4 +1,4 @@
-"""Pictures for a network ahead of it: prepared by several threads, in order, or brought to the device in batches."""
+"""Feed a network: preprocess pictures on several threads, in order, or move batches to the device ahead of time."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ Prepared = TypeVar("Prepared")
 class PreprocessingPipeline(Closing, Generic[Prepared]):
     """Runs one function over many pictures on ``num_threads`` threads.
 
-    OpenCV, NumPy and the kernels leave Python's lock while they work, so threads do what other libraries need
-    processes for, and no picture is copied from one to the other. A function that computes in pure Python gains
-    nothing here.
+    OpenCV, NumPy and the kernels release the interpreter lock while they work, so threads do what other
+    libraries need processes for, without copying pictures between them. Pure Python functions gain nothing
+    here.
 
-    What is done to a picture is ``preprocess_frame``: override it in a subclass, or give a function.
+    Override ``preprocess_frame`` in a subclass, or pass a function, to change the preprocessing.
 
     Args:
-        num_threads: Threads; the cores that this process may use when omitted.
-        preprocess_frame: What is done to one picture; the fused preprocessing when omitted.
-        target_size: (height, width) for the fused preprocessing; the picture's own when omitted.
+        num_threads: Threads; if omitted, one per core available to this process.
+        preprocess_frame: Prepares one picture; the fused preprocessing if omitted.
+        target_size: (height, width) of the fused preprocessing; the picture's own size if omitted.
         mean: Mean of R, G and B in 0..1, for the fused preprocessing.
         std: Standard deviation of R, G and B.
-        device: Where the fused preprocessing computes.
+        device: Device of the fused preprocessing.
         device_id: Number of the GPU.
 
     Raises:
         ValueError: ``num_threads`` is below 1.
-        DeviceError: ``cuda`` was requested and cannot be had.
+        DeviceError: ``cuda`` was requested and is not available.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class PreprocessingPipeline(Closing, Generic[Prepared]):
         self._place: tuple[int, Literal["auto", "cuda", "cpu"]] = device_id, device
         is_overridden = type(self).preprocess_frame is not PreprocessingPipeline.preprocess_frame
         if preprocess_frame is None and not is_overridden:
-            self._processor  # noqa: B018 - raises here what it raises
+            self._processor  # noqa: B018 - validates the arguments
 
     @cached_property
     def _processor(self) -> CUDAKernelProcessor:
         return CUDAKernelProcessor(*self._place)
 
     def preprocess_frame(self, frame: Any) -> Prepared:
-        """Prepare one picture; called by several threads at a time."""
+        """Prepare one picture; called from several threads at once."""
         if self._function is not None:
             return self._function(frame)
         prepared: Prepared = self._processor.fused_preprocess(
@@ -84,18 +84,18 @@ class PreprocessingPipeline(Closing, Generic[Prepared]):
         return prepared
 
     def preprocess_batch(self, frames: Iterable[Any]) -> list[Prepared]:
-        """Prepare every picture; results come in their order.
+        """Prepare all pictures and return the results in order.
 
         Args:
-            frames: As ``CUDAKernelProcessor.fused_preprocess`` or ``preprocess_frame`` take them.
+            frames: Pictures for ``CUDAKernelProcessor.fused_preprocess`` or ``preprocess_frame``.
 
         Raises:
-            PipelineError: One failed; the cause has a note that names the frame, counted from 0.
+            PipelineError: A picture failed; a note on the cause has its index, from 0.
         """
         return list(self.stream(frames))
 
     def stream(self, frames: Iterable[Any]) -> Iterator[Prepared]:
-        """Prepare pictures one by one, for more than memory holds; only a few are prepared ahead."""
+        """Prepare pictures lazily, only a few ahead, when memory cannot hold them all."""
         limits = QueueLimits(items=self.num_threads)
 
         def work(numbered: tuple[int, Any]) -> Prepared:
@@ -112,7 +112,7 @@ class PreprocessingPipeline(Closing, Generic[Prepared]):
             yield from results
 
     def close(self) -> None:
-        """Let the processor go; idempotent."""
+        """Release the processor; idempotent."""
         if "_processor" in vars(self):
             self._processor.close()
 

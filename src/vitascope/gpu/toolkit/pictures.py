@@ -177,7 +177,7 @@ class Picture:
         images = place(self._given)
         layout_in: Any = self._layout
         return resize_normalize(
-            # # The fastest way to add an axis in CuPy.
+            # The fastest way to add an axis in CuPy.
             images if images.ndim == 4 else images.reshape(1, *images.shape),
             size=size, mean=mean, std=std, scale=full_scale(images.dtype), layout_in=layout_in, layout_out=layout,
             reverse_channels=reverse_channels, dtype=dtype, out=out,

@@ -292,7 +292,7 @@ class KernelRunner:
         given = arrays if out is None else (*arrays, out)
         pooled = self._next_stream()
         with cupy.cuda.Device(index), memory_errors():
-            # # Behind all earlier work on the caller's stream: by then the inputs are ready, and so is memory
+            # Behind all earlier work on the caller's stream: by then the inputs are ready, and so is memory
             # that it took from an earlier result of this stream and freed.
             origin = origin_of(given)
             with pooled.entered():
@@ -319,7 +319,7 @@ class KernelRunner:
         return to_cupy(out) if wants_gpu and out is not None else None
 
     def _download(self, result: Any, stream: Any) -> Download:
-        # # Imported here: page-locked memory is useless without a GPU.
+        # Imported here: page-locked memory is useless without a GPU.
         from vitascope.gpu.memory.pinned_pool import shared_pool
 
         return Download([result], stream=stream, pool=shared_pool(self.device.index))
@@ -475,7 +475,7 @@ class CUDAKernelProcessor(Closing):
                 picture.prepare(
                     self._runner.place, on_gpu=self._runner.on_gpu, size=size, mean=bias, std=deviation,
                     layout=layout, reverse_channels=is_bgr, dtype=element,
-                    # # Slicing all of it would cost as much as the rest of the loop.
+                    # Slicing all of it would cost as much as the rest of the loop.
                     out=result if len(pictures) == 1 else result[first:end],
                 )  # fmt: skip
                 first = end
