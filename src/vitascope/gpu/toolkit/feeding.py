@@ -121,24 +121,24 @@ Batch = TypeVar("Batch")
 
 
 class PrefetchDataLoader(Generic[Batch]):
-    """Iterates over another loader, ``prefetch_factor`` batches ahead, with the batches on the device.
+    """Iterates over another loader, moving batches to the device ``prefetch_factor`` batches ahead.
 
-    A thread reads the loader. On a GPU the copies run on a stream of their own, out of page-locked memory where
-    ``pin_memory`` says so; the stream that is current when a batch is taken is ordered behind its copy by an event, and
-    the host does not wait. Each batch comes once, in order, and the loader is iterated once for each iteration.
+    A thread reads the loader. On a GPU copies run on their own stream, from page-locked memory with
+    ``pin_memory``; an event orders the stream current on taking a batch behind its copy, and the host does
+    not wait. Each batch comes once, in order, and each iteration iterates over the loader once.
 
-    A batch is an array (NumPy, CuPy, torch), or a tuple, list, named tuple or dict of arrays and other things; others
-    are left as they are. Tensors become tensors, NumPy arrays CuPy arrays on the GPU.
+    A batch is an array (NumPy, CuPy, torch), or a tuple, list, named tuple or dict of arrays and other
+    objects, which stay as they are. On a GPU tensors stay tensors, and NumPy arrays become CuPy arrays.
 
     Args:
-        loader: Anything that can be iterated, such as a ``torch.utils.data.DataLoader``.
+        loader: Any iterable, such as a ``torch.utils.data.DataLoader``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, or a ``torch.device``.
-        prefetch_factor: Batches that wait to be taken, at least 1; one more may be in the thread's hands.
-        pin_memory: Copy through page-locked memory; without it a copy makes its thread wait. Without meaning on a CPU.
+        prefetch_factor: Batches waiting to be taken, at least 1; the thread may hold one more.
+        pin_memory: Copy through page-locked memory; otherwise copies block the thread. Ignored on a CPU.
 
     Raises:
         ValueError: ``prefetch_factor`` is below 1.
-        DeviceError: The device cannot be had, or is unknown.
+        DeviceError: The device is unknown or not available.
     """
 
     def __init__(
@@ -152,23 +152,23 @@ class PrefetchDataLoader(Generic[Batch]):
         check_count("prefetch_factor", prefetch_factor)
         self.loader = loader
         self.device = _device(device)
-        """The device that batches are brought to."""
+        """The batches' device."""
         self.prefetch_factor = prefetch_factor
         self.pin_memory = pin_memory
 
     def __len__(self) -> int:
-        """Batches of one iteration, where the loader knows.
+        """Number of batches per iteration, if the loader has a length.
 
         Raises:
-            TypeError: It does not.
+            TypeError: The loader has no length.
         """
         return len(self.loader)  # type: ignore[arg-type]  # a loader without a length raises what is documented
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches, on the device; leaving early ends the thread.
+        """Iterate over the batches on the device; leaving early ends the thread.
 
         Raises:
-            PipelineError: The loader failed, or a batch could not be brought to the device.
+            PipelineError: The loader failed, or a batch could not be copied to the device.
         """
         limits = QueueLimits(items=self.prefetch_factor, nbytes=None)
         if self.device.kind == "cpu":
@@ -180,7 +180,7 @@ class PrefetchDataLoader(Generic[Batch]):
         source = Source(
             "prefetch", map(upload.begin, self.loader), output=limits, open=streams.take, close=streams.leave
         )
-        # Memory of the copy stream must not be written again before the caller's work on it is through.
+        # Memory of the copy stream must not be written again before the caller's work on it is done.
         held: deque[_Coming] = deque()
         try:
             with closing(Pipeline([source]).stream()) as comings:
@@ -189,7 +189,7 @@ class PrefetchDataLoader(Generic[Batch]):
                     held.append(coming)
                     try:
                         yield coming.batch
-                    finally:  # also when the caller leaves here: by now its work was given to its stream
+                    finally:  # also if the caller leaves here: its work is on its stream by now
                         coming.used = upload.mark()
                     while len(held) > self.prefetch_factor or (
                         held and all(event.done for event in held[0].used)
@@ -202,26 +202,26 @@ class PrefetchDataLoader(Generic[Batch]):
 
 @dataclass(slots=True, eq=False)
 class _Coming:
-    """A batch on its way up."""
+    """A batch being uploaded."""
 
     batch: Any
     arrived: Any
     """``cupy.cuda.Event`` behind the copies."""
     source: Any
-    """Source of the copies, which must live until then."""
+    """Source of the copies, kept alive until they are done."""
     used: list[Any] = field(default_factory=list)
-    """Events behind what the caller did with it."""
+    """Events behind the caller's work on the batch."""
 
 
 def _let_go(held: deque[_Coming]) -> None:
-    """Let the oldest batch go, once the caller's work is through."""
+    """Release the oldest batch, once the caller's work on it is done."""
     for event in held[0].used:
         event.synchronize()
     held.popleft()  # only now: this is the only reference to its memory
 
 
 class _Upload:
-    """Copies batches on the calling thread's stream, and orders the caller's streams behind that."""
+    """Copies batches on the calling thread's stream, and orders the caller's streams behind the copies."""
 
     def __init__(self, device: Device, *, pin_memory: bool) -> None:
         self._index = device.index
@@ -240,7 +240,7 @@ class _Upload:
                     stream.wait_event(coming.arrived)
 
     def mark(self) -> list[Any]:
-        """Events on the streams that are current in this thread."""
+        """Record events on this thread's current streams."""
         cupy = import_cupy()
         events = []
         with cupy.cuda.Device(self._index):
@@ -251,7 +251,7 @@ class _Upload:
         return events
 
     def _current(self) -> Iterable[int | None]:
-        """CuPy's current stream, and torch's where torch is in use."""
+        """CuPy's current stream, and torch's if torch is in use."""
         yield None
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_available():
