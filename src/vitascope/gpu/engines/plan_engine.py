@@ -1,4 +1,4 @@
-"""Launch plans on a GPU, through CuPy: each a CUDA graph, all in one memory, and kept on disk.
+"""Run launch plans on a GPU through CuPy: each a CUDA graph, all in shared memory, cached on disk.
 
 A process that finds its plan on disk needs neither the compiler nor PyTorch: it loads machine code and weights, and
 launches.

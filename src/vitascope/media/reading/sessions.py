@@ -663,5 +663,5 @@ def _default_buffer_bytes(cuda_device: int | None) -> int:
 
 
 def device_buffer_bytes(free_bytes: int) -> int:
-    """What the pictures of several sessions may take of a GPU's memory: a quarter of what is free, 16 GiB at most."""
+    """Limit of GPU memory for the sessions' pictures: a quarter of the free memory, 16 GiB at most."""
     return min(free_bytes // 4, _DEVICE_BUFFER_BYTES)
