@@ -1,7 +1,8 @@
-"""Counters and gauges of the jobs of one process: read on demand, never pushed by the work itself.
+"""Counters and gauges of a process's jobs, read on demand rather than pushed by the work.
 
-Names follow https://prometheus.io/docs/practices/naming/: the unit is in the name, in base units; a counter ends with
-``_total``. No label takes more values than there are stages, queues, sinks, GPUs or kinds of errors: files have none.
+Names follow https://prometheus.io/docs/practices/naming/: base units in the name; counters end with
+``_total``. Labels have at most as many values as there are stages, queues, sinks, GPUs or kinds of errors;
+files get no label.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from vitascope.media.live_loop import LiveLoop, RunReport
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric, with all its labels' values."""
+    """One metric, with all values of its labels."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -77,28 +78,28 @@ FAMILIES = (
     Family("vitascope_gpu_sm_clock_hertz", "gauge", ("gpu",), "Clock of a GPU's multiprocessors."),
     Family("vitascope_gpu_throttled", "gauge", ("gpu",), "1 while a GPU is slower than it could be, by heat or power."),
 )  # fmt: skip
-"""All of them, in the order in which they are exported."""
+"""All metrics, in export order."""
 
 
 Series = tuple[str, tuple[str, ...]]
-"""Name of a metric, and the values of its labels."""
+"""Name of a metric, and its labels' values."""
 
 _FIRST_OCTAVE, _LAST_OCTAVE = 6, 25
 BUCKET_BOUNDS_SECONDS = tuple(2.0 ** (n + 1) / 1e6 for n in range(_FIRST_OCTAVE, _LAST_OCTAVE + 1))
-"""Upper bounds of the buckets of all histograms: 128 µs to 67 s, each twice the one before."""
+"""Upper bounds of all histograms' buckets: 128 µs to 67 s, each twice the previous one."""
 _MOST_NAMES = 64
-"""Values of one label that are exported; the others are added up as ``other``."""
+"""Exported values per label; the rest is summed as ``other``."""
 
 
 @dataclass(slots=True)
 class Readings:
-    """One reading of a run."""
+    """Readings of a run."""
 
     counts: dict[Series, npt.NDArray[np.float64]] = field(default_factory=dict)
     """Counters: float64 [1]. Histograms: float64 [22], the sum in seconds, then the buckets, not cumulative."""
     gauges: dict[Series, float] = field(default_factory=dict)
     latencies: dict[Series, Latency] = field(default_factory=dict)
-    """What stands behind the histograms of the newest job: its percentiles are finer than the buckets."""
+    """Latencies behind the newest job's histograms: their percentiles are finer than the buckets."""
 
     def count(self, name: str, value: float, *labels: str) -> None:
         """Add to a counter."""
@@ -114,7 +115,7 @@ class Readings:
         self.latencies[name, labels] = latency
 
     def gauge(self, name: str, value: float | None, *labels: str) -> None:
-        """Set a gauge; None leaves it out, because nothing is known."""
+        """Set a gauge; None (unknown) leaves it out."""
         if value is not None:
             self.gauges[name, labels] = float(value)
 
@@ -127,46 +128,46 @@ class PlaceFigures(Protocol):
     """Figures of one place of work, such as ``segmentation.processes.hands.PlaceCounts``."""
 
     busy: int
-    """Pieces of work in hand."""
+    """Pieces of work in progress."""
     done: int
     failed: int
     frames: int
 
 
 class QueueFigures(Protocol):
-    """A queue of videos so far; ``segmentation.processes.film_queue.FilmQueue`` is one."""
+    """Figures of a queue of videos, such as ``segmentation.processes.film_queue.FilmQueue``."""
 
     @property
     def waiting_count(self) -> int:
-        """Videos that wait."""
+        """Waiting videos."""
         ...
 
     @property
     def running_count(self) -> int:
-        """Videos that somebody works on."""
+        """Videos in progress."""
         ...
 
     @property
     def frame_count(self) -> int | None:
-        """Expected frames of all; None if one does not say."""
+        """Expected frames of all videos; None if any is unknown."""
         ...
 
     @property
     def places(self) -> Mapping[str, PlaceFigures]:
-        """By the names of nodes or processes."""
+        """Figures by the names of nodes or processes."""
         ...
 
     def snapshot(self) -> PipelineReport:
-        """All videos so far."""
+        """Report of all videos so far."""
         ...
 
 
 def pipeline_readings(report: PipelineReport, *, expected_frames: int | None = None) -> Readings:
-    """A run of ``segment`` so far.
+    """Read a run of ``segment``.
 
     Args:
-        report: From ``snapshot``.
-        expected_frames: None when the input does not say.
+        report: Result of ``snapshot``.
+        expected_frames: None if the input does not tell.
     """
     readings = _stages_and_queues(report)
     readings.count("vitascope_frames_total", report.items)
@@ -177,7 +178,7 @@ def pipeline_readings(report: PipelineReport, *, expected_frames: int | None = N
 
 
 def queue_readings(queue: QueueFigures) -> Readings:
-    """A queue of videos so far."""
+    """Read a queue of videos."""
     readings = pipeline_readings(queue.snapshot(), expected_frames=queue.frame_count)
     readings.gauge("vitascope_videos", queue.waiting_count, "waiting")
     readings.gauge("vitascope_videos", queue.running_count, "running")
@@ -193,7 +194,7 @@ def queue_readings(queue: QueueFigures) -> Readings:
 
 
 def live_readings(report: RunReport) -> Readings:
-    """A live run so far."""
+    """Read a live run."""
     readings = _stages_and_queues(report.pipeline)
     readings.count("vitascope_frames_total", report.shown)
     readings.distribution("vitascope_frame_latency_seconds", report.latency)
@@ -211,7 +212,7 @@ def live_readings(report: RunReport) -> Readings:
 
 
 def gpu_readings(gpus: Mapping[int, tuple[GpuFigures, GpuLimits]]) -> Readings:
-    """One look at some GPUs, by their numbers."""
+    """Read GPU samples, by GPU number."""
     readings = Readings()
     for number, (figures, limits) in gpus.items():
         gpu = str(number)
@@ -265,13 +266,13 @@ _Kind = Literal["job", "live", "queue"]
 
 @dataclass(slots=True)
 class _Followed:
-    """A run that is read, and the last look at it."""
+    """A run being read, and its last readings."""
 
     read: Callable[[], Readings]
     found: Readings = field(default_factory=Readings)
 
     def update(self) -> None:
-        """Read it; a count that seems to fall, because threads count while we read, stays as it was."""
+        """Read the run; counts never decrease, although threads count meanwhile."""
         found = self.read()
         for series, values in self.found.counts.items():
             now = found.counts.get(series)

@@ -1,4 +1,4 @@
-"""A network as a list of kernel launches, recorded once per input size, stored as JSON and replayed.
+"""A network as a list of kernel launches: recorded once for one set of sizes, kept as JSON, replayed from it.
 
 Code that would compute with arrays works with descriptions of them instead, and each kernel that it would launch is
 noted with its grid and arguments. What is known then is everything that a replay needs: which memory each launch reads

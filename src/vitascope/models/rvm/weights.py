@@ -1,4 +1,4 @@
-"""RobustVideoMatting's convolutions, and their weights with batch norm folded in.
+"""RobustVideoMatting's convolutions: what they are, and their weights with batch norm folded in.
 
 The network is a sequence of convolutions with fixed arithmetic between them, so a table of the convolutions in the
 order in which they run is all that is needed to read a checkpoint:
