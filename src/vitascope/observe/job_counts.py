@@ -282,19 +282,19 @@ class _Followed:
 
 
 class JobCounts(Closing):
-    """Counters and gauges of one process: of its jobs, one after another, and of a live run beside. A context manager.
+    """Counters and gauges of a process's jobs, in sequence, and of a concurrent live run. A context manager.
 
-    Nothing is measured for it: each look reads the counters that a pipeline keeps anyway, on the thread of whoever
-    looks. Counters go on from run to run and never fall; a job and a live run at one time are added up. If both
-    have a gauge, the job's counts.
+    Nothing is measured for it: each reading takes the counters that a pipeline keeps anyway, on the reader's
+    thread. Counters continue from run to run and never decrease; those of a job and a concurrent live run are
+    summed. If both have a gauge, the job's is used.
 
     Args:
-        gpus: Looked at, too, by number; closed with it. See ``watch_gpus``.
+        gpus: GPUs to read, too, by number; closed with this object. See ``watch_gpus``.
     """
 
     def __init__(self, *, gpus: Mapping[int, NvmlGpu] | None = None) -> None:
         self._lock = threading.Lock()
-        self._gpu_lock = threading.Lock()  # a driver may take its time, which no job has to wait for
+        self._gpu_lock = threading.Lock()  # a driver may be slow, and no job should wait for it
         self._gpus: dict[int, tuple[NvmlGpu, GpuLimits]] = {}
         self._followed: dict[_Kind, _Followed] = {}
         self._past = Readings()
@@ -313,14 +313,14 @@ class JobCounts(Closing):
             gpu.close()
 
     def watch_gpus(self, numbers: Sequence[int]) -> None:
-        """Include GPUs: each reading then takes 40 ms a GPU, because PCIe is averaged.
+        """Include GPUs: each reading then takes 40 ms per GPU, because PCIe is averaged.
 
         Args:
-            numbers: As CUDA counts them.
+            numbers: CUDA's numbers of the GPUs.
 
         Raises:
             MissingDependencyError: ``nvidia-ml-py`` is not installed.
-            DeviceError: There is no such GPU.
+            DeviceError: A GPU does not exist.
         """
         opened: dict[int, NvmlGpu] = {}
         try:
@@ -333,41 +333,41 @@ class JobCounts(Closing):
         self._add_gpus(opened)
 
     def follow(self, pipeline: Measured, *, expected_frames: int | None = None) -> None:
-        """A job begins: read this pipeline from now on, and keep what the one before has counted.
+        """Follow a new job's pipeline, and keep the counts of the previous one.
 
         Args:
-            pipeline: Its ``snapshot`` is read.
-            expected_frames: None when the input does not say.
+            pipeline: The pipeline, read through ``snapshot``.
+            expected_frames: None if the input does not tell.
         """
         self._begin("job", lambda: pipeline_readings(pipeline.snapshot(), expected_frames=expected_frames))
 
     def follow_live(self, run: LiveLoop[Any]) -> None:
-        """A live run begins: read its ``report`` from now on, and keep what the one before has counted."""
+        """Follow a new live run through its ``report``, and keep the counts of the previous one."""
         self._begin("live", lambda: live_readings(run.report()))
 
     def follow_queue(self, queue: QueueFigures) -> None:
-        """A queue of videos begins: read it from now on; its videos are no jobs to follow, but end as such."""
+        """Follow a new queue of videos; its videos are not jobs to follow, but end like them."""
         self._begin("queue", lambda: queue_readings(queue))
 
     def queue_ended(self) -> None:
-        """Note that the followed queue ended."""
+        """Record the end of the followed queue."""
         with self._lock:
             self._keep("queue")
 
     def live_ended(self) -> None:
-        """Note that the followed live run ended, or failed before it could be followed; the job goes on."""
+        """Record that the followed live run ended, or failed before it could be followed; the job continues."""
         with self._lock:
             self._keep("live")
 
     def job_ended(
         self, status: JobStatus, *, error: BaseException | None = None, damaged_frames: int = 0
     ) -> None:
-        """Note that the followed job ended, or failed before it could be followed.
+        """Record that the followed job ended, or failed before it could be followed.
 
         Args:
-            status: How.
-            error: Why, when it failed; its class becomes a label when it is one of ``vitascope.errors``.
-            damaged_frames: What could not be decoded.
+            status: Outcome of the job.
+            error: Error of a failed job; its class becomes a label if it is one of ``vitascope.errors``.
+            damaged_frames: Number of frames that could not be decoded.
         """
         with self._lock:
             self._keep("job")
@@ -378,7 +378,7 @@ class JobCounts(Closing):
                 self._past.count("vitascope_errors_total", 1, kind if kind in _ERROR_KINDS else "other")
 
     def look(self) -> Readings:
-        """A look now: everything counted so far, and all gauges."""
+        """Read all counts so far, and all gauges."""
         with self._gpu_lock:
             looks = {number: (gpu.figures(), limits) for number, (gpu, limits) in self._gpus.items()}
         with self._lock:
@@ -407,7 +407,7 @@ class JobCounts(Closing):
             self._followed[kind] = _Followed(read)
 
     def _keep(self, kind: _Kind) -> None:
-        """The last look at a run, added to what was before it."""
+        """Add a run's last readings to the earlier ones."""
         run = self._followed.pop(kind, None)
         if run is not None:
             run.update()
@@ -415,7 +415,7 @@ class JobCounts(Closing):
 
 
 def _add(sum_of: Readings, found: Readings) -> None:
-    """Add counters and histograms; percentiles become those of what is added."""
+    """Add counters and histograms; percentiles become those of ``found``."""
     for series, values in found.counts.items():
         before = sum_of.counts.get(series)
         sum_of.counts[series] = values if before is None else before + values
@@ -423,7 +423,7 @@ def _add(sum_of: Readings, found: Readings) -> None:
 
 
 def _weight(values: npt.NDArray[np.float64]) -> float:
-    """A counter's value, or how many a histogram has counted."""
+    """A counter's value, or a histogram's count."""
     return float(values[0] if len(values) == 1 else values[1:].sum())
 
 
