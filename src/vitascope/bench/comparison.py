@@ -1,4 +1,4 @@
-"""Has it become slower? Compares two runs of one benchmark cell by cell, with confidence intervals.
+"""Compare two runs of a benchmark cell by cell, with confidence intervals, to find slowdowns.
 
 A run is compared with another, or with the baseline of its class of machine: a file of baselines holds a run for each
 class. A class is what makes figures comparable, as ``machine.differences`` says: GPUs, CPU, cores and memory.

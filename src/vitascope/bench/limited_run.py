@@ -1,4 +1,4 @@
-"""A run of ``segment`` for some seconds whose output is discarded.
+"""Run ``segment`` for some seconds and discard its output.
 
 Also a program, so that a tool can watch it from outside::
 

@@ -1,7 +1,7 @@
-"""The runtime under both applications, and a toolkit: kernels, engines, memory, batching, pipeline, profiler.
+"""Runtime of both applications, and the toolkit: kernels, engines, memory, batching, pipeline, profiler.
 
-It knows nothing of people, faces or files. Names are loaded when they are first used: importing the package touches
-neither CUDA, CuPy nor PyTorch, and what computes on a CPU works without them.
+Nothing here depends on people, faces or files. Names load on first use: importing the package touches neither
+CUDA, CuPy nor PyTorch, and everything that computes on a CPU works without them.
 """
 
 from __future__ import annotations
@@ -89,5 +89,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Public names, for completion in a shell."""
+    """List the public names, for completion in a shell."""
     return __all__

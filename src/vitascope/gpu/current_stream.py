@@ -1,10 +1,10 @@
-"""Sets the CUDA stream of a thread, and locks the capture of CUDA graphs.
+"""Temporary CUDA streams of a thread, and the lock for recording CUDA graphs.
 
-CUDA graphs are recorded one at a time, and while one is, nothing makes a whole device wait.
+Graphs are recorded one at a time, and nothing synchronises a whole device meanwhile.
 
-``cudaDeviceSynchronize`` from any thread of the process breaks a recording, in every capture mode (CUDA Runtime API,
-"Graph Management": such calls are not permitted during stream capture). So do calls that free memory or events from the
-thread that records, which the garbage collector makes where it likes.
+``cudaDeviceSynchronize`` from any thread of the process breaks a recording, in every capture mode (CUDA
+Runtime API, "Graph Management": such calls are not permitted during stream capture). So does freeing memory
+or events on the recording thread, which the garbage collector may do at any point.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ T = TypeVar("T")
 _MOST_TRIES = 8
 
 RECORDING = threading.RLock()
-"""Held while a graph is recorded, and around our own waits for a whole device."""
+"""Held while recording a graph, and around our own device-wide waits."""
 
 
 @contextmanager
 def on_cuda_stream(stream: Any) -> Iterator[Any]:
-    """Make a ``cupy.cuda.Stream`` current inside, and the previous one again afterwards.
+    """Make a ``cupy.cuda.Stream`` current, and restore the previous one on exit.
 
-    CuPy's own ``with stream`` goes back to the stream entered last: a thread that chose its stream by ``stream.use()``
-    would be on the default stream then, ahead of what it has to wait for.
+    CuPy's own ``with stream`` restores the stream entered last: a thread bound with ``stream.use()`` would
+    end up on the default stream, ahead of the work it has to wait for.
 
     Args:
-        stream: One of the current GPU.
+        stream: A stream of the current GPU.
 
     Yields:
         The stream.
@@ -47,7 +47,7 @@ def on_cuda_stream(stream: Any) -> Iterator[Any]:
 
 
 class _StreamHandle:
-    """A raw handle, as CuPy takes streams of other libraries (the CUDA stream protocol)."""
+    """A raw stream handle, in the CUDA stream protocol that CuPy reads."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -57,13 +57,13 @@ class _StreamHandle:
 
 
 def external_stream(handle: int) -> Any:
-    """The ``cupy.cuda.Stream`` of a raw handle, which its owner keeps alive."""
+    """Wrap a raw handle, which its owner keeps alive, as a ``cupy.cuda.Stream``."""
     return import_cupy().cuda.Stream.from_external(_StreamHandle(handle))
 
 
 @contextmanager
 def on_stream(handle: int | None, *, device_id: int) -> Iterator[Any]:
-    """Work on one GPU and one stream: kernels, and the memory that CuPy gives out, belong to it inside.
+    """Work on one GPU and stream: kernels and CuPy allocations inside belong to it.
 
     Args:
         handle: CUDA stream handle; None stays on CuPy's current stream.
@@ -83,26 +83,26 @@ def on_stream(handle: int | None, *, device_id: int) -> Iterator[Any]:
 
 
 def recorded(record: Callable[[], T]) -> T:
-    """Record a graph; again if somebody else synchronised the device meanwhile.
+    """Record a graph, and retry if a device synchronisation broke the recording.
 
-    Decoders of FFmpeg do so as they open and close, on threads of their own that know no turns.
+    FFmpeg's decoders synchronise as they open and close, on their own threads and without our lock.
 
     Args:
-        record: Records on a stream that it makes, and gives the graph. It raises what CuPy or PyTorch raise, and leaves
-            nothing that is still being recorded.
+        record: Makes a stream, records on it and returns the graph. It raises what CuPy or PyTorch raise, and
+            leaves no recording open.
 
     Returns:
-        What ``record`` gives.
+        The result of ``record``.
 
     Raises:
-        Exception: ``record`` failed by itself, or its recording was broken every time.
+        Exception: ``record`` failed by itself, or every recording was broken.
     """
     with RECORDING, _without_garbage_collection():
         for _ in range(_MOST_TRIES - 1):
             try:
                 return record()
             except Exception as error:
-                # cudaErrorStreamCaptureInvalidated, in the words of CuPy and of PyTorch.
+                # cudaErrorStreamCaptureInvalidated, as CuPy and PyTorch report it.
                 if "previous error during capture" not in str(error):
                     raise
         return record()

@@ -1,7 +1,7 @@
-"""Converts arrays between libraries, without a copy where possible.
+"""Convert arrays between NumPy, CuPy, PyTorch and DLPack, sharing memory where possible.
 
-NumPy and CuPy arrays and torch tensors are known; anything else that speaks DLPack (JAX, TensorFlow, Paddle …) is taken
-by that protocol and comes out as a NumPy array from the host and as a CuPy array from a GPU.
+Any other array that speaks DLPack (JAX, TensorFlow, Paddle …) becomes a NumPy array if it is on the host, and
+a CuPy array if it is on a GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def kind_of(array: Any) -> ArrayKind:
     """The library that an array belongs to, without importing any of them.
 
     Raises:
-        TypeError: It is no array.
+        TypeError: ``array`` is not an array.
     """
     own: Any = type(array)
     kind = _kind_of_type(own)
@@ -49,11 +49,11 @@ def _kind_of_type(kind: type) -> ArrayKind | None:
 
 
 def lies_on_gpu(array: Any) -> bool:
-    """True if an array of any kind is in the memory of an NVIDIA GPU.
+    """Tell whether an array of any kind is in the memory of an NVIDIA GPU.
 
     Raises:
-        DeviceError: It is on a device of another make.
-        TypeError: It is no array.
+        DeviceError: It is on another vendor's device.
+        TypeError: ``array`` is not an array.
     """
     kind = kind_of(array)
     if kind in ("numpy", "cupy"):
@@ -69,7 +69,7 @@ def lies_on_gpu(array: Any) -> bool:
 
 
 def to_numpy(array: Any) -> npt.NDArray[Any]:
-    """The same memory as a NumPy array; of an array on a GPU a copy, for which the host waits."""
+    """View an array as NumPy; an array on a GPU is copied, and the host waits."""
     kind = kind_of(array)
     if lies_on_gpu(array):
         copy: npt.NDArray[Any] = to_cupy(array).get()
@@ -77,27 +77,27 @@ def to_numpy(array: Any) -> npt.NDArray[Any]:
     if kind == "numpy":
         same: npt.NDArray[Any] = array
         return same
-    if kind == "torch":  # NumPy's own way in gives memory that it will not write to
+    if kind == "torch":  # NumPy's own conversion returns a read-only array
         shared: npt.NDArray[Any] = array.detach().numpy()
         return shared
     return np.from_dlpack(array)
 
 
 def on_its_way(array: Any) -> Callable[[], npt.NDArray[Any]]:
-    """Begin to bring a NumPy or CuPy array to the host.
+    """Start copying a NumPy or CuPy array to the host.
 
     Returns:
-        Gives it: the same array; of one on a GPU a copy in page-locked memory, which is lent as long as it is held.
-        The host waits for it, but not for what was launched meanwhile.
+        A function that returns the array: a NumPy array itself, or a copy of a CuPy array in page-locked
+        memory, which stays lent while the array lives. It waits for the copy, but not for later launches.
 
     Raises:
-        MemoryLimitError: Too much page-locked memory is lent, and none came back in time.
+        MemoryLimitError: Too much page-locked memory is lent, and none was returned in time.
     """
     if not lies_on_gpu(array):
         return lambda: array
     import cupy
 
-    # Imported here: page-locked memory is of no use without a GPU.
+    # Imported here: page-locked memory is useless without a GPU.
     from vitascope.gpu.memory.pinned_pool import Download, shared_pool
 
     with array.device:
@@ -110,9 +110,9 @@ def on_its_way(array: Any) -> Callable[[], npt.NDArray[Any]]:
 
 
 def one_after_the_other(arrays: Sequence[Any]) -> Any:
-    """Join NumPy or CuPy arrays along their first axis: a view where they are parts of one on a GPU, else a copy.
+    """Concatenate NumPy or CuPy arrays along their first axis: a view if they are adjacent on a GPU, else a copy.
 
-    CuPy copies large arrays one by one, and to launch a copy takes as long as the copy itself.
+    CuPy copies large arrays one by one, and launching a copy takes as long as the copy itself.
     """
     first = arrays[0]
     if kind_of(first) != "cupy":
@@ -131,14 +131,13 @@ def one_after_the_other(arrays: Sequence[Any]) -> Any:
 
 
 def to_cupy(array: Any) -> Any:
-    """The same memory as a CuPy array; of an array on the host a copy on the current GPU and stream.
+    """View an array as CuPy; an array on the host is copied to the current GPU, on the current stream.
 
-    The copy goes through the page-locked memory that the applications share; the host does not wait for it, and the
-    array may be written at once. What the other library has under way on its current stream comes before what follows
-    on CuPy's (DLPack sees to it).
+    The copy goes through the applications' shared page-locked memory: the host does not wait, and the array
+    may be overwritten at once. DLPack orders CuPy's current stream behind the other library's.
 
     Raises:
-        MemoryLimitError: Too much page-locked memory is lent, and none came back in time.
+        MemoryLimitError: Too much page-locked memory is lent, and none was returned in time.
         DeviceMemoryError: The GPU has too little memory.
     """
     kind = kind_of(array)
@@ -148,19 +147,19 @@ def to_cupy(array: Any) -> Any:
 
     if lies_on_gpu(array):
         return cupy.from_dlpack(array.detach() if kind == "torch" else array)
-    # Imported here: page-locked memory is of no use without a GPU.
+    # Imported here: page-locked memory is useless without a GPU.
     from vitascope.gpu.memory.pinned_pool import shared_pool
 
     return shared_pool(cupy.cuda.Device().id).upload(to_numpy(array), beside=False)
 
 
 def to_kind(array: Any, kind: ArrayKind, *, on_gpu: bool) -> Any:
-    """Convert a NumPy or CuPy array to a kind and place, without a copy if it is there already.
+    """Convert a NumPy or CuPy array to a kind and place, without a copy if it already has both.
 
     Args:
-        array: NumPy or CuPy.
-        kind: ``dlpack`` gives what speaks it here: NumPy or CuPy.
-        on_gpu: Where the result is to be.
+        array: NumPy or CuPy array.
+        kind: Array type of the result; ``dlpack`` stands for NumPy or CuPy, which speak it.
+        on_gpu: Whether the result should be on the GPU.
     """
     if kind == "torch":
         import torch

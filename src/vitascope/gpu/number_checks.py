@@ -1,4 +1,4 @@
-"""Checks of numbers from callers, with common messages; used before anything is opened or started."""
+"""Check callers' numbers, with uniform messages, before anything is opened or started."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from vitascope.errors import UsageError
 
 
 def check_count(name: str, value: Any, *, least: int = 1, optional: bool = False) -> None:
-    """Refuse anything but a whole number, of Python or NumPy.
+    """Check that a value is an integer, of Python or NumPy.
 
     Args:
-        name: The argument, as the caller wrote it.
-        value: What was given.
-        least: The smallest.
-        optional: None may be given, too.
+        name: The argument's name, as the caller wrote it.
+        value: The argument.
+        least: The smallest valid value.
+        optional: Accept None.
 
     Raises:
-        UsageError: It is no whole number, or too small.
+        UsageError: It is not an integer, or too small.
     """
     if value is None and optional:
         return
@@ -37,23 +37,23 @@ def check_number(
     below: float | None = None,
     optional: bool = False,
 ) -> None:
-    """Refuse anything but a finite number, of Python or NumPy.
+    """Check that a value is a finite number, of Python or NumPy.
 
     Args:
-        name: The argument, as the caller wrote it.
-        value: What was given.
-        least: The smallest; or ``above``.
-        above: What it must be larger than.
-        most: The largest; or ``below``.
-        below: What it must be smaller than.
-        optional: None may be given, too.
+        name: The argument's name, as the caller wrote it.
+        value: The argument.
+        least: The smallest valid value; see ``above``.
+        above: Exclusive lower bound.
+        most: The largest valid value; see ``below``.
+        below: Exclusive upper bound.
+        optional: Accept None.
 
     Raises:
-        UsageError: It is no finite number, or out of range.
+        UsageError: It is not a finite number, or out of range.
     """
     if value is None and optional:
         return
-    # What is no number at all is asked nothing: a text could not be compared.
+    # Other types are not compared: comparing a string with a number would raise.
     fits = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
     if (
         not fits

@@ -1,1 +1,1 @@
-"""The world outside: files in, files out."""
+"""Input and output: reading and writing media files, cameras and live outputs."""

@@ -1,13 +1,13 @@
-"""PyAV at our border: files are opened the same way, its exceptions become ours, its rationals Fractions.
+"""PyAV's boundary: open files uniformly, and convert its exceptions to ours and its rationals to Fractions.
 
 ::
 
     with wrap_input_error(path, "open it"):
         container = open_input(path)
 
-turns whatever FFmpeg says into ``InputError("clip.mp4: cannot open it: no such file")`` with the original as
-``__cause__``. Our own errors pass through untouched, and so does everything that is neither FFmpeg's nor the
-operating system's: a ``TypeError`` in here is our bug and must look like one.
+turns FFmpeg's message into ``InputError("clip.mp4: cannot open it: no such file")``, with the original as
+``__cause__``. Our own errors pass through, and so does everything that is neither FFmpeg's nor the operating
+system's: a ``TypeError`` in here is our bug and must look like one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OUTPUT_REASONS = {
     errno.EIO: "the disk reports a write error",
 }
 _OF_WHAT_WAS_BEGUN = ("finish it", "write frame ", "patch ")
-"""Beginnings of what is done to a file that was created before; the others that write make one."""
+"""Prefixes of actions on a file created earlier; other write actions create one."""
 _OF_WHAT_IS_NEW = ("create ", "write ")
 _AV_REASONS: tuple[tuple[type[Exception], str], ...] = (
     (av.error.InvalidDataError, "invalid data: not a media file, or damaged"),
@@ -77,11 +77,11 @@ def silence_libav() -> None:
 
 
 def describe_av_error(error: Exception, reasons: dict[int, str] | None = None) -> str:
-    """One short line for an exception of FFmpeg, PyAV or the operating system, without the file name.
+    """Describe an exception of FFmpeg, PyAV or the operating system in one short line, without the file name.
 
     Args:
-        error: What was caught.
-        reasons: Own words for ``errno`` values; these win over FFmpeg's.
+        error: The exception.
+        reasons: Descriptions by ``errno``, which override FFmpeg's.
     """
     code = getattr(error, "errno", None)
     if reasons and code in reasons:
@@ -99,11 +99,11 @@ def describe_av_error(error: Exception, reasons: dict[int, str] | None = None) -
 
 
 def open_input(path: str | PathLike[str], *, hwaccel: HWAccel | None = None) -> InputContainer:
-    """Open a media file for reading; what FFmpeg and the system raise passes through.
+    """Open a media file for reading; errors of FFmpeg and the system pass through.
 
     Args:
         path: The file.
-        hwaccel: Where to decode; None for the CPU.
+        hwaccel: Hardware decoder; None for the CPU.
     """
     # The prefix keeps names such as "talk: part 1.mp4" from being read as a protocol; pattern_type keeps a "%03d" in
     # a name literal; a tag in a foreign encoding must not make a video unreadable.
@@ -115,7 +115,7 @@ def open_input(path: str | PathLike[str], *, hwaccel: HWAccel | None = None) -> 
 
 
 def fraction_or_none(rational: Fraction | None) -> Fraction | None:
-    """A time base, a rate or an aspect as PyAV gives it; None if FFmpeg does not know it (0/1)."""
+    """Convert PyAV's time base, rate or aspect; None if FFmpeg does not know it (0/1)."""
     return Fraction(rational.numerator, rational.denominator) if rational else None
 
 
@@ -123,8 +123,8 @@ def wrap_input_error(path: str | PathLike[str], doing: str) -> AbstractContextMa
     """Turn FFmpeg's and the system's errors into ``InputError("{path}: cannot {doing}: {reason}")``.
 
     Args:
-        path: The file that is being read.
-        doing: What is being attempted, as in "open it" or "read its streams".
+        path: The file being read.
+        doing: The action, as in "open it" or "read its streams".
 
     Raises:
         InputError: From any ``av.FFmpegError``, ``OSError``, or the ``ValueError`` that PyAV raises itself.
@@ -136,9 +136,8 @@ def wrap_output_error(path: str | PathLike[str], doing: str) -> AbstractContextM
     """Turn FFmpeg's and the system's errors into ``OutputError("{path}: cannot {doing}: {reason}")``.
 
     Args:
-        path: The file that is being written.
-        doing: What is being attempted, as in "create it" or "write frame 12". "write there" is about the folder
-            ``path``.
+        path: The file being written.
+        doing: The action, as in "create it" or "write frame 12". With "write there", ``path`` is a folder.
 
     Raises:
         OutputError: From any ``av.FFmpegError``, ``OSError``, or the ``ValueError`` that PyAV raises itself
@@ -148,7 +147,7 @@ def wrap_output_error(path: str | PathLike[str], doing: str) -> AbstractContextM
 
 
 def _output_reasons(path: str | PathLike[str], doing: str) -> dict[int, str]:
-    """Put reasons in words: "no such file" in a folder that exists means that it takes no files (/proc) or lost one."""
+    """Describe the reason: "no such file" in an existing folder means that it takes no files (/proc) or lost one."""
     if isinstance(path, RemotePath):
         return _OUTPUT_REASONS
     target = Path(path).absolute()

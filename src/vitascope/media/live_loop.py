@@ -1,13 +1,13 @@
-"""The live loop: capture, process, and send to sinks; one thread each, and the newest picture wins.
+"""The live loop: capture, process and output pictures, a thread for each, newest picture first.
 
 ::
 
     camera ──> the run's own stages ──> sinks
           newest                  newest
 
-Between two stages waits at most one picture; a newer one takes its place. So the delay is that of the stages alone,
-and what is too slow costs pictures, not time. The loop counts what it does: its report is shown on the key R and at the
-end.
+At most one picture waits between two stages; a newer one replaces it. So latency is that of the stages alone,
+and slow stages drop pictures instead of falling behind. The report of the loop's counts is shown on the key R
+and at the end.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from vitascope.media.sinks.outlet import OutletReport, SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 
 _WARM_UP_SECONDS = 10.0
-"""Everything that was opened has settled by then; pictures may take 20 seconds each (LivePortrait on a CPU)."""
+"""Time for everything to settle after opening; pictures may take 20 seconds each (LivePortrait on a CPU)."""
 
 
 class LiveFigures:
-    """Pictures and delays of a live run.
+    """Counts and latencies of a live run.
 
-    ``begin``, ``pause`` and ``go_on`` are the first stage's, ``hand_over`` is the last one's; all may read.
+    The first stage calls ``begin``, ``pause`` and ``go_on``, the last one ``hand_over``; any thread may read.
 
     Args:
-        captured_count: Tells how many pictures the camera gave.
-        warm_up_pictures: The first pictures, which figures leave out: networks open and memory is had for them.
-        warm_up_seconds: After this long, the next picture is the last that they leave out.
+        captured_count: Returns the number of pictures from the camera.
+        warm_up_pictures: First pictures to exclude from figures, while networks open and memory is allocated.
+        warm_up_seconds: Time after which warm-up ends with the next picture.
     """
 
     def __init__(
@@ -63,51 +63,51 @@ class LiveFigures:
         )
         self._paused_seconds = 0.0
         self.began: float | None = None
-        """Time at which the first picture was captured, on ``time.monotonic``'s clock; None before."""
+        """Capture time of the first picture, on ``time.monotonic``; None before."""
         self.shown = 0
-        """Pictures that were handed to the sinks."""
+        """Pictures passed to the sinks."""
         self.repeated = 0
-        """Those of them that were shown again."""
+        """Pictures shown again."""
         self.lost = 0
-        """Those of them without a face."""
+        """Pictures without a face."""
 
     @property
     def seconds(self) -> float:
-        """Since the first picture that counts; 0 before."""
+        """Seconds since the first counted picture; 0 before."""
         return 0.0 if self._counted_from is None else monotonic() - self._counted_from
 
     @property
     def seconds_shown(self) -> float:
-        """The same without pauses."""
+        """``seconds`` without pauses."""
         paused_at = self._paused_at
         now_paused = 0.0 if paused_at is None else monotonic() - paused_at[0]
         return max(self.seconds - self._paused_seconds - now_paused, 0.0)
 
     @property
     def captured(self) -> int:
-        """Pictures of the camera in this time, pauses left out."""
+        """Pictures from the camera in this time, without pauses."""
         paused_at = self._paused_at
         count = self._captured_count() if paused_at is None else paused_at[1]
         return max(count - self._captured_before, 0)
 
     def latency(self) -> Latency:
-        """Time from capture until a picture is sent to the sinks."""
+        """Latency from capture to the sinks."""
         return LatencyHistogram.summary([self._latency])
 
     def begin(self, captured_seconds: float) -> None:
-        """The first picture was captured; further calls do nothing."""
+        """Record the first picture's capture; further calls do nothing."""
         if self.began is None:
             self.began = captured_seconds
             if not self._warm_up_pictures:
                 self._counted_from = captured_seconds
 
     def pause(self) -> None:
-        """Pictures are held from now on; further calls do nothing."""
+        """Start a pause; further calls do nothing."""
         if self._paused_at is None and self._counted_from is not None:
             self._paused_at = monotonic(), self._captured_count()
 
     def go_on(self) -> None:
-        """The pause is over; does nothing without one."""
+        """End the pause, if any."""
         if self._paused_at is not None:
             since, count = self._paused_at
             self._captured_before += self._captured_count() - count
@@ -115,7 +115,7 @@ class LiveFigures:
             self._paused_at = None
 
     def hand_over(self, captured_seconds: float, *, is_repeat: bool = False, is_lost: bool = False) -> None:
-        """Count a picture sent to the sinks."""
+        """Record a picture passed to the sinks."""
         if self._warm_up_pictures:
             now = monotonic()
             is_long = self.began is not None and now - self.began >= self._warm_up_seconds
@@ -132,64 +132,64 @@ class LiveFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """A live run, so far or whole."""
+    """Report of a live run, so far or complete."""
 
     seconds: float
-    """Since the first picture."""
+    """Seconds since the first picture."""
     size: tuple[int, int]
     """(width, height) of the pictures."""
     captured: int
-    """Pictures that the camera gave."""
+    """Pictures from the camera."""
     shown: int
-    """Pictures that were handed to the sinks."""
+    """Pictures passed to the sinks."""
     repeated: int = 0
-    """Those of them that showed the last picture again, because the driver had barely moved."""
+    """Shown pictures that repeated the last one, because the driver had barely moved."""
     lost: int = 0
-    """Those of them without a face, where one is looked for."""
+    """Shown pictures without a face, if one is tracked."""
     target_fps: float
     latency: Latency
-    """From capture until the picture is handed to the sinks."""
+    """Latency from capture to the sinks."""
     sinks: tuple[OutletReport, ...]
     pipeline: PipelineReport
     utilisation: Utilisation | None
     max_latency_ms: float | None = None
-    """Limit that 95 % of the pictures should stay below, from capture until they are handed to the sinks."""
+    """Limit in milliseconds for 95 % of the pictures, from capture to the sinks."""
     device: str | None = None
-    """The device that drew the pictures, for example ``CPU (2 cores)``."""
+    """Device that rendered the pictures, such as ``CPU (2 cores)``."""
 
     @property
     def frames_per_second(self) -> float:
-        """Pictures shown a second."""
+        """Pictures shown per second."""
         return self.shown / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def captured_per_second(self) -> float:
-        """Pictures that the camera gave a second."""
+        """Pictures from the camera per second."""
         return self.captured / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def dropped(self) -> int:
-        """Pictures of the camera that were replaced by newer ones before anybody looked at them."""
+        """Pictures from the camera replaced by newer ones before processing."""
         return max(self.captured - self.shown, 0)
 
     @property
     def failure(self) -> str | None:
-        """Name the sinks that failed, and why, in one line; None when none did."""
+        """Name failed sinks with their errors, on one line; None if none failed."""
         return "; ".join(sink.failure for sink in self.sinks if sink.failure is not None) or None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; times in seconds."""
+        """Return plain values for JSON; times in seconds."""
         return asdict(self) | {"frames_per_second": self.frames_per_second, "dropped": self.dropped}
 
     def over_limit(self) -> str | None:
-        """Say in one line that too many pictures are late; None if they are not, or no limit was set."""
+        """Warn in one line if too many pictures are late; None if they are not, or there is no limit."""
         most_ms, p95_ms = self.max_latency_ms, self.latency.p95_seconds * 1e3
         if not self.shown or most_ms is None or p95_ms <= most_ms:
             return None
         return f"over the limit: 5 % of the pictures are later than {p95_ms:.0f} ms; wanted: {most_ms:.0f}"
 
     def where_it_went(self) -> list[str]:
-        """Stages, sinks and GPU, a line each."""
+        """Format stages, sinks and GPU, one line each."""
         lines = [
             "stages: "
             + ", ".join(

@@ -1,1 +1,1 @@
-"""The networks, where they come from, and how they are run."""
+"""Networks: where they come from, and how they are run."""

@@ -1,7 +1,8 @@
-"""Describe a face by 128 numbers, near one another for pictures of the same person, with a network on the CPU.
+"""Describe a face by 128 numbers, close together for pictures of the same person, with a network on the CPU.
 
-The network is dlib's (King, 2017): a residual one (He, Zhang, Ren and Sun, "Deep Residual Learning for Image
-Recognition", 2015) of 29 convolutions. Its file is a list of arrays, in JSON, and behind it their bytes.
+The network is dlib's (King, 2017): a residual network (He, Zhang, Ren and Sun, "Deep Residual Learning for
+Image Recognition", 2015) of 29 convolutions. Its file holds a list of arrays, in JSON, followed by their
+bytes.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ _SIDE: Final = 150
 _MEAN: Final = np.array([122.782, 117.001, 104.298], np.float32)[:, None, None]
 _SPREAD: Final = 256.0
 _UPRIGHT: Final = np.array([[47, 47.5], [103, 47.5], [75, 79], [51, 103.5], [99, 103.5]])
-"""Where the network's pictures have eyes, nose and corners of the mouth: medians over 188 photographs of faces, turned
-and scaled as those which it was trained on."""
+"""Positions of eyes, nose and mouth corners in the network's input: medians over 188 photographs of faces,
+rotated and scaled like its training data."""
 _OPSET = 13
 _NOT_THAT_FILE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""What reading another file, or one that somebody changed, comes to."""
+"""Errors from reading another or a modified file."""
 
 
 def upright_face(rgb: Rgb8, points: Points, *, pixel_aspect: float = 1.0) -> tuple[Rgb8, float]:
-    """A face, turned and scaled so that its points lie where the network expects them.
+    """Rotate and scale a face so that its points lie where the network expects them.
 
     Args:
         rgb: uint8 [H, W, 3].
-        points: Eyes, nose and corners of the mouth (x, y) in pixels, float64 [5, 2].
-        pixel_aspect: Width of a pixel over its height, as it is shown.
+        points: Eyes, nose and mouth corners (x, y) in pixels, float64 [5, 2].
+        pixel_aspect: Displayed width of a pixel over its height.
 
     Returns:
-        uint8 [150, 150, 3], and how far off the points are, root mean square, in its pixels: the more, the more
-        the face is turned away.
+        uint8 [150, 150, 3], and the points' root mean square error in its pixels: the larger, the more the
+        face is turned away.
     """
     points = points * (pixel_aspect, 1.0)
     middle, wanted = points.mean(axis=0), _UPRIGHT.mean(axis=0)
@@ -69,7 +70,7 @@ class FaceDescriptor(Closing):
         threads: Threads of the engine; 0 uses every core.
 
     Raises:
-        ModelError: The file is not that network.
+        ModelError: The file does not hold this network.
         EngineError: The engine cannot load it.
     """
 
@@ -83,12 +84,12 @@ class FaceDescriptor(Closing):
         )
 
     def describe(self, faces: Sequence[Rgb8]) -> FloatArray:
-        """A description of each face: float32 [N, 128].
+        """Describe each face: float32 [N, 128].
 
-        Two of one person are about 0.4 apart (Euclidean), two of different people 0.8.
+        Descriptions of one person are about 0.4 apart (Euclidean), of different people 0.8.
 
         Args:
-            faces: At least one, each uint8 [150, 150, 3], as ``upright_face`` gives it.
+            faces: At least one face, each uint8 [150, 150, 3], from ``upright_face``.
         """
         pictures = (np.stack(faces).astype(np.float32).transpose(0, 3, 1, 2) - _MEAN) / _SPREAD
         return np.asarray(self._engine.run({"picture": pictures})["description"], np.float32)
@@ -99,7 +100,7 @@ class FaceDescriptor(Closing):
 
 
 def _weights(content: bytes) -> dict[str, FloatArray]:
-    """The arrays of the file, by name; most are bytes with a scale and an offset."""
+    """Read the file's arrays by name; most are bytes with a scale and an offset."""
     text_end = content.index(b"\n]") + 2
     listed = json.loads(content[:text_end])[0]["weights"]
     counts = [math.prod(entry["shape"]) for entry in listed]
@@ -118,7 +119,7 @@ def _weights(content: bytes) -> dict[str, FloatArray]:
 
 
 class _Graph:
-    """Operators, one behind the other."""
+    """A chain of operators."""
 
     def __init__(self, weights: dict[str, FloatArray]) -> None:
         self._weights = weights
@@ -137,7 +138,7 @@ class _Graph:
         return name
 
     def convolve(self, picture: str, name: str, *, halve: bool = False, pad: bool = True) -> str:
-        """A convolution, with the scale behind it in its kernels."""
+        """Add a convolution, with its scale folded into the kernels."""
         scale = self._weights[f"{name}/scale/weights"]
         kernels = self._weights[f"{name}/conv/filters"].transpose(3, 2, 0, 1) * scale[:, None, None, None]
         shift = self._weights[f"{name}/conv/bias"] * scale + self._weights[f"{name}/scale/biases"]
@@ -145,7 +146,7 @@ class _Graph:
         return self.add("Conv", *inputs, strides=[1 + halve] * 2, pads=[int(pad)] * 4)
 
     def grow(self, picture: str, *, channels: int = 0, side: int = 0) -> str:
-        """Zeros behind the last channel, and right of and below the picture."""
+        """Pad with zero channels at the end, and with zeros on the right and at the bottom."""
         return self.add(
             "Pad", picture, self.constant(np.array([0, 0, 0, 0, 0, channels, side, side], np.int64))
         )

@@ -1,12 +1,11 @@
-"""Finds faces, or salient objects, in a picture, with small networks on the CPU.
+"""Find faces, or salient objects, in a picture, with small networks on the CPU.
 
-CenterFace (Xu, Yan, Sun and others, "CenterFace: Joint Face Detection and Alignment Using Face as Point", 2019): a face
-is a peak of a heat map at a quarter of the picture's size; other planes give its size and where in the cell its middle
-lies. ISNet (Qin, Dai, Hu, Fan, Shao and Van Gool, "Highly Accurate Dichotomous Image Segmentation", 2022): what is
-salient, people or things.
+CenterFace (Xu, Yan, Sun and others, "CenterFace: Joint Face Detection and Alignment Using Face as Point",
+2019): a face is a peak of a heat map at a quarter of the picture's size; other planes give its size and its
+centre's offset in the cell. ISNet (Qin, Dai, Hu, Fan, Shao and Van Gool, "Highly Accurate Dichotomous Image
+Segmentation", 2022) finds what is salient, people or things.
 
-Both files come with one size of picture written into them: CenterFace's is freed in memory, ISNet's (1024 x 1024) is
-replaced by another.
+Both files fix the picture's size: CenterFace's is made free in memory, ISNet's (1024 x 1024) is replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 
 _STRIDE, _MULTIPLE = 4, 32
 _LEAST_SCORE = 0.5
-"""From which a peak of the heat map is a face."""
+"""Lowest score of a peak that counts as a face."""
 _OVERLAP = 0.3
 
 
@@ -41,7 +40,7 @@ class Face(NamedTuple):
     score: float
     """0 to 1."""
     points: npt.NDArray[np.float64]
-    """Eyes, nose and corners of the mouth, (x, y), float64 [5, 2]."""
+    """Eyes, nose and mouth corners, (x, y), float64 [5, 2]."""
 
 
 class _Finder(Closing):
@@ -70,7 +69,7 @@ class CenterFace(_Finder):
         threads: Threads of the engine; 0 uses every core.
 
     Raises:
-        ModelError: The file is not that network.
+        ModelError: The file does not hold this network.
         EngineError: The engine cannot load it.
     """
 
@@ -78,7 +77,7 @@ class CenterFace(_Finder):
         super().__init__(path, _free_size, name="CenterFace", threads=threads)
 
     def find(self, rgb: npt.NDArray[np.uint8]) -> list[Face]:
-        """The faces of a picture, the surest first.
+        """Find the faces of a picture, highest score first.
 
         Args:
             rgb: uint8 [H, W, 3].
@@ -109,20 +108,20 @@ class CenterFace(_Finder):
 
 _OWN_SIDE: Final = 1024
 _SIDE: Final = 640
-"""Rows and columns of the picture that is looked at. On two clips of held things 640 found what 1024 did, at a third
-of the work; 384 and 512 lost a pot and a cup."""
+"""Rows and columns of the network's input. On two clips of held objects 640 found the same as 1024, at a
+third of the work; 384 and 512 missed a pot and a cup."""
 _MEAN, _SPREAD = 128.0, 256.0
 
 
 class SalientObjects(_Finder):
-    """Finds salient objects and people in a picture, on the CPU. A context manager; one thread at a time.
+    """Finds salient people or things, on the CPU. A context manager; call it from one thread at a time.
 
     Args:
         path: ``isnet.onnx``.
         threads: Threads of the engine; 0 uses every core.
 
     Raises:
-        ModelError: The file is not that network.
+        ModelError: The file does not hold this network.
         EngineError: The engine cannot load it.
     """
 
@@ -143,7 +142,7 @@ class SalientObjects(_Finder):
 
 
 def _resize(graph: onnx.GraphProto) -> None:
-    """Write another side into a graph: into input, output, and what its maps are enlarged to."""
+    """Change the side in a graph: in input, output, and the size its maps are upsampled to."""
     constants = {node.output[0]: node for node in graph.node if node.op_type == "Constant"}
     joined = {node.output[0]: node for node in graph.node if node.op_type == "Concat"}
     for node in graph.node:
@@ -161,7 +160,7 @@ def _resize(graph: onnx.GraphProto) -> None:
 
 
 def _free_size(graph: onnx.GraphProto) -> None:
-    """Let CenterFace take a picture of any size."""
+    """Make CenterFace accept pictures of any size."""
     for value in (*graph.input, *graph.output):
         shape = value.type.tensor_type.shape.dim
         if value.name in {"input.1", "537", "538", "539", "540"} and len(shape) == 4:

@@ -1,4 +1,4 @@
-"""A network on the CPU in a job on the GPU: pictures come down to it, coefficients go up again."""
+"""Run a network on the CPU within a job on the GPU: pictures are downloaded, coefficients uploaded."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from vitascope.models.network import (
 
 
 class HostNetwork:
-    """A network that computes on the CPU, behind the port of one that computes on the GPU.
+    """A network on the CPU, behind the interface of one on the GPU.
 
-    Takes CuPy pictures. They are copied into page-locked memory on a stream of their own, behind what the current
-    stream has launched; the host waits for the copy and for the network. Guided-filter coefficients are uploaded on
-    the current stream; a plain matte stays in the host's memory, where it is refined.
+    Takes CuPy pictures, and copies them into page-locked memory on its own stream, ordered behind the current
+    stream; the host waits for the copy and for the network. Guided-filter coefficients are uploaded on the
+    current stream; a plain matte stays in host memory, where it is refined.
 
     Args:
-        network: Closed with this one.
+        network: The wrapped network, closed with this one.
     """
 
     def __init__(self, network: MattingNetwork) -> None:
@@ -33,46 +33,46 @@ class HostNetwork:
 
     @property
     def name(self) -> str:
-        """The network's own name."""
+        """The wrapped network's name."""
         return self._network.name
 
     @property
     def engine_name(self) -> str:
-        """The network's engine, and that pictures come down to it."""
+        """The wrapped network's engine, with a note that pictures are downloaded."""
         return f"{self._network.engine_name}, fed from the GPU"
 
     @property
     def recurrent(self) -> bool:
-        """See the network that is wrapped."""
+        """See the wrapped network."""
         return self._network.recurrent
 
     @property
     def side_multiple(self) -> int | None:
-        """The network's own."""
+        """See the wrapped network."""
         return side_multiple(self._network)
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
-        """See the network that is wrapped."""
+        """See the wrapped network."""
         return self._network.input_for(region_size)
 
     def new_state(self) -> NetworkState:
-        """A state of the network, in host memory."""
+        """Make a state of the wrapped network, in host memory."""
         return self._network.new_state()
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
         """Matte T consecutive frames of E eyes; see ``MattingNetwork.infer``.
 
         Args:
-            images: [T, E, ...] as ``input_for`` says: CuPy on the current GPU, C-contiguous; or NumPy, of a video
-                whose frames could not stay on the GPU.
-            state: This stream's; changed in place.
+            images: [T, E, ...] in the form of ``input_for``: CuPy on the current GPU, C-contiguous; or NumPy,
+                for a video whose frames could not stay on the GPU.
+            state: The stream's state; modified in place.
 
         Returns:
-            For CuPy pictures gain and offset as CuPy arrays, and alpha as NumPy arrays; for NumPy pictures NumPy
-            arrays.
+            For CuPy pictures, gain and offset as CuPy arrays and alpha as NumPy arrays; for NumPy pictures,
+            NumPy arrays.
 
         Raises:
-            ModelError: Pictures that the network does not take.
+            ModelError: The pictures do not match the network's input.
             EngineError: The engine failed.
         """
         if not is_on_gpu(images):
@@ -86,7 +86,7 @@ class HostNetwork:
         return [_uploaded(estimate) for estimate in self._network.infer(pictures, state)]
 
     def close(self) -> None:
-        """Close the network."""
+        """Close the wrapped network."""
         self._network.close()
 
 

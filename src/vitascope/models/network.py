@@ -1,9 +1,9 @@
-"""The port of every matting network: pictures of one stream go in, low-resolution mattes come out.
+"""The interface of all matting networks: pictures of one stream in, low-resolution mattes out.
 
-A network works at its own small resolution. The app asks ``input_for`` how to prepare the region it cuts out
-(one eye, or the whole picture), scales each region to that size (stretched, aspect not kept), and hands over
-consecutive frames of one stream. What comes back is a matte, or the coefficients of a guided filter that the
-compositor evaluates against the full-resolution picture.
+A network works at its own small resolution. The caller asks ``input_for`` how to prepare its region (one eye,
+or the whole picture), scales the region to that size (stretched, without keeping the aspect), and passes
+consecutive frames of one stream. The result is a matte, or guided-filter coefficients, which the compositor
+evaluates against the full-resolution picture.
 
 ::
 
@@ -11,8 +11,8 @@ compositor evaluates against the full-resolution picture.
     network.new_state()                -> NetworkState        one per stream, both eyes together
     network.infer(images, state)       -> [MatteEstimate]     one per time step, in order
 
-Networks hold nothing of a stream: what must survive from frame to frame (recurrent features, the presence
-gate's memory) lies in the ``NetworkState`` that the caller keeps, so that many streams can share one network.
+Networks hold no stream's data: everything kept between frames (recurrent features, the presence gate's
+memory) is in the caller's ``NetworkState``, so many streams can share one network.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ InputLayout = Literal["NCHW", "NHWC"]
 
 @dataclass(frozen=True, slots=True)
 class NetworkInput:
-    """The form in which a network takes pictures.
+    """Form of a network's input pictures.
 
     Raises:
-        ValueError: A size below 1, or a standard deviation that is not positive.
+        ValueError: A size is below 1, or a standard deviation is not positive.
     """
 
     size: tuple[int, int]
-    """(height, width) that the region is scaled to; the aspect need not be the region's."""
+    """(height, width) to scale the region to; the aspect may differ from the region's."""
     layout: InputLayout
     """Order of the last three axes of ``infer``'s pictures: C, H, W or H, W, C."""
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Subtracted from R, G, B, which are full-range, gamma-encoded, in 0..1."""
+    """Mean to subtract from R, G, B, which are full-range, gamma-encoded, in 0..1."""
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    """R, G, B are divided by it after the mean was subtracted."""
+    """Divisor of R, G, B after subtracting the mean."""
     dtype: Literal["float32", "float16"] = "float32"
     """Element type of ``infer``'s pictures."""
 
@@ -67,26 +67,27 @@ class NetworkInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatteEstimate:
-    """The low-resolution result of one time step, all eyes: a plain matte, or guided-filter coefficients.
+    """Low-resolution result of one time step, for all eyes: a plain matte, or guided-filter coefficients.
 
-    Exactly one of the two forms is filled: ``alpha``, or ``gain`` and ``offset``.
+    Either ``alpha`` is set, or ``gain`` and ``offset``.
 
     Raises:
-        ValueError: Both forms or none, or arrays whose shapes do not fit.
+        ValueError: Both forms or none are set, or shapes do not match.
     """
 
     alpha: FloatArray | None = None
-    """float32 [E, h, w], 0..1: a plain matte that the app still refines against the picture."""
+    """float32 [E, h, w], 0..1: a plain matte, still to be refined against the picture."""
     gain: FloatArray | None = None
-    """float32 [E, 1 or 4, h, w]: factors of the guided filter (He, Sun, Tang: Guided Image Filtering, 2013); the last
-    plane is alpha's. After bilinear upsampling to full size, ``alpha = gain[:, -1] * grey + offset[:, -1]``, grey is
-    the mean of R, G, B in 0..1; the compositor clips it to 0..1. Three planes before it are a foreground's, of networks
-    that estimate one, which nothing asks for; once a matte is settled, those of ``local_colors``."""
+    """float32 [E, 1 or 4, h, w]: factors of the guided filter (He, Sun, Tang: Guided Image Filtering, 2013);
+    the last plane is alpha's. After bilinear upsampling to full size, ``alpha = gain[:, -1] * grey +
+    offset[:, -1]``, where grey is the mean of R, G, B in 0..1; the compositor clips it to 0..1. Three planes
+    before it are the foreground's: from networks that estimate one, which nothing requests; or, for a
+    finished matte, from ``local_colors``."""
     offset: FloatArray | None = None
     """float32 [E, 1 or 4, h, w]: offsets of the guided filter, planes as in ``gain``."""
 
     def __post_init__(self) -> None:
-        """Check that one form is filled, and its shape."""
+        """Check that exactly one form is set, and its shape."""
         if self.alpha is not None:
             if self.gain is not None or self.offset is not None:
                 raise ValueError("an estimate is a matte or a pair of coefficients, not both")
@@ -102,17 +103,17 @@ class MatteEstimate:
 
     @property
     def planes(self) -> list[FloatArray]:
-        """What is filled: alpha, or gain and offset."""
+        """The arrays that are set: alpha, or gain and offset."""
         return [part for part in (self.alpha, self.gain, self.offset) if part is not None]
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, for the queues."""
+        """Bytes held, for queue limits."""
         return sum(int(part.nbytes) for part in self.planes)
 
     @property
     def eye_count(self) -> int:
-        """Pictures of this time step."""
+        """Number of eyes."""
         return int(self.planes[0].shape[0])
 
     @property
@@ -123,7 +124,7 @@ class MatteEstimate:
 
     @classmethod
     def joined(cls, estimates: Sequence[MatteEstimate]) -> MatteEstimate:
-        """Estimates of one form and size, on one device, as one: all their eyes one after the other."""
+        """Concatenate the eyes of estimates of one form and size, on one device."""
         if len(estimates) == 1:
             return estimates[0]
         return cls._of_planes(
@@ -131,7 +132,7 @@ class MatteEstimate:
         )
 
     def of_eyes(self, which: slice) -> MatteEstimate:
-        """What it says of some of its eyes."""
+        """Select some of the eyes."""
         return self._of_planes([each[which] for each in self.planes])
 
     @classmethod
@@ -140,167 +141,167 @@ class MatteEstimate:
 
 
 class NetworkState(Protocol):
-    """The memory that one stream carries from frame to frame; only the network that made it may use it."""
+    """State of one stream between frames; only the network that made it may use it."""
 
     def reset(self) -> None:
-        """Forget the past: the next frame is treated as the first (scene cut, seek)."""
+        """Reset: the next frame is treated as the first (scene cut, seek)."""
         ...
 
 
 class StatelessState:
-    """The state of a network without memory."""
+    """State of a network without memory."""
 
     __slots__ = ()
 
     def reset(self) -> None:
-        """Do nothing: there is no memory."""
+        """Do nothing: there is no state."""
 
 
 @runtime_checkable
 class SpatialState(NetworkState, Protocol):
-    """A state whose features follow the layout of the picture, so that it can be cut like the picture.
+    """A state whose features are aligned with the picture, so that it can be cropped like the picture.
 
-    Parts are given in samples of the network's picture, one for each eye, all of one size. They begin at multiples of
-    the network's ``side_multiple``, and end at such or at the picture's edge.
+    Parts are given in samples of the network's picture, one per eye, all of one size. They begin at multiples
+    of the network's ``side_multiple``, and end at multiples or at the picture's edge.
     """
 
     def window(self, parts: Sequence[Region]) -> SpatialState:
-        """The state of parts of the pictures: a copy; empty if the state is."""
+        """Copy the state of parts of the pictures; empty if the state is."""
         ...
 
     def put(self, parts: Sequence[Region], state: SpatialState) -> None:
-        """Write back the parts that ``window`` returned after a network changed them; the rest stays.
+        """Replace the parts' features by a state from ``window`` that the network has since updated.
 
         Raises:
-            ValueError: Either state is empty, or of another network.
+            ValueError: Either state is empty, or from another network.
         """
         ...
 
     def copy(self) -> SpatialState:
-        """The same features apart, to go another way from here; empty if the state is."""
+        """Copy the state, to continue independently; empty if the state is."""
         ...
 
     def take(self, state: SpatialState | None, share: FloatArray) -> None:
-        """Replace features by those of a state of the same pictures, in part.
+        """Blend in the features of another state of the same pictures.
 
         Args:
-            state: A state of the same network; None for one that knows nothing.
-            share: float32 [E, rows, columns], 0..1, NumPy or CuPy: how much of the other's, by place.
+            state: A state of the same network; None for an empty one.
+            share: float32 [E, rows, columns], 0..1, NumPy or CuPy: weight of the other state, by position.
 
         Raises:
-            ValueError: Either state is empty, or of another network.
+            ValueError: Either state is empty, or from another network.
         """
         ...
 
     def stretch(self, size: tuple[int, int]) -> None:
-        """Go on with pictures of the same at another size, of (height, width) samples: features are scaled.
+        """Rescale the features, to continue with the same pictures at another (height, width) in samples.
 
         An empty state stays empty.
         """
         ...
 
     def mirror(self) -> None:
-        """Go on with pictures in which left and right have changed places: so do the features.
+        """Flip the features horizontally, to continue with mirrored pictures.
 
         An empty state stays empty.
         """
         ...
 
     def arrays(self) -> list[FloatArray]:
-        """The features in the host's memory; empty before the first frame."""
+        """Copy the features to host memory; empty before the first frame."""
         ...
 
     def restore(self, arrays: Sequence[FloatArray]) -> None:
-        """Restore the state from ``arrays`` of the same network; the next pictures must have the same size."""
+        """Continue from the result of ``arrays`` of the same network; picture sizes must stay the same."""
         ...
 
 
 @runtime_checkable
 class FollowingState(NetworkState, Protocol):
-    """A state that lets a network compute only the surroundings of people, and keep the rest."""
+    """A state that lets a network compute only the surroundings of people and keep the rest, if it can."""
 
     def follow_people(self) -> None:
-        """Allow it, until the state is reset: the stream's next frames come whole and in order; some may be missing."""
+        """Allow it until the state is reset: the next frames must come whole and in order; some may be missing."""
         ...
 
 
 class MattingNetwork(Protocol):
-    """A network that mattes people, on one engine. Calls come from one thread at a time.
+    """A network that mattes people, on one engine. Call it from one thread at a time.
 
-    A network that takes pictures of any size also has ``side_multiple``, see there.
+    A network for pictures of any size also has ``side_multiple``; see the function of that name.
     """
 
     @property
     def name(self) -> str:
-        """The network's name for reports, for example ``selfie``."""
+        """Name for reports, such as ``selfie``."""
         ...
 
     @property
     def engine_name(self) -> str:
-        """The engine that runs it, for example ``onnxruntime-cpu``."""
+        """Engine in use, such as ``onnxruntime-cpu``."""
         ...
 
     @property
     def recurrent(self) -> bool:
-        """True when the matte of a frame depends on the frames before it through the network itself."""
+        """Whether a frame's matte depends on earlier frames through the network itself."""
         ...
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
-        """The form of pictures of a region of (height, width) pixels; constant for one region size."""
+        """Input form for a region of (height, width) pixels; constant for a region size."""
         ...
 
     def new_state(self) -> NetworkState:
-        """A fresh state for one stream; all its eyes share it."""
+        """Make a state for one stream; all its eyes share it."""
         ...
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
-        """Matte consecutive frames of one stream, and carry the state over them.
+        """Matte consecutive frames of one stream, updating its state.
 
         Args:
-            images: float32 [T, E, C, H, W] or [T, E, H, W, C] as ``input_for`` says, prepared with its mean
-                and std. T consecutive frames of one stream (T may differ from call to call), E eyes.
-            state: The stream's state, made by ``new_state`` of this network; changed in place.
+            images: float32 [T, E, C, H, W] or [T, E, H, W, C] in the form of ``input_for``, normalised with
+                its mean and std. T consecutive frames of one stream (T may vary between calls), E eyes.
+            state: The stream's state, from this network's ``new_state``; modified in place.
 
         Returns:
             T estimates in order, each of E eyes.
 
         Raises:
-            ModelError: Pictures that are not prepared as ``input_for`` says.
+            ModelError: The pictures do not match ``input_for``.
             EngineError: The engine failed.
         """
         ...
 
     def close(self) -> None:
-        """Release the engine; the network can't be used afterwards. May be called twice."""
+        """Release the engine; the network cannot be used afterwards. Idempotent."""
         ...
 
 
 def side_multiple(network: MattingNetwork) -> int | None:
-    """For a network that takes pictures of any size, the number whose multiples suit it as sides; None for others."""
+    """Preferred divisor of the sides, for a network that takes pictures of any size; None for others."""
     multiple: int | None = getattr(network, "side_multiple", None)
     return multiple
 
 
 def engine_notes(opened: object) -> tuple[str, ...]:
-    """Say which engines that were kept from an earlier run were built again, and why, one line each.
+    """Report which cached engines were rebuilt and why, one line each.
 
     Args:
-        opened: A network or an engine; those that keep nothing say nothing.
+        opened: A network or an engine; without a cache there are no notes.
     """
-    # Both halves of a network may have the same to say.
+    # Both halves of a network may report the same.
     return tuple(dict.fromkeys(getattr(opened, "notes", ())))
 
 
 def join_pictures(
     images: FloatArray, *, name: str, layout: InputLayout, size: tuple[int | None, int | None]
 ) -> FloatArray:
-    """Check the pictures that ``infer`` was given, and join time steps and eyes into one batch.
+    """Check the pictures passed to ``infer``, and merge time steps and eyes into one batch.
 
     Args:
         images: float32 [T, E, C, H, W] or [T, E, H, W, C].
         name: The network's name, for the message.
         layout: Order of the last three axes.
-        size: (height, width) that the network takes; None if it takes any.
+        size: (height, width) of the network's input; None if any.
 
     Returns:
         float32 [T * E, ...], C-contiguous; a view where possible.
@@ -326,12 +327,12 @@ Level = TypeVar("Level")
 
 
 def at_level(part: Region, level: int) -> Region:
-    """A part of the picture in the samples of a level, each level half the size of the one before, rounded up.
+    """Convert a part of the picture to a level's samples; each level has half the size, rounded up.
 
     Args:
-        part: In samples of the picture; begins at a multiple of ``2 ** level``, and ends at one or at the picture's
-            edge.
-        level: The number of times that the picture was halved.
+        part: Region in samples of the picture; begins at a multiple of ``2 ** level``, and ends at one or at
+            the picture's edge.
+        level: Number of halvings.
 
     Raises:
         ValueError: It begins inside a sample of the level.
@@ -343,6 +344,6 @@ def at_level(part: Region, level: int) -> Region:
 
 
 def each_part(levels: Sequence[Level], parts: Sequence[Region]) -> Iterator[tuple[Level, list[Region]]]:
-    """For each level of features, from half size down, where every eye's part lies in it."""
+    """Iterate over levels of features, from half size down, with every eye's part in each."""
     for level, features in enumerate(levels, start=1):
         yield features, [at_level(part, level) for part in parts]

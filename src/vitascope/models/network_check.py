@@ -1,4 +1,4 @@
-"""Runs a matting network for the self-check of its engine, whatever device it computes on."""
+"""Run a matting network for its engine's self-check, on any device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Counters and gauges of the jobs of one process: read on demand, never pushed by the work itself.
+"""Counters and gauges of a process's jobs, read on demand rather than pushed by the work.
 
-Names follow https://prometheus.io/docs/practices/naming/: the unit is in the name, in base units; a counter ends with
-``_total``. No label takes more values than there are stages, queues, sinks, GPUs or kinds of errors: files have none.
+Names follow https://prometheus.io/docs/practices/naming/: base units in the name; counters end with
+``_total``. Labels have at most as many values as there are stages, queues, sinks, GPUs or kinds of errors;
+files get no label.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from vitascope.media.live_loop import LiveLoop, RunReport
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric, with all its labels' values."""
+    """One metric, with all values of its labels."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -77,28 +78,28 @@ FAMILIES = (
     Family("vitascope_gpu_sm_clock_hertz", "gauge", ("gpu",), "Clock of a GPU's multiprocessors."),
     Family("vitascope_gpu_throttled", "gauge", ("gpu",), "1 while heat or power slows a GPU."),
 )  # fmt: skip
-"""All of them, in the order in which they are exported."""
+"""All metrics, in export order."""
 
 
 Series = tuple[str, tuple[str, ...]]
-"""Name of a metric, and the values of its labels."""
+"""Name of a metric, and its labels' values."""
 
 _FIRST_OCTAVE, _LAST_OCTAVE = 6, 25
 BUCKET_BOUNDS_SECONDS = tuple(2.0 ** (n + 1) / 1e6 for n in range(_FIRST_OCTAVE, _LAST_OCTAVE + 1))
-"""Upper bounds of the buckets of all histograms: 128 µs to 67 s, each twice the one before."""
+"""Upper bounds of all histograms' buckets: 128 µs to 67 s, each twice the previous one."""
 _MOST_NAMES = 64
-"""Values of one label that are exported; the others are added up as ``other``."""
+"""Exported values per label; the rest is summed as ``other``."""
 
 
 @dataclass(slots=True)
 class Readings:
-    """One reading of a run."""
+    """Readings of a run."""
 
     counts: dict[Series, npt.NDArray[np.float64]] = field(default_factory=dict)
     """Counters: float64 [1]. Histograms: float64 [22], the sum in seconds, then the buckets, not cumulative."""
     gauges: dict[Series, float] = field(default_factory=dict)
     latencies: dict[Series, Latency] = field(default_factory=dict)
-    """What stands behind the histograms of the newest job: its percentiles are finer than the buckets."""
+    """Latencies behind the newest job's histograms: their percentiles are finer than the buckets."""
 
     def count(self, name: str, value: float, *labels: str) -> None:
         """Add to a counter."""
@@ -114,7 +115,7 @@ class Readings:
         self.latencies[name, labels] = latency
 
     def gauge(self, name: str, value: float | None, *labels: str) -> None:
-        """Set a gauge; None leaves it out, because nothing is known."""
+        """Set a gauge; None (unknown) leaves it out."""
         if value is not None:
             self.gauges[name, labels] = float(value)
 
@@ -127,18 +128,18 @@ class PlaceFigures(Protocol):
     """Counts for one place of work, such as ``segmentation.processes.hands.PlaceCounts``."""
 
     busy: int
-    """Pieces of work in hand."""
+    """Pieces of work in progress."""
     done: int
     failed: int
     frames: int
 
 
 class QueueFigures(Protocol):
-    """A queue of videos so far; ``segmentation.processes.film_queue.FilmQueue`` is one."""
+    """Figures of a queue of videos, such as ``segmentation.processes.film_queue.FilmQueue``."""
 
     @property
     def waiting_count(self) -> int:
-        """Videos that wait."""
+        """Waiting videos."""
         ...
 
     @property
@@ -148,25 +149,25 @@ class QueueFigures(Protocol):
 
     @property
     def frame_count(self) -> int | None:
-        """Expected frames of all; None if one does not say."""
+        """Expected frames of all videos; None if any is unknown."""
         ...
 
     @property
     def places(self) -> Mapping[str, PlaceFigures]:
-        """By the names of nodes or processes."""
+        """Figures by the names of nodes or processes."""
         ...
 
     def snapshot(self) -> PipelineReport:
-        """All videos so far."""
+        """Report of all videos so far."""
         ...
 
 
 def pipeline_readings(report: PipelineReport, *, expected_frames: int | None = None) -> Readings:
-    """A run of ``segment`` so far.
+    """Read a run of ``segment``.
 
     Args:
-        report: From ``snapshot``.
-        expected_frames: None when the input does not say.
+        report: Result of ``snapshot``.
+        expected_frames: None if the input does not tell.
     """
     readings = _stages_and_queues(report)
     readings.count("vitascope_frames_total", report.items)
@@ -177,7 +178,7 @@ def pipeline_readings(report: PipelineReport, *, expected_frames: int | None = N
 
 
 def queue_readings(queue: QueueFigures) -> Readings:
-    """A queue of videos so far."""
+    """Read a queue of videos."""
     readings = pipeline_readings(queue.snapshot(), expected_frames=queue.frame_count)
     readings.gauge("vitascope_videos", queue.waiting_count, "waiting")
     readings.gauge("vitascope_videos", queue.running_count, "running")
@@ -193,7 +194,7 @@ def queue_readings(queue: QueueFigures) -> Readings:
 
 
 def live_readings(report: RunReport) -> Readings:
-    """A live run so far."""
+    """Read a live run."""
     readings = _stages_and_queues(report.pipeline)
     readings.count("vitascope_frames_total", report.shown)
     readings.distribution("vitascope_frame_latency_seconds", report.latency)
@@ -211,7 +212,7 @@ def live_readings(report: RunReport) -> Readings:
 
 
 def gpu_readings(gpus: Mapping[int, tuple[GpuFigures, GpuLimits]]) -> Readings:
-    """One look at some GPUs, by their numbers."""
+    """Read GPU samples, by GPU number."""
     readings = Readings()
     for number, (figures, limits) in gpus.items():
         gpu = str(number)
@@ -265,13 +266,13 @@ _Kind = Literal["job", "live", "queue"]
 
 @dataclass(slots=True)
 class _Followed:
-    """A run that is read, and the last look at it."""
+    """A run being read, and its last readings."""
 
     read: Callable[[], Readings]
     found: Readings = field(default_factory=Readings)
 
     def update(self) -> None:
-        """Read it; a count that seems to fall, because threads count while we read, stays as it was."""
+        """Read the run; counts never decrease, although threads count meanwhile."""
         found = self.read()
         for series, values in self.found.counts.items():
             now = found.counts.get(series)
@@ -281,19 +282,19 @@ class _Followed:
 
 
 class JobCounts(Closing):
-    """Counters and gauges of one process: of its jobs, one after another, and of a live run beside. A context manager.
+    """Counters and gauges of a process's jobs, in sequence, and of a concurrent live run. A context manager.
 
-    Nothing is measured for it: each look reads the counters that a pipeline keeps anyway, on the thread of whoever
-    looks. Counters go on from run to run and never fall; a job and a live run at one time are added up. If both
-    have a gauge, the job's counts.
+    Nothing is measured for it: each reading takes the counters that a pipeline keeps anyway, on the reader's
+    thread. Counters continue from run to run and never decrease; those of a job and a concurrent live run are
+    summed. If both have a gauge, the job's is used.
 
     Args:
-        gpus: Looked at, too, by number; closed with it. See ``watch_gpus``.
+        gpus: GPUs to read, too, by number; closed with this object. See ``watch_gpus``.
     """
 
     def __init__(self, *, gpus: Mapping[int, NvmlGpu] | None = None) -> None:
         self._lock = threading.Lock()
-        self._gpu_lock = threading.Lock()  # a driver may take its time, which no job has to wait for
+        self._gpu_lock = threading.Lock()  # a driver may be slow, and no job should wait for it
         self._gpus: dict[int, tuple[NvmlGpu, GpuLimits]] = {}
         self._followed: dict[_Kind, _Followed] = {}
         self._past = Readings()
@@ -312,14 +313,14 @@ class JobCounts(Closing):
             gpu.close()
 
     def watch_gpus(self, numbers: Sequence[int]) -> None:
-        """Include GPUs: each reading then takes 40 ms a GPU, because PCIe is averaged.
+        """Include GPUs: each reading then takes 40 ms per GPU, because PCIe is averaged.
 
         Args:
-            numbers: As CUDA counts them.
+            numbers: CUDA's numbers of the GPUs.
 
         Raises:
             MissingDependencyError: ``nvidia-ml-py`` is not installed.
-            DeviceError: There is no such GPU.
+            DeviceError: A GPU does not exist.
         """
         opened: dict[int, NvmlGpu] = {}
         try:
@@ -332,41 +333,41 @@ class JobCounts(Closing):
         self._add_gpus(opened)
 
     def follow(self, pipeline: Measured, *, expected_frames: int | None = None) -> None:
-        """Follow the pipeline of a new job; earlier counts are kept.
+        """Follow a new job's pipeline, and keep the counts of the previous one.
 
         Args:
-            pipeline: Its ``snapshot`` is read.
-            expected_frames: None when the input does not say.
+            pipeline: The pipeline, read through ``snapshot``.
+            expected_frames: None if the input does not tell.
         """
         self._begin("job", lambda: pipeline_readings(pipeline.snapshot(), expected_frames=expected_frames))
 
     def follow_live(self, run: LiveLoop[Any]) -> None:
-        """Follow the ``report`` of a new live run; earlier counts are kept."""
+        """Follow a new live run through its ``report``, and keep the counts of the previous one."""
         self._begin("live", lambda: live_readings(run.report()))
 
     def follow_queue(self, queue: QueueFigures) -> None:
-        """A queue of videos begins: read it from now on; its videos are no jobs to follow, but end as such."""
+        """Follow a new queue of videos; its videos are not jobs to follow, but end like them."""
         self._begin("queue", lambda: queue_readings(queue))
 
     def queue_ended(self) -> None:
-        """Note that the followed queue ended."""
+        """Record the end of the followed queue."""
         with self._lock:
             self._keep("queue")
 
     def live_ended(self) -> None:
-        """Note that the live run ended, or failed before it could be followed; the job continues."""
+        """Record that the followed live run ended, or failed before it could be followed; the job continues."""
         with self._lock:
             self._keep("live")
 
     def job_ended(
         self, status: JobStatus, *, error: BaseException | None = None, damaged_frames: int = 0
     ) -> None:
-        """Note that the followed job ended, or failed before it could be followed.
+        """Record that the followed job ended, or failed before it could be followed.
 
         Args:
-            status: How.
-            error: Why, when it failed; its class becomes a label when it is one of ``vitascope.errors``.
-            damaged_frames: What could not be decoded.
+            status: Outcome of the job.
+            error: Error of a failed job; its class becomes a label if it is one of ``vitascope.errors``.
+            damaged_frames: Number of frames that could not be decoded.
         """
         with self._lock:
             self._keep("job")
@@ -377,7 +378,7 @@ class JobCounts(Closing):
                 self._past.count("vitascope_errors_total", 1, kind if kind in _ERROR_KINDS else "other")
 
     def look(self) -> Readings:
-        """A look now: everything counted so far, and all gauges."""
+        """Read all counts so far, and all gauges."""
         with self._gpu_lock:
             looks = {number: (gpu.figures(), limits) for number, (gpu, limits) in self._gpus.items()}
         with self._lock:
@@ -406,7 +407,7 @@ class JobCounts(Closing):
             self._followed[kind] = _Followed(read)
 
     def _keep(self, kind: _Kind) -> None:
-        """The last look at a run, added to what was before it."""
+        """Add a run's last readings to the earlier ones."""
         run = self._followed.pop(kind, None)
         if run is not None:
             run.update()
@@ -414,7 +415,7 @@ class JobCounts(Closing):
 
 
 def _add(sum_of: Readings, found: Readings) -> None:
-    """Add counters and histograms; percentiles become those of what is added."""
+    """Add counters and histograms; percentiles become those of ``found``."""
     for series, values in found.counts.items():
         before = sum_of.counts.get(series)
         sum_of.counts[series] = values if before is None else before + values
@@ -422,7 +423,7 @@ def _add(sum_of: Readings, found: Readings) -> None:
 
 
 def _weight(values: npt.NDArray[np.float64]) -> float:
-    """A counter's value, or how many a histogram has counted."""
+    """A counter's value, or a histogram's count."""
     return float(values[0] if len(values) == 1 else values[1:].sum())
 
 

@@ -1,4 +1,4 @@
-"""The live line of a running job: frames, speed, time left, and how busy each stage is."""
+"""The live progress line of a job: frames, speed, time left, and how busy each stage is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Standard output and error as plain text, in which a file's name cannot control the terminal.
+r"""Plain-text standard output and error, in which a file's name cannot control the terminal.
 
 A name may hold any byte but 0 and ``/``: sequences that set a terminal's clipboard (OSC 52), rewrite a line or turn its
 direction around (Unicode TR 36, "Unicode Security Considerations"), and bytes that are no text at all. They are shown

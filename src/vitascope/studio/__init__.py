@@ -1,1 +1,1 @@
-"""The web page on which videos are looked at, corrected and queued, and its server; no pipeline of its own."""
+"""The web page to view, correct and queue videos, and its server; it has no pipeline of its own."""

@@ -1,4 +1,4 @@
-"""Finds where the shots of a video begin, in the background, and keeps it for the timeline."""
+"""Find a video's shot boundaries in the background, and keep them for the timeline."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tuning: which settings are the fastest on this machine, found by measuring."""
+"""Tuning: find the fastest settings for this machine by measuring."""

@@ -1,4 +1,4 @@
-"""The tuning guide's checklists as questions with measured answers: yes, no, or not applicable here."""
+"""Answer the tuning guide's checklists by measuring: yes, no, or not applicable."""
 
 from __future__ import annotations
 
@@ -39,52 +39,52 @@ Answer = Literal["yes", "no", "not applicable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistItem:
-    """One question, and the measured answer."""
+    """A question and its measured answer."""
 
     group: str
     question: str
     answer: Answer
     figure: str
-    """The measurement; for ``not applicable`` the reason."""
+    """The measurement, or the reason for ``not applicable``."""
     advice: str | None = None
-    """What to do for a yes; None if nothing."""
+    """What to do about it; None for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """The measurements behind the answers."""
+    """Measurements behind the answers."""
 
     video: str
-    """How to speak of it."""
+    """Name of the video in texts."""
     is_synthetic: bool
     layout: str
-    """How eyes share the video's frame, and what says so; empty for a flat one."""
+    """Layout of the eyes in the frame, and its source; empty for a flat video."""
     machine: Machine
     on_gpu: bool
     precision: str
     target_fps: float
     max_latency_ms: float
     free_running: Cell
-    """As the settings are, as fast as it goes."""
+    """The user's settings at full speed."""
     prompt: Cell
-    """The same in ``performance.mode=latency``."""
+    """The same with ``performance.mode=latency``."""
     doubled: Cell | None
-    """With twice the batch; None if that was not tried."""
+    """With twice the batch size; None if not tried."""
     not_doubled: str = ""
-    """Why not."""
+    """Why it was not tried."""
     suite: BenchResults | None
     """Results of ``bench run``; None if there are none."""
     suite_place: str
-    """Where it was looked for."""
+    """Where the results were looked for."""
     tuned: Mapping[str, Any] | None
-    """The newest line of the history of ``optimize`` for this device and network; None if there is none."""
+    """Newest ``optimize`` result for this device and network; None if there is none."""
     not_in_use: Mapping[str, Any]
-    """What it found, of settings that are something else now."""
+    """The settings it found that differ from the current ones."""
     processor_throttled: int | None
-    """How often heat slowed the CPU down meanwhile; None if the system does not count it."""
+    """Number of times heat throttled the CPU meanwhile; None if not reported."""
     system: Sequence[SystemCheck]
     soak: Soak | None
-    """None if none was requested."""
+    """None if not requested."""
 
 
 def answered(
@@ -111,13 +111,13 @@ def answered(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checklist:
-    """All of them, in order."""
+    """All items, in order."""
 
     items: tuple[ChecklistItem, ...]
 
     @property
     def failed(self) -> tuple[ChecklistItem, ...]:
-        """The items that were answered with no."""
+        """Items answered with no."""
         return tuple(item for item in self.items if item.answer == "no")
 
     def count(self, answer: Answer) -> int:
@@ -125,13 +125,13 @@ class Checklist:
         return sum(item.answer == answer for item in self.items)
 
     def verdict(self) -> str:
-        """In one sentence."""
+        """Summarise in one sentence."""
         counts = f"{self.count('yes')} yes, {self.count('no')} no, {self.count('not applicable')} not applicable here"
         failed = "; ".join(item.question for item in self.failed)
         return f"{counts}{f'; not so: {failed}' if failed else ''}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {"passed": not self.failed, "items": [asdict(item) for item in self.items]}
 
 
@@ -333,9 +333,9 @@ def _span(seconds: float) -> str:
 _SPEED, _MEMORY, _DELAY, _MACHINE = "speed below target", "out of memory", "high latency", "this machine"
 _MEMORY_FULL = 0.95
 _WORTHWHILE_GAIN = 1.05
-"""A larger batch is called for when it is certainly faster by so much."""
+"""Speed-up from which a larger batch is recommended, if certain."""
 _OTHERS_SHARE, _IDLE_SHARE = 0.2, 0.05
-"""Other programs disturb when they take so much of the CPUs, and leave less than that idle."""
+"""Other programs count as a disturbance above this share of the CPUs with less than this share idle."""
 
 
 def trouble_items(found: Measurements) -> Iterator[ChecklistItem]:
@@ -470,26 +470,26 @@ def _system(found: Measurements) -> Iterator[ChecklistItem]:
 
 
 def _stages(cell: Cell) -> dict[str, float]:
-    """Milliseconds of work for a frame, by stage of the pipeline."""
+    """Milliseconds of work per frame, by stage."""
     return {name: ms for name, ms in cell.stages_ms().items() if name != "finish"}
 
 
 _PASS_SECONDS = 10.0
 _FEWEST_BATCHES = 6
-"""Batches of the doubled size that a video must have to tell how fast they are."""
+"""Fewest batches of the doubled size needed to judge their speed."""
 _DEFAULT_RESULTS = Path("results") / RESULTS_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChecklistOptions(SettingsSource):
-    """The video to check, and the source of its settings."""
+    """The video to check, and its settings."""
 
     video: Path | None = None
-    """The video; a synthetic one when omitted."""
+    """The video; a synthetic one if omitted."""
     soak_seconds: float | None = None
-    """Seconds to repeat it; None leaves that out."""
+    """How long to repeat it; None skips the soak."""
     results: Path | None = None
-    """Results of a run of the suite; None looks where ``bench run`` writes by itself."""
+    """Results of ``bench run``; None for its default place."""
 
     def run_of(self, video: Path, *more: str) -> PipelineOptions:
         """One pass over the video, with settings over those of the user."""

@@ -1,4 +1,4 @@
-"""Settings of the system that change how fast things run: read, never changed.
+"""Check system settings that affect speed, without changing them.
 
 Sources: cpufreq, transhuge, proc(5) and getrlimit(2) of Linux; NVML's device queries for the GPU. What a system does
 not have is left out.

@@ -1,4 +1,4 @@
-"""Projections: which direction of the world each place of an eye's picture shows, and the maps from one to another.
+"""Projections: map positions in an eye's picture to directions in the world, and between projections.
 
 Directions are unit vectors (x, y, z): x to the right, y down, z straight ahead. Places are fractions of the picture's
 width and height, (0, 0) its top left corner and (1, 1) its bottom right one, so that squeezed eyes (half side by side)

@@ -1,4 +1,4 @@
-"""What two eyes see: which part of a frame each, and one eye's samples in the other's picture."""
+"""Stereo geometry: each eye's part of a frame, and one eye's samples in the other's picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of every inference engine, and the input sizes that an engine is built for."""
+"""The interface of all inference engines, and the input sizes that an engine is built for."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Tensor = npt.NDArray[Any]
 """A dense array: NumPy on the CPU, CuPy on the GPU."""
 
 Precision = Literal["fp32", "tf32", "mixed", "fp16", "int8"]
-"""Arithmetic of a network: ``tf32`` is fp32 whose products have 10-bit mantissas; ``mixed`` multiplies in fp16 and
-keeps what is sensitive in fp32; ``int8`` is calibrated, with fp16 where it does not pay."""
+"""Arithmetic of a network: ``tf32`` is fp32 with 10-bit mantissas in products; ``mixed`` multiplies in fp16
+and keeps sensitive operations in fp32; ``int8`` is calibrated, with fp16 where int8 does not pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,15 @@ class EngineSpec:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     device: Literal["cpu", "cuda"] = "cpu"
-    """Place of ``Engine.run``'s tensors: NumPy arrays, or CuPy arrays on the engine's GPU."""
+    """Device of the tensors of ``Engine.run``: NumPy arrays, or CuPy arrays on the engine's GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeRange:
-    """The range of sizes of one input, for engines that are built for a range.
+    """Allowed sizes of one input, for engines built for a range.
 
     Raises:
-        ValueError: Ranks that differ, or sizes that are not in order.
+        ValueError: The ranks differ, or the sizes are not in order.
     """
 
     smallest: tuple[int, ...]
@@ -65,16 +65,16 @@ class ShapeRange:
 
     @classmethod
     def exactly(cls, shape: Sequence[int]) -> ShapeRange:
-        """One size only."""
+        """Make a range of a single size."""
         return cls(tuple(shape), tuple(shape), tuple(shape))
 
 
 class Engine(Protocol):
-    """Runs one network. Engines hold no recurrent state: it goes in and comes out as tensors."""
+    """Runs one network. Engines hold no recurrent state: it is passed in and out as tensors."""
 
     @property
     def name(self) -> str:
-        """Engine, version and device, for reports: for example ``onnxruntime 1.31 (CPU, 2 threads)``."""
+        """Engine, version and device, for reports: ``onnxruntime 1.31 (CPU, 2 threads)``."""
         ...
 
     @property
@@ -89,9 +89,9 @@ class Engine(Protocol):
 
         Args:
             inputs: Every input by name, C-contiguous, of the dtype and on the device that ``spec`` names.
-            outputs: Which outputs to return; all when omitted.
-            stream: CUDA stream handle that the work is ordered on; None is CuPy's current stream. An engine on the
-                CPU takes none. The host does not wait for the GPU.
+            outputs: Names of the outputs to return; all if omitted.
+            stream: CUDA stream handle to order the work on; None is CuPy's current stream. Must be None on
+                the CPU. The host does not wait for the GPU.
 
         Returns:
             The outputs by name.
@@ -107,14 +107,14 @@ class Engine(Protocol):
 
 
 InputShapes = Mapping[str, "Mapping[str, Sequence[int]] | Sequence[int] | ShapeRange"]
-"""For each input, in the network's order: its smallest, usual and largest size under ``min``, ``opt`` and ``max``;
-or one size, for an input that has no other."""
+"""For each input, in the network's order: its smallest, usual and largest size under ``min``, ``opt`` and
+``max``, or a single fixed size."""
 
 _KEYS = ("min", "opt", "max")
 
 
 def shape_ranges(input_shapes: InputShapes) -> dict[str, ShapeRange]:
-    """Check the sizes that a user wrote.
+    """Validate a user's input sizes.
 
     Raises:
         UsageError: There are no inputs, a key is missing or unknown, or the sizes are not in rising order.
@@ -141,10 +141,10 @@ def _range(name: str, shapes: Mapping[str, Sequence[int]] | Sequence[int] | Shap
 def require_in_range(
     name: str, shape: Sequence[int], ranges: Mapping[str, ShapeRange], *, label: str
 ) -> None:
-    """Refuse a size that the engine was not built for.
+    """Check that a size is within the range that the engine was built for.
 
     Raises:
-        EngineError: It lies outside; the message says what was met and what was expected.
+        EngineError: It is outside; the message has the actual and the expected size.
     """
     expected = ranges.get(name)
     if expected is None:
@@ -161,10 +161,10 @@ def require_in_range(
 
 
 def require_inputs(inputs: Iterable[str], spec: EngineSpec, *, label: str) -> None:
-    """Refuse unknown inputs, and missing ones.
+    """Check that inputs are exactly those of the network.
 
     Raises:
-        EngineError: One is unknown or missing; the message has those that it takes.
+        EngineError: One is unknown or missing; the message lists the network's inputs.
     """
     given, known = set(inputs), [tensor.name for tensor in spec.inputs]
     for names, what in ((given - set(known), "is unknown"), (set(known) - given, "is missing")):
@@ -173,10 +173,10 @@ def require_inputs(inputs: Iterable[str], spec: EngineSpec, *, label: str) -> No
 
 
 def wanted_outputs(spec: EngineSpec, outputs: Sequence[str] | None, *, label: str) -> list[str]:
-    """Names of the outputs to return; all of them when none are named.
+    """Validate the names of outputs to return; None selects all.
 
     Raises:
-        EngineError: The network has no output of that name.
+        EngineError: The network has no such output.
     """
     known = [tensor.name for tensor in spec.outputs]
     if outputs is None:
@@ -187,7 +187,7 @@ def wanted_outputs(spec: EngineSpec, outputs: Sequence[str] | None, *, label: st
 
 
 def require_gpu_inputs(spec: EngineSpec, inputs: Mapping[str, Tensor], *, label: str) -> None:
-    """Check inputs before passing their addresses to a library that does not check them.
+    """Check inputs before passing their addresses to a library that does no checks.
 
     Raises:
         EngineError: A tensor is missing, unknown, not on the GPU, not C-contiguous, or of another dtype or shape.
@@ -213,7 +213,7 @@ def require_gpu_inputs(spec: EngineSpec, inputs: Mapping[str, Tensor], *, label:
 
 
 def failure(error: Exception | str, *, label: str, what: str, on_gpu: bool = True) -> EngineError:
-    """The error for a library's failure: ``DeviceMemoryError`` if its message is about the GPU's memory."""
+    """Make the error for a library's failure: ``DeviceMemoryError`` if its message is about GPU memory."""
     text = str(error).strip()
     reason = text.splitlines()[0] if text else type(error).__name__
     if on_gpu and speaks_of_memory(text):
@@ -224,18 +224,18 @@ def failure(error: Exception | str, *, label: str, what: str, on_gpu: bool = Tru
 def _free_memory() -> str:
     try:
         free, total = import_cupy().cuda.runtime.memGetInfo()
-    except Exception:  # only decorates a message; a broken context has errors of many types
+    except Exception:  # only adds to a message; a broken CUDA context raises errors of many types
         return ""
     return f" ({free / 2**30:.1f} of {total / 2**30:.1f} GiB free)"
 
 
 def shapes_to_json(ranges: Mapping[str, ShapeRange]) -> str:
-    """Write sizes as JSON, to save beside an engine."""
+    """Serialise sizes as JSON, to store beside an engine."""
     return json.dumps({name: [one.smallest, one.usual, one.largest] for name, one in ranges.items()})
 
 
 def shapes_from_json(text: str) -> dict[str, ShapeRange]:
-    """Read what ``shapes_to_json`` wrote; empty for anything else, so that ``benchmark`` has no sizes."""
+    """Parse the output of ``shapes_to_json``; empty if the text is something else: ``benchmark`` then lacks sizes."""
     try:
         return {
             name: ShapeRange(*(tuple(int(side) for side in one) for one in sizes))

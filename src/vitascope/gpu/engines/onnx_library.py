@@ -1,4 +1,4 @@
-"""ONNX Runtime as it is used here: loaded when it is first needed, and with its telemetry off.
+"""ONNX Runtime, loaded on first use and with telemetry off.
 
 From 1.32 on, also on Linux, ONNX Runtime writes a device id and events into the user's cache folder and sends them to
 its vendor. The variable must be set before the library is loaded, so every module takes ``ort`` from here. Whoever sets

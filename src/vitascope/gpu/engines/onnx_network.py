@@ -1,4 +1,4 @@
-"""Serialised ONNX networks: reading, parts as networks of their own, arithmetic, and the sizes that they are meant for.
+"""Serialised ONNX networks: read them, extract parts, and convert their arithmetic and sizes.
 
 TensorRT 11 has no precision switches: a network computes in the types that it is written in. So fp16 is a network of
 fp16 tensors, and int8 one with explicit quantise and dequantise operators; the same file then serves ONNX Runtime too.

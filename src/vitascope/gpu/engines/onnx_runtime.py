@@ -1,17 +1,17 @@
-"""ONNX Runtime: on the CPU, or on a GPU through CUDA, TensorRT or TensorRT-RTX.
+"""ONNX Runtime, on the CPU or on a GPU through CUDA, TensorRT or TensorRT-RTX.
 
-ONNX Runtime falls back in silence: a provider whose libraries are missing is dropped, and operators that no other
-provider takes run on the CPU. Here a provider that was requested is the one that runs, or opening fails.
+ONNX Runtime falls back silently: it drops a provider whose libraries are missing, and runs operators that no
+other provider takes on the CPU. Here the requested provider runs, or opening fails.
 
-On a GPU a session computes on the one stream that it was opened with, from and to CuPy arrays. Callers on other streams
-are ordered before and behind it by events; the host does not wait.
+On a GPU a session computes on the one stream it was opened with, from and to CuPy arrays. Events order other
+streams of callers before and behind it; the host does not wait.
 
 Only ``cpu`` has been run. ``cuda``, ``tensorrt`` and ``tensorrt-rtx`` are written from ONNX Runtime's documentation
 and exercised by contract tests; they have not yet run on a GPU. ``tensorrt-rtx`` is known to register on a Hopper GPU
 and to offer no device there.
 
-The cost of each operator is in ONNX Runtime's own profile: a JSON file for each session, in Chrome's trace format, with
-time, shapes and sizes: https://onnxruntime.ai/docs/performance/tune-performance/profiling-tools.html
+ONNX Runtime's own profile has the cost of each operator: one JSON file per session, in Chrome's trace format,
+with time, shapes and sizes: https://onnxruntime.ai/docs/performance/tune-performance/profiling-tools.html
 """
 
 from __future__ import annotations
@@ -48,35 +48,35 @@ from vitascope.gpu.engines.onnx_network import Calibration, with_precision
 from vitascope.gpu.kernels.cuda_module import import_cupy
 
 _SUFFIX = "_kernel_time"
-"""Ending of the names of events that time an operator's computation."""
+"""Suffix of the names of events that time an operator's computation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCall:
-    """One operator, computed once."""
+    """One execution of an operator."""
 
     kind: str
-    """The operator, for example ``Conv``."""
+    """The operator's type, such as ``Conv``."""
     name: str
-    """ONNX Runtime's name of this place in the network."""
+    """ONNX Runtime's name of the node."""
     seconds: float
-    """On the host: where a GPU computes, the launch alone."""
+    """Time on the host; on a GPU, the launch only."""
     input_shapes: tuple[tuple[int, ...], ...]
-    """Weights and biases behind what flows through the network, in the operator's own order."""
+    """Activations first, then weights and biases, in the operator's own order."""
     output_shapes: tuple[tuple[int, ...], ...]
     activation_bytes: int
-    """Bytes of the inputs that other operators made."""
+    """Bytes of the inputs computed by other operators."""
     parameter_bytes: int
-    """Bytes of the inputs that are the network's own."""
+    """Bytes of the inputs that are weights."""
     output_bytes: int
 
 
 class OperatorTraces:
-    """Sessions that are profiled; made by ``operator_traces``.
+    """Profiled sessions; made by ``operator_traces``.
 
     Args:
-        folder: Where their files go.
-        optimised: See there.
+        folder: Folder of the profiles.
+        optimised: See ``operator_traces``.
     """
 
     def __init__(self, folder: Path, *, optimised: bool) -> None:
@@ -98,10 +98,10 @@ class OperatorTraces:
         self._began_ns.append(monotonic_ns() - min(age for age in ages if age >= 0))
 
     def calls(self, *, since_ns: int = 0) -> list[list[OperatorCall]]:
-        """For each session, once it is closed, its operators in the order in which they began.
+        """List each closed session's operators, in the order in which they began.
 
         Args:
-            since_ns: Moment of ``time.monotonic_ns``; what began earlier is left out.
+            since_ns: Time of ``time.monotonic_ns``; earlier operators are left out.
         """
         found = []
         for number, began in enumerate(self._began_ns):
@@ -120,12 +120,12 @@ _TRACES: ContextVar[OperatorTraces | None] = ContextVar("vitascope_operator_trac
 
 @contextmanager
 def operator_traces(folder: Path, *, optimised: bool = True) -> Iterator[OperatorTraces]:
-    """Profile every session that this thread opens in the block; each writes its file when it is closed.
+    """Profile every session that this thread opens in the block; each writes its file on closing.
 
     Args:
-        folder: Where the files go; it exists.
-        optimised: False runs the network's nodes as the file has them, none fused and none laid out again: for
-            counting, not for timing.
+        folder: Existing folder for the files.
+        optimised: False runs the file's nodes as they are, without fusion or layout changes: for counting,
+            not timing.
     """
     traces = OperatorTraces(folder, optimised=optimised)
     token = _TRACES.set(traces)
@@ -136,7 +136,7 @@ def operator_traces(folder: Path, *, optimised: bool = True) -> Iterator[Operato
 
 
 def traces_wanted() -> OperatorTraces | None:
-    """The traces that a session opened now reports to; None for none."""
+    """The traces that a session opened now reports to; None if there are none."""
     return _TRACES.get()
 
 
@@ -172,7 +172,7 @@ PROVIDER_LABELS: Mapping[Provider, str] = {
     "tensorrt": "TensorRT",
     "tensorrt-rtx": "TensorRT-RTX",
 }
-"""Names of the providers in reports."""
+"""Providers' names in reports."""
 
 _EXECUTION_PROVIDERS: Mapping[Provider, str] = {
     "cpu": "CPUExecutionProvider",
@@ -186,8 +186,8 @@ _INSTALL: Mapping[Provider, str] = {
     "tensorrt": "pip uninstall onnxruntime && pip install onnxruntime-gpu tensorrt",
     "tensorrt-rtx": "pip install onnxruntime-ep-nv-tensorrt-rtx-cu13",
 }
-# ONNX Runtime's levels: 4 is fatal. Its errors reach us as exceptions; printed too, they would break the
-# one line on stderr that a failure gets.
+# ONNX Runtime's levels: 4 is fatal. Its errors reach us as exceptions; printing them too would break the
+# rule of one line on stderr per failure.
 FATAL = 4
 
 
@@ -197,24 +197,24 @@ class SessionRequest:
 
     provider: Provider
     threads: int
-    """Inside one operator, on the CPU."""
+    """Threads within one operator, on the CPU."""
     device_id: int = 0
     stream: int = 0
-    """CUDA stream handle that the GPU's work goes to; never the default stream."""
+    """CUDA stream handle for the GPU's work; never the default stream."""
     cache_dir: Path | None = None
-    """Folder for what TensorRT builds; None builds again each time."""
+    """Folder for TensorRT's built engines; None builds each time."""
     cuda_graph: bool = False
     allow_tf32: bool = True
     cudnn_benchmark: bool = True
     deterministic: bool = False
     profiles: Mapping[str, ShapeRange] = field(default_factory=dict)
-    """For TensorRT: sizes of inputs with free dimensions."""
+    """TensorRT: sizes of inputs with free dimensions."""
     workspace_bytes: int | None = None
-    """For TensorRT: most scratch memory; None leaves its own limit."""
+    """TensorRT: limit of scratch memory, in bytes; None keeps its own limit."""
 
 
 def missing_provider(provider: Provider) -> str | None:
-    """Why a provider cannot be used here, and what to install; None if it can be tried."""
+    """Say why a provider cannot be used here, and what to install; None if it can be tried."""
     if provider == "tensorrt-rtx":
         try:
             _register_rtx_plugin()
@@ -230,7 +230,7 @@ def missing_provider(provider: Provider) -> str | None:
 
 
 def open_session(source: str | bytes, request: SessionRequest, *, label: str) -> ort.InferenceSession:
-    """Open a network on the provider that was requested.
+    """Open a network on the requested provider.
 
     Raises:
         MissingDependencyError: The provider is not installed; the message names the package.
@@ -243,7 +243,8 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
     options.inter_op_num_threads = 1
     options.log_severity_level = FATAL
     options.use_deterministic_compute = request.deterministic
-    # Worker threads sleep while they wait instead of spinning, because decode and encode want the same cores.
+    # Worker threads sleep instead of spinning while they wait, because decode and encode need the same
+    # cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if request.provider == "cpu":
         _have_shared_scratch_memory()
@@ -257,7 +258,7 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
         options.add_provider_for_devices([_rtx_device(request, label)], _rtx_options(request))
         providers = None
     try:
-        # Without enable_fallback=0 a session whose provider fails prints that, and opens on the CPU.
+        # Without enable_fallback=0 a session whose provider fails prints a message and opens on the CPU.
         session = ort.InferenceSession(source, options, providers=providers, enable_fallback=0)
     except Exception as error:  # ONNX Runtime raises a dozen types whose only common base is Exception
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -270,18 +271,18 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
 
 @cache
 def _have_shared_scratch_memory() -> None:
-    """Let all networks of this process share one piece of scratch memory.
+    """Share one arena of scratch memory between all networks of this process.
 
-    The halves of RVM run in turn, so what one leaves the next one takes: when it was written, a third less memory at
-    768x432 and half the page faults before the first frame (no row is kept). It stays with the process when sessions
-    are closed.
+    RVM's halves run in turn and reuse each other's memory: when written, this took a third less memory at
+    768x432 and halved the page faults before the first frame (no row is kept). The arena outlives the
+    sessions.
     """
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     ort.create_and_register_allocator(memory, None)
 
 
 def _providers(request: SessionRequest) -> list[Any]:
-    """The provider and those that take what it leaves, in order."""
+    """The provider, then the ones it falls back to, in order."""
     cpu = _EXECUTION_PROVIDERS["cpu"]
     if request.provider == "cpu":
         return [cpu]
@@ -335,7 +336,7 @@ def _rtx_options(request: SessionRequest) -> dict[str, str]:
 
 
 def _profile_options(prefix: str, profiles: Mapping[str, ShapeRange]) -> dict[str, str]:
-    """``name:1x3x256x256,…`` for the smallest, usual and largest sizes."""
+    """Format the smallest, usual and largest sizes as ``name:1x3x256x256,…``."""
     if not profiles:
         return {}
 
@@ -358,7 +359,7 @@ def _flag(value: bool) -> str:
 
 @cache
 def _register_rtx_plugin() -> str:
-    """Load the TensorRT-RTX plugin once in this process; its execution provider's name."""
+    """Load the TensorRT-RTX plugin once per process and return its execution provider's name."""
     try:
         plugin: Any = importlib.import_module(_RTX_MODULE)
     except ImportError as error:
@@ -387,10 +388,10 @@ def _rtx_device(request: SessionRequest, label: str) -> Any:
 
 
 def _require_provider(session: ort.InferenceSession, request: SessionRequest, label: str) -> None:
-    """Refuse a session that runs on other providers than the one that was requested.
+    """Check that a session runs on the requested provider.
 
     Raises:
-        EngineError: The provider was dropped, or took not one operator.
+        EngineError: The provider was dropped, or took no operator.
     """
     wanted, shown = _EXECUTION_PROVIDERS[request.provider], PROVIDER_LABELS[request.provider]
     used = session.get_providers()
@@ -400,7 +401,7 @@ def _require_provider(session: ort.InferenceSession, request: SessionRequest, la
             f"CUDA, cuDNN or TensorRT libraries that fit onnxruntime {ort.__version__} are missing"
         )
     if request.provider == "cpu" or not hasattr(session, "get_provider_graph_assignment_info"):
-        return  # before ONNX Runtime 1.24 a session does not report who took what
+        return  # before ONNX Runtime 1.24 a session does not report its providers' operators
     assigned = {part.ep_name for part in session.get_provider_graph_assignment_info()}
     if wanted not in assigned:
         raise EngineError(
@@ -419,10 +420,10 @@ class BoundSession:
 
     Args:
         session: Opened with ``stream`` as its compute stream.
-        stream: ``cupy.cuda.Stream`` that the session computes on; not the default stream.
+        stream: ``cupy.cuda.Stream`` of the session; not the default stream.
         device_id: Number of the GPU.
-        cuda_graph: Replay a captured graph from the third call with the same shapes on. Inputs and outputs then pass
-            through buffers that stay in place, at the price of one copy each.
+        cuda_graph: Replay a captured graph from the third call with the same shapes. Inputs and outputs then
+            pass through fixed buffers, at the cost of one copy each.
     """
 
     def __init__(
@@ -437,7 +438,7 @@ class BoundSession:
     def run(
         self, inputs: Mapping[str, Tensor], names: Sequence[str], *, stream: int | None
     ) -> dict[str, Tensor]:
-        """Compute outputs; the results belong to the caller. See ``Engine.run``."""
+        """Compute outputs, which the caller owns. See ``Engine.run``."""
         with self._ordered(stream):
             if self._graphs is None:
                 return self._run_plain(inputs, names)
@@ -445,7 +446,7 @@ class BoundSession:
             if (captured := self._graphs.get(key)) is not None:
                 return captured.run(self._session, inputs)
             results = self._run_plain(inputs, names)
-            if len(self._graphs) < _MOST_GRAPHS:  # only a run tells the shapes of outputs
+            if len(self._graphs) < _MOST_GRAPHS:  # only a run reveals the shapes of outputs
                 self._graphs[key] = _CapturedRun.allocate(
                     self._session, inputs, results, graph_id=len(self._graphs) + 1, device_id=self._device_id
                 )
@@ -453,7 +454,7 @@ class BoundSession:
 
     @contextmanager
     def _ordered(self, caller_stream: int | None) -> Iterator[None]:
-        """Work on the session's stream, behind what the caller has launched and before what they launch next."""
+        """Work on the session's stream, behind the caller's earlier work and before its later work."""
         with on_stream(caller_stream, device_id=self._device_id) as caller:
             if caller.ptr == self._stream.ptr:
                 yield
@@ -476,7 +477,7 @@ class BoundSession:
 
 @dataclass(frozen=True, slots=True)
 class _CapturedRun:
-    """Buffers of one set of shapes, which a CUDA graph has the addresses of."""
+    """Buffers for one set of shapes, whose addresses a CUDA graph holds."""
 
     binding: Any
     options: ort.RunOptions
@@ -530,7 +531,7 @@ def _event_on(stream: Any) -> Any:
 
 
 def _as_cupy(value: Any, device_id: int) -> Any:
-    """ONNX Runtime's memory as a CuPy array, which keeps it alive."""
+    """View ONNX Runtime's memory as a CuPy array, which keeps it alive."""
     cupy = import_cupy()
     dtype = np.dtype(NUMPY_DTYPES[value.data_type()])
     shape = tuple(value.shape())
@@ -549,38 +550,38 @@ NUMPY_DTYPES: dict[str, type[np.generic]] = {
     "tensor(int64)": np.int64,
     "tensor(bool)": np.bool_,
 }
-"""ONNX Runtime's names of the element types that engines here compute with."""
+"""Element types that engines support, by ONNX Runtime's names."""
 
 
 class OnnxRuntimeEngine(Closing):
-    """One ONNX network under ONNX Runtime: the runtime's engine, whose face in the toolkit is ``OnnxEngine``.
+    """One ONNX network under ONNX Runtime; ``OnnxEngine`` wraps it for the toolkit.
 
-    On the CPU it takes and gives NumPy arrays. On a GPU it takes and gives CuPy arrays, computes on one stream of its
-    own (or ``stream``), orders the caller's stream behind it by events, and never makes the host wait. The GPU
-    providers have not yet run on hardware. On a GPU calls come from one thread at a time, on the CPU several may call.
+    Takes and returns NumPy arrays on the CPU, CuPy arrays on a GPU. On a GPU it computes on its own stream
+    (or ``stream``), orders the caller's stream behind it by events, and never blocks the host. The GPU
+    providers have not yet run on hardware. Several threads may call it on the CPU, one at a time on a GPU.
 
     Args:
         model: Path of an ``.onnx`` file, or its serialised bytes.
-        provider: Where it runs. What the provider cannot compute runs on CUDA, then the CPU; a provider that would
-            compute nothing is an error.
-        threads: Threads inside one operator on the CPU; 0 uses every core this process may run on.
+        provider: Execution provider. Operators it cannot compute run on CUDA, then the CPU; a provider that
+            would compute nothing is an error.
+        threads: Threads within one operator on the CPU; 0 uses every core available to this process.
         device_id: Number of the GPU.
-        stream: CUDA stream handle that the GPU works on, for example the job's; a stream of the engine's own when
-            omitted. It must outlive the engine and may not be the default stream.
-        precision: Arithmetic. For ``mixed``, ``fp16`` and ``int8`` the network is converted (see ``with_precision``);
-            the others are the network as it is, with TF32 products or without.
-        calibration: For ``int8``: what the network is typically fed.
-        cuda_graph: Replay captured CUDA graphs, one for each set of shapes.
-        cudnn_benchmark: Time cuDNN's convolution algorithms in the first run, instead of asking its heuristics.
-        deterministic: Use only algorithms that repeat bit for bit.
-        cache_dir: For TensorRT: where engines and timings are kept; created when absent.
-        profiles: For TensorRT: sizes of inputs with free dimensions.
-        workspace_bytes: For TensorRT: most scratch memory; its own limit when omitted.
-        label: What messages call it; the file's name when omitted.
+        stream: CUDA stream handle for the GPU's work, such as the job's; if omitted, the engine creates a
+            stream. It must outlive the engine and must not be the default stream.
+        precision: Arithmetic. ``mixed``, ``fp16`` and ``int8`` convert the network (see ``with_precision``);
+            the others run it as it is, with or without TF32 products.
+        calibration: For ``int8``: typical inputs.
+        cuda_graph: Replay captured CUDA graphs, one per set of shapes.
+        cudnn_benchmark: Time cuDNN's convolution algorithms in the first run instead of using its heuristics.
+        deterministic: Use only algorithms that are bit-for-bit reproducible.
+        cache_dir: TensorRT: folder for engines and timings; created if missing.
+        profiles: TensorRT: sizes of inputs with free dimensions.
+        workspace_bytes: TensorRT: limit of scratch memory; its own limit if omitted.
+        label: Name in messages; the file's name if omitted.
 
     Raises:
-        EngineError: The file is missing, is not an ONNX network, uses operators that this ONNX Runtime lacks, or
-            would not run on the provider; or the arguments contradict each other.
+        EngineError: The file is missing, is not an ONNX network, uses operators that this ONNX Runtime lacks,
+            or would not run on the provider; or the arguments contradict each other.
         MissingDependencyError: The provider or the converter is not installed; the message names the package.
     """
 
@@ -658,7 +659,7 @@ class OnnxRuntimeEngine(Closing):
 
     @property
     def name(self) -> str:
-        """For example ``onnxruntime 1.31.1 (CPU, 2 threads)`` or ``onnxruntime 1.31.1 (CUDA, tf32)``."""
+        """Engine, version and device, such as ``onnxruntime 1.31.1 (CUDA, tf32)``."""
         if self._provider == "cpu":
             plural = "" if self._threads == 1 else "s"
             how = f"CPU, {self._threads} thread{plural}"
@@ -668,7 +669,7 @@ class OnnxRuntimeEngine(Closing):
 
     @property
     def spec(self) -> EngineSpec:
-        """Named tensors, dtypes and symbolic shapes, as the file declares them."""
+        """Named tensors, dtypes and symbolic shapes, as declared in the file."""
         return self._spec
 
     def run(
@@ -678,7 +679,7 @@ class OnnxRuntimeEngine(Closing):
 
         Raises:
             DeviceMemoryError: The GPU has too little memory.
-            EngineError: As ``Engine.run``.
+            EngineError: Like ``Engine.run``.
         """
         if self._session is None:
             raise EngineError(f"{self._label}: the engine was closed")
@@ -700,11 +701,11 @@ class OnnxRuntimeEngine(Closing):
         return dict(zip(names, results, strict=True))
 
     def interrupt(self) -> None:
-        """End the calls on the CPU that are under way, from another thread; they and all later ones fail."""
+        """Abort running calls on the CPU from another thread; they and all later calls fail."""
         self._run_options.terminate = True
 
     def close(self) -> None:
-        """Free the session; idempotent. On a GPU, waits for the work that is under way."""
+        """Free the session; idempotent. On a GPU, waits for pending work."""
         if self._bound is not None and self._session is not None:
             self._stream.synchronize()
         self._session = self._bound = None

@@ -1,12 +1,12 @@
-"""Launch plans on a GPU, through CuPy: each a CUDA graph, all in one memory, and kept on disk.
+"""Run launch plans on a GPU through CuPy: each a CUDA graph, all in shared memory, cached on disk.
 
-A process that finds its plan on disk needs neither the compiler nor PyTorch: it loads machine code and weights, and
-launches.
+A process that finds its plan on disk needs neither the compiler nor PyTorch: it loads machine code and
+weights, and launches them.
 
-Launch plans on disk: the machine code of their kernels, their weights, and the launches as JSON.
+A stored plan has the machine code of its kernels, their weights, and the launches as JSON.
 
-A plan holds for one kind of GPU, one version of the compiler and one state of the code that recorded it: its key. What
-does not fit its key or its checksum is made again, with a note. Nothing that is read is unpickled.
+Its key is the kind of GPU, the compiler's version and the code that recorded it. A plan whose key or checksum
+differs is made again, with a note. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _FORMAT: Final = "vitascope-launch-plan-1"
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """A plan that can be launched."""
+    """A plan ready to launch."""
 
     plan: LaunchPlan[CompiledKernel]
     weights: npt.NDArray[np.uint8]
 
 
 class PlanStore:
-    """The plans in one folder. They are native code: keep it where only its owner may write.
+    """Plans in one folder. They are native code: let only their owner write there.
 
     Args:
-        folder: Created when absent; None keeps nothing.
+        folder: Created if missing; None disables storing.
         label: The network, for file names.
-        key: Whatever changes plans besides sizes.
-        on_note: Called with one line whenever a kept plan does not fit.
+        key: Everything that plans depend on besides sizes.
+        on_note: Called with one line when a stored plan does not fit.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PlanStore:
         self._folder, self._label, self._key, self._on_note = folder, label, tuple(key), on_note
 
     def load(self, sizes: Sequence[int]) -> StoredPlan | None:
-        """Load the kept plan of some sizes; None if none fits."""
+        """Load the stored plan of some sizes; None if there is none."""
         path = self._path(sizes)
         if path is None or not path.exists():
             return None
@@ -84,10 +84,10 @@ class PlanStore:
             return None
 
     def keep(self, sizes: Sequence[int], stored: StoredPlan) -> None:
-        """Write a plan for the next process; if that fails, say so once.
+        """Store a plan for the next process; report a failure once.
 
         Args:
-            sizes: What it was recorded for.
+            sizes: Sizes it was recorded for.
             stored: The plan.
         """
         path = self._path(sizes)
@@ -134,8 +134,8 @@ class PlanStore:
         return content
 
     def _write(self, content: bytes, suffix: str) -> str:
-        """Write a file named after its content; an existing one is left alone."""
-        assert self._folder is not None  # keep() saw to it
+        """Write a file named by its content; skip an existing one."""
+        assert self._folder is not None  # ensured by keep()
         checksum = _checksum(content)
         path = self._folder / f"{checksum}{suffix}"
         if not path.exists() or path.stat().st_size != len(content):
@@ -148,27 +148,27 @@ def _checksum(content: bytes) -> str:
 
 
 Recorded = tuple[LaunchPlan[TritonKernel], npt.NDArray[np.uint8]]
-"""A plan, and the weights that it reads."""
+"""A plan and its weights."""
 
 
 class PlanEngine:
-    """One network's plans on one GPU. Calls come from one thread at a time, on any stream.
+    """One network's plans on one GPU. Call it from one thread at a time, on any stream.
 
-    Each set of sizes has a plan of its own, with its CUDA graph. The least recently used one goes when there are more
-    than ``most_plans``. One plan runs at a time, so all work in one memory, which is as large as the largest needs: a
-    network that sees a film in three sizes takes as much as in the largest.
+    Each set of sizes has its own plan and CUDA graph. The least recently used plan is dropped when there are
+    more than ``most_plans``. Plans run one at a time and share one memory, as large as the largest needs: a
+    network that sees a video in three sizes takes as much as in the largest.
 
     Args:
-        record: Records the plan of some sizes; called where none is kept. Its weights are always the same.
-        key: Whatever changes plans besides sizes and the GPU.
-        label: What messages and files call the network.
-        device_id: The GPU.
-        cache_dir: Where plans are kept; None compiles again in each process.
-        most_plans: How many are ready at a time.
-        on_note: Called with one line when a kept plan does not fit.
+        record: Records the plan of some sizes; called if none is stored. Its weights are always the same.
+        key: Everything that plans depend on besides sizes and the GPU.
+        label: Name of the network in messages and files.
+        device_id: Number of the GPU.
+        cache_dir: Folder of plans; None compiles in each process.
+        most_plans: Most plans ready at a time.
+        on_note: Called with one line when a stored plan does not fit.
 
     Raises:
-        EngineError: The GPU is not there.
+        EngineError: The GPU does not exist.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class PlanEngine:
     ) -> None:
         cupy = import_cupy()
         self.notes: list[str] = []
-        """Plans that were kept and do not fit, one line each."""
+        """Stored plans that did not fit, one line each."""
         self._record, self._label, self._most_plans, self._on_note = record, label, most_plans, on_note
         try:
             facts = cupy.cuda.runtime.getDeviceProperties(device_id)
@@ -192,7 +192,7 @@ class PlanEngine:
             raise EngineError(f"{label}: GPU {device_id} cannot be used: {error}") from error
         self.gpu_name: str = facts["name"].decode()
         self.capability: int = 10 * facts["major"] + facts["minor"]
-        """Compute capability: 90 for 9.0."""
+        """Compute capability, such as 90 for 9.0."""
         self.multiprocessors: int = facts["multiProcessorCount"]
         self._device = cupy.cuda.Device(device_id)
         self._store = PlanStore(
@@ -203,17 +203,17 @@ class PlanEngine:
         )
         self._weights: Any = None
         self._memory: Any = None
-        """What all plans work in."""
+        """Memory that all plans share."""
         self._plans: OrderedDict[tuple[int, ...], _ReadyPlan] | None = OrderedDict()
         self._last: tuple[int, Any] | None = None
 
     @property
     def plan_count(self) -> int:
-        """Sets of sizes that are ready to run."""
+        """Number of plans ready to run."""
         return len(self._plans or ())
 
     def input_shapes(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Shapes of the inputs of some sizes; makes their plan ready.
+        """Prepare the plan of some sizes and get its input shapes.
 
         Raises:
             DeviceMemoryError: The GPU has too little memory.
@@ -223,24 +223,24 @@ class PlanEngine:
             return self._ready(tuple(sizes)).input_shapes
 
     def run(self, sizes: Sequence[int], inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute a network's outputs on CuPy's current stream; the host does not wait.
+        """Compute a network's outputs on CuPy's current stream, without blocking the host.
 
         Args:
-            sizes: What ``record`` takes.
+            sizes: Arguments of ``record``.
             inputs: Every input by name: C-contiguous CuPy arrays of the plan's shapes and dtypes.
 
         Returns:
-            The outputs by name, in fresh memory.
+            The outputs by name, in new memory.
 
         Raises:
-            DeviceMemoryError: The GPU has too little memory; how much was wanted and is free.
+            DeviceMemoryError: The GPU has too little memory; the message has the bytes requested and free.
             EngineError: The engine was closed, or the network failed.
         """
         cupy = import_cupy()
         with self._device, self._wrapped(sizes):
             plan = self._ready(tuple(sizes))
             stream = cupy.cuda.get_current_stream()
-            # Plans read and write fixed memory: a call on another stream begins where the one before has ended.
+            # Plans read and write fixed memory: a call on another stream begins after the previous one ends.
             if self._last is not None and self._last[0] != stream.ptr:
                 stream.wait_event(self._last[1])
             results = plan(inputs, stream)
@@ -251,7 +251,7 @@ class PlanEngine:
 
     @contextmanager
     def _wrapped(self, sizes: Sequence[int]) -> Iterator[None]:
-        """Other libraries' errors as ours."""
+        """Convert other libraries' errors to ours."""
         try:
             yield
         except VitascopeError:
@@ -261,7 +261,7 @@ class PlanEngine:
             raise failure(error, label=self._label, what=f"inference of {shown} failed") from error
 
     def close(self) -> None:
-        """Free plans and weights once what is running has finished; idempotent."""
+        """Free plans and weights after pending work has finished; idempotent."""
         self._free((self._plans or {}).values())
         self._plans = self._weights = self._memory = self._last = None
 
@@ -291,7 +291,7 @@ class PlanEngine:
         return plan
 
     def _free(self, plans: Iterable[_ReadyPlan]) -> None:
-        """Let go of graphs."""
+        """Release graphs."""
         with self._device, RECORDING:
             self._device.synchronize()  # memory goes back to a pool that does not know the streams it is used on
             for plan in plans:
@@ -304,7 +304,7 @@ class PlanEngine:
 
 
 class _ReadyPlan:
-    """A plan on the current device, which is recorded as a CUDA graph for the memory that it works in."""
+    """A plan on the current device, recorded as a CUDA graph for its memory."""
 
     def __init__(self, plan: LaunchPlan[CompiledKernel], weights: Any) -> None:
         self._plan, self._weights = plan, weights
@@ -318,7 +318,7 @@ class _ReadyPlan:
         self._outputs: dict[str, Any] = {}
 
     def work_in(self, memory: Any) -> None:
-        """Work in this memory, uint8, from now on; what was there before is lost with each call."""
+        """Use this memory, uint8, from now on; each call overwrites it."""
         if self._memory is memory:
             return
         cupy, plan = import_cupy(), self._plan
@@ -349,10 +349,10 @@ class _ReadyPlan:
         self._memory = memory
 
     def __call__(self, inputs: Mapping[str, Any], stream: Any) -> dict[str, Any]:
-        """Run on a stream that is the current one.
+        """Run on a stream, which must be current.
 
         Raises:
-            EngineError: An input is missing or of another shape or dtype.
+            EngineError: An input is missing or has the wrong shape or dtype.
         """
         cupy = import_cupy()
         for name, own in self._inputs.items():
@@ -369,7 +369,7 @@ class _ReadyPlan:
         return results
 
     def close(self) -> None:
-        """Release the graph, and the memory that it works in."""
+        """Release the graph and its memory."""
         self._graph = self._stream = self._memory = None
         self._inputs, self._outputs = {}, {}
 
@@ -380,7 +380,7 @@ def _compiled(plan: LaunchPlan[TritonKernel], capability: int) -> LaunchPlan[Com
 
 
 def _loaded(kernel: CompiledKernel) -> Any:
-    """The kernel on the current device; loaded now, since a graph that is being recorded lets nothing be loaded."""
+    """Load the kernel on the current device now: nothing can be loaded while a graph is recorded."""
     cupy = import_cupy()
     module = cupy.cuda.function.Module()
     module.load(kernel.code)

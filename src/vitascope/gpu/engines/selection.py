@@ -1,8 +1,8 @@
-"""Chooses the engine for a network: the fastest one that is installed and correct, or the requested one.
+"""Choose a network's engine: the requested one, or the fastest that is installed and gives right results.
 
-A driver, a compiler or a GPU can make a network wrong without making it fail. So before an engine is chosen by itself,
-its outputs for random inputs are compared with those of ONNX Runtime on the CPU. The verdict is kept on disk for this
-network, engine and version, GPU, driver, arithmetic and Vitascope.
+A driver, a compiler or a GPU can make a network wrong without an error. So before an engine is chosen
+automatically, its outputs for random inputs are compared with ONNX Runtime's on the CPU. The verdict is
+cached on disk by network, engine and version, GPU, driver, arithmetic and Vitascope version.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 """NumPy arrays by name."""
 
 Runner = Callable[[Arrays], Arrays]
-"""Anything that gives outputs for inputs, both in the host's memory."""
+"""Maps inputs to outputs, both in host memory."""
 
 _FORMAT = "vitascope-verdict-2"
-# Outputs that are all but zero everywhere have no scale of their own.
+# Outputs that are almost zero everywhere have no scale of their own.
 _SMALLEST_SCALE = 1e-6
 
 
@@ -55,17 +55,17 @@ TOLERANCES: Mapping[Precision, Tolerance] = {
     "fp16": Tolerance(2e-2, 2e-1),
     "int8": Tolerance(2e-1, 1.0),
 }
-"""Tolerances by arithmetic. They tell a wrong network from rounding, and do not grade mattes.
+"""Tolerances by arithmetic. They separate wrong results from rounding; they do not grade mattes.
 
-At least 2.5 times what RobustVideoMatting's coefficients were off by on random pictures of 256x144 and 512x288, in
-PyTorch on one H200 against ONNX Runtime: 2e-6 and 1.5e-5 in fp32, 5e-3 and 4e-2 in tf32, 8e-3 and 6e-2 in mixed and
-fp16. A network that forgets its state, swaps colours or sees a frame twice is far outside of all of them but int8's,
-which no network has been measured for."""
+At least 2.5 times the errors of RobustVideoMatting's coefficients on random pictures of 256x144 and 512x288,
+PyTorch on one H200 against ONNX Runtime: 2e-6 and 1.5e-5 in fp32, 5e-3 and 4e-2 in tf32, 8e-3 and 6e-2 in
+mixed and fp16. A network that loses its state, swaps colours or repeats a frame exceeds all of them by far,
+except int8's, which was not measured with any network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine for which a verdict holds."""
+    """The machine that a verdict applies to."""
 
     gpu: str
     """Name and compute capability."""
@@ -73,7 +73,7 @@ class Machine:
 
     @classmethod
     def of_gpu(cls, device_id: int) -> Machine:
-        """This machine, with one of its GPUs.
+        """Describe this machine with one of its GPUs.
 
         Raises:
             MissingDependencyError: CuPy is not installed.
@@ -81,38 +81,38 @@ class Machine:
         runtime = import_cupy().cuda.runtime
         properties = runtime.getDeviceProperties(device_id)
         name = properties["name"].decode(errors="replace")
-        listed = probe_gpus()  # one driver serves all GPUs; without its tool CUDA's own number must do
+        listed = probe_gpus()  # one driver serves all GPUs; without nvidia-smi, use CUDA's own version
         driver = listed[0].driver if listed else f"CUDA {runtime.driverGetVersion()}"
         return cls(f"{name}, compute capability {properties['major']}.{properties['minor']}", driver)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The subject of a verdict; another engine version or driver makes another subject."""
+    """Subject of a verdict; another engine version or driver is another subject."""
 
     model: str
     """The network's sha256."""
     engine: str
-    """Name and version, for example ``onnxruntime 1.31.1 (CUDA, fp16)``."""
+    """Name and version, such as ``onnxruntime 1.31.1 (CUDA, fp16)``."""
     precision: Precision
     machine: Machine
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a check, and the evidence in one line."""
+    """The outcome, with the evidence on one line."""
 
     passed: bool
     reason: str
 
 
 class SelfCheck:
-    """Compares engines with one reference.
+    """Compares engines with a reference.
 
     Args:
-        reference: The network under ONNX Runtime on the CPU; run once, and only when a verdict is not yet known.
-        make_inputs: Random inputs.
-        cache_dir: Where verdicts are kept; None keeps none.
+        reference: The network under ONNX Runtime on the CPU; run once, only if a verdict is not cached.
+        make_inputs: Makes random inputs.
+        cache_dir: Folder of cached verdicts; None disables caching.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class SelfCheck:
         self._example: tuple[Arrays, Arrays] | None = None
 
     def verdict(self, subject: Subject, run: Runner) -> Verdict:
-        """The verdict on an engine: the stored one, or else by running it.
+        """Look up the verdict on an engine, or reach it by running the engine.
 
-        What the runner raises passes through, and is not kept: a GPU without memory now may have some tomorrow.
+        The runner's exceptions propagate and are not cached: a GPU short of memory now may have some later.
         """
 
         def decide() -> Verdict:
@@ -143,14 +143,14 @@ class SelfCheck:
 def kept_verdict(
     about: Mapping[str, Any], decide: Callable[[], Verdict], *, cache_dir: Path | None
 ) -> Verdict:
-    """The stored verdict of this version of Vitascope, or else a new one, which is stored.
+    """Look up a verdict cached by this version of Vitascope, or decide and cache it.
 
-    A damaged verdict is removed and decided again.
+    A damaged cache file is removed and the verdict decided again.
 
     Args:
-        about: All that the verdict depends on, as JSON has it.
-        decide: Comes to a verdict; what it raises passes through, and is not kept.
-        cache_dir: Where verdicts are kept; None keeps none.
+        about: Everything that the verdict depends on, as JSON values.
+        decide: Reaches a verdict; its exceptions propagate and are not cached.
+        cache_dir: Folder of cached verdicts; None disables caching.
     """
     if cache_dir is None:
         return decide()
@@ -161,14 +161,14 @@ def kept_verdict(
         return kept
     verdict = decide()
     content = {"format": _FORMAT, "about": about, **asdict(verdict)}
-    # In a directory that cannot be written the verdict is lost, and every process decides again.
+    # If the folder is not writable, the verdict is lost and every process decides again.
     with contextlib.suppress(OSError):
         write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
     return verdict
 
 
 def compare(outputs: Arrays, expected: Arrays, tolerance: Tolerance) -> Verdict:
-    """Compare outputs with the reference; the worst one decides."""
+    """Compare outputs with the expected ones; the worst output decides."""
     if missing := sorted(set(expected) - set(outputs)):
         return Verdict(False, f"gives no {missing[0]}")
     worst = ("", 0.0, 0.0)
@@ -195,7 +195,7 @@ def compare(outputs: Arrays, expected: Arrays, tolerance: Tolerance) -> Verdict:
 
 
 def host_runner(engine: Engine) -> Runner:
-    """A runner around an engine that copies arrays to the GPU and back if needed."""
+    """Wrap an engine in a runner, which moves arrays to the GPU and back if necessary."""
 
     def run(inputs: Arrays) -> Arrays:
         if engine.spec.device == "cpu":
@@ -208,7 +208,7 @@ def host_runner(engine: Engine) -> Runner:
 
 
 def _load(path: Path, about: Mapping[str, Any]) -> Verdict | None:
-    """Load a kept verdict; None if there is none. A file with anything else is removed."""
+    """Load a cached verdict; None if there is none. An invalid file is removed."""
     try:
         content = json.loads(path.read_bytes())
     except OSError:
@@ -229,7 +229,7 @@ class Closable(Protocol):
     """An open engine, or a network on its engine."""
 
     def close(self) -> None:
-        """Free it."""
+        """Free its resources."""
         ...
 
 
@@ -242,27 +242,27 @@ class Candidate(Generic[OpenedT]):
     """An engine that may be able to run a network: not open yet, perhaps not installed."""
 
     name: str
-    """The name that one asks for it by; several ways to run one library share a name."""
+    """Name to request it by; several ways to run one library share a name."""
     precision: Precision
     open: Callable[[], OpenedT]
-    """Opens it; raises one of Vitascope's errors where that cannot be."""
+    """Opens the engine; raises a ``VitascopeError`` on failure."""
     describe: Callable[[OpenedT], str]
-    """Engine and version, as reports show it."""
+    """Returns engine and version, for reports."""
     runner: Callable[[OpenedT], Runner]
-    """Makes the runner that the self-check calls."""
+    """Makes the runner for the self-check."""
     is_reference: bool = False
-    """True for ONNX Runtime on the CPU, which the others are checked against."""
+    """True for ONNX Runtime on the CPU, the reference of the self-check."""
 
 
 @dataclass(frozen=True)
 class Chosen(Generic[OpenedT]):
-    """The chosen engine, and why."""
+    """The chosen engine, and the reasons."""
 
     engine: OpenedT
     name: str
-    """Its candidate's name."""
+    """The candidate's name."""
     reasons: tuple[str, ...]
-    """One line for each candidate that was looked at, for the report; the last one is about ``engine``."""
+    """One line per candidate tried, for the report; the last is about ``engine``."""
 
 
 def choose_engine(
@@ -278,21 +278,21 @@ def choose_engine(
     """Open the first candidate that is installed and passes its self-check.
 
     Args:
-        candidates: The fastest first.
-        wanted: A name: one of the candidates that bear it has to work; or ``auto``.
+        candidates: Candidates, fastest first.
+        wanted: A candidate's name, or ``auto``. One of the candidates with that name has to work.
         reference: The network under ONNX Runtime on the CPU.
-        make_inputs: Random inputs for the check.
+        make_inputs: Makes random inputs for the check.
         model: The network's sha256.
-        machine: What verdicts hold on.
-        cache_dir: Where verdicts are kept; None checks again each time.
+        machine: The machine that verdicts apply to.
+        cache_dir: Folder of cached verdicts; None checks each time.
 
     Returns:
-        The opened engine; the caller closes it.
+        The open engine; the caller closes it.
 
     Raises:
-        EngineError: No candidate works, or none is called ``wanted``.
+        EngineError: No candidate works, or none is named ``wanted``.
         MissingDependencyError: None of them is installed; the message names the packages.
-        VitascopeError: What opening or checking raises, where one candidate alone is called ``wanted``.
+        VitascopeError: The error of opening or checking, if only one candidate is named ``wanted``.
     """
     admitted = [candidate for candidate in candidates if wanted in ("auto", candidate.name)]
     if not admitted:
@@ -318,7 +318,7 @@ def choose_engine(
 def _open_checked(
     candidate: Candidate[OpenedT], check: SelfCheck, *, model: str, machine: Machine
 ) -> tuple[OpenedT, str]:
-    """An opened engine and the reason for taking it."""
+    """Return the open engine and the reason for choosing it."""
     engine = candidate.open()
     try:
         return engine, _reason(candidate, engine, check, model=model, machine=machine)
@@ -330,7 +330,7 @@ def _open_checked(
 def _reason(
     candidate: Candidate[OpenedT], engine: OpenedT, check: SelfCheck, *, model: str, machine: Machine
 ) -> str:
-    """The reason that an engine may be used.
+    """Return the reason that an engine may be used.
 
     Raises:
         EngineError: It failed its check.
@@ -346,31 +346,31 @@ def _reason(
 
 
 Opener = Callable[[Path | bytes, Mapping[str, ShapeRange]], Engine]
-"""Opens a network, given the sizes of its inputs; engines that take any size as it comes ignore them."""
+"""Opens a network, given its input sizes, which engines for any size ignore."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuOptions:
-    """Options for networks on a GPU, for any engine."""
+    """Options of networks on a GPU, for all engines."""
 
     cache_dir: Path
-    """Folder for what TensorRT builds."""
+    """Folder for TensorRT's built engines."""
     precision: Precision = "tf32"
     tensorrt_precision: Precision | None = None
-    """Arithmetic of TensorRT, alone and inside of ONNX Runtime, where that is not ``precision``."""
+    """Arithmetic of TensorRT, alone and inside ONNX Runtime; None for ``precision``."""
     workspace_bytes: int | None = None
-    """Most scratch memory of TensorRT; None leaves its own limit."""
+    """Limit of TensorRT's scratch memory, in bytes; None keeps its own limit."""
     device_id: int = 0
     cuda_graph: bool = False
-    """Replay CUDA graphs under ONNX Runtime, which takes no network with operators on the CPU then."""
+    """Replay CUDA graphs under ONNX Runtime, which then refuses networks with operators on the CPU."""
     cudnn_benchmark: bool = True
     deterministic: bool = False
 
 
 def gpu_openers(options: GpuOptions) -> list[tuple[str, Precision, Opener]]:
-    """Names, arithmetic and openers: of ``tensorrt``, then of ONNX Runtime's GPU providers.
+    """List names, arithmetic and openers: ``tensorrt`` first, then ONNX Runtime's GPU providers.
 
-    What is missing shows when an opener is called.
+    Missing packages show only when an opener is called.
     """
     built = options.tensorrt_precision or options.precision
     return [
@@ -420,22 +420,22 @@ def _open_onnx_runtime(
 
 @dataclass(frozen=True, slots=True)
 class InstalledEngine:
-    """One engine, or a package that engines need."""
+    """An engine, or a package that engines need."""
 
     name: str
     version: str | None
-    """None when it is missing."""
+    """None if it is missing."""
     missing: str | None
-    """The reason that it cannot be used, and what installs it; None when it can be tried."""
+    """Why it cannot be used and how to install it; None if it can be tried."""
 
 
 def engine_inventory() -> list[InstalledEngine]:
-    """ONNX Runtime with each of its providers, TensorRT, and the converter for fp16 and int8.
+    """List ONNX Runtime with its providers, TensorRT, and the converter for fp16 and int8.
 
-    That a provider is there does not mean that its libraries fit: that shows when a network is opened. Loads TensorRT
-    and the TensorRT-RTX plugin where they are installed, which takes a second.
+    A listed provider's libraries may still be incompatible: only opening a network shows that. Loads TensorRT
+    and the TensorRT-RTX plugin if installed, which takes a second.
     """
-    # Imported here: it takes 20 ms, which no run needs to wait for.
+    # Imported here: it takes 20 ms, which most runs can save.
     from importlib.metadata import PackageNotFoundError, version
 
     listed = [

@@ -1,23 +1,23 @@
-"""Runs PyTorch networks as an engine: eager, compiled, or from a compiled package; with CUDA graphs.
+"""PyTorch networks as engines: eager, compiled, or from a compiled package; with CUDA graphs.
 
-Which mode is right depends on how the network was written (one H200, RobustVideoMatting at 512x288, FP16, one frame, in
-a CUDA graph unless said otherwise; ``benchmarks/rvm_cuda.py`` measures it again):
+Which mode is right depends on how the network is written. One H200, RobustVideoMatting at 512x288, FP16, one
+frame, in a CUDA graph unless noted (``benchmarks/rvm_cuda.py`` repeats the measurement):
 
-* ``eager``: the module as it is. PyTorch's own operators cost a launch each: 4.0 ms, 1.5 ms in a CUDA graph.
-  A module whose parts are fused already, as ``models/rvm_torch_triton`` does it, runs in 0.49 ms and has nothing left
-  to compile: it starts in seconds, so it is what ``RvmTorchNetwork`` takes unless told otherwise.
-* ``compile``: ``torch.compile`` fuses what lies between convolutions: 0.95 ms. It takes 14 s for one frame and 33 s for
-  sixteen, at each start of the program and for each shape: more than a short video takes to matte.
-* ``aot``: the same code from an AOTInductor package on disk. The first run compiles as long; later ones load it.
+* ``eager``: the module as it is. PyTorch's operators cost a launch each: 4.0 ms, or 1.5 ms in a CUDA graph. A
+  module fused by hand, as in ``models/rvm_torch_triton``, runs in 0.49 ms and leaves nothing to compile: it
+  starts in seconds, so ``RvmTorchNetwork`` uses it by default.
+* ``compile``: ``torch.compile`` fuses the operations between convolutions: 0.95 ms. It takes 14 s for one
+  frame and 33 s for sixteen, at each start and for each shape: longer than matting a short video.
+* ``aot``: the same code from an AOTInductor package on disk. The first run compiles as long; later ones load
+    it.
 
-So the default is ``eager``, and the compiled modes pay for networks that were not fused by hand.
+The default is therefore ``eager``; the compiled modes pay for networks that were not fused by hand.
 
-Compiled packages (AOTInductor ``.pt2``) on disk: built once, found again, rebuilt when they no longer fit.
+AOTInductor packages (``.pt2``) on disk are built once, and rebuilt when they no longer fit.
 
-Beside each package lies a note, ``NAME.json``, of what it was built by and for, and of its sha256. A package holds code
-for one GPU, written by one version of PyTorch: any other finds the note, says so, and rebuilds. A package whose bytes
-are not those of its note, or that does not load, is removed and rebuilt. Both files are
-written under another name first.
+A JSON file beside each package records its PyTorch version, GPU and sha256. A package holds code for one GPU
+from one PyTorch version: on any other it is rebuilt, with a note. A package whose sha256 differs, or that
+does not load, is removed and rebuilt. Both files are written under another name and then renamed.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class BuiltFor:
-    """The version of PyTorch and the device that a package was built for."""
+    """PyTorch version and device, which a package depends on besides the network."""
 
     torch: str
     device: str
     """The GPU's name, or ``cpu`` and its instruction set."""
     capability: str
-    """Compute capability, ``9.0``; empty on a CPU."""
+    """Compute capability, such as ``9.0``; empty on a CPU."""
 
     def __str__(self) -> str:
-        """Version and device, for messages."""
+        """Format version and device for messages."""
         return f"torch {self.torch} on {self.device}{f' ({self.capability})' if self.capability else ''}"
 
 
 def this_machine(device: torch.device) -> BuiltFor:
-    """Version and device for a package built here and now."""
+    """Get the version and device of a package built here and now."""
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
         return BuiltFor(torch.__version__, torch.cuda.get_device_name(device), f"{major}.{minor}")
@@ -74,11 +74,11 @@ def this_machine(device: torch.device) -> BuiltFor:
 
 
 class PackageCache:
-    """The packages in one directory.
+    """Packages in one directory.
 
     Args:
-        directory: Created when absent. Packages are native code: keep it where only its owner may write.
-        on_note: Called with one line whenever a package is built and why.
+        directory: Created if missing. Packages are native code: let only their owner write here.
+        on_note: Called with one line when a package is built, with the reason.
     """
 
     def __init__(self, directory: Path, *, on_note: Callable[[str], None]) -> None:
@@ -86,7 +86,7 @@ class PackageCache:
         self._on_note = on_note
 
     def path(self, key: Sequence[str]) -> Path:
-        """The file of a package; its key is the network, shapes, precision and settings that it was made of."""
+        """Path of a package, from its key: the network, shapes, precision and settings."""
         digest = hashlib.sha256("\0".join(key).encode()).hexdigest()[:16]
         label = "".join(letter if letter.isalnum() else "-" for letter in key[0])
         return self._directory / f"{label}-{digest}.pt2"
@@ -99,17 +99,17 @@ class PackageCache:
         build: Callable[[Path], None],
         device: torch.device,
     ) -> Call:
-        """The package of a key; built if it is missing or does not fit.
+        """Load a package, building it if it is missing or does not fit.
 
         Args:
-            key: Whatever changes the compiled code; the first is a label for the file's name.
+            key: Everything that changes the compiled code; starts with a label for the file name.
             built_for: See ``this_machine``.
-            build: Writes a package to the path it is given.
-            device: Where the package runs.
+            build: Writes a package to the given path.
+            device: Device to run it on.
 
         Raises:
-            OSError: The directory cannot be written.
-            Exception: Whatever ``build`` raises, or loading what was just built.
+            OSError: The directory is not writable.
+            Exception: Whatever ``build`` raises, or loading the new package.
         """
         path = self.path(key)
         reason = self._unfit(path, built_for)
@@ -133,7 +133,7 @@ class PackageCache:
         return _open(path, device)
 
     def _unfit(self, path: Path, built_for: BuiltFor) -> str | None:
-        """The reason that the package at a path cannot be used; None when it can."""
+        """Say why the package at a path cannot be used; None if it can."""
         if not path.exists():
             return f"{path.name} is not there yet: built"
         note = self._note(path)
@@ -180,18 +180,19 @@ _WARM_UPS = 2
 
 
 class CapturedCall:
-    """A callable with fixed shapes, captured as a CUDA graph with its own memory pool: one launch for many kernels.
+    """A callable of fixed shapes as a CUDA graph with its own memory pool: many kernels for one launch.
 
-    A graph reads and writes fixed memory. Each call copies its inputs into the graph's, replays, and copies the results
-    into memory of their own, so that nothing a caller holds changes under it. Copies and replay run on the caller's
+    A graph reads and writes fixed memory. Each call copies its inputs into it, replays, and copies the
+    results into new memory, so that a caller's results never change. Copies and replay run on the caller's
     stream.
 
-    Recorded on a stream of its own, since the default stream cannot be, and in the thread-local mode: threads that
-    decode or copy beside it may allocate meanwhile. Calls before the recording let cuDNN choose and Triton compile.
+    Recorded on a separate stream, since the default stream cannot be recorded, in thread-local mode, so that
+    threads that decode or copy can allocate meanwhile. Warm-up calls let cuDNN choose algorithms and Triton
+    compile.
 
     Args:
-        call: Takes tensors and gives a tuple of tensors; must not wait for the GPU.
-        examples: Inputs whose shapes and dtypes every call will have, on one CUDA device.
+        call: Takes tensors and returns a tuple of tensors; must not wait for the GPU.
+        examples: Inputs with the shapes and dtypes of every call, on one CUDA device.
     """
 
     def __init__(self, call: Callable[..., tuple[Tensor, ...]], examples: Sequence[Tensor]) -> None:
@@ -218,15 +219,15 @@ class CapturedCall:
         torch.cuda.current_stream(device).wait_stream(side)
 
     def __call__(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Run on the current stream.
+        """Replay on the current stream.
 
         Args:
-            inputs: Shapes and dtypes as the examples'.
+            inputs: Tensors with the examples' shapes and dtypes.
 
         Returns:
-            The results in fresh memory.
+            The results in new memory.
         """
-        assert self._graph is not None  # a closed one is never called
+        assert self._graph is not None  # never called when closed
         _copy(self._inputs, inputs, self._taken)
         self._graph.replay()
         results = tuple(map(torch.empty_like, self._outputs))
@@ -234,7 +235,7 @@ class CapturedCall:
         return results
 
     def close(self) -> None:
-        """Free the graph and its memory, once running work has finished."""
+        """Free the graph and its memory after pending work has finished."""
         if self._graph is not None:
             with RECORDING:
                 torch.cuda.synchronize(self._inputs[0].device)
@@ -245,7 +246,7 @@ class CapturedCall:
 
 
 def same_dtypes(tensors: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
-    """Indices of tensors that share a dtype, which one launch can copy. Computed once for a plan."""
+    """Group indices of tensors by dtype: one launch can copy a group. Computed once per plan."""
     places: dict[torch.dtype, list[int]] = {}
     for place, tensor in enumerate(tensors):
         places.setdefault(tensor.dtype, []).append(place)
@@ -253,21 +254,21 @@ def same_dtypes(tensors: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
 
 
 def _copy(targets: Sequence[Tensor], sources: Sequence[Tensor], groups: tuple[tuple[int, ...], ...]) -> None:
-    """Copy each source into its target, tensors of one dtype in one launch."""
+    """Copy each source into its target, one launch per dtype."""
     for places in groups:
         torch._foreach_copy_([targets[place] for place in places], [sources[place] for place in places])
 
 
 @contextmanager
 def torch_flags(*, allow_tf32: bool, cudnn_benchmark: bool, cudnn_deterministic: bool) -> Iterator[None]:
-    """Set PyTorch's flags in a block, and restore them afterwards.
+    """Set PyTorch's switches, and restore them on exit.
 
-    They are the process's: whatever another thread launches meanwhile sees them too.
+    They are process-wide: work launched by other threads meanwhile is affected.
 
     Args:
-        allow_tf32: FP32 convolutions and matrix products may round their inputs to TF32's 10 bits of mantissa.
-        cudnn_benchmark: cuDNN times its algorithms when it first meets a shape, and takes the fastest.
-        cudnn_deterministic: cuDNN uses only algorithms that give the same bits every time.
+        allow_tf32: Allow FP32 convolutions and matrix products to round inputs to TF32 (10-bit mantissas).
+        cudnn_benchmark: Let cuDNN time its algorithms for each new shape and use the fastest.
+        cudnn_deterministic: Use only deterministic cuDNN algorithms.
     """
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
@@ -286,37 +287,37 @@ CompileEffort = Literal["default", "max-autotune"]
 
 Module: TypeAlias = "nn.Module | torch.export.ExportedProgram"
 _Call = Callable[..., tuple[Tensor, ...]]
-# Dynamo gives up on a function that it compiled this often; each shape of ours is one time, and is wanted.
+# Dynamo stops recompiling a function at this limit; each of our shapes is one compilation, and intended.
 _MOST_RECOMPILES = 1024
 
 
 class TorchEngine(Closing):
     """One PyTorch network.
 
-    Every shape that is met gets a plan of its own: the compiled code, and on a GPU a CUDA graph with its buffers. The
-    least recently used plan goes when there are more than ``most_plans``.
+    Each new shape gets a plan: the compiled code, and on a GPU a CUDA graph with its buffers. The least
+    recently used plan is dropped when there are more than ``most_plans``.
 
     Args:
-        module: Takes the inputs by position and gives the outputs as a tensor or a tuple. Moved to ``device``. An
-            exported program runs in the shapes that it was exported for.
-        inputs: Names, dtypes and shapes in order.
-        outputs: The same for what it gives.
+        module: Takes inputs by position and returns a tensor or a tuple of tensors. Moved to ``device``. An
+            exported program runs in the shapes it was exported for.
+        inputs: Names, dtypes and shapes of the inputs, in order.
+        outputs: The same for the outputs.
         device: ``cpu`` or ``cuda:N``.
-        label: What messages and package files call the network.
-        mode: See above.
-        effort: ``max-autotune`` lets the compiler time its choices, for minutes; without meaning in ``eager``.
-        cuda_graph: Record each plan as a CUDA graph; without meaning on a CPU.
-        most_plans: How many shapes are kept.
-        cache_dir: Where ``aot`` keeps its packages; required there.
-        fingerprint: What tells this network's weights and code from others', for ``aot``; required there.
-        allow_tf32: FP32 products may round their inputs to TF32.
+        label: Name of the network in messages and package files.
+        mode: ``eager``, ``compile`` or ``aot``; see the module's docstring.
+        effort: ``max-autotune`` lets the compiler time its choices, for minutes; ignored in ``eager``.
+        cuda_graph: Record each plan as a CUDA graph; ignored on a CPU.
+        most_plans: Most plans to keep.
+        cache_dir: Folder of packages; required for ``aot``.
+        fingerprint: Identifies the network's weights and code; required for ``aot``.
+        allow_tf32: Allow FP32 products to round their inputs to TF32.
         cudnn_benchmark: Let cuDNN time its algorithms for each shape.
-        cudnn_deterministic: Only algorithms that give the same bits every time.
-        keeps_switches: Leave PyTorch's switches, which are the process's, as they are: the three before say nothing.
-        on_note: Called with one line when a package is built and why.
+        cudnn_deterministic: Use only deterministic algorithms.
+        keeps_switches: Leave PyTorch's process-wide switches alone and ignore the three arguments above.
+        on_note: Called with one line when a package is built, with the reason.
 
     Raises:
-        EngineError: ``aot`` without ``cache_dir`` or ``fingerprint``, or a device that is not there.
+        EngineError: ``aot`` without ``cache_dir`` or ``fingerprint``, or the device does not exist.
     """
 
     def __init__(
@@ -342,7 +343,7 @@ class TorchEngine(Closing):
         if mode == "aot" and (cache_dir is None or fingerprint is None):
             raise EngineError(f"{label}: packages need a directory to lie in and the network's fingerprint")
         self.notes: list[str] = []
-        """Packages that were built, and why, one line each."""
+        """Packages built, with reasons, one line each."""
         self._label, self._mode, self._effort = label, mode, effort
         self._graphs = cuda_graph
         self._most_plans = most_plans
@@ -371,7 +372,7 @@ class TorchEngine(Closing):
 
     @property
     def name(self) -> str:
-        """For example ``torch 2.11.0 (NVIDIA H200, eager, CUDA graphs)``."""
+        """Engine, version and device, such as ``torch 2.11.0 (NVIDIA H200, eager, CUDA graphs)``."""
         compiled = (
             self._mode
             if self._mode == "eager" or self._effort == "default"
@@ -387,7 +388,7 @@ class TorchEngine(Closing):
 
     @property
     def plan_count(self) -> int:
-        """Shapes that are ready to run."""
+        """Number of plans, one per shape."""
         return len(self._plans)
 
     def run(
@@ -397,11 +398,11 @@ class TorchEngine(Closing):
 
         Args:
             inputs: NumPy arrays on a CPU, C-contiguous CuPy arrays on a GPU.
-            outputs: Which to return; all when omitted.
-            stream: CUDA stream handle; CuPy's current stream when omitted. Must be None on a CPU.
+            outputs: Names of the outputs to return; all if omitted.
+            stream: CUDA stream handle; CuPy's current stream if omitted. Must be None on a CPU.
 
         Returns:
-            Fresh arrays: NumPy on a CPU, CuPy on a GPU.
+            New arrays: NumPy on a CPU, CuPy on a GPU.
         """
         names = wanted_outputs(self._spec, outputs, label=self._label)
         if self._on_gpu:
@@ -426,14 +427,14 @@ class TorchEngine(Closing):
         """Compute all outputs from tensors in ``spec``'s order, on the engine's device.
 
         Args:
-            inputs: Contiguous, of the dtypes that ``spec`` names.
-            stream: CUDA stream handle; torch's current stream when omitted.
+            inputs: Contiguous tensors of the dtypes in ``spec``.
+            stream: CUDA stream handle; torch's current stream if omitted.
 
         Returns:
-            Fresh tensors, in order.
+            New tensors, in order.
 
         Raises:
-            DeviceMemoryError: The GPU has too little memory; how much was wanted and free.
+            DeviceMemoryError: The GPU has too little memory; the message has the bytes requested and free.
             EngineError: The engine was closed, or the network failed.
         """
         with self._on_given_stream(stream), torch.inference_mode():
@@ -448,14 +449,14 @@ class TorchEngine(Closing):
                 ) from error
 
     def _on_given_stream(self, handle: int | None) -> AbstractContextManager[None]:
-        """Nothing where the caller is on the GPU and stream already: entering them again takes longer than a launch."""
+        """Enter the stream unless it is current already: entering it again takes longer than a launch."""
         if handle is None and self._on_gpu and torch.cuda.current_device() == self._device.index:
             return nullcontext()
         return self.on_stream(handle)
 
     @contextmanager
     def on_stream(self, handle: int | None) -> Iterator[None]:
-        """Work on the engine's GPU and one stream inside; nothing on a CPU.
+        """Work on the engine's GPU and one stream; does nothing on a CPU.
 
         Args:
             handle: CUDA stream handle; None stays on torch's current stream.
@@ -467,7 +468,7 @@ class TorchEngine(Closing):
             if handle is None:
                 yield
                 return
-            # 0 is the default stream, which torch knows by another name.
+            # 0 is the default stream, for which torch has another name.
             stream: Any = _external(handle, self._device) if handle else torch.cuda.default_stream()
             with torch.cuda.stream(stream):
                 yield
@@ -496,7 +497,7 @@ class TorchEngine(Closing):
         return plan
 
     def _callable(self, inputs: Sequence[Tensor]) -> _Call:
-        assert self._module is not None  # _plan saw to it
+        assert self._module is not None  # ensured by _plan
         if self._mode == "aot":
             return self._package(inputs)
         call: Callable[..., Any] = self._module
@@ -513,13 +514,13 @@ class TorchEngine(Closing):
         return run
 
     def _package(self, inputs: Sequence[Tensor]) -> _Call:
-        assert self._packages is not None  # __init__ saw to it
+        assert self._packages is not None  # ensured by __init__
         shapes = ", ".join(f"{tensor.dtype} {list(tensor.shape)}" for tensor in inputs)
         settings = ", ".join(f"{key}={value}" for key, value in self._flags.items())
         key = (self._label, self._fingerprint, shapes, self._effort, settings)
 
         def build(path: Path) -> None:
-            assert self._module is not None  # _plan saw to it
+            assert self._module is not None  # ensured by _plan
             _import_setuptools()
             with _quiet_compiler():
                 exported = self._exported
@@ -556,7 +557,7 @@ class _Plan:
 
     def __call__(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if self._captured is not None:
-            return self._captured(inputs)  # what the switches chose is recorded
+            return self._captured(inputs)  # records the switches' effect
         with _switched(self._flags):
             return self._call(*inputs)
 
@@ -566,30 +567,30 @@ class _Plan:
 
 
 def _switched(flags: Mapping[str, bool] | None) -> AbstractContextManager[None]:
-    """PyTorch's switches set for a block; as they are with None."""
+    """Set PyTorch's switches for a block; None leaves them as they are."""
     return nullcontext() if flags is None else torch_flags(**flags)
 
 
 def _import_setuptools() -> None:
     """Import setuptools, which PyTorch's C++ builder needs, before the builder does.
 
-    Up to Python 3.11, once somebody has looked for pip in this process (``find_spec("pip")`` is enough), setuptools'
-    import hook gives way to the standard library's distutils, and importing setuptools fails an assertion. So the hook
-    is put in force again first.
+    Up to Python 3.11, once anything has looked for pip in this process (``find_spec("pip")`` is enough),
+    setuptools' import hook yields to the standard library's distutils, and importing setuptools fails an
+    assertion. So first restore the hook.
     """
     if "setuptools" in sys.modules:
         return
     hook = getattr(sys.modules.get("_distutils_hack"), "DISTUTILS_FINDER", None)
     if hook is not None:
-        vars(hook).pop("spec_for_distutils", None)  # what stands in the place of the method
+        vars(hook).pop("spec_for_distutils", None)  # the override of the method
     with suppress(ImportError), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # setuptools complains of a distutils that was imported before
+        warnings.simplefilter("ignore")  # setuptools warns if distutils was imported before
         importlib.import_module("setuptools")
 
 
 @contextmanager
 def _quiet_compiler() -> Iterator[None]:
-    """Stop the compiler from printing measurements, and from giving up after a few shapes."""
+    """Keep the compiler from printing measurements and from giving up after a few shapes."""
     from torch._inductor import select_algorithm
 
     logger = logging.getLogger("torch._inductor")
@@ -617,5 +618,5 @@ def _from_host(inputs: Mapping[str, Any], tensor: TensorSpec, *, label: str) -> 
         raise EngineError(
             f"{label}: input {tensor.name!r} is {met}, expected {tensor.dtype} {list(tensor.shape)}"
         )
-    # torch warns about memory that it may not write, though it only reads it here.
+    # torch warns about read-only memory, though it only reads it here.
     return torch.from_numpy(array if array.flags.writeable else array.copy())

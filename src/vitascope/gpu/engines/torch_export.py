@@ -1,4 +1,4 @@
-"""Exporting a PyTorch module as a program, and that as an ONNX network, with free sizes where they vary.
+"""Export a PyTorch module as a program, and that as an ONNX network, with free sizes where they vary.
 
 ``torch.export`` traces the module once; ``torch.onnx.export(dynamo=True)`` translates the program (PyTorch's
 documentation: pages "torch.export" and "torch.onnx"). The translation needs the package ``onnxscript``.

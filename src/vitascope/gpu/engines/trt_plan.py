@@ -1,4 +1,4 @@
-"""TensorRT: an ONNX network built into an engine for one GPU, and run from CuPy arrays.
+"""TensorRT: build an ONNX network into an engine for one GPU, and run it on CuPy arrays.
 
 Written for TensorRT 11, where networks are strongly typed and precision switches are gone, in the way that 10 also
 takes. **Not yet run on hardware**: TensorRT was not to be had on the GPUs that this project is measured on. The code

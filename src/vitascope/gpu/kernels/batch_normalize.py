@@ -1,4 +1,4 @@
-"""Converts a batch of pictures to a network's input: scale, mean, standard deviation, layout and dtype in one pass."""
+"""Normalise pictures to a network's input: scale, mean, deviation, layout and element type in one pass."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ def batch_normalize(
     dtype: Literal["float32", "float16"] = "float32",
     out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
-    """``(images * scale - mean) / std`` for each channel, computed in float32.
+    """Compute ``(images * scale - mean) / std`` per channel, in float32.
 
-    Runs where the images are: NumPy on the CPU; CuPy in one kernel on the GPU, ordered on the current stream. There
-    float32 results agree to 2e-6 of the largest term, float16 results to one unit in the last place.
+    Runs on the images' device: NumPy on the CPU; CuPy in one kernel on the GPU, on the current stream. GPU
+    results agree to 2e-6 of the largest term in float32, to one unit in the last place in float16.
 
     Args:
-        images: uint8, uint16, float16 or float32, [N, H, W, C] or [N, C, H, W] with 1 to 4 channels. Anything but
-            C-contiguous memory costs a copy.
+        images: uint8, uint16, float16 or float32, [N, H, W, C] or [N, C, H, W] with 1 to 4 channels. Memory
+            that is not C-contiguous costs a copy.
         mean: Mean of each channel, after ``scale``.
         std: Standard deviation of each channel, not 0.
-        scale: What brings code values to the range that mean and std are given in.
-        layout_in: Order of the axes of ``images``.
-        layout_out: Order of the axes of the result.
+        scale: Factor that brings code values to the range of ``mean`` and ``std``.
+        layout_in: Axis order of ``images``.
+        layout_out: Axis order of the result.
         dtype: Element type of the result.
-        out: Where to write: C-contiguous, on the images' device; a new array when omitted.
+        out: Output array, C-contiguous, on the images' device; a new array if omitted.
 
     Returns:
         [N, C, H, W] or [N, H, W, C] of ``dtype``, C-contiguous.
 
     Raises:
-        ValueError: Shapes or dtypes do not fit, or a standard deviation is 0.
+        ValueError: Shapes or dtypes do not match, or a standard deviation is 0.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     channels = channels_of(images, layout_in, mean, std)
@@ -88,10 +88,10 @@ def batch_normalize(
 def channels_of(
     images: npt.NDArray[Any], layout: BatchLayout, mean: Sequence[float], std: Sequence[float]
 ) -> int:
-    """Number of channels of the images.
+    """Validate images and count their channels.
 
     Raises:
-        ValueError: They are no images that can be normalised with this mean and this deviation.
+        ValueError: The images cannot be normalised with this mean and deviation.
     """
     if images.ndim != 4 or images.dtype not in _INPUTS:
         raise ValueError(
@@ -109,10 +109,10 @@ def channels_of(
 
 
 def check_out(out: npt.NDArray[Any] | None, shape: tuple[int, ...], dtype: str) -> None:
-    """Check that ``out`` can hold the result.
+    """Check an output array's shape, dtype and layout.
 
     Raises:
-        ValueError: It cannot.
+        ValueError: The result cannot be written there.
     """
     if out is not None and (
         out.shape != shape or out.dtype != np.dtype(dtype) or not out.flags["C_CONTIGUOUS"]
@@ -123,9 +123,9 @@ def check_out(out: npt.NDArray[Any] | None, shape: tuple[int, ...], dtype: str) 
 def channel_affine(
     mean: Sequence[float], std: Sequence[float], scale: float
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(gain, offset) of each channel: ``value * gain + offset`` is ``(value * scale - mean) / std``.
+    """Compute (gain, offset) of each channel: ``value * gain + offset`` is ``(value * scale - mean) / std``.
 
-    Both are float32 numbers: what they are multiplied with keeps its type.
+    Both are float32, so products keep their type.
     """
     return _channel_affine(tuple(map(float, mean)), tuple(map(float, std)), float(scale))
 
@@ -157,7 +157,7 @@ def _launch_batch_normalize(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """``images * gain + offset`` on the current CuPy stream; arguments and result as in ``batch_normalize``.
+    """Compute ``images * gain + offset`` on the current CuPy stream; takes and returns the same as ``batch_normalize``.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
@@ -177,7 +177,7 @@ def _launch_batch_normalize(
         elements % group == 0
         and images.data.ptr % 16 == 0
         and result.data.ptr % 16 == 0
-        # Every picture, and every plane of a planar input, begins where the widest load may.
+        # Every picture, and every plane of a planar input, is aligned for the widest load.
         and elements * images.dtype.itemsize % 16 == 0
     )
     kernel = _kernel(

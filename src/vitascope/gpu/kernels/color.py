@@ -1,4 +1,4 @@
-"""Converts YUV codes to RGB and back, and gives the codes of mattes, greys and colours in a frame's format.
+"""YUV code values to RGB and back, in closed form, and the codes of mattes, greys and colours in each format.
 
 Source: ITU-R BT.601, BT.709, BT.2020; ITU-T H.273 section 8.3.
 """
@@ -22,7 +22,7 @@ LUMA_WEIGHTS: dict[str, tuple[float, float]] = {
     "bt709": (0.2126, 0.0722),
     "bt2020": (0.2627, 0.0593),
 }
-"""(Kr, Kb) of each matrix; Kg is what is left to 1."""
+"""(Kr, Kb) of each matrix; Kg is the rest to 1."""
 
 
 @cache
@@ -63,18 +63,18 @@ def _frozen(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def alpha_dtype(frame: Frame) -> np.dtype[np.uint8] | np.dtype[np.uint16]:
-    """The dtype of a frame's alpha: uint8 for 8-bit video, uint16 (full scale 65535) for deeper video."""
+    """Dtype of a frame's alpha: uint8 for 8-bit video, uint16 (full scale 65535) for deeper video."""
     return np.dtype(np.uint8) if frame.format.bit_depth == 8 else np.dtype(np.uint16)
 
 
 def alpha_peak(alpha: Plane) -> int:
-    """The code for full opacity: 255 or 65535."""
+    """Code of full opacity: 255 or 65535."""
     return 255 if alpha.dtype == np.uint8 else 65535
 
 
 @cache
 def grey_bounds(color: ColorSpec, fmt: YuvFormat) -> tuple[np.float32, np.float32]:
-    """The lowest and highest grey that the codes of a format can represent."""
+    """Lowest and highest grey that a format's codes can represent."""
     matrix, offset = rgb_from_yuv(color, fmt)
     weights = matrix.mean(axis=0) * ((2**fmt.bit_depth - 1) << fmt.sample_shift)
     middle = float(offset.mean())
@@ -89,13 +89,13 @@ Codes = tuple[int, ...]
 
 @cache
 def matte_color(color: ColorSpec, *, full_range: bool) -> ColorSpec:
-    """BT.709 throughout, so that no player tone-maps the matte of an HDR video; chroma sits where the frame's does."""
+    """BT.709 throughout, so that no player tone-maps an HDR video's matte; chroma is sited like the frame's."""
     return ColorSpec("bt709", full_range, color.chroma_location, primaries=1, transfer=1, matrix_code=1)
 
 
 @cache
 def matte_levels(color: ColorSpec, *, full_range: bool, bit_depth: int) -> tuple[int, int, int]:
-    """The codes of black, white and neutral chroma in the matte of a video."""
+    """Codes of black, white and neutral chroma in a video's matte."""
     fmt = PIXEL_FORMATS["yuv420p" if bit_depth == 8 else "yuv420p10le"]
     matrix, offset = yuv_from_rgb(matte_color(color, full_range=full_range), fmt)
     black, neutral = (round(code) for code in offset[:2])
@@ -104,7 +104,7 @@ def matte_levels(color: ColorSpec, *, full_range: bool, bit_depth: int) -> tuple
 
 @cache
 def color_codes(rgb: Rgb, color: ColorSpec, fmt: YuvFormat) -> Codes:
-    """Y, U and V of an 8-bit RGB colour, in the format's container words."""
+    """Convert an 8-bit RGB colour to Y, U and V, in the format's container words."""
     matrix, offset = yuv_from_rgb(color, fmt)
     step = 1 << fmt.sample_shift
     exact = (matrix @ (np.array(rgb) / 255.0) + offset) / step

@@ -1,15 +1,16 @@
-"""Composites people over a background in YUV: ``out = person * alpha + background * (1 - alpha)``.
+"""Composite a person over a background in YUV planes: ``out = person * alpha + background * (1 - alpha)``.
 
-The YUV matrix is linear, so blending code values is blending gamma-encoded RGB, which is what players, keyers and
-RobustVideoMatting's own scripts do. Chroma is weighted with alpha at the chroma site (``downsample_to_chroma``).
-Where alpha is full the codes come back unchanged; elsewhere the result is within one code of exact arithmetic,
-because the two products are rounded before they are added.
+The YUV matrix is linear, so blending code values is blending gamma-encoded RGB, like players, keyers and
+RobustVideoMatting's own scripts. Chroma is weighted with alpha at the chroma site (``downsample_to_chroma``).
+Codes are unchanged where alpha is full; elsewhere the result is within one code of exact arithmetic, because
+the two products are rounded before they are added.
 
-``render`` goes all the way from a network's small answer: alpha, decontamination and compositing, on a GPU in one pass.
+``render`` does everything from a network's coefficients: alpha, decontamination and compositing, on a GPU in
+one pass.
 
-Every function runs where its planes are: NumPy on the CPU; CuPy (NV12 or P010, alpha of ``alpha_dtype``) in one launch
-of ``composite.cu``, ordered on the current CuPy stream. Results agree within one code. On the GPU they raise ValueError
-for planes that do not fit, and KernelCompileError where the CUDA source could not be built.
+Every function runs on its planes' device: NumPy on the CPU; CuPy (NV12 or P010, alpha of ``alpha_dtype``) in
+one launch of ``composite.cu``, on the current CuPy stream. Results agree within one code. On the GPU,
+functions raise ValueError for unsuitable planes, and KernelCompileError if the CUDA source cannot be built.
 """
 
 from __future__ import annotations
@@ -53,29 +54,31 @@ def render(
     decontaminate: bool = False,
     planar: bool = False,
 ) -> Frame:
-    """Refine alpha against the picture and composite, each eye on its own.
+    """Refine alpha at full resolution and paint, each eye on its own.
 
-    Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel that reads the
-    picture once, ordered on the current CuPy stream. Results agree within one code.
+    Runs on the frame's device: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel that
+    reads the frame once, on the current CuPy stream. Results agree within one code.
 
     Args:
-        frame: The picture.
-        regions: Where each eye lies; together they cover the frame. On the GPU one or two.
-        gain: [E, 1, h, w] as ``MatteEstimate`` has alpha's, or [E, 4, h, w] with the person's R, G, B before it, as
-            ``local_colors`` gives it; upright, on the frame's device. float32; float16 too on the GPU.
-        offset: As gain, with the scene's colour.
-        rotation_degrees: Clockwise turn that made the picture upright for the network.
+        frame: The frame.
+        regions: Region of each eye; together they cover the frame. On the GPU one or two.
+        gain: [E, 1, h, w], alpha's gain of ``MatteEstimate``, or [E, 4, h, w] preceded by the person's R, G,
+            B, from ``local_colors``; upright, on the frame's device. float32; on the GPU also float16.
+        offset: Like ``gain``, with the scene's colour.
+        rotation_degrees: Clockwise rotation that made the picture upright for the network.
         paint: What to paint.
-        decontaminate: Take the person's own colour where alpha is partial; with ``OnColor`` and ``OnFrame``.
-        planar: Make yuv420p or yuv420p10le of NV12 or P010, for encoders on the CPU. Planar frames stay planar.
+        decontaminate: Use the person's own colour where alpha is partial; with ``OnColor`` and ``OnFrame``.
+        planar: Convert NV12 or P010 to yuv420p or yuv420p10le, for encoders on the CPU. Planar frames stay
+            planar.
 
     Returns:
-        A picture of the same moment, in the frame's format unless ``planar``; a matte has the format's 4:2:0 kin of
+        A frame with the same time, in the frame's format unless ``planar``; a matte has the 4:2:0 format of
         its own bit depth.
 
     Raises:
-        ValueError: A background of another size or format; decontamination with a paint that shows no foreground or
-            without the colours; on the GPU a frame that is not semi-planar, or coefficients that do not fit.
+        ValueError: The background has another size or format; ``decontaminate`` is used without colours or
+            with a paint that shows no foreground; on the GPU, the frame is not semi-planar, or the
+            coefficients do not match.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if decontaminate and not isinstance(paint, OnColor | OnFrame):
@@ -104,24 +107,24 @@ def render(
 def render_alpha(
     frame: Frame, alpha: Plane, *, regions: list[Region], paint: Paint, planar: bool = False
 ) -> Frame:
-    """Composite with a finished alpha plane, each eye on its own, for mattes that were edited.
+    """Paint with a finished alpha plane, such as an edited matte, each eye on its own.
 
     Args:
-        frame: The picture, or its foreground.
+        frame: The frame, or its foreground.
         alpha: uint8 or uint16 [H, W], on the frame's device; of ``alpha_dtype(frame)`` on the GPU.
-        regions: As for ``render``.
+        regions: See ``render``.
         paint: What to paint.
-        planar: As for ``render``.
+        planar: See ``render``.
 
     Returns:
-        As ``render``.
+        Like ``render``.
 
     Raises:
-        ValueError: As ``render``.
+        ValueError: Like ``render``.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if is_on_gpu(frame.planes[0]):
-        # A seam inside a chroma block cannot be told apart in chroma: such a frame is painted as a whole.
+        # A seam inside a chroma block is not visible in chroma: such a frame is painted as a whole.
         apart = all(is_whole_blocks(region, frame) for region in regions)
         eyes = regions if apart else [whole_frame(frame)]
         return paint_on_gpu(frame, eyes, alpha, paint, planar=planar)
@@ -134,7 +137,7 @@ def render_alpha(
 
 
 def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
-    """Put the person on one colour.
+    """Composite the person over one colour.
 
     Args:
         frame: The picture.
@@ -142,7 +145,7 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
         rgb: Background in 0..255, gamma-encoded.
 
     Returns:
-        A frame of the same format and moment.
+        A frame of the same format and time.
     """
     if is_on_gpu(frame.planes[0]):
         return paint_on_gpu(frame, [whole_frame(frame)], alpha, OnColor(rgb))
@@ -165,7 +168,7 @@ def over_color(frame: Frame, alpha: Plane, rgb: Rgb) -> Frame:
 
 
 def over_frame(frame: Frame, alpha: Plane, background: Frame) -> Frame:
-    """Put the person on another picture of the same size, format and colour.
+    """Composite the person over another frame of the same size, format and colour.
 
     Raises:
         ValueError: The background has another size or format.
@@ -184,13 +187,13 @@ def over_frame(frame: Frame, alpha: Plane, background: Frame) -> Frame:
 
 
 def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
-    """Tint the person, for judging a matte by eye.
+    """Tint the person in the picture, to judge a matte by eye.
 
     Args:
         frame: The picture.
         alpha: uint8 or uint16 [H, W].
         rgb: Tint in 0..255.
-        opacity: 0 leaves the picture alone, 1 paints the person over.
+        opacity: 0 leaves the picture unchanged, 1 covers the person.
     """
     if is_on_gpu(frame.planes[0]):
         return paint_on_gpu(frame, [whole_frame(frame)], alpha, Tint(rgb, opacity))
@@ -201,23 +204,23 @@ def tint(frame: Frame, alpha: Plane, rgb: Rgb, *, opacity: float) -> Frame:
 
 
 def clear_transparent(frame: Frame, alpha: Plane, *, margin_px: int = 16) -> Frame:
-    """Paint everything away from people black, so that nothing stays hidden under a transparent alpha plane.
+    """Paint black away from people, so that the background is not kept under a transparent alpha plane.
 
-    A margin keeps its colour, so that scaling or a softer edge later finds no black fringe.
+    A margin keeps its colour, so that later scaling or softening shows no black fringe.
 
     Args:
         frame: The picture.
         alpha: uint8 or uint16 [H, W].
-        margin_px: Luma samples around people that stay.
+        margin_px: Width of the margin around people, in luma samples.
     """
     seen = (alpha > 0).astype(alpha.dtype) * alpha.dtype.type(alpha_peak(alpha))
     return over_color(frame, dilate_box(seen, margin_px), (0, 0, 0))
 
 
 def blur_background(frame: Frame, alpha: Plane, *, sigma: float) -> Frame:
-    """Put the sharp person on the blurred picture.
+    """Composite the sharp person over the blurred picture.
 
-    The person is kept out of the blur (its samples weigh nothing), so that no halo of its colour surrounds it.
+    The blur gives the person no weight, so that no halo of its colour surrounds it.
 
     Args:
         frame: The picture, one eye.
@@ -232,13 +235,13 @@ def blur_background(frame: Frame, alpha: Plane, *, sigma: float) -> Frame:
 
 
 def matte_frame(frame: Frame, alpha: Plane, *, full_range: bool, bit_depth: int | None = None) -> Frame:
-    """Convert alpha to a grey video frame: black is background, white is person.
+    """Make a grey frame from alpha: black is background, white is person.
 
     Args:
-        frame: Gives the moment and the primaries.
+        frame: Source of time and primaries.
         alpha: uint8 or uint16 [H, W].
         full_range: True writes codes 0..peak (lossless files), False 16..235 and their 10-bit equals (players).
-        bit_depth: 8 or 10; the frame's own when None.
+        bit_depth: 8 or 10; None for the frame's own.
 
     Returns:
         A yuv420p or yuv420p10le frame with neutral chroma.

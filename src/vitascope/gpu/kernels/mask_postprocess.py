@@ -1,4 +1,4 @@
-"""Turns the scores of a segmentation network into masks: decide, clean up, smooth, steady over time."""
+"""Turn a segmentation network's scores into masks: decide, clean up, smooth, average over time."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from vitascope.gpu.kernels.morphology import MAX_RADIUS_PX, dilate_disc, erode_d
 MaskKind = Literal["argmax", "threshold"]
 
 MAX_CLASSES = 256
-"""A class map has one byte a pixel."""
+"""A class map has one byte per pixel."""
 
 MAX_SIGMA = 21.0
-"""Widest smoothing: three deviations to each side fit the GPU's tile."""
+"""Largest sigma: three deviations to each side fit the GPU's tile."""
 
 WEIGHT_BITS = 12
-"""Bits of a Gaussian weight: the votes of a window, its product over both axes, fit 24 bits, which float32 holds."""
+"""Bits of a Gaussian weight: a window's votes, products over both axes, fit 24 bits, which float32 represents
+exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaskSteps:
-    """The steps on scores, in plain values; checked by ``postprocess_mask``."""
+    """Parameters of the steps; validated by ``postprocess_mask``."""
 
     kind: MaskKind
     class_index: int | None
@@ -40,7 +41,7 @@ class MaskSteps:
 
     @property
     def is_class_map(self) -> bool:
-        """True if the result is a class map rather than a mask."""
+        """Whether the result is a class map rather than a mask."""
         return self.kind == "argmax" and self.class_index is None
 
 
@@ -57,7 +58,7 @@ def postprocess_mask(
     ema: float = 0.0,
     out: npt.NDArray[np.uint8] | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """Class map, or mask of one class, from a network's scores.
+    """Turn a network's scores into a class map, or the mask of one class.
 
     ==============================  ======================================================================
     result                          when
@@ -68,33 +69,33 @@ def postprocess_mask(
     mask, values 0..255             ``threshold``: 255 where the class's score is at least ``threshold``
     ==============================  ======================================================================
 
-    Then, in this order: opening and closing with discs (masks only), a Gaussian (a mask becomes soft; in a class map
-    the class with most Gaussian-weighted votes around a pixel takes it, the lowest of equals), and the moving average
-    with the previous result (masks only).
+    Then, in this order: opening and closing with discs (masks only), a Gaussian (it softens a mask; in a
+    class map each pixel takes the class with the most Gaussian-weighted votes around it, the lowest on ties),
+    and the moving average with the previous result (masks only).
 
-    Runs where the scores are: NumPy on the CPU; CuPy on the GPU, ordered on the current stream. The results are equal
-    bit for bit: the Gaussian's weights are whole 4096ths.
+    Runs on the scores' device: NumPy on the CPU; CuPy on the GPU, on the current stream. Results are
+    bit-for-bit equal: the Gaussian's weights are multiples of 1/4096.
 
     Args:
-        scores: float16 or float32 [N, C, h, w]: logits or probabilities, C up to 256 for ``argmax``. C-contiguous, or
-            channels last as PyTorch has it (``argmax``: to 96 classes of float32 and 192 of float16); other memory
-            costs a copy.
+        scores: float16 or float32 [N, C, h, w]: logits or probabilities, C up to 256 for ``argmax``.
+            C-contiguous, or channels-last as in PyTorch (``argmax``: up to 96 classes of float32 and 192 of
+            float16); other layouts cost a copy.
         kind: How scores become decisions.
-        class_index: The class to show. For ``threshold`` it may be omitted when C is 1.
-        threshold: Least score of a shown pixel, in the scores' own units; ``threshold`` only.
+        class_index: Class to select. Optional for ``threshold`` when C is 1.
+        threshold: Lowest score of a selected pixel, in the scores' own units; ``threshold`` only.
         smoothing_sigma: Standard deviation of the Gaussian in pixels of the scores, 0 (none) to 21.
-        open_px: Radius of the disc that takes specks away, 0 to 256.
-        close_px: Radius of the disc that then fills holes, 0 to 256.
-        previous: uint8 [N, h, w]: the result for the frame before, on the scores' device; None for the first frame,
-            which is taken as it is.
+        open_px: Radius of the opening disc, which removes specks, 0 to 256.
+        close_px: Radius of the closing disc, which fills holes, 0 to 256.
+        previous: uint8 [N, h, w]: result of the previous frame, on the scores' device; None for the first
+            frame, which is not averaged.
         ema: Weight of ``previous``, 0 (none) to below 1.
-        out: uint8 [N, h, w], C-contiguous: where to write, and it may be ``previous``; a new array when omitted.
+        out: Output array, uint8 [N, h, w], C-contiguous; may be ``previous``; a new array if omitted.
 
     Returns:
         uint8 [N, h, w], C-contiguous, on the scores' device.
 
     Raises:
-        ValueError: Shapes, dtypes or numbers do not fit, or a step is requested that has no meaning for a class map.
+        ValueError: Shapes, dtypes or numbers do not match, or a step does not apply to class maps.
         KernelCompileError: A CUDA source could not be built for this GPU.
     """
     if kind == "threshold" and class_index is None and scores.ndim == 4 and scores.shape[1] == 1:
@@ -135,7 +136,7 @@ def postprocess_mask(
 
 @lru_cache(maxsize=64)
 def vote_weights(sigma: float) -> npt.NDArray[np.int64]:
-    """Weights of one axis of the Gaussian, int64 [2 radius + 1], symmetric; they sum to 4096."""
+    """Weights of the Gaussian along one axis, int64 [2 radius + 1], symmetric; they sum to 4096."""
     radius = math.ceil(3 * sigma)
     share = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
     weights: npt.NDArray[np.int64] = np.rint(share / share.sum() * (1 << WEIGHT_BITS)).astype(np.int64)
@@ -189,7 +190,7 @@ def _decide(scores: npt.NDArray[Any], steps: MaskSteps) -> npt.NDArray[np.uint8]
 
 
 def _votes(shown: npt.NDArray[np.bool_], sigma: float) -> npt.NDArray[Any]:
-    """Votes around each pixel, whole numbers up to 2^24 in float32."""
+    """Votes around each pixel, integers up to 2^24 in float32."""
     weights = vote_weights(sigma).astype(np.float32)
     return cv2.sepFilter2D(
         shown.astype(np.float32), cv2.CV_32F, weights, weights, borderType=cv2.BORDER_REPLICATE
@@ -217,12 +218,12 @@ _THREADS = 128
 _LANES = 4
 _TILE, _TILE_WARPS = 32, 8
 _MAX_RADIUS = math.ceil(3 * MAX_SIGMA) + 1
-_MOST_SHARED_BYTES = 48 << 10  # a block's, without asking for more
+_MOST_SHARED_BYTES = 48 << 10  # of a block, without opting in to more
 _GAUSSIAN = np.dtype([("radius", "i4"), ("weight", "u2", 2 * _MAX_RADIUS + 1), ("unused", "u2")])
 
 
 def _launch_postprocess_mask(scores: Any, steps: MaskSteps, *, previous: Any, out: Any) -> Any:
-    """Run the kernels on the current CuPy stream; arguments and result as in ``postprocess_mask``.
+    """Run the kernels on the current CuPy stream; takes and returns the same as ``postprocess_mask``.
 
     Raises:
         KernelCompileError: A CUDA source could not be built for this GPU.
@@ -288,7 +289,7 @@ def _decide_cuda(scores: Any, steps: MaskSteps, *, out: Any) -> Any:
 
 
 def _is_channels_last(scores: Any) -> bool:
-    """True if [N, C, h, w] lies as [N, h, w, C] in memory, as PyTorch's ``channels_last`` has it."""
+    """Whether [N, C, h, w] is stored as [N, h, w, C], PyTorch's ``channels_last``."""
     count, classes, height, width = scores.shape
     itemsize = scores.dtype.itemsize
     pixel_bytes = classes * itemsize

@@ -1,7 +1,7 @@
-"""Converts a frame's native planes to a network's input: the only full-size pass before the network.
+"""Convert a frame's native planes to a network's input, the only full-resolution pass before the network.
 
-``rgb = M @ yuv + t`` (``color.py``), each plane averaged down to the network's size first: the matrix is linear, so
-resizing the three planes and converting the small picture gives the same result as converting the large one.
+``rgb = M @ yuv + t`` (``color.py``) after averaging each plane down to the network's size: the conversion is
+linear, so converting the small picture gives the same result as converting the large one.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ def preprocess(
     dtype: Literal["float32", "float16"] = "float32",
     out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
-    """Crop, resize (antialiased), convert to RGB and normalise, for each region.
+    """Crop, resize (antialiased), convert to RGB and normalise each region.
 
-    Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, ordered on the
+    Runs on the frame's device: NumPy planes on the CPU, CuPy planes (NV12 or P010) in one CUDA kernel on the
     current CuPy stream.
 
     Args:
-        frame: A picture in any of ``frames.PIXEL_FORMATS``.
-        regions: What to cut out, in coded (unrotated) luma samples: one for each eye.
+        frame: A frame in any of ``frames.PIXEL_FORMATS``.
+        regions: Regions to crop, in coded (unrotated) luma samples: one per eye.
         size: (height, width) of the network's input, upright.
         mean: Subtracted from RGB in 0..1.
-        std: Divides what is left.
-        layout: Order of the axes of the result.
-        rotation_degrees: Clockwise turn that makes the picture upright.
+        std: Divisor after subtracting the mean.
+        layout: Axis order of the result.
+        rotation_degrees: Clockwise rotation that makes the picture upright.
         dtype: Element type of the result.
-        out: Where to write: C-contiguous, on the frame's device; a new array when omitted.
+        out: Output array, C-contiguous, on the frame's device; a new array if omitted.
 
     Returns:
         [N, 3, h, w] or [N, h, w, 3] of ``dtype``, C-contiguous; RGB 0..1 (clipped) before mean and std.
 
     Raises:
-        ValueError: ``out`` has another shape or dtype than the result, or gaps; or a frame on the GPU is not
-            semi-planar, or the samples of its rows do not lie side by side.
+        ValueError: ``out`` has the wrong shape or dtype, or is not contiguous; or a frame on the GPU is not
+            semi-planar, or its rows are strided.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     height, width = size
@@ -87,7 +87,7 @@ def preprocess(
         luma, blue_difference, red_difference = _small_planes(frame, region, coded_size)
         channels = picture if layout == "NCHW" else np.moveaxis(picture, -1, 0)
         for channel, row, bias, subtract, divide in zip(channels, matrix, offset, mean, std, strict=True):
-            # Turned pictures are made beside their place, the others in it.
+            # Rotated pictures are made in a temporary, the others in place.
             in_place = rotation_degrees == 0 and layout == "NCHW" and channel.dtype == np.float32
             rgb: Any = channel if in_place else np.empty(coded_size, np.float32)
             cv2.addWeighted(luma, row[0], blue_difference, row[1], bias, dst=rgb)
@@ -105,7 +105,7 @@ def preprocess(
 def _small_planes(
     frame: Frame, region: Region, size: tuple[int, int]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Y, U and V of a region at the network's size, in code values."""
+    """Resize a region's Y, U and V to the network's size, in code values."""
     luma_window = (region.x, region.y, region.x + region.width, region.y + region.height)
     window = chroma_window(region, frame.format, frame.color)
     own = chroma_region(region, frame.format)
@@ -142,7 +142,7 @@ def _launch_preprocess(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``preprocess``.
+    """Run the kernel on the current CuPy stream; takes and returns the same as ``preprocess``.
 
     Raises:
         ValueError: The frame is not semi-planar, there are more than two regions, or the result is more than 2000
@@ -170,7 +170,7 @@ def _launch_preprocess(
         dtype,
         cupy.cuda.runtime.getDevice(),
     )
-    # Only the pointers change from frame to frame; filling in everything else would take longer than the kernel.
+    # Only the pointers change between frames; setting everything else would take longer than the kernel.
     pictures = plan.pictures.copy()
     pictures["picture"]["data"][0, : 2 * len(regions)] = [plane.data.ptr for plane in planes] * len(regions)
     with nvtx_range("preprocess"):
@@ -181,13 +181,13 @@ def _launch_preprocess(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """A launch, but for the pointers."""
+    """A launch without its pointers."""
 
     kernel: Any
     grid: tuple[int, int, int]
     pictures: Any
     arguments: tuple[Any, ...]
-    """What follows the pictures and the result."""
+    """Arguments behind the pictures and the result."""
 
 
 @lru_cache(maxsize=128)
@@ -204,7 +204,7 @@ def _plan(
     dtype: np.dtype[Any],
     device: int,
 ) -> _Plan:
-    """The launch for frames of one kind. ``planes`` are shapes, strides in bytes, and pointers modulo 16."""
+    """Plan the launch for frames of one kind. ``planes`` are shapes, strides in bytes, and pointers modulo 16."""
     del device  # kernels are compiled for the current one
     height, width = (size[1], size[0]) if rotation_degrees in (90, 270) else size
     pictures, run = _describe(fmt, color, planes, regions, (height, width))
@@ -237,7 +237,7 @@ def _describe(
     regions: Sequence[Region],
     size: tuple[int, int],
 ) -> tuple[Any, int]:
-    """The kernel's view of every eye's planes without pointers, and how many outputs of a row one block can make."""
+    """Describe every eye's planes, without pointers, for the kernel, and the most outputs of a row per block."""
     height, width = size
     pictures = np.zeros(1, _PICTURES)
     longest_run = float(width)
@@ -266,7 +266,7 @@ def _describe(
 
 
 def _axis(start: float, stop: float, count: int, first: int, end: int) -> tuple[float, float, int, int]:
-    """One axis of a window, and the samples of the plane that it may read: the eye's own."""
+    """Describe one axis of a window, and the plane's samples that it may read: the eye's own."""
     begin, stopped = clamped_span(start, stop, first, end)
     return start, (stop - start) / count, begin, stopped - 1
 

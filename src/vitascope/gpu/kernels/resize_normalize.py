@@ -1,7 +1,7 @@
-"""Resizes pictures to a network's input: resize, scale, mean and deviation in one pass.
+"""Resize packed or planar pictures to a network's input: resize, scale, mean and deviation in one pass.
 
-The resize is that of ``preprocess``: each axis averages the samples under an output where it shrinks (antialiased) and
-interpolates between the two nearest where it grows; sample i covers [i, i + 1), borders repeat.
+Resizes like ``preprocess``: each axis averages the samples under an output when shrinking (antialiased) and
+interpolates between the two nearest when growing; sample i covers [i, i + 1), borders repeat.
 """
 
 from __future__ import annotations
@@ -39,30 +39,31 @@ def resize_normalize(
     dtype: Literal["float32", "float16"] = "float32",
     out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
-    """``(resized * scale - mean) / std`` for each channel, computed in float32.
+    """Compute ``(resized * scale - mean) / std`` per channel, in float32.
 
-    Runs where the images are: NumPy on the CPU (OpenCV resizes); CuPy in one kernel on the GPU, ordered on the current
-    stream. There results agree to 1e-4 of the largest term (float32), or to the unit in the last place (float16).
+    Runs on the images' device: NumPy on the CPU (OpenCV resizes); CuPy in one kernel on the GPU, on the
+    current stream. GPU results agree to 1e-4 of the largest term (float32), or to one unit in the last place
+    (float16).
 
     Args:
-        images: uint8, uint16, float16 or float32, [N, H, W, C] or [N, C, H, W] with 1 to 4 channels. On the GPU rows
-            and pictures may be padded; samples that are not dense cost a copy.
+        images: uint8, uint16, float16 or float32, [N, H, W, C] or [N, C, H, W] with 1 to 4 channels. On the
+            GPU rows and pictures may be padded; strided samples cost a copy.
         size: (height, width) of the result.
         mean: Mean of each channel of the result, after ``scale``.
         std: Standard deviation of each channel of the result, not 0.
-        scale: What brings code values to the range that mean and std are given in.
-        layout_in: Order of the axes of ``images``.
-        layout_out: Order of the axes of the result.
-        reverse_channels: The last channel becomes the first: BGR to RGB.
+        scale: Factor that brings code values to the range of ``mean`` and ``std``.
+        layout_in: Axis order of ``images``.
+        layout_out: Axis order of the result.
+        reverse_channels: Reverse the channels: BGR to RGB.
         dtype: Element type of the result.
-        out: Where to write: C-contiguous, on the images' device; a new array when omitted.
+        out: Output array, C-contiguous, on the images' device; a new array if omitted.
 
     Returns:
         [N, C, h, w] or [N, h, w, C] of ``dtype``, C-contiguous.
 
     Raises:
-        ValueError: Shapes or dtypes do not fit, a picture or the result has no pixel, a standard deviation is 0, or
-            the GPU is to shrink a row more than 1000 times.
+        ValueError: Shapes or dtypes do not match, a picture or the result is empty, a standard deviation is
+            0, or a row shrinks more than 1000 times on the GPU.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     channels = channels_of(images, layout_in, mean, std)
@@ -123,7 +124,7 @@ _BY_VALUE = np.dtype((np.void, _PICTURES.itemsize))  # without fields, as ``by_v
 
 
 def resized(planes: Any, size: tuple[int, int]) -> Any:
-    """Planes at another size, each axis averaged where it shrinks and bilinear where it grows.
+    """Resize planes, averaging each axis when it shrinks, with bilinear interpolation when it grows.
 
     Args:
         planes: float32 or float16 [N, C, h, w], C at most 4; NumPy or CuPy.
@@ -151,10 +152,10 @@ def _launch_resize_normalize(
     shape: tuple[int, ...],
     out: Any,
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``resize_normalize``.
+    """Run the kernel on the current CuPy stream; takes and returns the same as ``resize_normalize``.
 
     Raises:
-        ValueError: A row is to shrink more than 1000 times.
+        ValueError: A row shrinks more than 1000 times.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     import cupy
@@ -171,7 +172,7 @@ def _launch_resize_normalize(
         in_shape, strides, images.dtype, address % 16 == 0, gain, offset, size, layout_in, layout_out,
         reverse_channels, dtype, cupy.cuda.runtime.getDevice(),
     )  # fmt: skip
-    # Only the pointers change from picture to picture.
+    # Only the pointers change between pictures.
     words = plan.words.copy()
     words[0], words[1] = address, result.data.ptr
     parameter = words.view(_BY_VALUE)
@@ -183,13 +184,13 @@ def _launch_resize_normalize(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """A launch, but for the pointers."""
+    """A launch without its pointers."""
 
     kernel: Any
     launches: tuple[tuple[tuple[int, int, int], Any], ...]
-    """Grid, and the first of its pictures, or of the planes of all pictures."""
+    """Grid, and the index of its first picture, or of its first plane over all pictures."""
     words: Any
-    """The parameter as uint64; ``data`` and ``out`` are the first two."""
+    """The kernel's parameter as uint64; ``data`` and ``out`` are the first two."""
 
 
 @lru_cache(maxsize=128)
@@ -207,7 +208,7 @@ def _plan(
     dtype: str,
     device: int,
 ) -> _Plan:
-    """The launch for pictures of one kind."""
+    """Plan the launch for pictures of one kind."""
     del device  # kernels are compiled for the current one
     itemsize = input_dtype.itemsize
     strides = tuple(stride // itemsize for stride in byte_strides)
@@ -224,7 +225,7 @@ def _plan(
         raise ValueError(f"the GPU kernel shrinks at most {_MOST_SHRUNK} samples to one, not {step_x:.0f}")
     # A run's windows, the taps at its ends and the alignment of its first load must fit the span.
     run = min(int((_SPAN / side_by_side - 24) / step_x), width)
-    # Equal runs: none much shorter than the rest.
+    # Runs of equal length: none much shorter than the rest.
     run = math.ceil(width / math.ceil(width / run))
     parameter = np.zeros(1, _PICTURES)
     values = (0, 0, strides[0], plane_pitch, row_pitch, in_height, in_width, height, width, channels, run)
@@ -252,7 +253,7 @@ def _plan(
 
 @lru_cache(maxsize=128)
 def _has_dense_samples(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, layout: str) -> bool:
-    """True when the samples of a row lie side by side and rows, planes and pictures follow one another upwards."""
+    """Whether samples of a row are adjacent, and rows, planes and pictures have ascending addresses."""
     *outer, before_last, last = strides
     if layout == "NHWC":
         outer, before_last = list(strides[:2]), strides[2]

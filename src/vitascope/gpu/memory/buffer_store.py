@@ -1,7 +1,8 @@
-"""Bookkeeping for pools of reusable buffers with a size limit.
+"""Bookkeeping of the pools: buffers lent and returned under a cap.
 
-A buffer may come back from anywhere: from a garbage collection in the middle of another call of the store, too. So
-coming back takes no lock: the buffer is put down in a queue, and who waits is told; whoever takes next does the books.
+A buffer may be returned at any point, even by a garbage collection inside another call of the store. So
+returning takes no lock: the buffer goes into a queue and waiting threads are woken; the next ``take`` does
+the bookkeeping.
 """
 
 from __future__ import annotations
@@ -19,39 +20,39 @@ from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 
 
 class Pending(Protocol):
-    """Something that still reads or writes a buffer: a CUDA event."""
+    """Pending work that uses a buffer: a CUDA event."""
 
     @property
     def done(self) -> bool:
-        """True once it is over."""
+        """Whether the work is done."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until it is over."""
+        """Block until the work is done."""
         ...
 
 
 class Buffer:
-    """Memory, and what still reads or writes it."""
+    """Memory, and the pending work that uses it."""
 
     __slots__ = ("key", "memory", "nbytes", "pending", "watch")
 
     def __init__(self, key: Hashable, nbytes: int, memory: Any) -> None:
         self.key = key
         self.nbytes = nbytes
-        """As the cap counts it."""
+        """Size as counted by the cap."""
         self.memory = memory
         self.pending: list[Pending] = []
-        """Events that must be over before it is lent again."""
+        """Events to wait for before lending it again."""
         self.watch: Any = None
-        """For the pool's own use while it is lent."""
+        """For the pool, while the buffer is lent."""
 
     def hold(self, until: Pending) -> None:
-        """Do not reuse it before a pending operation has finished."""
+        """Add an event to wait for before lending it again, and drop events that are done."""
         self.pending = [*(one for one in self.pending if not one.done), until]
 
     def is_free(self) -> bool:
-        """True if nothing is pending."""
+        """Whether nothing is pending; drops events that are done."""
         if self.pending:
             self.pending = [one for one in self.pending if not one.done]
         return not self.pending
@@ -59,38 +60,38 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferStats:
-    """Content of a pool, and counts since it was made."""
+    """Content of a pool, and counts since its creation."""
 
     max_bytes: int | None
-    """The cap; None without one."""
+    """The cap; None for no cap."""
     reserved_bytes: int
-    """All its memory: lent, idle, and waiting for the end of a copy. Never above the cap."""
+    """All memory: lent, idle, and waiting for copies. Never above the cap."""
     peak_reserved_bytes: int
     leased_bytes: int
     leased_count: int
     idle_bytes: int
     idle_count: int
     copying_count: int
-    """Buffers that came back while something still read or wrote them."""
+    """Buffers returned while copies still use them."""
     leases: int
-    """Times that a buffer was lent."""
+    """Number of leases."""
     allocations: int
-    """Leases that took new memory; the others found a buffer of an earlier one."""
+    """Leases that allocated memory; the others reused a buffer."""
     waits: int
-    """Times that somebody had to wait for room."""
+    """Number of waits for room."""
     wait_seconds: float
     timeouts: int
-    """Waits that were in vain."""
+    """Waits that timed out."""
 
 
 class BufferStore:
     """Buffers by key. Thread-safe.
 
     Args:
-        cap_bytes: Most bytes of all buffers; None for no cap.
-        allocate: Makes the memory of a buffer, given its key and size; called without a lock. What it raises is raised
-            once idle buffers were freed and a second call raised it again.
-        short: The error of a cap that is reached, given the bytes that are wanted and what was tried.
+        cap_bytes: Cap of all buffers; None for no cap.
+        allocate: Allocates a buffer's memory, given key and size; called without a lock. If it raises, idle
+            buffers are freed and it is called once more.
+        short: Makes the error for a reached cap, given the requested bytes and what was tried.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class BufferStore:
         self._short = short
         self._lock = threading.Lock()
         self._idle: OrderedDict[Hashable, list[Buffer]] = OrderedDict()
-        """By key, the one that was not used for longest first."""
+        """By key, least recently used first."""
         self._returned: deque[Buffer] = deque()
         self._copying: deque[Buffer] = deque()
         self._waiters: tuple[SimpleQueue[None], ...] = ()
@@ -115,15 +116,15 @@ class BufferStore:
         self._wait_seconds = 0.0
 
     def take(self, key: Hashable, nbytes: int, *, timeout_s: float | None) -> Buffer:
-        """Lend a buffer; its content is undefined.
+        """Lend a buffer with undefined content.
 
         Args:
-            key: Key of buffers that can stand for each other; all of one key have one size.
-            nbytes: Their size.
-            timeout_s: How long to wait for room; 0 does not wait, None waits for ever.
+            key: Key of interchangeable buffers, which all have one size.
+            nbytes: Size of the buffer.
+            timeout_s: How long to wait for room; 0 does not wait, None waits indefinitely.
 
         Raises:
-            VitascopeError: As ``short`` makes it: there was no room in time, or never can be.
+            VitascopeError: The error of ``short``: there was no room in time, or never can be.
             ValueError: The store is closed.
         """
         if self.cap_bytes is not None and nbytes > self.cap_bytes:
@@ -134,13 +135,13 @@ class BufferStore:
         return buffer
 
     def give_back(self, buffer: Buffer) -> None:
-        """Take a buffer back. Takes no lock, so that it may be called from a finalizer."""
+        """Return a buffer. Takes no lock, so finalizers may call it."""
         self._returned.append(buffer)
         for waiter in self._waiters:
             waiter.put(None)
 
     def drop(self, buffer: Buffer) -> None:
-        """Forget a lent buffer that will not be returned."""
+        """Drop a lent buffer, which will not be returned."""
         with self._lock:
             self._reserved -= buffer.nbytes
             self._leased -= buffer.nbytes
@@ -156,7 +157,7 @@ class BufferStore:
         self._wake()
 
     def close(self) -> None:
-        """Free all buffers, lent ones when they are returned; no more are lent."""
+        """Free all buffers, lent ones on their return; nothing is lent any more."""
         with self._lock:
             self._closed = True
             self._settle()
@@ -167,7 +168,7 @@ class BufferStore:
         self.trim()
 
     def stats(self) -> BufferStats:
-        """Contents, and counts so far."""
+        """Content and counts so far."""
         with self._lock:
             self._settle()
             idle = [buffer for buffers in self._idle.values() for buffer in buffers]
@@ -188,14 +189,14 @@ class BufferStore:
             )
 
     def _try(self, key: Hashable, nbytes: int) -> Buffer | None:
-        """A buffer; without memory where room for a new one was reserved; None when there is no room."""
+        """Get a buffer, one without memory if room for it was reserved, or None if there is no room."""
         freed: list[Buffer] = []
         with self._lock:
             if self._closed:
                 raise ValueError("this pool is closed")
             self._settle()
             if idle := self._idle.get(key):
-                buffer = idle.pop()  # the last one back is the one in the caches
+                buffer = idle.pop()  # the last one returned is the one in the CPU caches
                 self._idle.move_to_end(key)
             else:
                 if self.cap_bytes is not None and self._reserved + nbytes > self.cap_bytes:
@@ -223,7 +224,7 @@ class BufferStore:
                 with self._lock:
                     self._waiters = (*self._waiters, told)
                     copying = self._copying[0].pending[:1] if self._copying else []
-                # Tried after it was registered: who comes back from here on is heard.
+                # Tried after registering: buffers returned from here on are noticed.
                 if buffer := self._try(key, nbytes):
                     return buffer
                 if copying and timeout_s != 0:
@@ -248,7 +249,7 @@ class BufferStore:
             try:
                 buffer.memory = self._allocate(buffer.key, buffer.nbytes)
             except Exception:
-                self.trim()  # what lies idle may be just what is missing
+                self.trim()  # idle memory may be just what is missing
                 buffer.memory = self._allocate(buffer.key, buffer.nbytes)
         except BaseException:
             with self._lock:
@@ -259,7 +260,7 @@ class BufferStore:
             raise
 
     def _settle(self) -> None:
-        """Account for what came back; under the lock."""
+        """Account for returned buffers; with the lock held."""
         while self._returned:
             buffer = self._returned.popleft()
             self._leased -= buffer.nbytes
@@ -277,7 +278,7 @@ class BufferStore:
             self._idle.setdefault(buffer.key, []).append(buffer)
 
     def _free_idle(self, wanted_bytes: int | None = None) -> list[Buffer]:
-        """Forget idle buffers of the keys that were not used for longest, until so much is free; under the lock."""
+        """Drop idle buffers, least recently used keys first, until this much is free; with the lock held."""
         freed: list[Buffer] = []
         while self._idle and (wanted_bytes is None or wanted_bytes > 0):
             key, idle = next(iter(self._idle.items()))
@@ -297,7 +298,7 @@ class BufferStore:
 
 
 def _heard(told: SimpleQueue[None], deadline: float | None) -> bool:
-    """Wait until something changed; False if nothing did in time."""
+    """Wait for a change; False on timeout."""
     while True:
         left = None if deadline is None else max(deadline - monotonic(), 0.0)
         slices = [seconds for seconds in (left, INTERRUPT_CHECK_SECONDS) if seconds is not None]
@@ -311,7 +312,7 @@ def _heard(told: SimpleQueue[None], deadline: float | None) -> bool:
 
 
 def size_in_words(nbytes: int, *, of: int | None = None) -> str:
-    """A size for a message, in gigabytes, megabytes (10^9, 10^6 bytes) or bytes; with ``of``, as a part of a whole."""
+    """Format a size in gigabytes, megabytes (10^9, 10^6 bytes) or bytes; with ``of``, as a part of a whole."""
     whole = nbytes if of is None else of
     for unit, scale in (("GB", 1e9), ("MB", 1e6)):
         if whole >= scale:

@@ -1,4 +1,4 @@
-"""Reusable device buffers by shape and dtype, safe across streams, as arrays of NumPy, CuPy or PyTorch."""
+"""Device buffers by shape and dtype, reused across streams, as NumPy, CuPy or PyTorch arrays."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ Framework = Literal["auto", "numpy", "cupy", "torch"]
 
 
 class _HostArrays:
-    """Arrays of one library on one device; here NumPy's on the host."""
+    """Arrays of one library on one device; these are NumPy's on the host."""
 
     def dtype_of(self, dtype: Any) -> Any:
-        """The library's own dtype, hashable, with ``itemsize``.
+        """Get the library's own dtype: hashable, with ``itemsize``.
 
         Raises:
-            ValueError: The library has no such dtype, or it holds objects.
+            ValueError: The library lacks the dtype, or it holds objects.
         """
         return _plain_dtype(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """A C-contiguous array from the library's allocator.
+        """Allocate a C-contiguous array.
 
         Raises:
-            DeviceMemoryError: There is no memory.
+            DeviceMemoryError: Out of memory.
         """
         try:
             return np.empty(shape, dtype)
@@ -42,19 +42,19 @@ class _HostArrays:
             raise DeviceMemoryError(f"the host has too little memory: {error}") from error
 
     def mark(self) -> Any:
-        """Mark what was launched on the current stream up to now; None if nothing runs on."""
+        """Record an event behind the work on the current stream; None if nothing is asynchronous."""
         return None
 
     def wait_for(self, mark: Any) -> None:
-        """Let the current stream wait for it; the host does not."""
+        """Make the current stream wait for a mark, without blocking the host."""
 
     def release_idle(self) -> None:
-        """Give back what the library's allocator holds idle."""
+        """Free the library allocator's idle memory."""
 
 
 class _CupyArrays(_HostArrays):
     def __init__(self, device: Device) -> None:
-        import cupy  # the device says that it is there
+        import cupy  # installed wherever a GPU device was selected
 
         self._cupy = cupy
         self._index = device.index
@@ -125,10 +125,10 @@ class _TorchArrays(_HostArrays):
 
 
 def _arrays_on(device: Device, framework: Framework) -> _HostArrays:
-    """The arrays of a library.
+    """Select a library's arrays.
 
     Raises:
-        ValueError: It has no arrays on that device.
+        ValueError: The library does not support the device.
         MissingDependencyError: It is not installed.
     """
     if framework == "auto":
@@ -153,9 +153,9 @@ def _plain_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 class DeviceLease:
-    """A lent buffer of a pool; as a context manager it yields the array and returns it at the end.
+    """A buffer lent by a pool; as a context manager it enters with the array and returns the buffer on exit.
 
-    What was launched on the stream that is current then may go on: the next holder's stream waits for it.
+    Work launched on the stream current at that time may still run: the next holder's stream waits for it.
     """
 
     __slots__ = ("_held", "_pool", "array")
@@ -164,14 +164,14 @@ class DeviceLease:
         self._pool = pool
         self._held = [buffer]
         self.array: Any = buffer.memory.array
-        """C-contiguous; its content is undefined."""
+        """C-contiguous array with undefined content."""
 
     def __enter__(self) -> Any:
         """The array."""
         return self.array
 
     def __exit__(self, *_: object) -> None:
-        """Release it."""
+        """Return the buffer."""
         self.release()
 
     def release(self) -> None:
@@ -183,12 +183,12 @@ class DeviceLease:
         self._pool._give_back(buffer)
 
     def take_out(self) -> Buffer:
-        """The buffer, which is not given back any more; for the pool."""
+        """Take the buffer out of the lease, which no longer returns it; for the pool."""
         return self._held.pop()
 
 
 class _Held:
-    """An array, and what was launched before it came back."""
+    """An array, and the work launched before it was returned."""
 
     __slots__ = ("array", "library", "used")
 
@@ -201,19 +201,19 @@ class _Held:
 class MemoryPool(Closing):
     """Device buffers by shape and dtype. Thread-safe.
 
-    The memory comes from the allocator that the framework uses anyway (CuPy's pool, PyTorch's caching allocator, NumPy
-    on a CPU), so that one set of figures and one limit hold for all of it. What this adds: a buffer keeps its address
-    (a captured graph may use it), one stream may use it after another without a wait of the host, and there is a cap.
+    Memory comes from the framework's usual allocator (CuPy's pool, PyTorch's caching allocator, NumPy on a
+    CPU), so one set of figures and one limit cover all of it. The pool adds fixed addresses (for captured
+    graphs), reuse across streams without blocking the host, and a cap.
 
     Args:
-        max_size_gb: Most gigabytes (10^9 bytes), lent and idle; None leaves it to the allocator.
-        device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
+        max_size_gb: Cap in gigabytes (10^9 bytes), lent and idle; None leaves it to the allocator.
+        device: ``auto`` uses the GPU if one is available; or a ``Device``.
         device_id: Number of the GPU, from 0; ignored on a CPU.
-        framework: Whose arrays: ``auto`` is ``torch`` where a PyTorch dtype is requested, else ``cupy`` on a GPU and
-            ``numpy`` on a CPU; ``torch`` works on both, with NumPy's dtypes too.
+        framework: Library of the arrays. ``auto`` is ``torch`` if a PyTorch dtype is requested, else ``cupy``
+            on a GPU and ``numpy`` on a CPU; ``torch`` works on both, also with NumPy's dtypes.
 
     Raises:
-        ValueError: A size that is not positive, or a framework that has nothing on this device.
+        ValueError: A size is not positive, or the framework does not support the device.
         DeviceError: ``cuda`` was requested and is not available.
         MissingDependencyError: The framework is not installed.
     """
@@ -240,25 +240,25 @@ class MemoryPool(Closing):
         self._keeping = threading.Lock()
 
     def close(self) -> None:
-        """Free the memory, lent buffers when they are returned; no more are lent."""
+        """Free the memory, lent buffers on their return. Nothing is lent any more."""
         with self._keeping:
             self._forget_kept()
         self._store.close()
 
     def get_tensor(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
-        """The buffer of a shape and dtype: the same one at every call, with its last contents.
+        """Get the shared buffer of a shape and dtype: the same one at every call, with its last content.
 
         Args:
             shape: Shape of the buffer.
-            dtype: NumPy's, or PyTorch's own.
+            dtype: A dtype of NumPy's or PyTorch's.
 
         Returns:
-            C-contiguous array of the framework. It is the pool's until ``clear``: who else asks for that shape gets
-            it, too. For a buffer of your own take ``lease``.
+            C-contiguous array of the framework. The pool keeps it until ``clear``, and everyone who asks for
+            this shape and dtype gets it; for a buffer of your own use ``lease``.
 
         Raises:
-            DeviceMemoryError: No memory is left, or the cap is reached.
-            ValueError: The dtype cannot be had, a side is negative, or the pool is closed.
+            DeviceMemoryError: Out of memory, or the cap is reached.
+            ValueError: The dtype is not supported, a side is negative, or the pool is closed.
         """
         key = self._key(shape, dtype)
         with self._keeping:
@@ -273,16 +273,17 @@ class MemoryPool(Closing):
 
         Args:
             shape: Shape of the buffer.
-            dtype: NumPy's, or PyTorch's own.
-            timeout_s: How long to wait for others to give something back when the cap is reached; None for ever.
+            dtype: A dtype of NumPy's or PyTorch's.
+            timeout_s: How long to wait for a returned buffer when the cap is reached; None waits
+                indefinitely.
 
         Returns:
-            ``with pool.lease((1080, 1920)) as array:`` gives it back by itself. Work on the current stream is ordered
-            behind what its last holder launched.
+            A lease: ``with pool.lease((1080, 1920)) as array:`` returns the buffer on exit. Work on the
+            current stream is ordered behind the last holder's.
 
         Raises:
-            DeviceMemoryError: No memory is left, or the cap is reached and nothing came back in time.
-            ValueError: The dtype cannot be had, a side is negative, or the pool is closed.
+            DeviceMemoryError: Out of memory, or the cap is reached and no buffer was returned in time.
+            ValueError: The dtype is not supported, a side is negative, or the pool is closed.
         """
         sides, kind = key = self._key(shape, dtype)
         size = math.prod(sides) * kind.itemsize
@@ -297,10 +298,9 @@ class MemoryPool(Closing):
         self._store.trim()
 
     def clear(self) -> None:
-        """Free all buffers that are not lent, and return idle memory to the GPU.
+        """Drop all buffers except lent ones, and let the allocator free idle memory.
 
-        Arrays of ``get_tensor`` that somebody still holds live as long as they are held, and are not the pool's any
-        more.
+        Arrays of ``get_tensor`` live while someone holds them, but no longer belong to the pool.
         """
         with self._keeping:
             self._forget_kept()
@@ -310,7 +310,7 @@ class MemoryPool(Closing):
                 library.release_idle()
 
     def stats(self) -> BufferStats:
-        """Bytes that are lent, idle and reserved, and counts."""
+        """Bytes lent, idle and reserved, and counts."""
         return self._store.stats()
 
     def _key(self, shape: int | Sequence[int], dtype: Any) -> tuple[tuple[int, ...], Any]:
@@ -321,7 +321,7 @@ class MemoryPool(Closing):
         return sides, self._library_of(dtype).dtype_of(dtype)
 
     def _library_of(self, dtype: Any) -> _HostArrays:
-        """The library that makes arrays of a dtype."""
+        """Select the library for a dtype."""
         if not self._takes_tensors or type(dtype).__module__ != "torch":
             return self._arrays
         if self._tensors is None:
@@ -329,7 +329,7 @@ class MemoryPool(Closing):
         return self._tensors
 
     def _forget_kept(self) -> None:
-        """Count them as returned, but do not lend them again: they may still be in use."""
+        """Count buffers as returned without lending them again: they may still be in use."""
         for lease in self._kept.values():
             self._store.drop(lease.take_out())
         self._kept.clear()

@@ -1,7 +1,7 @@
-"""A cache of arrays in memory and on disk, with size limits; the least recently used go first.
+"""Cache of arrays in memory and on disk, with a size limit; the least recently used entries go first.
 
-On disk recency is each file's modification time. What the folder holds in sum stands in the lock file that guards it,
-so that the folder need not be listed for each entry. Each file can tell whether it is whole::
+On disk, recency is a file's modification time. The folder's lock file also stores the total size, so that the
+folder need not be listed for each entry. Each file detects damage to itself::
 
     8 bytes   magic
     16        BLAKE2b (RFC 7693) of all that follows
@@ -42,8 +42,8 @@ _HEAD = struct.Struct("<IIQB7x")
 _FIXED_BYTES = len(_MAGIC) + _DIGEST_BYTES + _HEAD.size
 _PLAIN_KINDS = "biufcmMSUV"
 
-# Mattes and masks are mostly flat and shrink to a few percent; noise and camera pictures do not shrink at all, and
-# trying costs more than writing them. A sample of them decides.
+# Mattes and masks are mostly flat and shrink to a few percent; noise and camera pictures do not shrink, and
+# trying costs more than writing them. A sample decides.
 _LEVEL = 1
 _SAMPLES = 16
 _SAMPLE_BYTES = 4096
@@ -51,18 +51,18 @@ _WORTH_PACKING = 0.8
 
 
 class DamagedEntryError(Exception):
-    """The content is not what was written under this name: cut off, changed, or something else."""
+    """The content is not what was written under this name: truncated, changed, or foreign."""
 
 
 def pack_array(name: str, array: npt.NDArray[Any]) -> list[bytes | memoryview]:
-    """An array as the parts of a file, in order; they may show the array's own memory.
+    """Serialise an array as the parts of a file, in order, which may view the array's memory.
 
     Args:
         name: Any string.
         array: Any shape and order; numbers, booleans, dates, fixed-length strings and records of these.
 
     Raises:
-        ValueError: The dtype cannot be told in a file without pickle: objects, or a type of another library.
+        ValueError: The dtype cannot be stored without pickle: objects, or another library's type.
     """
     description = _description(array)
     dense = np.asarray(array, order="C")
@@ -78,17 +78,17 @@ def pack_array(name: str, array: npt.NDArray[Any]) -> list[bytes | memoryview]:
 
 
 def unpack_array(name: str, content: bytes) -> npt.NDArray[Any]:
-    """The array of a file.
+    """Parse an array from a file's content.
 
     Args:
-        name: Name that it was written under.
+        name: Name it was written under.
         content: Content of the whole file.
 
     Returns:
-        Read-only, C-contiguous; it shows ``content`` where the values are not packed.
+        Read-only, C-contiguous array; a view of ``content`` if the values are not packed.
 
     Raises:
-        DamagedEntryError: The file is not whole, or belongs to another name.
+        DamagedEntryError: The file is damaged, or belongs to another name.
     """
     if len(content) < _FIXED_BYTES or not content.startswith(_MAGIC):
         raise DamagedEntryError("it does not begin as such a file does")
@@ -108,7 +108,7 @@ def unpack_array(name: str, content: bytes) -> npt.NDArray[Any]:
         size_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if packed:
             unpacker = zlib.decompressobj()
-            # Never more than the description promises, whatever the packed bytes would grow to.
+            # Never more than the description promises, whatever the packed bytes would expand to.
             values = unpacker.decompress(body[values_at:], max_length=size_bytes + 1)
             return np.ndarray(shape, dtype, _exactly(values, size_bytes))
         return np.ndarray(shape, dtype, _exactly(body[values_at:], size_bytes))
@@ -151,9 +151,9 @@ def _is_worth_packing(values: bytes | memoryview) -> bool:
 _SUFFIX = ".vsarray"
 _TEMPORARY_SUFFIX = ".part"
 _TOTALS = struct.Struct("<QQ")
-# The lock is held for a rename and sixteen bytes, so it is tried often.
+# The lock is held for a rename and sixteen bytes, so it is retried often.
 _LOCK_POLL_SECONDS = 0.002
-# Making room goes below the cap by this share, so that not every entry has to.
+# Eviction goes below the cap by this share, so that not every entry evicts.
 _ROOM_SHARE = 0.05
 _ABANDONED_SECONDS = 3600.0
 
@@ -172,29 +172,29 @@ class _Entry(NamedTuple):
 
 
 class ArrayFolder:
-    """Arrays by key, a file each. Thread-safe.
+    """Arrays by key, one file each. Thread-safe.
 
     Args:
-        folder: Created when absent; what crashed writers left there is removed.
-        cap_bytes: Most bytes of all files.
+        folder: Created if missing; leftovers of crashed writers are removed.
+        cap_bytes: Limit of all files' bytes.
 
     Raises:
-        OutputError: The folder cannot be made or written.
+        OutputError: The folder cannot be created or written.
     """
 
     def __init__(self, folder: Path, cap_bytes: int) -> None:
         self.folder = folder
         self.evicted = 0
-        """Entries that were removed to make room."""
+        """Entries evicted to make room."""
         self._cap_bytes = cap_bytes
         with self._locked() as ledger:
             self._make_room(ledger, 0)
 
     def get(self, key: str) -> npt.NDArray[Any] | None:
-        """Return the array of a key, read-only; None if there is none.
+        """Get the array of a key, read-only; None if there is none.
 
         Raises:
-            DamagedEntryError: It was not whole, or cannot be read; it is gone now.
+            DamagedEntryError: The entry was damaged or unreadable, and has been removed.
         """
         path = self._path(key)
         try:
@@ -203,19 +203,19 @@ class ArrayFolder:
         except FileNotFoundError:
             return None
         except (OSError, DamagedEntryError) as error:
-            with suppress(OutputError):  # read-only now: it stays, and stays a miss
+            with suppress(OutputError):  # read-only: it stays, and stays a miss
                 self.remove(key)
             raise DamagedEntryError(f"{path}: {error}") from error
-        with suppress(OSError):  # removed by another process meanwhile, or read-only
+        with suppress(OSError):  # removed by another process, or read-only
             os.utime(path, ns=(time.time_ns(),) * 2)
         return array
 
     def put(self, key: str, array: npt.NDArray[Any]) -> bool:
-        """Store an array; False if it exceeds the size limit, in which case the key is empty.
+        """Store an array; False if it is larger than the cap, and nothing is stored under the key.
 
         Raises:
-            ValueError: Its dtype cannot be kept.
-            OutputError: It cannot be written; an earlier entry stays.
+            ValueError: The dtype cannot be stored.
+            OutputError: The file is not writable; an earlier entry stays.
         """
         parts = pack_array(key, array)
         size = sum(map(len, parts))
@@ -227,14 +227,14 @@ class ArrayFolder:
             handle, temporary = _new_file(path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    # Not synchronised: what a power cut leaves half written fails its checksum.
+                    # Not synced: a file left incomplete by a power cut fails its checksum.
                     file.writelines(parts)
                 os.utime(temporary, ns=(time.time_ns(),) * 2)
                 with self._locked() as ledger:
                     totals = self._without(path, self._read_totals(ledger))
                     if totals.nbytes + size > self._cap_bytes:
                         totals = self._make_room(ledger, size, sparing=path)
-                    # Before the file: a crash in between leaves a sum that is too large, never one that is too small.
+                    # Before the file: a crash in between leaves a total that is too large, never too small.
                     _write_totals(ledger, Totals(totals.entries + 1, totals.nbytes + size))
                     temporary.replace(path)
             except BaseException:
@@ -243,10 +243,10 @@ class ArrayFolder:
         return True
 
     def remove(self, key: str) -> None:
-        """Remove a key, if present.
+        """Remove a key's entry, if any.
 
         Raises:
-            OutputError: The folder cannot be written.
+            OutputError: The folder is not writable.
         """
         path = self._path(key)
         if not path.exists():
@@ -257,7 +257,7 @@ class ArrayFolder:
             _write_totals(ledger, totals)
 
     def totals(self) -> Totals:
-        """Number and size of all entries, from all processes."""
+        """Number and size of all processes' entries."""
         with self._locked() as ledger:
             return self._read_totals(ledger)
 
@@ -265,7 +265,7 @@ class ArrayFolder:
         """Remove every entry.
 
         Raises:
-            OutputError: The folder cannot be written.
+            OutputError: The folder is not writable.
         """
         with self._locked() as ledger:
             for entry in self._scan():
@@ -273,7 +273,7 @@ class ArrayFolder:
             _write_totals(ledger, Totals(0, 0))
 
     def _path(self, key: str) -> Path:
-        """A file name for any key, valid on every file system."""
+        """Make a file name for any key, valid on every file system."""
         name = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
         return self.folder / name[:2] / f"{name[2:]}{_SUFFIX}"
 
@@ -297,7 +297,7 @@ class ArrayFolder:
     def _read_totals(self, ledger: IO[bytes]) -> Totals:
         ledger.seek(0)
         content = ledger.read()
-        if len(content) != _TOTALS.size:  # somebody emptied the folder
+        if len(content) != _TOTALS.size:  # the folder was emptied
             return self._sum(self._scan())
         return Totals(*_TOTALS.unpack(content))
 
@@ -314,12 +314,12 @@ class ArrayFolder:
         return Totals(len(entries), sum(entry.nbytes for entry in entries))
 
     def _make_room(self, ledger: IO[bytes], size: int, *, sparing: Path | None = None) -> Totals:
-        """Remove what was not used for longest until ``size`` more bytes fit; what is left, counted again.
+        """Evict the least recently used files until ``size`` more bytes fit; return the recounted totals.
 
         Args:
             ledger: Ledger of the folder.
             size: Size of the new entry.
-            sparing: The entry that it replaces: not counted, and kept until its successor is there.
+            sparing: Entry being replaced: not counted, and kept until the new one exists.
         """
         entries = sorted(entry for entry in self._scan() if entry.path != str(sparing))
         totals = self._sum(entries)
@@ -330,7 +330,7 @@ class ArrayFolder:
                     break
                 try:
                     Path(entry.path).unlink(missing_ok=True)
-                except PermissionError:  # how Windows says that somebody is reading it
+                except PermissionError:  # Windows: another process is reading it
                     continue
                 totals = Totals(totals.entries - 1, totals.nbytes - entry.nbytes)
                 self.evicted += 1
@@ -338,11 +338,11 @@ class ArrayFolder:
         return totals
 
     def _scan(self) -> list[_Entry]:
-        """All entries; files that a crashed writer left behind are removed on the way."""
+        """List all entries, removing leftovers of crashed writers."""
         entries = []
         for folder in self._folders():
             for file in os.scandir(folder):
-                with suppress(FileNotFoundError):  # a writer's own file, renamed or removed meanwhile
+                with suppress(FileNotFoundError):  # a file being written, just renamed or removed
                     known = file.stat(follow_symlinks=False)
                     if file.name.endswith(_SUFFIX):
                         entries.append(_Entry(known.st_mtime_ns, file.path, known.st_size))
@@ -365,7 +365,7 @@ def _write_totals(ledger: IO[bytes], totals: Totals) -> None:
 
 
 def _new_file(folder: Path) -> tuple[int, Path]:
-    """A temporary file, open, in a folder that is made when it is not there."""
+    """Open a temporary file, creating its folder if missing."""
     for _ in range(2):
         with suppress(FileNotFoundError):
             handle, name = tempfile.mkstemp(suffix=_TEMPORARY_SUFFIX, dir=folder)
@@ -382,43 +382,43 @@ class CacheStats:
     disk_hits: int
     misses: int
     damaged: int
-    """Misses because an entry was not whole; it was removed."""
+    """Misses because of a damaged entry, which was removed."""
     stored: int
-    """Entries that ``put`` kept, on disk or in memory."""
+    """Entries stored by ``put``, on disk or in memory."""
     too_large: int
-    """Entries that are larger than the whole cache, and were not kept."""
+    """Entries larger than the whole cache, not stored."""
     evicted: int
-    """Entries that this cache removed from the disk to make room."""
+    """Entries this cache evicted from disk."""
     memory_entries: int
     memory_bytes: int
     disk_entries: int
-    """Entries of all processes that use the folder, as are the bytes."""
+    """Entries of all processes that share the folder; so are the bytes."""
     disk_bytes: int
 
     @property
     def hit_rate(self) -> float:
-        """Share of ``get`` calls that found something, 0 to 1; 0 before the first."""
+        """Share of ``get`` calls that found an entry, 0 to 1; 0 before the first."""
         hits = self.memory_hits + self.disk_hits
         return hits / (hits + self.misses) if hits + self.misses else 0.0
 
 
 class CacheManager(Closing):
-    """A cache of arrays by key, in memory and on disk; the least recently used go first.
+    """Caches arrays by key, in memory and on disk, evicting the least recently used.
 
-    On disk each array is a file of its own, written beside its place and then renamed, with a checksum: a crash leaves
-    the old entry or none, and an entry that is damaged all the same counts as absent and is removed. Several processes
-    may share a folder, and several threads a cache; the cap holds for all of them together. Nothing is pickled.
+    On disk each array is a file with a checksum, written under a temporary name and renamed: a crash leaves
+    the old entry or none, and a damaged entry counts as missing and is removed. Processes can share a folder,
+    and threads a cache; the limit holds for all together. Nothing is pickled.
 
     Args:
-        disk_cache_gb: Most gigabytes (10^9 bytes) on disk.
-        memory_cache_gb: Most gigabytes in this process's memory; 0 keeps nothing there.
+        disk_cache_gb: Limit on disk, in gigabytes (10^9 bytes).
+        memory_cache_gb: Limit in this process's memory, in gigabytes; 0 disables it.
         enable_disk_cache: False never touches the disk.
-        folder: Where the files are; it belongs to the cache alone, and is created. None is
+        folder: Folder of the files, used by caches only, created if missing. None is
             ``~/.cache/vitascope/arrays``.
 
     Raises:
         ValueError: A size is negative or not finite.
-        OutputError: The folder cannot be made or written.
+        OutputError: The folder cannot be created or written.
     """
 
     def __init__(
@@ -440,7 +440,7 @@ class CacheManager(Closing):
         self._closed = False
 
     def close(self) -> None:
-        """Free the memory; the files stay for the next cache in that folder."""
+        """Free the memory; the files stay for the folder's next cache."""
         self._closed = True
         self._memory.clear()
 
@@ -454,13 +454,13 @@ class CacheManager(Closing):
 
         Args:
             key: Any string.
-            use_disk: False asks the memory alone.
+            use_disk: False looks in memory only.
 
         Returns:
-            The array as it was put, C-contiguous and read-only (it may be shared: copy it to change it).
+            The stored array, C-contiguous and read-only (it may be shared: copy it to change it).
 
         Raises:
-            TypeError: The key is no string.
+            TypeError: The key is not a string.
             ValueError: The cache is closed.
         """
         self._require_open()
@@ -483,21 +483,21 @@ class CacheManager(Closing):
     def put(
         self, key: str, array: npt.NDArray[Any] | bytes | bytearray | memoryview, *, to_disk: bool = True
     ) -> bool:
-        """Store an array, replacing an earlier one with the same key.
+        """Store an array, replacing the key's earlier one.
 
         Args:
             key: Any string.
-            array: Any shape, order and plain dtype (no objects). Bytes come back as a uint8 array.
-            to_disk: False keeps it in memory alone.
+            array: Any shape, order and plain dtype (no objects). Bytes are returned as a uint8 array.
+            to_disk: False stores it in memory only.
 
         Returns:
-            True when it was kept somewhere; False when there is no room for it: it is larger than the cache, or
-            neither memory nor disk may be used.
+            True if it was stored; False if it is larger than the cache, or neither memory nor disk may be
+            used.
 
         Raises:
-            TypeError: Not an array, for example one on a GPU; or the key is no string.
-            ValueError: Its dtype cannot be kept, or the cache is closed.
-            OutputError: The file cannot be written: no space, no permission. The cache can still be used.
+            TypeError: ``array`` is not a host array, or the key is not a string.
+            ValueError: The dtype cannot be stored, or the cache is closed.
+            OutputError: Writing failed: no space, no permission. The cache stays usable.
         """
         self._require_open()
         _require_text(key)
@@ -512,7 +512,7 @@ class CacheManager(Closing):
         return kept
 
     def stats(self) -> CacheStats:
-        """Counts so far, and contents."""
+        """Counts so far, and the content."""
         memory, disk = self._memory.totals(), Totals(0, 0)
         if self._disk is not None:
             disk = self._disk.totals()
@@ -530,7 +530,7 @@ class CacheManager(Closing):
         """Remove everything, also on disk and for other processes that share the folder.
 
         Raises:
-            OutputError: The folder cannot be written.
+            OutputError: The folder is not writable.
         """
         self._memory.clear()
         if self._disk is not None:
@@ -546,7 +546,7 @@ class CacheManager(Closing):
 
 
 class _MemoryTier:
-    """Least recently used first; holds copies."""
+    """Arrays in memory, least recently used first; holds copies."""
 
     def __init__(self, cap_bytes: int) -> None:
         self._cap_bytes = cap_bytes

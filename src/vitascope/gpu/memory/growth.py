@@ -1,4 +1,4 @@
-"""Decides whether a series of measurements grows: a fitted line, and a trend robust to steps and noise."""
+"""Decide whether measurements grow: by a fitted line, or by a trend despite steps and noise."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ _FEWEST = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeakSlope:
-    """The line of least squares through measurements of memory."""
+    """Least-squares line through measurements of memory."""
 
     bytes_per_second: float
-    """Slope; negative where memory shrinks."""
+    """Slope; negative if memory shrinks."""
     error_bytes_per_second: float
     """Standard error of the slope."""
     confidence: float
-    """Probability, 0 to 1, that memory grows at all: of Student's t with as many degrees of freedom as there are
-    measurements less two. It takes measurements for independent; steps and saw-teeth make it bolder than it should be,
-    so look at the slope as well."""
+    """Probability, 0 to 1, that memory grows at all, by Student's t with two degrees of freedom fewer than
+    measurements. It assumes independent measurements; steps and saw-teeth inflate it, so look at the slope as
+    well."""
     count: int
-    """Measurements."""
+    """Number of measurements."""
     seconds: float
-    """From the first to the last."""
+    """Time from the first to the last, in seconds."""
 
     @property
     def is_leak(self) -> bool:
-        """True where growth is all but sure (confidence from 0.99), and no rounding error: 1 kB a second or more."""
+        """True if growth is almost certain (confidence from 0.99) and at least 1 kB per second."""
         return self.confidence >= 0.99 and self.bytes_per_second >= 1000.0
 
 
 def leak_slope(seconds: Sequence[float], sizes_bytes: Sequence[float]) -> LeakSlope:
-    """The slope of sizes over time.
+    """Fit the slope of sizes over time.
 
     Args:
-        seconds: When each was measured.
-        sizes_bytes: What was measured.
+        seconds: Times of the measurements.
+        sizes_bytes: Measured sizes.
 
     Returns:
-        A slope of 0 with a confidence of 0.5, which says nothing, for fewer than three measurements or no time between
+        Slope 0 and confidence 0.5, which mean nothing, for fewer than three measurements or no time between
         them.
     """
     count = len(seconds)
@@ -73,7 +73,7 @@ def leak_slope(seconds: Sequence[float], sizes_bytes: Sequence[float]) -> LeakSl
 
 
 def _student_cdf(t: float, freedom: int) -> float:
-    """Student's t distribution by Wallace's normal approximation (1959).
+    """Student's t distribution, by Wallace's normal approximation (1959).
 
     Within 0.008 at one degree of freedom, 0.001 from three on.
     """
@@ -92,23 +92,23 @@ class Growth:
     """A trend."""
 
     slope: float
-    """Units of the values for each unit of the positions: the line of least squares."""
+    """Slope of the least-squares line, in units of the values per unit of the positions."""
     total: float
-    """Gain of the values over the stretch that was looked at."""
+    """Growth of the values over the examined part."""
     score: float
-    """The slope in its own standard errors; 1000 at most."""
+    """Slope divided by its standard error; at most 1000."""
 
 
 def steady_growth(positions: Sequence[float], values: Sequence[float], *, least: float) -> Growth | None:
-    """The trend of a series that grows from start to end; None if it does not.
+    """Get the trend of a series that grows from beginning to end; None if it does not.
 
-    The first quarter is left out: caches fill there, and pools take their size. What grows in one jump, or stops
-    growing, is not a leak: each third of the rest must lie above the one before it by a fair part of the growth. The
-    thirds are compared by their medians, so a single outlier decides nothing.
+    The first quarter is ignored: caches fill and pools grow then. Growth in one jump, or growth that stops,
+    is not a leak: each third of the rest must exceed the one before by a fair part of the growth. Thirds are
+    compared by medians, so a single outlier does not matter.
 
     Args:
-        positions: Times or numbers of steps, ascending.
-        values: As many.
+        positions: Times or step numbers, ascending.
+        values: Values, one per position.
         least: Smallest growth over all samples that counts, in units of the values.
     """
     begin = int(len(positions) * _WARM_UP)

@@ -1,8 +1,8 @@
-"""Reuses the memory of host arrays, frame after frame.
+"""Host arrays that reuse memory, frame after frame.
 
-A new large array is mapped, and the system clears all its pages, for every frame anew: for a frame of VR on the CPU
-that took as long as drawing it. Where an array ends with the call that made it, ``scratch_array`` gives the thread's
-own from the last frame; where it goes on to others, ``RecycledArrays`` gives its memory again once nobody holds it.
+A large new array is mapped and cleared page by page for every frame: for a VR frame on the CPU that took as
+long as rendering it. For arrays that end with the call, ``scratch_array`` reuses the thread's memory; for
+arrays passed on, ``RecycledArrays`` reuses memory once nobody holds it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import numpy.typing as npt
 
 _threads = threading.local()
 _MOST_BYTES = 32 << 20
-"""What is larger is made anew: threads may live long."""
+"""Larger arrays are always allocated: threads may live long."""
 
 
 def scratch_array(use: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-    """A scratch array of the calling thread, for one function call; results must not share its memory.
+    """Get scratch memory of the calling thread, for one call of one function; results must not share it.
 
-    The memory is held until the thread ends, for the largest array that it asked for; none above 32 MiB.
+    The memory is kept until the thread ends, at the largest size requested; nothing above 32 MiB is kept.
 
     Args:
-        use: Names what it is for; a thread has memory for each.
-        shape: Its axes.
-        dtype: Its element type.
+        use: Name of the purpose; a thread has separate memory for each.
+        shape: Shape of the array.
+        dtype: Element type.
 
     Returns:
-        C-contiguous, with what was left in it.
+        C-contiguous array with undefined content.
     """
     memories: dict[str, npt.NDArray[np.uint8]] = _threads.__dict__
     wanted = np.dtype(dtype)
@@ -41,40 +41,40 @@ def scratch_array(use: str, shape: tuple[int, ...], dtype: npt.DTypeLike = np.fl
         return np.empty(shape, wanted)
     memory = memories.get(use)
     if memory is None or memory.nbytes < nbytes:
-        memories.pop(use, None)  # before the larger one is made
+        memories.pop(use, None)  # before allocating the larger one
         memory = memories[use] = np.empty(nbytes, np.uint8)
     return memory[:nbytes].view(wanted).reshape(shape)
 
 
 _MOST_FREE = 4
-"""Arrays that wait to be given again: as many as a call of the network lets go of."""
+"""Arrays kept for reuse: as many as a call of the network releases."""
 
 
 class RecycledArrays:
-    """Allocates host arrays in the memory of earlier ones that are no longer in use.
+    """Allocates host arrays in the memory of earlier ones that nobody holds any more.
 
-    Threads may share it. Memory that waits is freed with it.
+    Thread-safe. Freed together with its idle memory.
     """
 
     def __init__(self) -> None:
         self._free: deque[npt.NDArray[np.uint8]] = deque(maxlen=_MOST_FREE)
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-        """An uninitialised array. Its memory is reused once the last view of it is gone.
+        """Allocate an array with undefined content. Its memory is reused once no view of it is left.
 
         Args:
-            shape: Its axes, none of them 0. Memory of arrays of another size is freed.
-            dtype: Its element type.
+            shape: Shape of the array, without zeros. Idle memory of other sizes is freed.
+            dtype: Element type.
 
         Returns:
-            C-contiguous.
+            C-contiguous array.
         """
         wanted = np.dtype(dtype)
         nbytes = math.prod(shape) * wanted.itemsize
         memory = self._waiting(nbytes)
         if memory is None:
             memory = np.empty(nbytes, np.uint8)
-        # Through a buffer: views hold on to this array, and not to the memory itself.
+        # Through a buffer: views hold this array, and not the memory itself.
         whole = np.frombuffer(memory.data, wanted)
         weakref.finalize(whole, self._free.append, memory).atexit = False
         return whole.reshape(shape)

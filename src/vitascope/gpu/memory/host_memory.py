@@ -1,4 +1,4 @@
-"""The host's memory: total, in use, and in use by this process."""
+"""Host memory: total, in use, and this process's share."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """One reading of the host's memory."""
+    """A sample of the host's memory."""
 
     total_bytes: int
-    """The most that this process may come to use: the machine's, or its container's limit where that is lower."""
+    """Memory available to this process: the machine's, or its container's limit if lower."""
     used_bytes: int
-    """In use by all processes; what the system would give up at once (caches of files) is not counted."""
+    """Memory in use by all processes, without file caches, which the system can drop at once."""
     process_bytes: int
-    """Resident, of this process."""
+    """Resident memory of this process."""
 
 
 def host_memory() -> HostMemory:
-    """The figures now: from ``/proc`` and the control group on Linux (proc(5), cgroups(7)), else from psutil.
+    """Sample the host's memory: from ``/proc`` and the control group on Linux (proc(5), cgroups(7)), else from psutil.
 
     Raises:
         MissingDependencyError: The system has no ``/proc``, and psutil is not installed.
@@ -43,7 +43,7 @@ def host_memory() -> HostMemory:
 
 
 def _control_group() -> tuple[int | None, int]:
-    """Limit and use of the container, where it has a limit; version 2, then version 1."""
+    """Limit and use of the container, if limited; version 2, then version 1."""
     for folder, limit, use, cache in (
         (_CGROUP, "memory.max", "memory.current", "inactive_file"),
         (_CGROUP / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),

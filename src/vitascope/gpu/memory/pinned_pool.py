@@ -1,8 +1,8 @@
-"""A pool of reusable page-locked host memory, and copies to and from the GPU that overlap computation.
+"""A pool of page-locked host memory, and asynchronous copies between it and the GPU.
 
-The GPU's copy engines read and write page-locked memory directly, at the speed of the bus and without the host; out of
-ordinary (pageable) memory the driver first copies to a page-locked buffer of its own, and the host waits (CUDA C++
-Programming Guide, "Page-Locked Host Memory"). Locking pages takes longer than copying them, so buffers are kept.
+The GPU's copy engines access page-locked memory directly, at bus speed and without the host. For pageable
+memory the driver first copies to its own page-locked buffer, and the host waits (CUDA C++ Programming Guide,
+"Page-Locked Host Memory"). Locking pages takes longer than copying them, so buffers are kept.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, 
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.number_checks import check_count, check_number
 
-# Up to here a copy is over before two streams have been put in order for it.
+# Up to this size a copy is done before two streams have been ordered for it.
 _SMALL_BYTES = 2 << 20
 _ALIGNMENT_BYTES = 256
 
 
 class Copy:
-    """A copy in progress, and the objects that must live until it is done."""
+    """A copy in progress, and the objects to keep alive until it is done."""
 
     __slots__ = ("event", "is_over", "keep")
 
     def __init__(self, event: Pending, keep: object = None) -> None:
         self.event = event
-        """The ``cupy.cuda.Event`` behind it."""
+        """``cupy.cuda.Event`` behind the copy."""
         self.keep = keep
         self.is_over = False
-        """True once somebody has seen the end of it: the GPU need not be asked again."""
+        """True once its end has been seen: the GPU need not be asked again."""
 
     @property
     def done(self) -> bool:
-        """True once it is done; its objects are then released."""
+        """Whether the copy is done; if so, releases the objects kept alive."""
         if not self.is_over and self.event.done:
             self._end()
         return self.is_over
 
     def synchronize(self) -> None:
-        """Wait until it is over."""
+        """Block until the copy is done."""
         if not self.is_over:
             self.event.synchronize()
             self._end()
@@ -65,24 +65,23 @@ class Copy:
 
 
 class Download:
-    """Arrays on their way from the GPU to page-locked memory.
+    """A download of arrays from the GPU to page-locked memory.
 
-    The copies are ordered behind the work that is on the current CuPy stream, and run on a stream of their own. The
-    arrays are held until they have arrived, so that their memory is not given to others. What lies one behind the other
-    on the GPU does so on the host, and comes in one copy. The pool takes its memory back when the last view of it is
-    gone, and the copies are over.
+    The copies run on their own stream, ordered behind the current CuPy stream's work. The arrays are kept
+    alive until they have arrived. Arrays adjacent on the GPU stay adjacent on the host and are copied at
+    once. The memory returns to the pool once no view of it is left and the copies are done.
 
     Args:
         arrays: C-contiguous CuPy arrays.
-        stream: The ``cupy.cuda.Stream`` that copies.
-        pool: Lends the memory that the arrays come down to.
-        keep: Anything else that must live until the copies are done.
-        timed: Opens what times the copies on the copying stream.
-        sleeps: Whether a thread that waits leaves its core to others, and wakes some ten microseconds late for that.
+        stream: ``cupy.cuda.Stream`` for the copies.
+        pool: Page-locked memory for the arrays.
+        keep: Other objects to keep alive until the copies are done.
+        timed: Context manager that times the copies on their stream.
+        sleeps: Whether a waiting thread sleeps instead of spinning, and so wakes some ten microseconds late.
 
     Raises:
         ValueError: An array is not C-contiguous.
-        MemoryLimitError: The pool lends nothing any more.
+        MemoryLimitError: The pool has no memory left to lend.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Download:
         self._copy = Copy(arrived, (tuple(arrays), keep))
         self._views: list[npt.NDArray[Any]] = []
         runtime = cupy.cuda.runtime
-        if stream.ptr != cupy.cuda.get_current_stream().ptr:  # one stream is in order by itself
+        if stream.ptr != cupy.cuda.get_current_stream().ptr:  # a single stream is ordered anyway
             produced = cupy.cuda.Event(disable_timing=True)
             produced.record()
             stream.wait_event(produced)
@@ -132,21 +131,21 @@ class Download:
 
     @property
     def done(self) -> bool:
-        """True once the arrays are there."""
+        """Whether the arrays have arrived."""
         return self._copy.done
 
     def wait(self) -> list[npt.NDArray[Any]]:
-        """Wait for the arrays on the host, in order. They live as long as they are referenced."""
+        """Block until the arrays have arrived and return them in order. Their memory lives as long as any view."""
         self._copy.synchronize()
         return self._views
 
 
 def _runs(arrays: Sequence[Any]) -> list[list[Any]]:
-    """Arrays that lie one behind the other on the GPU, such as the planes of a picture: one copy brings them all."""
+    """Join arrays that are adjacent on the GPU, such as a picture's planes, to copy them at once."""
     runs: list[list[Any]] = []
     end = None
     for array in arrays:
-        # Allocations may be neighbours, too, and CUDA refuses a copy that goes from one into the next.
+        # Separate allocations may be adjacent, too, and CUDA refuses a copy across them.
         if array.data.ptr == end and array.nbytes and array.data.mem is runs[-1][-1].data.mem:
             runs[-1].append(array)
         else:
@@ -160,9 +159,9 @@ def _aligned(size_bytes: int) -> int:
 
 
 class CopyStreams:
-    """Two copy streams of one GPU, and the blocks that were copied up.
+    """Two copy streams of one GPU, and the blocks uploaded on them.
 
-    What is small goes on the stream that reads or makes it, in order with that.
+    Small copies run on the stream that reads or writes the array, in order with its work.
 
     Args:
         device_id: Number of the GPU.
@@ -179,18 +178,19 @@ class CopyStreams:
         self._tickets = itertools.count()
         self._owners: dict[int, weakref.ref[_Owner]] = {}
         self._leaving: deque[tuple[Any, Any]] = deque()
-        """Blocks without references, and the event after their last reader."""
+        """Unreferenced blocks, each with the event behind its last reader."""
 
     def upload(
         self, array: npt.NDArray[Any], *, stream: Any, pool: PinnedMemoryPool, beside: bool = True
     ) -> Any:
-        """A CuPy array of the same values, for ``stream``; see ``PinnedMemoryPool.upload``."""
+        """Upload an array for ``stream``; see ``PinnedMemoryPool.upload``."""
         cupy = self._cupy
         with cupy.cuda.Device(self._device_id):
             if self._leaving:
                 self.forget_finished()
             reader = cupy.cuda.get_current_stream() if stream is None else stream
-            # Two streams differ in whose memory the block is: one that comes back is written by a later copy, in order.
+            # The two streams differ in whose memory the block is: after its return a later copy writes it,
+            # in order.
             copier = self._up if beside and array.nbytes > _SMALL_BYTES else reader
             with on_cuda_stream(copier), memory_errors():
                 block = cupy.empty(array.shape, array.dtype)
@@ -223,7 +223,7 @@ class CopyStreams:
             return self._owned(block, reader)
 
     def download(self, array: Any, *, stream: Any, pool: PinnedMemoryPool) -> Download:
-        """An array on its way down; see ``PinnedMemoryPool.download``."""
+        """Download an array; see ``PinnedMemoryPool.download``."""
         cupy = self._cupy
         with cupy.cuda.Device(self._device_id):
             if self._leaving:
@@ -235,7 +235,7 @@ class CopyStreams:
                 return Download([dense], stream=copier, pool=pool, keep=array, sleeps=False)
 
     def forget_finished(self) -> None:
-        """Return blocks whose last reader is done."""
+        """Free blocks whose last reader is done."""
         while True:
             try:
                 oldest = self._leaving.popleft()
@@ -246,18 +246,18 @@ class CopyStreams:
                 return
 
     def synchronize(self) -> None:
-        """Wait for all copies, and for what reads blocks that are on their way back."""
+        """Wait for all copies, and for the readers of blocks about to be freed."""
         self._up.synchronize()
         self._down.synchronize()
         while self._leaving:
             self._leaving.popleft()[0].synchronize()
 
     def _owned(self, block: Any, reader: Any) -> Any:
-        """The block as an array whose memory outlives what ``reader`` still does with it.
+        """View the block as an array whose memory outlives pending work on ``reader``.
 
-        CuPy gives memory back at once and in the order of the stream that it was made on. Here another stream reads it,
-        so the block stays until an event that is recorded when the last reference goes (as
-        ``torch.Tensor.record_stream`` does it).
+        CuPy frees memory at once, in the order of the stream it was allocated on. Another stream reads the
+        block here, so it is kept until an event recorded when the last reference goes (like
+        ``torch.Tensor.record_stream``).
         """
         cupy = self._cupy
         owner = _Owner()
@@ -278,26 +278,26 @@ class CopyStreams:
 
 
 class _Owner:
-    """Referred to by all views of a block."""
+    """Referenced by all views of a block."""
 
     __slots__ = ("__weakref__",)
 
 
-_SMALLEST_BYTES = 4096  # a page: less cannot be locked
-# Eight sizes from one power of two to the next: a buffer is at most an eighth larger than what is requested.
+_SMALLEST_BYTES = 4096  # a page: the smallest unit that can be locked
+# Eight sizes per power of two: a buffer is at most an eighth larger than requested.
 _STEPS_LOG2 = 3
 _TIMEOUT_SECONDS = 30.0
 _SHARED_PART_OF_MEMORY = 0.5
-# An encoder may hold many pictures of a slow video; who waits longer than this waits for nothing.
+# An encoder may hold many pictures of a slow video; waiting longer than this is pointless.
 _SHARED_TIMEOUT_SECONDS = 120.0
 _UNKNOWN_MEMORY_BYTES = 8 << 30
 
 
 class PinnedLease:
-    """A buffer of a pool as a NumPy array, for a while.
+    """A pool's buffer, lent as a NumPy array.
 
-    As a context manager it gives the array, and takes the buffer back at the end: views of the array must not be used
-    after that. Copies that go on then are waited for before the buffer is lent again, not here.
+    As a context manager it enters with the array and returns the buffer on exit: do not use views of the
+    array afterwards. Pending copies do not block the exit; the buffer is lent again after they are done.
     """
 
     __slots__ = ("_held", "_pool", "array")
@@ -306,22 +306,21 @@ class PinnedLease:
         self._pool = pool
         self._held = [buffer]
         self.array = array
-        """C-contiguous, of the shape and dtype that were requested; its content is undefined."""
+        """C-contiguous array of the requested shape and dtype, with undefined content."""
 
     def __enter__(self) -> npt.NDArray[Any]:
         """The array."""
         return self.array
 
     def __exit__(self, *_: object) -> None:
-        """Give the buffer back."""
+        """Return the buffer."""
         self.release()
 
     def release(self, *, after: Pending | None = None) -> None:
-        """Give the buffer back; a second time does nothing.
+        """Return the buffer; idempotent.
 
         Args:
-            after: What still reads or writes it: an event, recorded on the stream of a copy. It is not lent before
-                that is over.
+            after: An event behind a copy that still uses it. The buffer is not lent again before that.
         """
         try:
             buffer = self._held.pop()
@@ -332,14 +331,14 @@ class PinnedLease:
         self._pool._give_back(buffer)
 
     def wait(self) -> None:
-        """Wait until copies that read the lease (``upload``) are over, before it is written again."""
+        """Block until copies that read the lease (``upload``) are done, before writing to it again."""
         for buffer in self._held:
             for pending in buffer.pending:
                 pending.synchronize()
 
 
 class PendingArray:
-    """One array on its way down; see ``PinnedMemoryPool.download``."""
+    """A download in progress; see ``PinnedMemoryPool.download``."""
 
     def __init__(self, download: Download | None, array: npt.NDArray[Any] | None = None) -> None:
         self._download = download
@@ -347,11 +346,11 @@ class PendingArray:
 
     @property
     def done(self) -> bool:
-        """True once it is there."""
+        """Whether the array has arrived."""
         return self._download is None or self._download.done
 
     def wait(self) -> npt.NDArray[Any]:
-        """The array on the host, once it is there. The pool has its memory back when no view of it is left."""
+        """Block until the array has arrived. The pool reuses its memory once no view of it is left."""
         if self._download is not None:
             (self._array,) = self._download.wait()
         assert self._array is not None  # one of the two was given
@@ -359,23 +358,22 @@ class PendingArray:
 
 
 class PinnedMemoryPool(Closing):
-    """Page-locked buffers in classes of sizes, under a hard cap. Thread-safe.
+    """Page-locked buffers in size classes, with a hard cap. Thread-safe.
 
-    On a GPU the memory is CuPy's page-locked memory (``cupy.cuda.PinnedMemory``), and ``upload`` and ``download`` copy
-    on streams of the pool's own. On a CPU it is ordinary memory, aligned to whole pages, and they copy at once, so that
-    the same code runs.
+    On a GPU the memory is ``cupy.cuda.PinnedMemory``, and ``upload`` and ``download`` copy on the pool's own
+    streams. On a CPU it is pageable, page-aligned memory and copies are synchronous, so the same code runs.
 
-    When the cap is reached, idle buffers of other sizes are freed first. Then a request waits until something comes
-    back, and fails after ``timeout_s``. The first request that fits goes first.
+    When the cap is reached, idle buffers of other sizes are freed first. Then a request waits for a returned
+    buffer, and fails after ``timeout_s``. The earliest request that fits is served first.
 
     Args:
-        max_size_gb: Most gigabytes (10^9 bytes) of memory, lent and idle.
-        device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
+        max_size_gb: Cap in gigabytes (10^9 bytes), lent and idle.
+        device: ``auto`` uses the GPU if one is available; or a ``Device``.
         device_id: Number of the GPU, from 0; ignored on a CPU.
-        timeout_s: How long a request waits when all is lent; 0 fails at once, None waits for ever.
+        timeout_s: How long a request waits when all memory is lent; 0 fails at once, None waits indefinitely.
 
     Raises:
-        ValueError: A size or a time is not positive.
+        ValueError: The size or the timeout is invalid.
         DeviceError: ``cuda`` was requested and is not available.
     """
 
@@ -393,17 +391,17 @@ class PinnedMemoryPool(Closing):
         self.timeout_s = timeout_s
         self._store = BufferStore(int(max_size_gb * 1e9), allocate=self._allocate, short=self._short)
         self._lent: dict[int, Buffer] = {}
-        """By the identity of their memory."""
+        """Lent buffers by the identity of their memory."""
         self._copying_lock = threading.Lock()
         self._copying: CopyStreams | None = None
 
     @property
     def page_locked(self) -> bool:
-        """True on a GPU; on a CPU the memory is ordinary."""
+        """True on a GPU; on a CPU the memory is pageable."""
         return self.device.kind == "cuda"
 
     def close(self) -> None:
-        """Free the memory; what is lent is freed when it comes back. Nothing is lent any more."""
+        """Free the memory, lent buffers on their return. Nothing is lent any more."""
         try:
             if self._copying is not None:
                 self._copying.synchronize()
@@ -417,18 +415,19 @@ class PinnedMemoryPool(Closing):
         *,
         timeout_s: float | Literal["default"] | None = "default",
     ) -> PinnedLease:
-        """Lend an array, until it is given back.
+        """Lend an array until it is returned.
 
         Args:
             shape: Shape of the array.
             dtype: Any dtype without objects.
-            timeout_s: In the place of the pool's own.
+            timeout_s: Overrides the pool's timeout.
 
         Returns:
-            ``with pool.lease((1080, 1920)) as array:`` gives it back by itself.
+            A lease: ``with pool.lease((1080, 1920)) as array:`` returns the buffer on exit.
 
         Raises:
-            MemoryLimitError: All is lent, and nothing came back in time; or the request is larger than the pool.
+            MemoryLimitError: All memory is lent and none was returned in time, or the request exceeds the
+                pool's size.
             ValueError: The dtype holds objects, a side is negative, or the pool is closed.
         """
         buffer, array = self._take(shape, dtype, timeout_s)
@@ -441,9 +440,9 @@ class PinnedMemoryPool(Closing):
         *,
         timeout_s: float | Literal["default"] | None = "default",
     ) -> npt.NDArray[Any]:
-        """Lend an array that comes back by itself when no view of it is left.
+        """Lend an array that is returned automatically once no view of it is left.
 
-        Args and errors are those of ``lease``.
+        Takes the arguments of ``lease``, and raises the same errors.
         """
         buffer, array = self._take(shape, dtype, timeout_s)
 
@@ -451,19 +450,19 @@ class PinnedMemoryPool(Closing):
             buffer.watch = None
             self._give_back(buffer)
 
-        # The callback comes only while the reference itself lives; the buffer, which is lent, keeps it.
+        # The callback fires only while the reference itself lives; the lent buffer keeps it.
         buffer.watch = weakref.ref(array, come_back)
         return array
 
     def hold(self, array: npt.NDArray[Any], until: Pending) -> None:
-        """Do not lend the memory of an array again before something is over.
+        """Keep an array's memory from being lent again before an event.
 
         Args:
             array: An array of this pool, or a view of such an array.
-            until: An event behind the copy that reads or writes it.
+            until: Event behind the copy that uses it.
 
         Raises:
-            ValueError: The array is not of this pool.
+            ValueError: The array is not from this pool.
         """
         buffer = self.lent_buffer(array)
         if buffer is None:
@@ -471,31 +470,31 @@ class PinnedMemoryPool(Closing):
         buffer.hold(until)
 
     def is_lent(self, array: npt.NDArray[Any]) -> bool:
-        """True when an array lies in memory that this pool has lent."""
+        """Whether an array lies in memory that this pool has lent."""
         return self.lent_buffer(array) is not None
 
     def lent_buffer(self, array: npt.NDArray[Any]) -> Buffer | None:
-        """The buffer of this pool, while it is lent, in which an array lies; None for any other memory."""
+        """Find this pool's lent buffer that holds an array; None for any other memory."""
         base: object = array
         while isinstance(base, np.ndarray):
             base = base.base
         return self._lent.get(id(base))
 
     def upload(self, array: npt.NDArray[Any], *, stream: Any = None, beside: bool = True) -> Any:
-        """Copy an array to the GPU without making the host wait: up to 2 MiB on ``stream``, more on one of its own.
+        """Copy an array to the GPU without blocking the host: up to 2 MiB on ``stream``, more on a separate stream.
 
-        What lies in a lease of this pool is copied from there: do not write to it before the copy is over
-        (``PinnedLease.wait``). Anything else is copied to a lease first, and may be changed at once.
+        An array in a lease of this pool is copied directly: do not write to it before the copy is done
+        (``PinnedLease.wait``). Any other array is copied to a lease first and may be changed at once.
 
         Args:
             array: NumPy array of any shape, dtype and order.
-            stream: The ``cupy.cuda.Stream`` that will read the result; the current one when None. It waits for the
-                copy; a copy of more than 2 MiB does not wait for the work before that.
-            beside: False copies on ``stream`` itself, whatever the size, in order with its work.
+            stream: ``cupy.cuda.Stream`` that will read the result; None is the current one. It waits for the
+                copy; a copy of more than 2 MiB does not wait for its earlier work.
+            beside: False always copies on ``stream`` itself, in order with its work.
 
         Returns:
-            C-contiguous CuPy array; its memory is lent again once what was launched on ``stream`` before the last
-            reference to it went is over. On a CPU a NumPy array of its own.
+            C-contiguous CuPy array. Its memory is reused once no reference is left and the work launched on
+            ``stream`` before that is done. On a CPU, a copy as a NumPy array.
 
         Raises:
             MemoryLimitError: The pool has no room for the staging copy.
@@ -506,18 +505,19 @@ class PinnedMemoryPool(Closing):
         return self._copy_streams().upload(array, stream=stream, pool=self, beside=beside)
 
     def download(self, array: Any, *, stream: Any = None) -> PendingArray:
-        """Copy an array to the host after the work that makes it: up to 2 MiB on ``stream``, more on one of its own.
+        """Copy an array to the host behind its pending work: up to 2 MiB on ``stream``, more on another.
 
         Args:
             array: CuPy array, or another library's array on the GPU (``__cuda_array_interface__``), such as a
-                ``torch.Tensor``. It is held until it has arrived. On a CPU a NumPy array.
-            stream: The ``cupy.cuda.Stream`` on which it is made; the current one when None.
+                ``torch.Tensor``. It is kept alive until it has arrived. On a CPU a NumPy array.
+            stream: ``cupy.cuda.Stream`` of the pending work; None is the current one.
 
         Returns:
-            ``wait()`` gives the NumPy array; it keeps its core busy while it waits, to be there at once.
+            A pending array whose ``wait()`` returns the NumPy array; it spins while it waits, for low
+            latency.
 
         Raises:
-            MemoryLimitError: The pool has no room for it.
+            MemoryLimitError: The pool has no room for the array.
         """
         if not self.page_locked:
             down = self.empty(array.shape, array.dtype)
@@ -526,13 +526,13 @@ class PinnedMemoryPool(Closing):
         return PendingArray(self._copy_streams().download(array, stream=stream, pool=self))
 
     def trim(self) -> None:
-        """Free what is idle: other programs, and other sizes, cannot use it."""
+        """Free idle memory, which other programs and other sizes cannot use."""
         if self._copying is not None:
             self._copying.forget_finished()
         self._store.trim()
 
     def stats(self) -> BufferStats:
-        """Bytes that are lent, idle and reserved, and counts."""
+        """Bytes lent, idle and reserved, and counts."""
         return self._store.stats()
 
     def _take(
@@ -551,7 +551,7 @@ class PinnedMemoryPool(Closing):
         return buffer, np.ndarray(sides, kind, buffer.memory)
 
     def _give_back(self, buffer: Buffer) -> None:
-        """Also called from finalizers: takes no lock."""
+        """Also called from finalizers, so it takes no lock."""
         self._lent.pop(id(buffer.memory), None)
         self._store.give_back(buffer)
 
@@ -589,15 +589,15 @@ class PinnedMemoryPool(Closing):
 
 
 def size_class(nbytes: int, cap_bytes: int | None) -> int:
-    """Bytes of the buffers that hold so many: at most an eighth more, beyond a page."""
+    """Round a size up to that of its buffers: at most an eighth more, at least a page."""
     step = max(1 << max(nbytes.bit_length() - 1 - _STEPS_LOG2, 0), _SMALLEST_BYTES)
     rounded = max(-(-nbytes // step) * step, _SMALLEST_BYTES)
-    # What just fits under the cap is lent as it is.
+    # A request that just fits under the cap is not rounded up.
     return nbytes if cap_bytes is not None and nbytes <= cap_bytes < rounded else rounded
 
 
 def _ordinary_memory(nbytes: int) -> mmap.mmap:
-    """Memory of whole pages, which goes back to the system when it is not used any more."""
+    """Allocate whole pages, which return to the system once unused."""
     if sys.platform == "win32":
         return mmap.mmap(-1, nbytes)
     # Private: a forked process must not write into ours.
@@ -609,11 +609,11 @@ _SHARED_LOCK = threading.Lock()
 
 
 def shared_pool(device_id: int, *, page_locked: bool = True) -> PinnedMemoryPool:
-    """The pool that the applications share: for one GPU, and up to half of the machine's memory.
+    """The applications' shared pool of a GPU, with up to half of the machine's memory.
 
     Args:
-        device_id: Number of a GPU that can be used.
-        page_locked: False for ordinary memory, which copies from and to the GPU take as well, more slowly.
+        device_id: Number of an available GPU.
+        page_locked: False for pageable memory, from and to which the GPU copies more slowly.
     """
     with _SHARED_LOCK:
         key = (device_id, page_locked)

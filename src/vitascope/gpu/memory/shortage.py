@@ -1,4 +1,4 @@
-"""Running out of GPU memory: our error, how other libraries say it, what they can give back, and limits before that."""
+"""Out of GPU memory: our error, how to recognise other libraries' errors, freeing idle memory, and limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.gpu.number_checks import check_number
 
 
 class memory_errors:  # noqa: N801 - used as a function; a class because a generator costs more than the copies inside
-    """Turn CuPy's report of a GPU without memory into ours, which says how much is left.
+    """Turn CuPy's out-of-memory error into ours, which reports the free memory.
 
     Raises:
         DeviceMemoryError: The GPU has too little memory.
@@ -23,17 +23,17 @@ class memory_errors:  # noqa: N801 - used as a function; a class because a gener
     __slots__ = ()
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Enter the context; there is nothing to prepare."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise ours in its place."""
+        """Raise our error in its place."""
         if error is None:
             return
-        cupy = sys.modules.get("cupy")  # what has not been imported reports nothing
+        cupy = sys.modules.get("cupy")  # a library that is not imported reports nothing
         if cupy is None or not isinstance(error, cupy.cuda.memory.OutOfMemoryError):
             return
         free, total = cupy.cuda.runtime.memGetInfo()
-        # CuPy names its limit where there is one.
+        # CuPy names its limit if it has one.
         limited = (
             " as far as gpu.max_vram_usage or gpu.memory_fraction allow" if "limit" in str(error) else ""
         )
@@ -50,10 +50,10 @@ _TYPES = ("OutOfMemoryError",)  # cupy.cuda.memory's, torch's and torch.cuda's
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for ``DeviceMemoryError``, ``MemoryError``, CuPy's and torch's ``OutOfMemoryError``.
+    """Whether an error is ``DeviceMemoryError``, ``MemoryError``, or CuPy's or torch's ``OutOfMemoryError``.
 
-    Also for other errors of the runtime whose words say so: cuBLAS and cuDNN fail to get their workspaces as
-    ``RuntimeError``, and CUDA itself as ``CUDARuntimeError``. And for an error that was raised from one of these.
+    Includes errors recognised by their message (cuBLAS and cuDNN raise ``RuntimeError`` for their workspaces,
+    CUDA itself ``CUDARuntimeError``), and errors raised from one of these.
     """
     if isinstance(error, DeviceMemoryError | MemoryError) or type(error).__name__ in _TYPES:
         return True
@@ -63,11 +63,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release_idle_memory() -> None:
-    """Give back what CuPy's and torch's allocators keep on the GPU for later, where they are in use.
+    """Free the idle GPU memory of CuPy's and torch's allocators, if they are in use.
 
-    What only cycles of references still hold is freed first: an error and the frames in its traceback hold each other,
-    with the arrays and the decoder's surfaces that were on their way. Nothing of that is seen in the host's memory, and
-    Python would look for it much later.
+    First collects reference cycles: an error and the frames of its traceback refer to each other and hold
+    arrays and decoder surfaces. Host memory does not show that, so Python would collect them much later.
     """
     gc.collect()
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
@@ -79,29 +78,30 @@ def release_idle_memory() -> None:
 
 
 def speaks_of_memory(text: str) -> bool:
-    """True for the words in which libraries say that the GPU's memory does not suffice."""
+    """Whether a message says that GPU memory ran out."""
     return _OUT_OF_MEMORY.search(text) is not None
 
 
-# cudaMalloc hands out pages of 2 MiB, whose addresses need not be neighbours: blocks of any size make room for others.
+# cudaMalloc hands out 2 MiB pages that need not be adjacent: blocks of any size make room for others.
 _RESERVED_BLOCK_BYTES = 64 << 20
 _CUPY_ALIGNMENT_BYTES = 512
 
 
 class VramBudget:
-    """Limits for the allocators of CuPy and PyTorch on one GPU, which together with everybody else's memory hold.
+    """Limits CuPy's and PyTorch's allocators on one GPU, taking everyone else's memory into account.
 
-    What others have (other processes, decoders, CUDA itself, engines that allocate by themselves) is what is in use
-    and in neither allocator. It changes, so ``refresh`` measures it again. CuPy's default pool gets its limit by
-    ``set_limit``, PyTorch by ``set_per_process_memory_fraction``. At its limit an allocator first frees what it holds
-    idle. Then it is as if the GPU had no memory: ``DeviceMemoryError`` of CuPy, PyTorch's own error of PyTorch.
+    Everyone else (other processes, decoders, CUDA itself, engines with their own allocators) has the memory
+    in use outside both allocators. It changes, so ``refresh`` measures it again. CuPy's default pool is
+    limited with ``set_limit``, PyTorch with ``set_per_process_memory_fraction``. At its limit an allocator
+    first frees its idle memory, then fails as if the GPU were full: CuPy with ``DeviceMemoryError``, PyTorch
+    with its own error.
 
-    What is reserved is held in blocks of 64 MiB, of which one after the other is given up as the allocators grow.
+    The reserve is held in blocks of 64 MiB, released one by one as the allocators grow.
 
     Args:
-        device: A GPU.
-        max_usage: Most of the GPU's memory that may be in use, by all processes, as a share, above 0 up to 1.
-        reserve: Share that this process takes at once and never exceeds; None takes memory as it is needed.
+        device: The GPU.
+        max_usage: Largest share of the GPU's memory in use by all processes together, above 0 up to 1.
+        reserve: Share to reserve at once and never exceed; None allocates on demand.
 
     Raises:
         ValueError: A share is out of range.
@@ -122,14 +122,14 @@ class VramBudget:
         self._installed = False
 
     def install(self) -> None:
-        """Set the limits, and reserve. Process-wide, until ``close``."""
+        """Set the limits and reserve memory. Process-wide, until ``close``."""
         with self._lock:
             self._installed = True
             self._cupy.cuda.set_allocator(self._allocate)
         self.refresh()
 
     def close(self) -> None:
-        """Take the limits away, and give the reserve back."""
+        """Remove the limits and free the reserve."""
         with self._lock, self._cupy.cuda.Device(self._device.index):
             if not self._installed:
                 return
@@ -142,18 +142,18 @@ class VramBudget:
 
     @property
     def reserved_bytes(self) -> int:
-        """The part of the reserve that neither allocator has taken yet."""
+        """Part of the reserve that neither allocator has taken yet."""
         return len(self._reserved) * _RESERVED_BLOCK_BYTES
 
     def allowed_bytes(self, total_bytes: int) -> int:
-        """Most of so much memory that the shares allow."""
+        """Largest use of this much memory that the shares allow."""
         return int(total_bytes * min(self.max_usage, self.reserve or 1.0))
 
     def refresh(self, free_and_total_bytes: tuple[int, int] | None = None) -> None:
-        """Set the limits by what others have now.
+        """Set the limits according to everyone else's current memory.
 
         Args:
-            free_and_total_bytes: Free and total bytes of the GPU, where they were requested already.
+            free_and_total_bytes: Free and total bytes of the GPU, if already known.
         """
         with self._lock, self._cupy.cuda.Device(self._device.index):
             if not self._installed:
@@ -167,7 +167,7 @@ class VramBudget:
             if self.reserve is not None:
                 cap = min(cap, int(self.reserve * total))
                 self._resize_reserve(cap - in_torch - in_cupy)
-            # A limit of 0 would be none.
+            # 0 would mean no limit.
             self._pool.set_limit(size=max(cap - in_torch - self.reserved_bytes, 1))
             if torch is not None:
                 share = min(max((cap - in_cupy) / total, 0.0), 1.0)
@@ -180,14 +180,14 @@ class VramBudget:
             try:
                 self._reserved.append(self._cupy.cuda.Memory(_RESERVED_BLOCK_BYTES))
             except self._cupy.cuda.runtime.CUDARuntimeError:
-                return  # others were faster; asked for again at the next refresh
+                return  # others were faster; retried at the next refresh
 
     def _allocate(self, size: int) -> Any:
-        """CuPy's allocator meanwhile: its pool; at the limit what is reserved, then what other streams hold idle."""
+        """Allocate from CuPy's pool; at the limit, release the reserve, then other streams' idle memory."""
         try:
             return self._pool.malloc(size)
         except self._cupy.cuda.memory.OutOfMemoryError:
-            pass  # an error that is on its way would keep memory alive through its frames
+            pass  # a propagating error would keep memory alive through its frames
         with self._lock:
             if self._cupy.cuda.runtime.getDevice() == self._device.index:
                 self._make_room(size)
@@ -202,12 +202,12 @@ class VramBudget:
             del self._reserved[-blocks:]
             self._pool.set_limit(size=self._pool.get_limit() + blocks * _RESERVED_BLOCK_BYTES)
         else:
-            # CuPy does so where the GPU has no memory, but not at its limit: memory of other streams idles.
+            # CuPy does so when the GPU is full, but not at its limit: memory of other streams idles.
             self._pool.free_all_blocks()
             self.refresh()
 
 
 def _torch() -> Any:
-    """PyTorch, where it is loaded and works on a GPU already."""
+    """Get PyTorch if it is loaded and already uses a GPU."""
     torch: Any = sys.modules.get("torch")
     return torch if torch is not None and torch.cuda.is_initialized() else None

@@ -1,6 +1,6 @@
-"""Watching memory: figures now, their history, limits that call back, leaks, and the peak of a stretch of work.
+"""Monitor memory: current figures, history, thresholds with callbacks, leaks, and a block's peak.
 
-The figures come from the driver, the allocators of CuPy and PyTorch, or the host's own system.
+The figures come from the driver, the allocators of CuPy and PyTorch, or the host's operating system.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ _GB = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VRAMStats:
-    """One reading of a GPU's memory, or of the host's if there is no GPU. Gigabytes are 10^9 bytes."""
+    """A sample of a GPU's memory, or of the host's if there is no GPU. Gigabytes are 10^9 bytes."""
 
     taken_seconds: float
-    """When, on ``time.perf_counter``."""
+    """Time of the sample, on ``time.perf_counter``."""
     total_bytes: int
     allocated_bytes: int
-    """In use by all processes, this one's idle pools and the driver's own share included."""
+    """Memory in use by all processes, including this one's idle pools and the driver."""
     process_bytes: int | None
-    """This process's part of ``allocated_bytes``; None if the driver does not report it, as in most containers."""
+    """This process's share of ``allocated_bytes``; None if the driver does not report it, as in most containers."""
     reserved_bytes: int
-    """Held by the allocators of this process (CuPy, PyTorch), lent and idle; on a host, its resident memory."""
+    """Memory held by this process's allocators (CuPy, PyTorch), lent or idle; on a host, its resident memory."""
     in_tensors_bytes: int
-    """The part of ``reserved_bytes`` lent to arrays and tensors now; on a host, the same as ``reserved_bytes``."""
+    """Part of ``reserved_bytes`` lent to arrays and tensors; on a host, the same as ``reserved_bytes``."""
     driver_bytes: int | None
-    """Kept by driver and firmware; None if unknown."""
+    """Memory kept by driver and firmware; None if unknown."""
     gpu_percent: float | None
-    """Share of the driver's last period (1/6 to 1 s) in which any kernel ran, 0 to 100; None without NVML."""
+    """Share of the driver's last period (1/6 to 1 s) with a running kernel, 0 to 100; None without NVML."""
     processes: Mapping[int, int] = field(default_factory=dict)
-    """Bytes of each process that has some, by process id, as far as the driver tells."""
+    """Bytes in use per process id, as far as the driver reports them."""
 
     @property
     def allocated_vram_gb(self) -> float:
-        """In use by all processes."""
+        """Memory in use by all processes."""
         return self.allocated_bytes / _GB
 
     @property
     def total_vram_gb(self) -> float:
-        """In all."""
+        """Total memory."""
         return self.total_bytes / _GB
 
     @property
@@ -66,25 +66,25 @@ class VRAMStats:
 
     @property
     def reserved_vram_gb(self) -> float:
-        """Held by the allocators of this process."""
+        """Memory held by this process's allocators."""
         return self.reserved_bytes / _GB
 
     @property
     def process_vram_gb(self) -> float | None:
-        """In use by this process, as the driver sees it; None if it does not report it."""
+        """Memory in use by this process; None if the driver does not report it."""
         return None if self.process_bytes is None else self.process_bytes / _GB
 
     @property
     def utilization(self) -> float:
-        """Share of the memory that is in use, 0 to 1."""
+        """Share of the memory in use, 0 to 1."""
         return self.allocated_bytes / self.total_bytes
 
 
 class MemoryFigures:
-    """A source of figures; here of the host's memory.
+    """A source of samples; this one reads the host's memory.
 
     Raises:
-        MissingDependencyError: Nothing on this system reports how much memory is in use.
+        MissingDependencyError: Nothing on this system reports memory in use.
     """
 
     note: str | None = None
@@ -94,7 +94,7 @@ class MemoryFigures:
         host_memory()  # raises here rather than in a thread
 
     def look(self) -> VRAMStats:
-        """The figures now."""
+        """Take a sample."""
         memory = host_memory()
         return VRAMStats(
             taken_seconds=time.perf_counter(),
@@ -108,27 +108,27 @@ class MemoryFigures:
         )
 
     def close(self) -> None:
-        """Release the source; nothing is held here."""
+        """Release the source; does nothing here."""
 
 
 class VramFigures(MemoryFigures):
-    """A GPU's memory: NVML, and the allocators of those libraries that this process has loaded.
+    """A GPU's memory, from NVML and the allocators of the libraries that this process has loaded.
 
-    Without NVML the CUDA runtime tells what is free, which makes a CUDA context (some hundred megabytes) where this
-    process has none.
+    Without NVML the CUDA runtime reports free memory, which creates a CUDA context (some hundred megabytes)
+    if this process has none.
 
     Args:
         device_id: Number of the GPU.
 
     Raises:
-        DeviceError: The GPU does not answer.
+        DeviceError: The GPU does not respond.
     """
 
     def __init__(self, device_id: int) -> None:
         self._device_id = device_id
         self._nvml: NvmlGpu | None = None
         try:
-            # Imported here: of no use without a GPU.
+            # Imported here: useless without a GPU.
             from vitascope.gpu.profiling.utilisation import NvmlGpu
 
             self._nvml = NvmlGpu(device_id)
@@ -137,7 +137,7 @@ class VramFigures(MemoryFigures):
         self.look()
 
     def look(self) -> VRAMStats:
-        """The figures now."""
+        """Take a sample."""
         reserved, in_tensors = _allocators(self._device_id)
         process = driver = percent = None
         processes: dict[int, int] = {}
@@ -168,11 +168,11 @@ class VramFigures(MemoryFigures):
 
 
 def _figures_of(device: Device) -> MemoryFigures:
-    """The source for a device.
+    """Make the source for a device.
 
     Raises:
-        DeviceError: The GPU does not answer.
-        MissingDependencyError: Nothing on this system reports how much memory is in use.
+        DeviceError: The GPU does not respond.
+        MissingDependencyError: Nothing on this system reports memory in use.
     """
     return MemoryFigures() if device.kind == "cpu" else VramFigures(device.index)
 
@@ -189,7 +189,7 @@ def _by_runtime(device_id: int) -> tuple[int, int]:
 
 
 def _allocators(device_id: int) -> tuple[int, int]:
-    """(held, lent) bytes of CuPy's and PyTorch's allocators, where they are loaded; neither is loaded for this."""
+    """Sum (held, lent) bytes of CuPy's and PyTorch's allocators, without loading either library."""
     held = lent = 0
     cupy: Any = sys.modules.get("cupy")
     if cupy is not None:
@@ -205,27 +205,28 @@ def _allocators(device_id: int) -> tuple[int, int]:
 
 
 Series = Literal["allocated", "process", "reserved", "in_tensors"]
-"""Which figure of ``VRAMStats``: all processes', this process's, its allocators', or what they have lent."""
+"""A figure of ``VRAMStats``: of all processes, this process, its allocators, or their lent part."""
 
 _INTERVAL_SECONDS = 0.5
 _BLOCK_INTERVAL_SECONDS = 0.005
 _HISTORY = 7200  # an hour at two a second: under 2 MB
-# A limit that was passed counts again once memory has fallen this share below it; else it would call at every tremor.
+# A threshold fires again only once memory fell this share below it; else it would fire at every
+# fluctuation.
 _REARM_SHARE = 0.02
 
 
 class Threshold:
-    """A limit on the share of memory in use; see ``VRAMMonitor.on_usage_above``."""
+    """A threshold on the share of memory in use; see ``VRAMMonitor.on_usage_above``."""
 
     def __init__(self, share: float, callback: Callable[[VRAMStats], object]) -> None:
         self.share = share
         self.callback = callback
         self.passed_count = 0
-        """Number of times that memory rose above it."""
+        """Number of times that memory rose above the threshold."""
         self._armed = True
 
     def passes(self, stats: VRAMStats) -> bool:
-        """True for the figures that are the first above the limit."""
+        """Whether a sample is the first above the threshold."""
         if self._armed and stats.utilization >= self.share:
             self._armed = False
             self.passed_count += 1
@@ -236,21 +237,22 @@ class Threshold:
 
 
 class VRAMMonitor:
-    """Memory of one GPU, or of the host where there is none.
+    """Monitors the memory of one GPU, or of the host if there is none.
 
-    ``get_stats`` looks at once. As a context manager, or between ``start`` and ``stop``, a thread looks as well, at
-    fixed intervals. Every look goes into the history and is held against the limits. Thread-safe.
+    ``get_stats`` takes a sample at once. Between ``start`` and ``stop``, or as a context manager, a thread
+    also samples at fixed intervals. Every sample enters the history and is checked against the thresholds.
+    Thread-safe.
 
     Args:
         device_id: Number of the GPU, from 0; ignored on a CPU.
-        device: ``auto`` takes the GPU where one can be used; or a device that was chosen before.
-        interval_s: Between two looks of the thread.
-        history_length: Looks that are kept, the latest ones.
+        device: ``auto`` uses the GPU if one is available; or a ``Device``.
+        interval_s: Sampling interval of the thread, in seconds.
+        history_length: Number of latest samples to keep.
 
     Raises:
-        ValueError: An interval or a length is not positive.
-        DeviceError: ``cuda`` was requested and cannot be had, or the GPU does not answer.
-        MissingDependencyError: Nothing on this system reports how much memory is in use.
+        ValueError: The interval or the length is not positive.
+        DeviceError: ``cuda`` was requested and is not available, or the GPU does not respond.
+        MissingDependencyError: Nothing on this system reports memory in use.
     """
 
     def __init__(
@@ -277,12 +279,12 @@ class VRAMMonitor:
         return self._figures.note
 
     def __enter__(self) -> VRAMMonitor:
-        """Start looking at intervals."""
+        """Start sampling at intervals."""
         self.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Stop; what a callback raised in the thread is raised here, unless another error is on its way."""
+        """Stop; raises what a callback raised in the thread, unless another error is propagating."""
         try:
             self.stop()
         except BaseException:
@@ -290,7 +292,7 @@ class VRAMMonitor:
                 raise
 
     def start(self) -> None:
-        """Read at intervals, in a thread; a second call does nothing."""
+        """Start a thread that samples at intervals; a second call does nothing."""
         with self._lock:
             if self._watch is None:
                 self._watch = AtIntervals(
@@ -299,10 +301,10 @@ class VRAMMonitor:
                 self._watch.start()
 
     def stop(self) -> None:
-        """End the thread, and wait for its end. The history stays.
+        """Stop the thread and join it. The history stays.
 
         Raises:
-            Exception: What a callback, or the driver, raised in the thread; it ended the sampling.
+            Exception: Whatever a callback, or the driver, raised in the thread; sampling ended then.
         """
         with self._lock:
             watch, self._watch = self._watch, None
@@ -319,11 +321,11 @@ class VRAMMonitor:
             self._figures.close()
 
     def get_stats(self) -> VRAMStats:
-        """The figures now.
+        """Take a sample.
 
         Raises:
-            DeviceError: The driver does not answer any more.
-            Exception: What a callback raised whose limit was passed.
+            DeviceError: The driver no longer responds.
+            Exception: Whatever a threshold's callback raised.
         """
         stats = self._figures.look()
         with self._lock:
@@ -334,22 +336,22 @@ class VRAMMonitor:
         return stats
 
     def history(self) -> tuple[VRAMStats, ...]:
-        """The latest looks, oldest first."""
+        """Latest samples, oldest first."""
         with self._lock:
             return tuple(self._history)
 
     def peak(self) -> VRAMStats | None:
-        """The look with most memory in use; None before the first."""
+        """Sample with most memory in use; None before the first."""
         return max(self.history(), key=lambda stats: stats.allocated_bytes, default=None)
 
     def on_usage_above(self, share: float, callback: Callable[[VRAMStats], object]) -> Threshold:
-        """Call back when memory in use rises above a share of all.
+        """Call back when the share of memory in use rises above a threshold.
 
-        It calls once, and again only after memory fell two percent of all below the limit in between.
+        The callback fires once, and again only after memory fell two percentage points below the threshold.
 
         Args:
-            share: Above 0, up to 1.
-            callback: Called with the figures, in the thread that looked; it should be quick.
+            share: Threshold, above 0 up to 1.
+            callback: Called with the sample, in the sampling thread; it should be quick.
 
         Raises:
             ValueError: The share is out of range.
@@ -361,20 +363,20 @@ class VRAMMonitor:
         return threshold
 
     def remove(self, threshold: Threshold) -> None:
-        """Forget a limit."""
+        """Remove a threshold."""
         with self._lock:
             self._thresholds = tuple(one for one in self._thresholds if one is not threshold)
 
     def leak(self, *, last_s: float | None = None, of: Series = "allocated") -> LeakSlope:
-        """Measure how fast memory grew, by the line through the history.
+        """Measure how fast memory grew, by a line fitted to the history.
 
         Args:
-            last_s: Only this many seconds back; leave out the warm-up, in which growth is no leak.
-            of: Which figure. ``allocated`` counts all processes; ``in_tensors`` shows what is kept by mistake even
+            last_s: Use the last seconds only, to leave out the warm-up, where growth is not a leak.
+            of: Figure to use. ``allocated`` counts all processes; ``in_tensors`` shows leaked arrays even
                 while an allocator still has room.
 
         Raises:
-            ValueError: There is no such figure, or no such time.
+            ValueError: The figure is unknown, or the time invalid.
         """
         _require_series(of)
         check_number("last_s", last_s, above=0, optional=True)
@@ -389,7 +391,7 @@ class VRAMMonitor:
         """Measure a block: ``with monitor.measure() as block: …``, then ``block.peak_bytes()``.
 
         Args:
-            interval_s: Between two looks meanwhile.
+            interval_s: Sampling interval, in seconds.
 
         Raises:
             ValueError: The interval is not positive.
@@ -399,15 +401,15 @@ class VRAMMonitor:
 
 
 class MeasuredBlock:
-    """The memory of a stretch of work: before, after, and the most in between.
+    """Memory of a block of work: before, after, and the peak between.
 
-    A thread looks all the while. What rises and falls between two looks is missed, save what allocators keep: CuPy's
-    and PyTorch's pools give nothing back by themselves, so that their peak stands in ``allocated`` and ``reserved``
-    until it is seen.
+    A thread samples during the block. Peaks between two samples are missed, except in pools: those of CuPy
+    and PyTorch free nothing by themselves, so their peak stays in ``allocated`` and ``reserved`` until
+    sampled.
 
     Args:
-        figures: Where they come from.
-        interval_s: Between two looks.
+        figures: Source of samples.
+        interval_s: Sampling interval, in seconds.
     """
 
     def __init__(self, figures: MemoryFigures, *, interval_s: float) -> None:
@@ -415,19 +417,19 @@ class MeasuredBlock:
         self._looks: list[VRAMStats] = []
         self._most: dict[Series, int] = {}
         self.count = 0
-        """Looks."""
+        """Number of samples."""
         self._watch = AtIntervals(self._look, interval_s, name="vitascope-vram-block")
         self.seconds = 0.0
-        """Time that the block took, once it is over."""
+        """Duration of the finished block."""
 
     def __enter__(self) -> MeasuredBlock:
-        """Look for the first time, and begin."""
+        """Take the first sample and start sampling."""
         self._look()
         self._watch.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Look for the last time."""
+        """Take the last sample."""
         self._watch.end()
         self._look()
         self.seconds = self.after.taken_seconds - self.before.taken_seconds
@@ -436,23 +438,23 @@ class MeasuredBlock:
 
     @property
     def before(self) -> VRAMStats:
-        """The first look."""
+        """The first sample."""
         return self._looks[0]
 
     @property
     def after(self) -> VRAMStats:
-        """The last look."""
+        """The last sample."""
         return self._looks[-1]
 
     def peak_bytes(self, of: Series = "allocated") -> int | None:
-        """Most bytes in use at any look; None if the figure is not told."""
+        """Highest bytes in use of any sample; None if the figure is not reported."""
         return self._most.get(of)
 
     def growth_bytes(self, of: Series = "allocated") -> int | None:
-        """Bytes in use after the block beyond those before; None if the figure is not told.
+        """Growth in bytes from before the block to after it; None if the figure is not reported.
 
         Raises:
-            ValueError: There is no such figure.
+            ValueError: The figure is unknown.
         """
         _require_series(of)
         before, after = _size_of(self.before, of), _size_of(self.after, of)
@@ -474,7 +476,7 @@ def _require_series(of: str) -> None:
 
 
 def _size_of(stats: VRAMStats, series: Series) -> int | None:
-    """One figure of a look, in bytes."""
+    """Get a sample's figure, in bytes."""
     sizes: dict[Series, int | None] = {
         "allocated": stats.allocated_bytes,
         "process": stats.process_bytes,

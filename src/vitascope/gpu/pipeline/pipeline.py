@@ -1,11 +1,11 @@
 """Named stages on threads, bounded queues between them, and a report that says where the time went.
 
-A pipeline is a list: one ``Source``, then any number of ``Map`` and ``Group`` stages, then a ``Sink``, or none when the
-caller takes the results itself with ``stream``. Every stage has threads of its own, so native work (decoders, inference
-engines, encoders, which release the interpreter lock) overlaps.
+A pipeline is a list: one ``Source``, any number of ``Map`` and ``Group`` stages, then a ``Sink``, or none if
+the caller iterates over ``stream``. Each stage runs on its own threads, so native work (decoders, inference
+engines, encoders: all release the interpreter lock) overlaps.
 
-Every thread is stopped and joined before ``run`` or ``stream`` returns: at the end of the source, on an exception in
-any stage, on Ctrl-C, and when the consumer of ``stream`` leaves.
+``run`` and ``stream`` stop and join every thread before they return: at the end of the source, on an
+exception in any stage, on Ctrl-C, and when the consumer of ``stream`` leaves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EXHAUSTED = object()
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: how a thread unwinds when the run is given up
-    """The run was aborted: a queue or turnstile was stopped, or a stage asked for it."""
+    """The run was given up: raised by a stopped queue or turnstile, or by ``leave_if_halted``."""
 
 
 _here = threading.local()
@@ -40,12 +40,12 @@ _here = threading.local()
 
 
 def leave_if_halted() -> None:
-    """Abort a stage's work if the run was aborted; call it between parts of work that takes seconds.
+    """Abandon the current item if the run was given up; call it between parts of work that takes seconds.
 
-    Without it Ctrl-C, and whoever leaves a stream, wait until the item is done. Does nothing outside a pipeline.
+    Without it, Ctrl-C and leaving a stream wait until the item is done. Does nothing outside a pipeline.
 
     Raises:
-        Stopped: The run was given up. It unwinds the stage's thread, and is no failure.
+        Stopped: The run was given up. It unwinds the stage's thread and is not a failure.
     """
     pipeline: Pipeline | None = getattr(_here, "pipeline", None)
     if pipeline is not None and pipeline.halted:
@@ -61,22 +61,22 @@ class Node:
     outlet: BoundedQueue[tuple[float, Any]] | None
     turnstile: Turnstile | None
     meters: list[Meter] = field(init=False)
-    """One for each worker."""
+    """One per worker."""
     working: int = field(init=False)
-    """Workers that may still put something."""
+    """Workers that may still put results."""
     lets_source_go_on: threading.Event | None = None
-    """Set by the stage that the first item is alone until, once it is done with it."""
+    """Set by the ``first_alone_until`` stage when it is done with the first item."""
 
     def __post_init__(self) -> None:
-        """Prepare for as many workers as the stage asks for."""
+        """Create a meter for each worker."""
         self.working = self.stage.workers
         self.meters = [Meter() for _ in range(self.stage.workers)]
 
 
 class Worker:
-    """One thread of a stage. Every exception goes to ``Pipeline._fail``, with a note on where it happened.
+    """One thread of a stage. Exceptions go to ``Pipeline._fail``, with a note that names the stage and item.
 
-    It holds its pipeline, which therefore lets it go when it has ended.
+    It holds its pipeline, so the pipeline drops it when it ends.
     """
 
     def __init__(self, node: Node, pipeline: Pipeline, *, meter: Meter, suffix: str) -> None:
@@ -94,7 +94,7 @@ class Worker:
         self._oldest_birth: float | None = None  # of what was taken since something was last given
 
     def place(self) -> str:
-        """Stage, and item or activity, of this thread."""
+        """The thread's stage, and its item or activity."""
         current = self._item  # read once: the thread may be running
         if current is None:
             return f"stage {self._node.stage.name!r}, {self._doing} after {self.meter.items} items"
@@ -109,7 +109,7 @@ class Worker:
         stage, _here.pipeline = self._node.stage, self._pipeline
         if not self._pipeline.halted and self._attempt("opening", stage.open):
             self._attempt("starting", self._pump)
-            self.meter.pause()  # for one that failed at work
+            self.meter.pause()  # for a worker that failed at work
             self._attempt("closing", stage.close)
         self.meter.cpu_seconds = thread_time()
         self._pipeline._leave()
@@ -153,7 +153,7 @@ class Worker:
             node.outlet.end()
 
     def _lapse(self) -> None:
-        """Nothing came in the time that the stage wanted to wait."""
+        """Flush after waiting as long as the stage allows."""
         self._doing = "with what it had gathered,"
         self.meter.resume()
         results = self._node.stage._lapse()
@@ -210,10 +210,10 @@ class Worker:
 
 
 def _put(outlet: BoundedQueue[tuple[float, Any]], birth: float, items: Sequence[Any]) -> int:
-    """Hand over what came together; gives how many.
+    """Put items together and return their number.
 
     Raises:
-        Stopped: The queue takes nothing any more.
+        Stopped: The queue was stopped.
     """
     for number, item in enumerate(items, start=1):
         nbytes = outlet.limits.size_of(item)
@@ -232,15 +232,15 @@ def describe_item(item: object) -> str:
 
 
 class Pipeline:
-    """Runs stages until the source ends, once.
+    """Runs stages once, until the source ends.
 
     Args:
         stages: A ``Source``, ``Map`` and ``Group`` stages, and a ``Sink`` unless ``stream`` is used.
-        describe: Names an item in the note of an exception, on one line.
-        stop_timeout_seconds: How long a run that failed or was stopped waits for its threads. Python cannot end a
-            thread inside native code; one that outlasts this is reported by name and left behind.
-        on_halt: Called, from any thread and perhaps more than once, when the run is given up: releases a source or a
-            sink that waits for something that the pipeline does not know.
+        describe: Returns a one-line name of an item, for notes on exceptions.
+        stop_timeout_seconds: How long a failed or stopped run waits for its threads. Python cannot end a
+            thread inside native code; one that outlasts this is reported by name and abandoned.
+        on_halt: Called when the run is given up, from any thread and perhaps more than once: unblocks a
+            source or sink that waits for something outside the pipeline.
 
     Raises:
         ValueError: The stages do not form a pipeline.
@@ -260,9 +260,9 @@ class Pipeline:
         self.halted = False
         """True when the run was given up: threads unwind as soon as they notice."""
         self.draining = False
-        """True when the source is to end early."""
+        """True when the source should end early."""
         self.source_goes_on = threading.Event()
-        """Not set while the first item has the pipeline to itself; see ``Source.first_alone_until``."""
+        """Cleared while the first item has the pipeline to itself; see ``Source.first_alone_until``."""
         check_number("stop_timeout_seconds", stop_timeout_seconds, least=0)
         self._stop_timeout_seconds = stop_timeout_seconds
         self._lock = threading.Lock()
@@ -282,7 +282,7 @@ class Pipeline:
         self._final_report: PipelineReport | None = None
 
     def run(self) -> PipelineReport:
-        """Run to the end and report.
+        """Run to the end and return the report.
 
         Raises:
             PipelineError: One or more stages raised; every cause carries a note with its stage and item.
@@ -300,12 +300,12 @@ class Pipeline:
         return self.snapshot()
 
     def stream(self) -> Generator[Any, None, None]:
-        """Run, and yield the results of the last stage; the caller may leave at any time.
+        """Run, and yield the results of the last stage to the caller, who may leave at any time.
 
-        The threads start with the first ``next`` and are joined when the generator ends or is closed. A ``for``
-        loop closes it on ``break`` and on an exception, but Python only prints what a generator raises while it
-        is left like that. Where a stage's failure must not be missed, or ``next`` is called by hand, hold the
-        generator in ``contextlib.closing``. ``snapshot`` has the report.
+        The threads start with the first ``next`` and are joined when the generator ends or is closed. A
+        ``for`` loop closes it on ``break`` and on an exception, but Python only prints what a generator
+        raises while being closed. To be sure to see a stage's failure, or when calling ``next`` by hand, hold
+        the generator in ``contextlib.closing``. Get the report from ``snapshot``.
 
         Raises:
             PipelineError: As ``run``.
@@ -325,7 +325,7 @@ class Pipeline:
         """End the run early, from any thread, without waiting for it; ``run`` then returns as usual.
 
         Args:
-            drain: Let what was read go through to the end. False drops it, and calls no ``finish``.
+            drain: Finish the items already read. False drops them and does not call ``finish``.
         """
         if not self._settled.is_set():
             self._stopped = True
@@ -346,7 +346,7 @@ class Pipeline:
         return any(worker.thread is current for worker in self._workers)
 
     def snapshot(self) -> PipelineReport:
-        """The report so far; callable from any thread, and after the run the final report."""
+        """Report so far, from any thread; after the run, the final report."""
         with self._lock:
             return self._final_report or self._report()
 
@@ -395,7 +395,7 @@ class Pipeline:
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
-        """Start all threads; on leaving, however that happens, stop and join them and raise what they raised."""
+        """Start all threads; on exit, always stop and join them and raise what they raised."""
         with self._lock:
             self._check_unused()
             self._started_at = perf_counter()
@@ -419,7 +419,7 @@ class Pipeline:
                         ) from error
                 yield
                 failure = self._join()
-            except BaseException as error:  # Ctrl-C, a consumer that left, no thread to be had
+            except BaseException as error:  # Ctrl-C, a consumer that left, or a thread that could not start
                 self.stop(drain=False)
                 failure = self._join()
                 if failure is None:
@@ -456,11 +456,11 @@ class Pipeline:
             self._wait()
 
     def _join(self) -> BaseException | None:
-        """Join all threads and return what the run is to raise."""
+        """Join all threads and return the exception that the run raises."""
         deadline = perf_counter() + self._stop_timeout_seconds
         for worker in self._workers:
-            # A thread that was never started is not alive; one whose start() was interrupted finds the run given
-            # up and ends by itself.
+            # A thread that never started is not alive; one whose start() was interrupted finds the run
+            # given up and ends.
             if worker.thread.is_alive():
                 worker.thread.join(max(deadline - perf_counter(), 0.0))
             if worker.thread.is_alive():
@@ -475,7 +475,7 @@ class Pipeline:
         self._machine_cpu_seconds = machine_cpu_seconds()
         self._ended_at = perf_counter()
         self._let_go()
-        # Taken out: a pipeline that is kept for its report would keep the frames that their tracebacks reach.
+        # Cleared: a pipeline kept for its report would keep the frames that the tracebacks reach.
         failures, self._failures = self._failures, []
         if not failures:
             return None
@@ -487,13 +487,13 @@ class Pipeline:
         causes = [failure for _, failure in failures if isinstance(failure, Exception)]
         group = PipelineError(f"{place}: {reason}{more}", causes) if causes else None
         for _, failure in failures:
-            if not isinstance(failure, Exception):  # SystemExit and the like fit into no ExceptionGroup
+            if not isinstance(failure, Exception):  # SystemExit and the like do not fit into ExceptionGroup
                 failure.__cause__ = group
                 return failure
         return group
 
     def _let_go(self) -> None:
-        """Keep only the report: stages hold a video's decoder, network state and encoders, queues its frames."""
+        """Drop all but the report: stages hold decoders, network state and encoders; queues hold frames."""
         with self._lock:
             self._final_report = self._report()
             self._nodes, self._workers = [], []
@@ -541,11 +541,11 @@ _before = 0.0
 
 @contextmanager
 def quick_turns() -> Iterator[None]:
-    """Let threads switch after half a millisecond instead of five.
+    """Shorten the interpreter's switch interval from five milliseconds to half of one.
 
-    On a GPU a frame takes about a millisecond of all stages together: a stage whose library call returns must not wait
-    for several frames until another stage lets it go on. The switch is the process's (``sys.setswitchinterval``): it is
-    set while anybody is in here, and put back as it was when the last has left.
+    On a GPU a frame takes about a millisecond over all stages: a stage that returns from a library call must
+    not wait several frames for the interpreter lock. The interval is process-wide
+    (``sys.setswitchinterval``): the first to enter sets it, the last to leave restores it.
     """
     global _users, _before
     with _lock:

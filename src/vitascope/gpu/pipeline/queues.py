@@ -1,7 +1,7 @@
-"""The connection of two stages: a bounded queue that measures itself, and a turnstile that keeps order.
+"""Bounded queues between stages, which measure themselves, and the turnstile that keeps results in order.
 
-How to read a queue's figures: a large ``put_wait_seconds`` says that the consumer is too slow, a large
-``get_wait_seconds`` that the producer is. Seen together around one stage they name the bottleneck.
+How to read a queue's figures: a large ``put_wait_seconds`` means a slow consumer, a large
+``get_wait_seconds`` a slow producer. On either side of a stage they show the bottleneck.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ T = TypeVar("T")
 Overflow = Literal["wait", "drop_oldest"]
 
 INTERRUPT_CHECK_SECONDS: float | None = 0.1 if sys.platform == "win32" else 0.5
-"""Longest uninterrupted wait on a lock. Windows delivers Ctrl-C only between waits; on POSIX a signal ends the main
-thread's wait at once, unless another thread took it or it came just before the wait began."""
+"""Longest uninterrupted wait on a lock. Windows delivers Ctrl-C only between waits; on POSIX a signal ends
+the main thread's wait at once, unless another thread received it or it arrived just before the wait began."""
 
 
 class Mark(Enum):
     """Signals that ``get`` returns instead of an item."""
 
     END = "end"
-    """The producer has finished and everything it put was taken."""
+    """The producer has finished and every item was taken."""
     STOP = "stop"
-    """The run was given up; queued items are gone."""
+    """The run was given up; queued items are dropped."""
     NOTHING_YET = "nothing yet"
-    """Nothing came in the time that the caller had; it may ask again."""
+    """No item came within the timeout; the caller may ask again."""
 
 
 def nbytes_of(item: object) -> int:
-    """Bytes of an item: its ``nbytes``, the sum over the members of a tuple or list, else 0."""
+    """Size of an item in bytes: its ``nbytes``, the sum over a tuple's or list's members, else 0."""
     if isinstance(item, tuple | list):
         return sum(map(nbytes_of, item))
     return int(getattr(item, "nbytes", 0))
@@ -46,24 +46,24 @@ def nbytes_of(item: object) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """Limits of a queue, and what happens when it is full.
+    """Limits of a queue, and its behaviour when full.
 
     Raises:
-        ValueError: A limit is below 1, or ``overflow`` is neither of its two words.
+        ValueError: A limit is below 1, or ``overflow`` is unknown.
     """
 
     items: int = 8
     """Most items waiting."""
     nbytes: int | None = 256 << 20
-    """Most bytes waiting, None for no such limit. An item larger than this still passes, alone."""
+    """Most bytes waiting; None for no limit. A larger item still passes, alone."""
     overflow: Overflow = "wait"
     """``wait`` blocks the producer and loses nothing (files); ``drop_oldest`` makes room (live input)."""
     size_of: Callable[[Any], int] = nbytes_of
-    """Bytes of one item."""
+    """Returns an item's size in bytes."""
     wake_items: int = 1
-    """A consumer that sleeps is woken when so many items wait, or the queue has no room for more: for one consumer that
-    gathers as many anyway, behind a producer that waits for nothing but room. Each time a thread wakes, the others
-    wait for the interpreter."""
+    """Items that must wait before a sleeping consumer is woken, unless the queue is full: for a single
+    consumer that batches this many, behind a producer that waits only for room. Every wake-up makes other
+    threads wait for the interpreter lock."""
 
     def __post_init__(self) -> None:
         """Check the limits."""
@@ -78,18 +78,18 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport:
-    """Measurements of a queue; waits that still go on are counted up to now."""
+    """Measurements of a queue; waits in progress are counted up to now."""
 
     name: str
-    """Producer and consumer, for example ``decode > infer``."""
+    """Producer and consumer, such as ``decode > infer``."""
     count: int
-    """Items put, dropped ones included."""
+    """Items put, including dropped ones."""
     dropped: int
-    """Items that ``drop_oldest`` threw away."""
+    """Items dropped by ``drop_oldest``."""
     put_wait_seconds: float
-    """Time that producers waited for room."""
+    """Time producers spent waiting for room."""
     get_wait_seconds: float
-    """Time that consumers waited for an item, summed over them."""
+    """Time consumers spent waiting for items, summed over them."""
     occupancy: int
     """Items waiting now."""
     occupancy_mean: float
@@ -100,11 +100,11 @@ class QueueReport:
 
 
 class BoundedQueue(Generic[T]):
-    """A first-in first-out queue between threads, bounded in items and in bytes, whichever is reached first.
+    """A first-in first-out queue between threads, bounded in items and in bytes.
 
     Args:
-        name: How reports call it.
-        limits: Bounds and overflow rule.
+        name: Name in reports.
+        limits: Bounds and overflow behaviour.
     """
 
     def __init__(self, name: str, *, limits: QueueLimits) -> None:
@@ -125,19 +125,19 @@ class BoundedQueue(Generic[T]):
     def put(
         self, item: T, *, nbytes: int = 0, timeout_seconds: float | None = None, more_follow: bool = False
     ) -> bool:
-        """Append an item, waiting or dropping the oldest when there is no room.
+        """Append an item; if the queue is full, wait or drop the oldest.
 
         Args:
-            item: What to append.
-            nbytes: Its size, as the limits count it.
-            more_follow: The producer will put more at once: a consumer need not wake for this one.
-            timeout_seconds: Longest wait for room; None has no end.
+            item: The item.
+            nbytes: Its size in bytes.
+            more_follow: More items follow at once: do not wake a consumer for this one.
+            timeout_seconds: Longest wait for room; None waits indefinitely.
 
         Returns:
-            False when the queue was stopped, and the item therefore not taken.
+            False if the queue was stopped and did not take the item.
 
         Raises:
-            TimeoutError: There was no room in that time.
+            TimeoutError: There was no room within the timeout.
             RuntimeError: ``end`` was called before.
         """
         with self._lock:
@@ -147,12 +147,12 @@ class BoundedQueue(Generic[T]):
                     self._dropped += 1
             elif self._is_full(nbytes) and self._mark is None:
                 give_up_at = None if timeout_seconds is None else perf_counter() + timeout_seconds
-                # Who makes room says so: a thread that no Ctrl-C reaches need not look up meanwhile.
+                # Consumers notify: a thread that Ctrl-C does not reach need not poll.
                 is_main = threading.get_ident() == threading.main_thread().ident
                 look_up_seconds = INTERRUPT_CHECK_SECONDS if is_main else None
                 with self._put_wait:
                     while self._is_full(nbytes) and self._mark is None:
-                        self._has_item.notify()  # who was left asleep until more came
+                        self._has_item.notify()  # a consumer left asleep until more came
                         if not _wait(self._has_room, give_up_at, look_up_seconds):
                             raise TimeoutError(f"queue {self.name!r} had no room for {timeout_seconds:g} s")
             if self._mark is Mark.STOP:
@@ -167,20 +167,20 @@ class BoundedQueue(Generic[T]):
             self._occupancy_max = max(self._occupancy_max, occupancy)
             self._nbytes_max = max(self._nbytes_max, self._nbytes)
             is_enough = not more_follow and occupancy >= min(self.limits.wake_items, self.limits.items)
-            if is_enough and self._get_wait.waiting:  # to notify nobody costs a third of a put
+            if is_enough and self._get_wait.waiting:  # notifying nobody costs a third of a put
                 self._has_item.notify(occupancy)
             return True
 
     def get(self, *, timeout_seconds: float | None = None) -> tuple[int, T] | Mark:
-        """Take the oldest item, waiting for one.
+        """Take the oldest item, waiting for one if necessary.
 
         Args:
-            timeout_seconds: Longest wait; 0 does not wait, None has no end.
+            timeout_seconds: Longest wait; 0 does not wait, None waits indefinitely.
 
         Returns:
-            The item and its position among those taken, from 0 without gaps (dropped items have none);
-            ``Mark.END`` after the last one, ``Mark.STOP`` when the queue was stopped, ``Mark.NOTHING_YET`` when
-            nothing came in time.
+            The item's position among those taken (from 0, without gaps: dropped items are not counted) and
+            the item; ``Mark.END`` after the last one, ``Mark.STOP`` if the queue was stopped,
+            ``Mark.NOTHING_YET`` on timeout.
         """
         with self._lock:
             if not self._entries and self._mark is None:
@@ -200,22 +200,22 @@ class BoundedQueue(Generic[T]):
             return position, item
 
     def relax(self, limits: QueueLimits) -> None:
-        """Change the limits; threads that wait for room try again."""
+        """Replace the limits and wake producers that wait for room."""
         with self._lock:
             self.limits = limits
             self._has_room.notify_all()
             self._has_item.notify_all()
 
     def end(self) -> None:
-        """Declare the end; consumers take what is left and then get ``Mark.END``."""
+        """Mark the end: consumers take the remaining items, then get ``Mark.END``."""
         self._close(Mark.END)
 
     def stop(self) -> None:
-        """Abort: drop queued items and release all waiting threads. Overrides ``end``."""
+        """Give up: drop queued items and wake all waiting threads. Overrides ``end``."""
         self._close(Mark.STOP)
 
     def report(self) -> QueueReport:
-        """The measurements so far; callable from any thread."""
+        """Measurements so far, from any thread."""
         with self._lock:
             self._note_change()
             lifetime = self._changed_at - self._created_at
@@ -232,7 +232,7 @@ class BoundedQueue(Generic[T]):
             )
 
     def _is_full(self, nbytes: int) -> bool:
-        if not self._entries:  # so that an item above the byte limit passes
+        if not self._entries:  # lets an item above the byte limit pass
             return False
         over_bytes = self.limits.nbytes is not None and self._nbytes + nbytes > self.limits.nbytes
         return over_bytes or len(self._entries) >= self.limits.items
@@ -245,7 +245,7 @@ class BoundedQueue(Generic[T]):
 
     def _note_change(self) -> None:
         if self._mark is not None and not self._entries:
-            return  # an emptied queue that takes nothing more: its average is over its useful life
+            return  # a drained queue that has ended: its average covers its useful life
         now = perf_counter()
         self._occupancy_integral += len(self._entries) * (now - self._changed_at)
         self._changed_at = now
@@ -263,7 +263,7 @@ class BoundedQueue(Generic[T]):
 
 
 def _wait(condition: threading.Condition, until: float | None, look_up_seconds: float | None) -> bool:
-    """Wait for a notification, at most so long; False when the moment (of ``perf_counter``) passed before the wait."""
+    """Wait for a notification; return False if the deadline (``perf_counter``) had passed before the wait."""
     if until is None:
         condition.wait(look_up_seconds)
         return True
@@ -275,7 +275,7 @@ def _wait(condition: threading.Condition, until: float | None, look_up_seconds: 
 
 
 class _WaitClock:
-    """Sums the time spent inside ``with`` by any number of threads at once; guarded by the queue's lock."""
+    """Sums the time that any number of threads spend inside ``with``; guarded by the queue's lock."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -291,15 +291,15 @@ class _WaitClock:
         self.waiting -= 1
 
     def seconds(self) -> float:
-        """The sum, including ongoing waits."""
+        """The sum, including waits in progress."""
         return self._seconds + self.waiting * perf_counter()
 
 
 class Turnstile:
     """Lets several workers through one at a time, in the order of the tickets they hold.
 
-    A worker that finished early waits for those before it, so the results of a stage leave in the order in which
-    its items came, and no more results are held than there are workers.
+    A worker that finishes early waits for those before it, so a stage's results leave in the order of its
+    items, and at most one result per worker is held.
     """
 
     def __init__(self) -> None:
@@ -308,7 +308,7 @@ class Turnstile:
         self._stopped = False
 
     def enter(self, ticket: int) -> bool:
-        """Wait until every lower ticket has left; False when stopped."""
+        """Wait until every lower ticket has left; return False if stopped."""
         with self._turn:
             while self._next != ticket and not self._stopped:
                 self._turn.wait()
@@ -321,7 +321,7 @@ class Turnstile:
             self._turn.notify_all()
 
     def stop(self) -> None:
-        """Release all waiting threads."""
+        """Wake all waiting threads."""
         with self._turn:
             self._stopped = True
             self._turn.notify_all()

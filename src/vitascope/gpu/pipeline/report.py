@@ -1,6 +1,6 @@
-"""Measures where the time of a run went: per thread, and as percentiles of durations.
+"""Reports of a run: work measured per thread, and latencies as percentiles.
 
-The verdict is drawn in ``profiling/pace.py``.
+``profiling/pace.py`` finds the bottleneck.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from vitascope.gpu.pipeline.queues import QueueReport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:
-    """The work of a stage's threads, all workers together."""
+    """Work of a stage's threads, summed over its workers."""
 
     name: str
     workers: int
     items: int
-    """Items taken; of a source, items given."""
+    """Items taken; for a source, items produced."""
     busy_seconds: float
-    """Wall time inside the stage's own work: no waiting for items, room or turn, no ``open``, no ``close``."""
+    """Wall time in the stage's own work: without waits for items, room or turn, ``open`` and ``close``."""
     cpu_seconds: float
-    """CPU time of the stage's own threads, without those that a native library starts."""
+    """CPU time of the stage's own threads, without threads of native libraries."""
     load: float
-    """``busy_seconds`` as a share of the wall time of all workers, 0..1."""
+    """``busy_seconds`` as a share of all workers' wall time, 0..1."""
     latency: Latency
-    """Busy time for one item; of a ``Group``, for one burst of results."""
+    """Busy time per item; for a ``Group``, per burst of results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,46 +42,46 @@ class Bottleneck:
 
     stage: str
     score: float
-    """0..1: 1 where half the cost of this stage would halve the time of the run, 0 where it would save nothing."""
+    """0..1: 1 if halving this stage's cost would halve the run's time, 0 if it would save nothing."""
     evidence: str
-    """One sentence."""
+    """The reason, in one sentence."""
 
 
 class Measured(Protocol):
-    """A run that can report its progress: a pipeline, or several that share the work."""
+    """A run that reports its progress: a pipeline, or several that share a task."""
 
     def snapshot(self) -> PipelineReport:
-        """The report so far; callable from any thread."""
+        """Report so far, from any thread; after the run, the final report."""
 
 
 class Interruptible(Measured, Protocol):
     """A run that can also be interrupted."""
 
     def interrupt(self) -> None:
-        """End the run from any thread, without waiting; the thread that runs it gets a ``KeyboardInterrupt``."""
+        """Interrupt from any thread, without waiting: the running thread gets a ``KeyboardInterrupt``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineReport:
-    """Where the time of a run went, so far if it still runs."""
+    """Where a run's time went, up to now if it still runs."""
 
     stages: tuple[StageReport, ...]
-    """In order; the last one is called ``consumer`` when the results were taken from ``stream``."""
+    """In order; the last is ``consumer`` if results were taken from ``stream``."""
     queues: tuple[QueueReport, ...]
-    """``queues[n]`` stands between ``stages[n]`` and ``stages[n + 1]``."""
+    """``queues[n]`` lies between ``stages[n]`` and ``stages[n + 1]``."""
     latency: Latency
-    """From leaving the source to leaving the pipeline; a grouped result is as old as its oldest part."""
+    """Time from leaving the source to leaving the pipeline; a grouped result is as old as its oldest part."""
     wall_seconds: float
     cores_busy: float
-    """CPU cores that the whole process kept busy on average, native threads included."""
+    """CPU cores kept busy by the whole process on average, including native threads."""
     finished: bool
     """False while the pipeline runs."""
     stopped: bool
-    """True when ``stop`` was called, Ctrl-C pressed, or the consumer left, before the run was over."""
+    """True if ``stop``, Ctrl-C or a leaving consumer ended the run early."""
     bottleneck: Bottleneck | None
     """None before the first item."""
     machine_cores_busy: float | None = None
-    """CPU cores that all processes of the machine kept busy on average; None if the system does not report it."""
+    """CPU cores kept busy by all processes of the machine on average; None if the system does not report it."""
 
     @property
     def items(self) -> int:
@@ -90,12 +90,12 @@ class PipelineReport:
 
     @property
     def items_per_second(self) -> float:
-        """Items that left the pipeline, over the wall time."""
+        """Items that left the pipeline, per second of wall time."""
         return self.items / self.wall_seconds if self.wall_seconds else 0.0
 
 
 class Meter:
-    """The work of one thread; only that thread writes it, others read it without a lock."""
+    """Work of one thread; written by that thread alone, read by others without a lock."""
 
     def __init__(self) -> None:
         self.items = 0
@@ -106,11 +106,11 @@ class Meter:
         self._since_lap = 0.0
 
     def resume(self) -> None:
-        """Work begins."""
+        """Start counting work."""
         self._busy_since = perf_counter()
 
     def pause(self) -> None:
-        """Work is interrupted, by a wait or for good."""
+        """Stop counting, for a wait or for good."""
         spent = perf_counter() - self._busy_since if self._busy_since else 0.0
         self._busy_since = 0.0
         self.busy_seconds += spent
@@ -122,13 +122,13 @@ class Meter:
         self._since_lap = 0.0
 
     def busy_until(self, now: float) -> float:
-        """Seconds of work, including ongoing work."""
+        """Seconds of work, including work in progress."""
         since = self._busy_since
         return self.busy_seconds + (max(now - since, 0.0) if since else 0.0)
 
 
 def summarise(name: str, meters: Sequence[Meter], *, wall_seconds: float, now: float) -> StageReport:
-    """Add up what the workers of one stage measured until ``now``."""
+    """Sum the measurements of a stage's workers up to ``now``."""
     busy_seconds = sum(meter.busy_until(now) for meter in meters)
     return StageReport(
         name=name,
@@ -148,22 +148,22 @@ class Latency:
     count: int = 0
     mean_seconds: float = 0.0
     p50_seconds: float = 0.0
-    """Median, within 2.2 % (the width of a histogram bin), as are the other percentiles."""
+    """Median, within 2.2 % (a histogram bin's width), like the other percentiles."""
     p95_seconds: float = 0.0
     p99_seconds: float = 0.0
     max_seconds: float = 0.0
     octave_counts: tuple[int, ...] = ()
-    """Distribution: place n counts durations from ``2**n`` to ``2**(n + 1)`` microseconds, the first one shorter ones,
-    too, and the last place of all (32) longer ones; ends with the last that is not 0."""
+    """Distribution: entry n counts durations of ``2**n`` to ``2**(n + 1)`` microseconds. The first entry
+    includes shorter ones, entry 32, the last possible, longer ones. Trailing zeros are cut."""
 
 
 class LatencyHistogram:
-    """Durations in bins of equal ratio: percentiles in memory that does not grow with the count.
+    """Durations in bins of equal ratio: percentiles in constant memory.
 
-    Written by one thread; ``summary`` may be called from others, and is then approximate.
+    Written by one thread; other threads may call ``summary`` and get an approximation.
     """
 
-    _BINS_PER_OCTAVE = 16  # 2 ** (1 / 32) - 1: a bin's centre is within 2.2 % of anything in it
+    _BINS_PER_OCTAVE = 16  # 2 ** (1 / 32) - 1: a bin's centre is within 2.2 % of all its durations
     _SHORTEST_SECONDS = 1e-6
     _OCTAVES = 33  # up to 2.4 hours
 
@@ -174,7 +174,7 @@ class LatencyHistogram:
         self._max_seconds = 0.0
 
     def add(self, seconds: float, *, count: int = 1) -> None:
-        """Count one duration, or several equal ones."""
+        """Count one duration, or ``count`` equal ones."""
         ratio = max(seconds / self._SHORTEST_SECONDS, 1.0)
         index = int(math.log2(ratio) * self._BINS_PER_OCTAVE)
         self._bins[min(index, len(self._bins) - 1)] += count
@@ -205,7 +205,7 @@ class LatencyHistogram:
 
     @classmethod
     def summary(cls, histograms: Iterable[LatencyHistogram]) -> Latency:
-        """Mean, maximum and nearest-rank percentiles over all the histograms together."""
+        """Mean, maximum and nearest-rank percentiles over all histograms."""
         parts = list(histograms)
         bins = [sum(counts) for counts in zip(*(part._bins for part in parts), strict=True)]
         cumulative = list(accumulate(bins))

@@ -1,4 +1,4 @@
-"""The stages of a pipeline: sources, maps, groups and sinks, described before anything runs."""
+"""Stages of a pipeline: sources, maps, groups and sinks, described before anything runs."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ T_contra = TypeVar("T_contra", contravariant=True)
 U_co = TypeVar("U_co", covariant=True)
 
 CONSUMER = "consumer"
-"""Name in reports of the consumer of ``Pipeline.stream``; no stage may have it."""
+"""Name of the consumer of ``Pipeline.stream`` in reports; reserved."""
 
 _DEFAULT_LIMITS = QueueLimits()
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """The base of all stages: a name, and callbacks that run on each of the stage's own threads.
+    """Base of all stages: a name, and callbacks that run on each of the stage's threads.
 
-    ``open`` is the place to bind a CUDA context or to create what belongs to one thread. ``close`` is called
-    whenever ``open`` succeeded, also after a failure; it is not told which, so what must happen only after a
-    complete run belongs into ``Sink.finish`` or ``Grouper.flush``.
+    Bind a CUDA context or create per-thread objects in ``open``. ``close`` runs whenever ``open`` succeeded,
+    also after a failure, and cannot tell the two apart: put work that belongs only to a complete run into
+    ``Sink.finish`` or ``Grouper.flush``.
 
     Raises:
         ValueError: The name is empty or reserved, or ``workers`` is below 1.
     """
 
     name: str
-    """Unique within the pipeline; the stage's thread is called ``vitascope-<name>``."""
+    """Unique within the pipeline; names the thread ``vitascope-<name>``."""
     _: KW_ONLY
     open: Callable[[], object] | None = None
     close: Callable[[], object] | None = None
     workers: int = field(default=1, init=False)
-    """Threads; more than one only where a stage treats its items independently (``Map``)."""
+    """Threads; more than one only for stages with independent items (``Map``)."""
 
     def __post_init__(self) -> None:
-        """Check name and workers."""
+        """Check ``name`` and ``workers``."""
         if not self.name or self.name == CONSUMER:
             raise ValueError(f"a stage needs a name other than {CONSUMER!r}, not {self.name!r}")
         check_count(f"workers of stage {self.name!r}", self.workers)
 
     def _process(self, item: Any) -> Iterable[Any]:
-        """The result of one item."""
+        """Return the results of one item."""
         return (item,)
 
     def _complete(self) -> Iterable[Any]:
-        """The rest of the results when the input ended."""
+        """Return the remaining results at the end of the input."""
         return ()
 
     def _patience_seconds(self) -> float | None:
-        """Seconds to wait for the next item before ``_lapse`` is called; None: without end."""
+        """Seconds to wait for the next item before calling ``_lapse``; None waits indefinitely."""
         return None
 
     def _lapse(self) -> Iterable[Any]:
-        """Results to pass on because no item came in time."""
+        """Return results to pass on after no item came in time."""
         return ()
 
 
@@ -76,9 +76,9 @@ class Source(Stage, Generic[T]):
     output: QueueLimits = _DEFAULT_LIMITS
     """The queue behind this stage."""
     first_alone_until: str | None = None
-    """A slow stage that the first item shall have the cores to itself for: the second is requested when that stage,
-    done with the first, waits for it. A fast source that runs ahead from the beginning delays the first result, which
-    is what somebody waits for. Only ``Map`` stages, which let every item through, may stand between."""
+    """A slow stage that gets the first item with all cores to itself: the second item is requested once that
+    stage is done with the first and waits. A fast source that runs ahead would delay the first result. Only
+    ``Map`` stages, which pass every item on, may lie between."""
 
     def _complete(self) -> Iterable[T]:
         return self.items
@@ -100,41 +100,41 @@ class Map(Stage, Generic[T, U]):
 
 @dataclass(frozen=True, slots=True)
 class Together(Generic[T]):
-    """Several results of a stage at once; the next stage's thread is woken only once.
+    """Several results available at once: the next stage's thread is woken once for all.
 
-    To that stage they are single items, as if they had been given one by one.
+    The next stage sees single items, as if they were given one by one.
     """
 
     items: Sequence[T]
 
 
 class Grouper(Protocol[T_contra, U_co]):
-    """The function of a ``Group`` stage: collects consecutive items and emits any number. Used by one thread.
+    """Function of a ``Group`` stage: buffers consecutive items and returns any number. Used by one thread.
 
     Results may come as ``Together``.
     """
 
     def accumulate(self, item: T_contra, /) -> Iterable[U_co]:
-        """Take one item; return completed items, often none. May be a generator."""
+        """Take one item; return completed results, often none. May be a generator."""
 
     def flush(self) -> Iterable[U_co]:
-        """Return what is left at the end of the input. Not called if the run is aborted."""
+        """Return the remaining results at the end of the input. Not called when the run is given up."""
 
 
 @runtime_checkable
 class TimedGrouper(Grouper[T_contra, U_co], Protocol[T_contra, U_co]):
-    """A ``Grouper`` that emits items after a while even if no more arrive."""
+    """A ``Grouper`` that releases buffered items after a timeout."""
 
     def due_seconds(self) -> float | None:
-        """Maximum seconds to wait for the next item; None if nothing is held."""
+        """Seconds to wait for the next item; None if nothing is buffered."""
 
     def lapse(self) -> Iterable[U_co]:
-        """Return the items to emit after no item arrived in that time. Followed by ``due_seconds`` again."""
+        """Return results after no item came in time. ``due_seconds`` is called again afterwards."""
 
 
 @dataclass(frozen=True, eq=False)
 class Group(Stage, Generic[T, U]):
-    """Consecutive items in, any number out: batching, reordering, filtering, frame doubling."""
+    """Consecutive items in, any number out: batching, reordering, filtering, doubling frames."""
 
     grouper: Grouper[T, U]
     _: KW_ONLY
@@ -155,21 +155,21 @@ class Group(Stage, Generic[T, U]):
 
     @cached_property
     def _timed(self) -> TimedGrouper[T, U] | None:
-        # Once: Python looks for a protocol's methods by name, and a stage asks for every item.
+        # Once: isinstance with a protocol looks up its methods by name, and the stage asks for every item.
         return self.grouper if isinstance(self.grouper, TimedGrouper) else None
 
 
 class Batched(Generic[T, U]):
-    """A ``TimedGrouper`` that calls ``work`` with ``size`` consecutive items, or fewer at the end or when due.
+    """A ``TimedGrouper`` that calls ``work`` with ``size`` consecutive items, or fewer at the end or on timeout.
 
     Args:
-        work: What one batch becomes; one result for each item, or any other number.
-        size: Items in a batch, at least 1.
-        first_size: Items in the first batch; ``size`` when omitted. With 1 a first result comes soon.
-        timeout_seconds: How long the first item of a batch waits for others; None: until the batch is full.
+        work: Maps a batch to one result per item, or to any other number.
+        size: Items per batch, at least 1.
+        first_size: Items in the first batch; ``size`` if omitted. 1 gives an early first result.
+        timeout_seconds: How long a batch's first item waits for others; None waits until the batch is full.
 
     Raises:
-        ValueError: A size is below 1, or the time below 0.
+        ValueError: A size is below 1, or the timeout below 0.
     """
 
     def __init__(
@@ -191,24 +191,24 @@ class Batched(Generic[T, U]):
         self._deadline = 0.0
 
     def accumulate(self, item: T, /) -> Iterable[U]:
-        """Take one item; return the results of the batch if it is full."""
+        """Take one item; return the batch's results when it is full."""
         if not self._items and self._timeout_seconds is not None:
             self._deadline = perf_counter() + self._timeout_seconds
         self._items.append(item)
         return self.flush() if len(self._items) == self._wanted else ()
 
     def due_seconds(self) -> float | None:
-        """Seconds that the held items still wait for more."""
+        """Seconds that the buffered items still wait for others."""
         if not self._items or self._timeout_seconds is None:
             return None
         return max(self._deadline - perf_counter(), 0.0)
 
     def lapse(self) -> Iterable[U]:
-        """Return the results of the held items, as no more arrived in time."""
+        """Return the results of the buffered items after a timeout."""
         return self.flush()
 
     def flush(self) -> Iterable[U]:
-        """The results of the remaining batch; nothing if it is empty."""
+        """Return the results of the last, partial batch."""
         batch, self._items = self._items, []
         if batch:
             self._wanted = self._size
@@ -217,7 +217,7 @@ class Batched(Generic[T, U]):
 
 @dataclass(frozen=True, eq=False)
 class Sink(Stage, Generic[T]):
-    """The last stage. ``finish`` runs after the last item of a complete run, before ``close``."""
+    """The last stage. ``finish`` follows the last item unless the run was given up, and precedes ``close``."""
 
     consume: Callable[[T], object]
     _: KW_ONLY
@@ -237,9 +237,9 @@ def check_stages(stages: Sequence[Stage]) -> None:
     """Check that stages form a pipeline.
 
     Raises:
-        UsageError: Something else than stages, or a stage with something else than it takes.
-        ValueError: No ``Source`` at the start, a stage that cannot stand where it does, a name used twice, or a first
-            item that might never reach the stage that it is alone until.
+        UsageError: An entry is not a stage, or a stage got an argument of a wrong type.
+        ValueError: The first stage is not a ``Source``, a stage is in an invalid position, a name is used
+            twice, or the first item might never reach the stage named by ``first_alone_until``.
     """
     strange = [] if isinstance(stages, Stage) else [one for one in stages if not isinstance(one, Stage)]
     if strange or isinstance(stages, Stage):

@@ -1,1 +1,1 @@
-"""Where time and memory go: spans, kernels, memory, utilisation, and the verdict drawn from them."""
+"""Measure where time and memory go: spans, kernels, memory, utilisation, and the resulting verdict."""

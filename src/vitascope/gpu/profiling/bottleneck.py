@@ -1,4 +1,4 @@
-"""From what a run measured to a verdict in words, with the one change that helps most."""
+"""Explain what limits a run, and which single change helps most."""
 
 from __future__ import annotations
 
@@ -34,35 +34,35 @@ _ROLES: dict[Role, tuple[str, ...]] = {
     "gpu": ("infer", "network", "matte", "composite", "model"),
 }
 _THROTTLED = 0.1
-"""Share of looks that find the GPU slowed by heat before the verdict mentions it."""
+"""Share of samples with thermal throttling from which the verdict mentions it."""
 _CORES_OF_A_BUSY_MACHINE = 0.5
-"""Cores that other programs keep busy, from which on they take part in what is measured."""
+"""Cores kept busy by other programs from which they affect the measurement."""
 _SPIKE, _DRAG = 4.0, 1.15
-"""A stage is unstable when its p99 is so many times its median, and its mean so many times."""
+"""A stage is unstable if its p99 and its mean exceed its median by these factors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that limits a run, or endangers it."""
+    """A limit of a run, or a risk to it."""
 
     kind: Kind
     stage: str | None
-    """The stage that it is about; None for the whole machine."""
+    """The stage concerned; None for the whole machine."""
     title: str
     """The finding, in one sentence."""
     evidence: tuple[str, ...]
-    """Measurements, a sentence each."""
+    """Measurements, one sentence each."""
     advice: str
     """The one change that helps most."""
     expected_gain: float
-    """How many times faster the run would be, if the stage took half as long or the fault were gone; 1.0 where the
-    change makes it safe, not fast."""
+    """Speed-up of the run if the stage took half the time or the fault were gone; 1.0 if the change improves
+    safety, not speed."""
     confidence: Confidence
     urgent: bool = False
-    """True where the run may fail."""
+    """True if the run may fail."""
 
     def lines(self) -> list[str]:
-        """The human-readable form."""
+        """Format for people."""
         gain = f"; expected: up to {self.expected_gain:.2f}x" if self.expected_gain >= 1.01 else ""
         return [
             f"{self.kind.replace('_', '-')}: {self.title}",
@@ -72,11 +72,11 @@ class Finding:
 
 
 def role_of(stage: str, *, on_gpu: bool) -> Role:
-    """The role of a stage, by its name.
+    """Derive a stage's role from its name.
 
     Args:
-        stage: Its name.
-        on_gpu: The run uses a GPU, so that networks are computed there.
+        stage: The stage's name.
+        on_gpu: Whether the run computes networks on a GPU.
     """
     name = stage.lower()
     for role, words in _ROLES.items():
@@ -88,13 +88,13 @@ def role_of(stage: str, *, on_gpu: bool) -> Role:
 def risk_findings(
     report: PipelineReport, utilisation: Utilisation | None, *, pace_stage: str | None, memory_full: float
 ) -> list[Finding]:
-    """Heat, memory and spikes.
+    """Find risks: heat, memory and spikes.
 
     Args:
         report: Report of the run.
-        utilisation: Measured beside it.
+        utilisation: Utilisation measured during the run.
         pace_stage: The stage that sets the pace.
-        memory_full: Share of the GPU's memory from which it counts as full.
+        memory_full: Share of GPU memory that counts as full.
     """
     found = _spikes(report, utilisation, pace_stage)
     if utilisation is not None:
@@ -111,7 +111,7 @@ def _heat(load: Utilisation) -> list[Finding]:
         evidence.append(f"it reached {load.temperature_celsius_max:.0f} °C")
     if most and load.sm_clock_mhz:
         evidence.append(f"its clock was {load.sm_clock_mhz:.0f} MHz on average, of {most:.0f} MHz")
-        if (load.gpu_percent or 0.0) >= 70:  # a GPU that has time to spare loses nothing by a lower clock
+        if (load.gpu_percent or 0.0) >= 70:  # a GPU with spare time loses nothing by a lower clock
             gain = most / load.sm_clock_mhz
     return [
         Finding(
@@ -130,7 +130,7 @@ def _memory(load: Utilisation, full: float) -> list[Finding]:
     share = load.memory_share
     if share is None or share < min(full, 0.9):
         return []
-    assert load.memory_used_bytes_max is not None  # it has a share
+    assert load.memory_used_bytes_max is not None  # implied by its share
     return [
         Finding(
             kind="vram_pressure",
@@ -154,7 +154,7 @@ def _spikes(report: PipelineReport, load: Utilisation | None, pace_stage: str | 
         if stage.name != pace_stage or latency.count < 100 or not _is_unstable(latency):
             continue
         if role_of(stage.name, on_gpu=True) in ("decode", "encode"):
-            continue  # keyframes take long, and what was held back comes at once
+            continue  # keyframes are slow, and buffered results come at once
         evidence = [
             f"{stage.name} takes {latency.p50_seconds * 1e3:.1f} ms, but 1 in 100 takes "
             f"{latency.p99_seconds * 1e3:.1f} ms or more"
@@ -184,50 +184,50 @@ def _spikes(report: PipelineReport, load: Utilisation | None, pace_stage: str | 
 
 def _is_unstable(latency: Latency) -> bool:
     median = latency.p50_seconds
-    # Without the longest: first calls compile, allocate and load, once.
+    # Without the longest: first calls compile, allocate and load.
     mean = (latency.mean_seconds * latency.count - latency.max_seconds) / (latency.count - 1)
     return median > 0 and latency.p99_seconds > _SPIKE * median and mean > _DRAG * median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The verdict on what limits a run."""
+    """What limits the run."""
 
     main: Finding
     """The first thing to do."""
     others: tuple[Finding, ...]
-    """Other findings, the most useful first."""
+    """Other findings, most useful first."""
     paces: tuple[StagePace, ...]
     """The effect of halving each stage."""
 
     def text(self) -> str:
-        """The verdict for people: a few lines."""
+        """Format the verdict for people, in a few lines."""
         lines = [*self.main.lines()]
         for finding in self.others:
             lines.append(f"also: {finding.title}; {finding.advice}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 class BottleneckDetector:
-    """Reads a pipeline's report, and what was measured beside it, and says what limits the run.
+    """Finds what limits a run, from a pipeline's report and measurements taken during the run.
 
-    The stage is found with the model of ``pace.py``; the other figures say why it is slow. Thresholds are the usual
-    ones of the field: a GPU counts as busy from 80 % on and as idle below 50 %, its memory as full from 95 % on.
+    The model in ``pace.py`` finds the stage; the other figures say why it is slow. Default thresholds are
+    those usual in the field: a GPU is busy from 80 % and idle below 50 %, its memory full from 95 %.
 
     Args:
-        roles: What stages do, by name, where the name does not say it: ``decode``, ``encode``, ``transfer`` (between
-            host and GPU), ``gpu`` or ``cpu``.
-        cores: CPU cores that the run may use; this machine's when omitted.
-        gpu_busy_percent: From here on the GPU itself is the limit.
-        gpu_idle_percent: Below this it waits for others.
-        memory_full_share: Share of the GPU's memory from which running out is near.
+        roles: Roles of stages by name, if the name does not tell: ``decode``, ``encode``, ``transfer``
+            (between host and GPU), ``gpu`` or ``cpu``.
+        cores: CPU cores available to the run; this machine's if omitted.
+        gpu_busy_percent: Load from which the GPU itself is the limit.
+        gpu_idle_percent: Load below which the GPU waits for other stages.
+        memory_full_share: Share of GPU memory from which the run is close to running out.
 
     Raises:
-        ValueError: A role is not one of the five words, or a threshold is out of range.
+        ValueError: A role is unknown, or a threshold out of range.
     """
 
     def __init__(
@@ -257,16 +257,16 @@ class BottleneckDetector:
         utilisation: Utilisation | None = None,
         gpu_seconds: Mapping[str, float] | None = None,
     ) -> Verdict:
-        """The verdict on a run.
+        """Find what limits a run.
 
         Args:
             report: Report of a pipeline, finished or not.
-            utilisation: Figures of a ``UtilisationSampler`` that ran beside it. Without it the verdict leaves out
-                the GPU's load, memory and temperature.
-            gpu_seconds: Time on the GPU by stage (``Profiler.gpu_seconds`` where spans are named like stages).
+            utilisation: Figures of a ``UtilisationSampler`` that ran at the same time. Without them the
+                verdict leaves out the GPU's load, memory and temperature.
+            gpu_seconds: GPU time by stage (``Profiler.gpu_seconds``, if spans are named like stages).
 
         Raises:
-            ValueError: Nothing has run.
+            ValueError: No items have been processed.
         """
         paces = stage_paces(
             report.stages,
@@ -292,7 +292,7 @@ class BottleneckDetector:
         return Verdict(main=ordered[0], others=tuple(ordered[1:]), paces=tuple(paces))
 
     def _pace_finding(self, case: _Case) -> Finding:
-        """Name the stage that sets the pace, and what would change it."""
+        """Name the stage that sets the pace, and how to improve it."""
         top = max(case.paces, key=lambda pace: (pace.saving, pace.load))
         found = find_bottleneck(
             case.report.stages, case.report.queues, wall_seconds=case.report.wall_seconds, paces=case.paces
@@ -397,7 +397,7 @@ class BottleneckDetector:
                 kind="gpu_bound",
                 title=f"{stage.name} on the GPU sets the pace",
                 advice="a smaller network input, lower precision or a quantised network",
-                confidence="low",  # whether the GPU is busy meanwhile was not measured
+                confidence="low",  # GPU load was not measured
             )
         evidence = (*base.evidence, f"the GPU ran kernels {gpu:.0f} % of the time")
         if gpu < self._busy:
@@ -459,7 +459,7 @@ class BottleneckDetector:
         )
 
     def _idle_gpu(self, case: _Case, pace: Finding) -> list[Finding]:
-        """A GPU that is idle because something else is slow: a symptom, reported beside its cause."""
+        """Report a GPU idle because something else is slow: a symptom, beside its cause."""
         load = case.utilisation
         if (
             load is None
@@ -484,7 +484,7 @@ class BottleneckDetector:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """The data of a run."""
+    """Data of a run."""
 
     report: PipelineReport
     paces: tuple[StagePace, ...]
@@ -498,7 +498,7 @@ class _Case:
 
     @property
     def gpu_computes(self) -> bool:
-        """True where it is known, or likely, that stages use a GPU."""
+        """Whether stages are known or likely to use a GPU."""
         used = None if self.utilisation is None else self.utilisation.gpu_percent
         return bool(self.gpu_seconds) or (used is not None and used > 1)
 
@@ -510,7 +510,7 @@ class _Case:
 
     @property
     def cores_of_others(self) -> float | None:
-        """CPU cores that other programs kept busy; None if the system does not report it."""
+        """CPU cores kept busy by other programs; None if the system does not report it."""
         machine = self.report.machine_cores_busy
         return None if machine is None else max(machine - self.report.cores_busy, 0.0)
 
@@ -519,7 +519,7 @@ class _Case:
 
 
 def _confidence(case: _Case) -> Confidence:
-    """Confidence in the verdict: the lead of the first stage over the next, and whether enough has run."""
+    """Rate confidence in the verdict: the first stage's lead over the next, and whether enough items ran."""
     savings = sorted((pace.saving for pace in case.paces), reverse=True)
     ahead = savings[0] - (savings[1] if len(savings) > 1 else 0.0)
     if case.report.items < 20 or ahead < 0.02:

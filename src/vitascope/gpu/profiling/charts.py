@@ -1,4 +1,4 @@
-"""Charts of profiles, memory and benchmarks: matplotlib draws them, in one look for pages (SVG) and pictures (PNG).
+"""Charts of profiles, memory and benchmarks, by matplotlib, in one style for pages (SVG) and pictures (PNG).
 
 matplotlib is in the extra ``bench``. It is imported when a chart is drawn, and never through ``pyplot``.
 """

@@ -1,4 +1,4 @@
-"""Time of kernels and operators: PyTorch's profiler, and CUPTI under it, as plain tables.
+"""Time kernels and operators with PyTorch's profiler, on CUPTI, as plain tables.
 
 CUPTI sees every kernel of the process, CuPy's and TensorRT's too. Sources:
 https://docs.pytorch.org/docs/stable/profiler.html, https://docs.nvidia.com/cupti/

@@ -1,4 +1,4 @@
-"""A profile as plain values: what its JSON file holds, and what every drawing is made of."""
+"""A profile as plain values: the content of its JSON file, and the data of every chart."""
 
 from __future__ import annotations
 

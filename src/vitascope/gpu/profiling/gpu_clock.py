@@ -1,4 +1,4 @@
-"""Times work on a GPU's own clock, by events of CuPy or PyTorch, whichever launches the kernels.
+"""Time work on a GPU's own clock, with events of CuPy or PyTorch, whichever launches the kernels.
 
 ``GpuClock`` times the spans of a ``Profiler``, ``StreamTimes`` adds up named parts of a job; both stand on pairs of
 events around the work, for which the host never waits.

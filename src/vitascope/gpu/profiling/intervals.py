@@ -1,4 +1,4 @@
-"""Calls a function at intervals, beside the work."""
+"""Call a function at intervals on a thread."""
 
 from __future__ import annotations
 

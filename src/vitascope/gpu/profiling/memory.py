@@ -1,4 +1,4 @@
-"""Main memory and GPU memory while something runs: timeline, peak, and what keeps growing."""
+"""Profile host and GPU memory: timeline, peak, and leaks."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from vitascope.gpu.memory.vram_monitor import VRAMMonitor, VRAMStats
 
 _LEAST_GROWTH_BYTES = 4 << 20
-"""Growth over a run that is ignored: the interpreter itself drifts by this much."""
+"""Growth to ignore over a run: the interpreter itself drifts by this much."""
 _LEAST_STEPS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySample:
-    """One sample."""
+    """A memory sample."""
 
     seconds: float
-    """Since the profiler started."""
+    """Seconds since the profiler started."""
     resident_bytes: int | None
-    """Main memory of the process; None if the system does not report it."""
+    """Host memory of the process; None if the system does not report it."""
     gpu: VRAMStats | None
     """None without a GPU."""
 
@@ -55,20 +55,20 @@ class MemoryPeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leak:
-    """Memory that grows and does not stop."""
+    """Memory that keeps growing."""
 
     what: Literal["host", "gpu"]
     bytes_per_second: float | None
-    """None if it was counted by step."""
+    """None if counted by step."""
     bytes_per_step: float | None
     """None if the run had too few steps."""
     total_bytes: float
-    """Over the last three quarters of the run."""
+    """Growth over the last three quarters of the run."""
     score: float
     """Standard deviations from no trend (Mann-Kendall)."""
 
     def sentence(self) -> str:
-        """The human-readable form."""
+        """Format for people."""
         place = "main memory" if self.what == "host" else "GPU memory held by this process"
         if self.bytes_per_step is not None:
             rate = f"{self.bytes_per_step / 1e3:.1f} kB a step"
@@ -79,7 +79,7 @@ class Leak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRow:
-    """A line of Python, and the memory that it holds more than at the start."""
+    """A line of Python, and its growth in memory since the start."""
 
     place: str
     """``file.py:12``."""
@@ -88,22 +88,22 @@ class AllocationRow:
 
 
 class MemoryProfiler:
-    """Looks at memory while a block runs: ``with MemoryProfiler() as memory: ...``.
+    """Samples memory while a block runs: ``with MemoryProfiler() as memory: ...``.
 
-    A thread of its own, ``vitascope-memory``, takes the samples; it is joined on leaving. ``step()`` after each item or
-    batch counts growth by step, which finds smaller leaks than growth over time.
+    A thread, ``vitascope-memory``, takes the samples; it is joined on exit. Call ``step()`` after each item
+    or batch to measure growth by step, which finds smaller leaks than growth over time.
 
     Args:
-        device: ``auto`` looks at a GPU where one can be used; ``cuda`` insists on it; ``cpu`` looks at none.
+        device: ``auto`` includes the GPU if one is available; ``cuda`` requires one; ``cpu`` ignores GPUs.
         device_id: Number of the GPU.
-        interval_seconds: Time between two looks, 0.005 or more.
-        trace_python: Also record which lines of Python allocate (``tracemalloc``); several times slower.
-        keep_samples: The newest samples that are kept.
-        least_seconds: A shorter block says nothing of growth over time: in what was just started, queues and caches
-            still fill.
+        interval_seconds: Sampling interval, 0.005 or more.
+        trace_python: Also record which Python lines allocate (``tracemalloc``); several times slower.
+        keep_samples: Number of newest samples to keep.
+        least_seconds: Shortest block to judge growth over time: just after the start queues and caches still
+            fill.
 
     Raises:
-        DeviceError: ``device="cuda"``, and there is no GPU.
+        DeviceError: ``device="cuda"`` without a GPU.
         ValueError: An argument is out of range.
     """
 
@@ -132,10 +132,10 @@ class MemoryProfiler:
         )
 
     def __enter__(self) -> MemoryProfiler:
-        """Start looking.
+        """Start sampling.
 
         Raises:
-            UsageError: It has looked at a block before.
+            UsageError: The profiler was already used.
         """
         if self._samples:
             raise UsageError("a MemoryProfiler looks at one block; make another one for the next")
@@ -149,10 +149,10 @@ class MemoryProfiler:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Look once more, and end the thread.
+        """Take a last sample and stop the thread.
 
         Raises:
-            Exception: What the thread failed with, unless the block itself failed.
+            Exception: Whatever the thread raised, unless the block itself failed.
         """
         self._watch.end()
         if self._snapshot is not None:
@@ -164,7 +164,7 @@ class MemoryProfiler:
             raise self._watch.failure
 
     def _finish(self) -> None:
-        """The last look, while the GPU can still be asked."""
+        """Take the last sample while the GPU can still be queried."""
         if self._watch.failure is None:
             self._samples.append(self._look())
         if self._monitor is not None:
@@ -172,21 +172,21 @@ class MemoryProfiler:
             self._monitor = None
 
     def step(self) -> None:
-        """Note the memory after one item or batch."""
+        """Record the memory after one item or batch."""
         sample = self._look()
         self._steps.append(sample)
         self._samples.append(sample)
 
     def mark(self, name: str) -> None:
-        """Name this moment, for table and export."""
+        """Name this moment in tables and exports."""
         self._marks.append((perf_counter() - self._began, name))
 
     def timeline(self) -> list[MemorySample]:
-        """The looks so far, in order; callable from any thread."""
+        """The samples so far, in order; from any thread."""
         return sorted(self._samples, key=lambda sample: sample.seconds)
 
     def peak(self) -> MemoryPeak:
-        """Peak of each figure. What came and went between two samples was not seen."""
+        """Peak of each figure. Peaks between two samples are missed."""
         samples = list(self._samples)
         gpu = [sample.gpu for sample in samples if sample.gpu is not None]
         return MemoryPeak(
@@ -197,7 +197,7 @@ class MemoryProfiler:
         )
 
     def leaks(self) -> list[Leak]:
-        """Memory that keeps growing; empty if none does, or if the run was too short to know: see ``too_short``."""
+        """Memory that keeps growing; empty if none does, or if the run was too short (see ``too_short``)."""
         by_step = len(self._steps) >= _LEAST_STEPS
         if self.too_short():
             return []
@@ -234,7 +234,7 @@ class MemoryProfiler:
         return found
 
     def too_short(self) -> str | None:
-        """Why growth over time is unknown, in words; None if it can, or was counted by step."""
+        """Say why growth over time is unknown; None if it is known, or was counted by step."""
         samples = self.timeline()
         seconds = samples[-1].seconds if samples else 0.0
         if len(self._steps) >= _LEAST_STEPS or seconds >= self._least_seconds:
@@ -245,11 +245,11 @@ class MemoryProfiler:
         )
 
     def allocations(self, *, top: int = 20) -> list[AllocationRow]:
-        """Lines of Python that hold more than at the start, the largest first; empty without ``trace_python``."""
+        """Python lines whose memory grew since the start, largest first; empty without ``trace_python``."""
         return self._allocations[:top]
 
     def summary(self) -> str:
-        """First, last and most of everything, and what keeps growing, as text."""
+        """Format first, last and peak figures and leaks as text."""
         samples = self.timeline()
         if not samples:
             return "memory: nothing was measured yet"
@@ -288,12 +288,12 @@ class MemoryProfiler:
         """Print the summary.
 
         Args:
-            file: Where to; standard output when omitted.
+            file: Output file; standard output if omitted.
         """
         (file or sys.stdout).write(self.summary() + "\n")
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in plain values; times in seconds since the start."""
+        """Return everything as plain values; times in seconds since the start."""
         return {
             "schema": "vitascope.memory",
             "version": 1,
@@ -325,7 +325,7 @@ class MemoryProfiler:
         """Write everything as JSON.
 
         Raises:
-            OutputError: The file cannot be written.
+            OutputError: The file is not writable.
         """
         write_document(self.to_dict(), Path(path))
 
@@ -333,17 +333,17 @@ class MemoryProfiler:
         """Draw the timeline.
 
         Raises:
-            MissingDependencyError: matplotlib, which draws it, is not installed.
-            OutputError: The file cannot be written.
+            MissingDependencyError: matplotlib is not installed.
+            OutputError: The file is not writable.
         """
         write_file(Path(path), self.chart().to_png())
 
     def export_html(self, path: str | PathLike[str]) -> None:
-        """Write summary and timeline as one page that needs no network.
+        """Write summary and timeline as a self-contained HTML page.
 
         Raises:
-            MissingDependencyError: matplotlib, which draws it, is not installed.
-            OutputError: The file cannot be written.
+            MissingDependencyError: matplotlib is not installed.
+            OutputError: The file is not writable.
         """
         body = f'<pre class="wide">{escape(self.summary())}</pre>\n<div class="wide">\n{self.chart().to_svg()}\n</div>'
         write_file(Path(path), html_page("memory", body).encode())
@@ -361,7 +361,7 @@ def _open_monitor(device: Literal["auto", "cuda", "cpu"], device_id: int) -> VRA
     chosen = select_device(device, index=device_id)
     if chosen.kind == "cpu":
         return None
-    from vitascope.gpu.memory.vram_monitor import VRAMMonitor  # of no use without a GPU
+    from vitascope.gpu.memory.vram_monitor import VRAMMonitor  # useless without a GPU
 
     return VRAMMonitor(device=chosen)
 

@@ -1,10 +1,10 @@
-"""Finds the stage that sets a pipeline's pace: what the run would gain if a stage took half as long.
+"""Find the stage that sets a pipeline's pace: the run's gain if a stage took half the time.
 
-The model: a run takes as long as the busiest of the things that it needs. These are its stages (their load), the
-CPU's cores and the GPU where several stages share them, and pairs of stages that cannot overlap because the queue
-between them is too small: both then wait there, the one for room, the other for items. Halving a stage halves its part
-of each; what is busiest then, is the new pace. Against a discrete-event simulation in which the truth is known, this
-names the right stage in 96 % of 1,400 random cases, the load alone in 93 % (tests/gpu/profiling/test_pace.py).
+The model: a run takes as long as its busiest resource. Resources are its stages (their load), the CPU cores
+and the GPU that stages share, and pairs of stages that cannot overlap because the queue between them is too
+small, so that one waits for room and the other for items. Halving a stage halves its part of each resource;
+the busiest one then sets the new pace. Compared with a discrete-event simulation, which knows the truth, this
+names the right stage in 96 % of 1,400 random cases, load alone in 93 % (tests/gpu/profiling/test_pace.py).
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from vitascope.gpu.pipeline.queues import QueueReport
 from vitascope.gpu.pipeline.report import Bottleneck, StageReport
 
 _SHARPNESS = 24
-"""Exponent of the mean that stands for "the busiest"; finite, because costs vary and the next one is felt, too."""
+"""Exponent of the power mean that stands for the busiest; finite, because costs vary and the next one matters, too."""
 _TIGHT = 0.12
-"""Share of the wall time that both sides of a queue wait before it counts as too small."""
+"""Share of the wall time that both sides of a queue must wait for it to count as too small."""
 _SERIAL = 0.5
-"""How much of two stages' loads add up when they wait that little; the more they wait, the more."""
+"""Share of two stages' loads that adds up at that wait; it rises with the wait."""
 _FULL = 0.85
-"""Load of shared cores or of the GPU above which time in a stage is partly waiting for its turn."""
+"""Load of shared cores or of the GPU above which time in a stage is partly waiting for them."""
 _DROPPED = 0.1
-"""Share of a queue's items that must be dropped to tell that what is behind it is too slow."""
+"""Share of a queue's items that must be dropped to show that the stage behind it is too slow."""
 _QUEUED = 0.8
-"""Part of a stage's unexplained time that is such waiting when cores or GPU are full."""
+"""Share of a stage's unexplained time that is such waiting when cores or GPU are full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePace:
-    """The effect of one stage on the pace."""
+    """Effect of one stage on the pace."""
 
     stage: str
     saving: float
-    """Share of the wall time, 0..0.5, that half the cost of this stage would save."""
+    """Share of the wall time, 0..0.5, saved by halving this stage's cost."""
     load: float
     """0..1, as in ``StageReport``."""
     cpu_share: float
-    """Share of the process's cores that the stage keeps busy, 0..1, with its part of native libraries' threads."""
+    """Share of the process's cores kept busy by the stage, 0..1, including its share of native threads."""
     gpu_share: float
-    """Share of the wall time in which its work ran on the GPU; 0 where that was not measured."""
+    """Share of the wall time in which its work ran on the GPU; 0 if not measured."""
 
     @property
     def gain(self) -> float:
-        """Gain of speed, as a factor."""
+        """Speed-up factor."""
         return 1 / (1 - self.saving)
 
 
 def tight_queues(
     stages: Sequence[StageReport], queues: Sequence[QueueReport], *, wall_seconds: float
 ) -> list[tuple[QueueReport, float]]:
-    """Queues at which both sides wait much, and the share of the wall time that both do.
+    """Find queues where both sides wait long, with the share of the wall time that both do.
 
     Args:
         stages: The stages of the run.
@@ -77,15 +77,15 @@ def stage_paces(
     cores: int | None = None,
     gpu_seconds: Mapping[str, float] | None = None,
 ) -> list[StagePace]:
-    """The saving of halving each stage, in the order of the stages; empty when nothing has run.
+    """Compute the saving of halving each stage, in stage order; empty if no items were processed.
 
     Args:
         stages: The stages of the run, or of its part so far.
         queues: ``queues[n]`` follows ``stages[n]``.
         wall_seconds: Wall time so far.
-        cores_busy: CPU cores that the whole process kept busy.
-        cores: CPU cores that it may use; this machine's when omitted.
-        gpu_seconds: Time on the GPU by stage, where it was measured; one GPU for all.
+        cores_busy: CPU cores kept busy by the whole process.
+        cores: CPU cores available to it; this machine's if omitted.
+        gpu_seconds: GPU time by stage, if measured; one GPU for all.
     """
     if not wall_seconds or not any(stage.items for stage in stages):
         return []
@@ -120,12 +120,12 @@ def find_bottleneck(
     cores_busy: float = 0.0,
     paces: Sequence[StagePace] | None = None,
 ) -> Bottleneck | None:
-    """The stage that sets the pace; None when nothing has run. Arguments as for ``stage_paces``, or what it gave."""
+    """Find the stage that sets the pace, from ``stage_paces``' arguments or result; None without items."""
     if paces is None:
         paces = stage_paces(stages, queues, wall_seconds=wall_seconds, cores_busy=cores_busy)
     if not paces:
         return None
-    # What is dropped was made faster than it is taken: no stage before it sets the pace.
+    # Dropped items were produced faster than consumed: no stage before sets the pace.
     first = max(
         (n + 1 for n, queue in enumerate(queues) if queue.dropped > _DROPPED * queue.count), default=0
     )
@@ -138,7 +138,7 @@ def find_bottleneck(
 
 
 class _Model:
-    """Loads of everything that a run needs, as shares of its wall time."""
+    """Loads of all resources of a run, as shares of its wall time."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Model:
         gpu_seconds: Mapping[str, float],
     ) -> None:
         own = [stage.cpu_seconds / wall_seconds for stage in stages]
-        # Threads of native libraries belong to no stage: to each by the time in which it waited for something.
+        # Native threads belong to no stage: split them by the time that stages spent waiting.
         elsewhere = max(cores_busy - sum(own), 0.0)
         waited = [max(stage.busy_seconds - stage.cpu_seconds, 0.0) for stage in stages]
         parts = [seconds / sum(waited) if sum(waited) else 1 / len(stages) for seconds in waited]
@@ -179,14 +179,14 @@ class _Model:
         return [*loads, *shared, *pairs]
 
     def pace(self, *, halved: int | None) -> float:
-        """Proportional to the wall time."""
+        """A number proportional to the wall time."""
         return float(sum(load**_SHARPNESS for load in self.loads_of(halved=halved)) ** (1 / _SHARPNESS))
 
 
 def _waits(
     stages: Sequence[StageReport], queues: Sequence[QueueReport], n: int, *, wall_seconds: float
 ) -> tuple[float, float]:
-    """Shares of the wall time that both sides of a queue waited there: before it, and behind it."""
+    """Shares of the wall time that the two sides of a queue waited: producers, consumers."""
     # Only one worker waits for room at a time: the others wait for their turn.
     put = min(queues[n].put_wait_seconds / wall_seconds, 1.0)
     return put, min(queues[n].get_wait_seconds / (wall_seconds * stages[n + 1].workers), 1.0)
@@ -195,7 +195,7 @@ def _waits(
 def _evidence(
     stages: Sequence[StageReport], queues: Sequence[QueueReport], n: int, *, wall_seconds: float
 ) -> str:
-    """Measurements around a stage, in one sentence."""
+    """Format the measurements of a stage as one sentence."""
     stage = stages[n]
     parts = [f"{stage.name} was busy {stage.load:.0%} of the time"]
     if n > 0:

@@ -1,4 +1,4 @@
-"""Where the time of a pipeline's run went, in two files beside what the run writes: a profile and a trace."""
+"""Profile a pipeline's run into two files beside its output: a profile and a trace."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _NO_PARTS: Mapping[str, str] = {}
 
 
 def paths_beside(target: Path) -> tuple[Path, Path]:
-    """Paths of profile and trace of a run that writes this file or folder."""
+    """Paths of profile and trace, beside a run's output file or folder."""
     return target.with_name(f"{target.name}.profile.json"), target.with_name(f"{target.name}.trace.json")
 
 
 class PipelineProfile:
-    """The profile of one run; does nothing unless it is wanted. A context manager around the run.
+    """Profiles one run if wanted, else does nothing. Use it as a context manager around the run.
 
     Args:
-        name: What the profile is called.
-        target: A file or folder that the run writes; the profile lies beside it.
-        wanted: Profile the run.
-        device_id: Number of the GPU whose load is looked at.
-        parts_of_stages: Spans on the GPU that are not called like the stage that they belong to, and that stage.
+        name: Title of the profile.
+        target: The run's output file or folder; the profile lies beside it.
+        wanted: Whether to profile the run.
+        device_id: Number of the GPU to sample.
+        parts_of_stages: Maps GPU spans not named like their stage to that stage.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class PipelineProfile:
             self._sampler = UtilisationSampler(interval_seconds=0.1, device_id=device_id)
 
     def __enter__(self) -> Self:
-        """Start looking at CPU and GPU."""
+        """Start sampling CPU and GPU."""
         if self.profiler is not None:
             self._stack.enter_context(self._sampler)
         return self
@@ -63,25 +63,25 @@ class PipelineProfile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop looking, and forget the spans, which hold their profiler."""
+        """Stop sampling, and drop the spans, which hold their profiler."""
         self._stack.__exit__(kind, error, trace)
-        if self.profiler is not None and kind is None:  # a GPU that failed is not asked again
+        if self.profiler is not None and kind is None:  # do not query a failed GPU again
             self.profiler.reset()
 
     def stages(self, stages: Sequence[Stage]) -> list[Stage]:
-        """The stages of the run, each with spans around its work."""
+        """Wrap the run's stages in spans."""
         if self.profiler is None:
             return list(stages)
         return profiled_stages(stages, self.profiler)
 
     def save(self, measured: PipelineReport) -> tuple[str, ...]:
-        """Write profile and trace; what the user should know of it, one line each.
+        """Write profile and trace; return notes for the user, one line each.
 
         Args:
-            measured: The report of the run; the verdict is about its stages.
+            measured: Report of the run, whose stages the verdict is about.
 
         Raises:
-            OutputError: A file cannot be written.
+            OutputError: A file is not writable.
         """
         if self.profiler is None:
             return ()
@@ -105,7 +105,7 @@ class PipelineProfile:
 
 
 def seconds_by_stage(seconds: Mapping[str, float], parts_of_stages: Mapping[str, str]) -> dict[str, float]:
-    """Add up what parts of stages took; a part that is not among ``parts_of_stages`` is a stage by itself."""
+    """Sum the time of stages' parts; a name not in ``parts_of_stages`` is a stage itself."""
     by_stage: dict[str, float] = {}
     for name, spent in seconds.items():
         stage = parts_of_stages.get(name, name)
@@ -118,14 +118,14 @@ _END = object()
 
 
 def profiled_stages(stages: Sequence[Stage], profiler: Profiler) -> list[Stage]:
-    """The same stages, each with a span of its name around every piece of work; waiting at queues is outside.
+    """Wrap each stage's work in spans of the stage's name; waiting at queues is left out.
 
-    Only the host is timed: a stage may wait for the GPU rather than feed it. Spans inside a stage's own code time
-    the GPU, and lie inside its span.
+    Only the host is timed: a stage may wait for the GPU rather than feed it. Spans in a stage's own code time
+    the GPU, nested in its span.
 
     Args:
-        stages: The stages of a ``Pipeline`` that is about to be made.
-        profiler: Takes the spans.
+        stages: Stages of a ``Pipeline`` to be made.
+        profiler: Records the spans.
     """
     return [_profiled(stage, profiler) for stage in stages]
 
@@ -154,7 +154,7 @@ def _call(work: Callable[..., T], profiler: Profiler, name: str) -> Callable[...
 
 
 def _pieces(results: Iterable[T], profiler: Profiler, name: str) -> Iterator[T]:
-    """Results one by one, each in a span of its own: a generator works while it is iterated, not when it is made."""
+    """Iterate over results, each in a span: a generator works while being iterated, not when created."""
     iterator = iter(results)
     try:
         while True:
@@ -183,17 +183,17 @@ class _Grouper:
         self._grouper, self._profiler, self._name = grouper, profiler, name
 
     def accumulate(self, item: Any, /) -> Iterable[Any]:
-        """Take one item, in a span."""
+        """Take one item, inside a span."""
         with self._profiler.profile(self._name, host_only=True):
             results = self._grouper.accumulate(item)
         return self._when_made(results)
 
     def flush(self) -> Iterable[Any]:
-        """Flush the stage, timed in a span."""
+        """Flush the stage, inside a span."""
         with self._profiler.profile(self._name, host_only=True):
             results = self._grouper.flush()
         return self._when_made(results)
 
     def _when_made(self, results: Iterable[Any]) -> Iterable[Any]:
-        """Collections are there already; only what works while it is iterated gets spans for that."""
+        """Collections are complete already; only lazy iterables need spans."""
         return results if isinstance(results, Sequence) else _pieces(results, self._profiler, self._name)

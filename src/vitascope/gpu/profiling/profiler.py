@@ -1,6 +1,6 @@
-"""Named spans of time on the host and on the GPU, by any number of threads.
+"""Named spans of time on the host and on the GPU, from any number of threads.
 
-Each thread records its spans in a tree of names, each with its tally; ``Profiler`` merges the trees of all threads.
+Each thread records its spans in a tree of names, with a tally per node; ``Profiler`` merges the trees.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from vitascope.gpu.profiling.utilisation import UtilisationSample
 
 OTHERS = "(other names)"
-"""Where spans are counted once a thread has used ``_MOST_NODES`` places."""
+"""Counts further names once a thread has used ``_MOST_NODES`` nodes."""
 _MOST_NODES = 1000
-"""A tally takes 4 kB; names made of frame numbers must not fill the memory."""
+"""A tally takes 4 kB; names with frame numbers must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuStats:
-    """Time on the GPU's own clock, over the spans in which something could be timed."""
+    """Time on the GPU's own clock, over the spans that were timed on it."""
 
     count: int
-    """Spans that were timed."""
+    """Timed spans."""
     left_out_count: int
-    """Spans that were not timed: a place is timed so many times a second and no more. Each that was timed stands for
-    those left out before it, in the sums and percentiles, too."""
+    """Spans that were not timed, because timing is rate-limited per node. Each timed span also stands for the
+    untimed ones before it, in sums and percentiles."""
     total_seconds: float
     mean_seconds: float
     p50_seconds: float
@@ -55,26 +55,26 @@ class GpuStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanStats:
-    """All spans of one name at one place of the tree, over all threads."""
+    """All spans of one name at one node of the tree, over all threads."""
 
     path: tuple[str, ...]
-    """The names around it, from the outermost, and its own."""
+    """Names of the enclosing spans, outermost first, and its own."""
     count: int
     total_seconds: float
-    """Wall time inside."""
+    """Wall time inside the spans."""
     self_seconds: float
-    """The same without the spans inside it."""
+    """Wall time without nested spans."""
     cpu_seconds: float
     """CPU time of the spans' own threads."""
     min_seconds: float
     mean_seconds: float
     p50_seconds: float
-    """Median, within 2.2 %, as are the other percentiles."""
+    """Median, within 2.2 %, like the other percentiles."""
     p95_seconds: float
     p99_seconds: float
     max_seconds: float
     gpu: GpuStats | None
-    """None if nothing was timed on a GPU."""
+    """None if no span was timed on a GPU."""
 
     @property
     def name(self) -> str:
@@ -83,17 +83,17 @@ class SpanStats:
 
 
 GPU_INTERVAL_NS = 20_000_000
-"""Between two spans of a place that are timed on the GPU, on average; events cost the host ten times a span."""
+"""Average interval between spans of a node timed on the GPU; events cost the host ten times a span."""
 _GPU_BURST_NS = 1000 * GPU_INTERVAL_NS
-"""How far a place may be ahead of that: a thousand spans, of a short run all."""
+"""Allowed burst: a thousand spans, which covers a short run."""
 _RECENT = 32
-"""Spans that a running mean looks back on."""
+"""Spans covered by a running mean."""
 _COUNTED_AT_ONCE = 256
-_counting = threading.Lock()  # of all profilers: taken once in so many spans
+_counting = threading.Lock()  # shared by all profilers; taken once per many spans
 
 
 class SpanNode:
-    """A name at its place; written by one thread, read by any."""
+    """A name at its place in the tree; written by one thread, read by any."""
 
     __slots__ = (
         "_uncounted",
@@ -127,7 +127,7 @@ class SpanNode:
         self.gpu_due_ns = 0
 
     def add(self, wall_ns: int, inside_ns: int, cpu_ns: int) -> None:
-        """Count one span: its wall time, that of the spans inside it, its CPU time."""
+        """Count a span: its wall time, that of nested spans, and its CPU time."""
         self.self_ns += wall_ns - inside_ns
         self.cpu_ns += cpu_ns
         uncounted = self._uncounted
@@ -136,7 +136,7 @@ class SpanNode:
             self.settle()
 
     def settle(self) -> None:
-        """Count the spans that ended since the last time; from any thread."""
+        """Merge the spans that ended since the last call; from any thread."""
         if not self._uncounted:
             return
         with _counting:
@@ -152,25 +152,25 @@ class SpanNode:
             self.histogram.add_many([wall_ns * 1e-9 for wall_ns in walls])
 
     def gpu_weight(self, now_ns: int) -> int:
-        """Number of spans that the next one stands for if it is timed on the GPU, else 0. Call it once a span.
+        """Number of spans that the next one represents if timed on the GPU, else 0. Call it once per span.
 
         Args:
-            now_ns: On the clock of ``time.perf_counter_ns``.
+            now_ns: Time on ``time.perf_counter_ns``.
         """
         if self.gpu_due_ns > now_ns + _GPU_BURST_NS:
             self.gpu_skipped += 1
             return 0
-        # Not every n-th span: work that repeats with the same period would show one of its parts alone.
+        # Not every n-th span: with work of the same period that would time only one of its parts.
         self.gpu_due_ns = max(self.gpu_due_ns, now_ns) + int(2 * GPU_INTERVAL_NS * random())
         weight, self.gpu_skipped = 1 + self.gpu_skipped, 0
         return weight
 
     def add_gpu(self, seconds: float, weight: int = 1) -> None:
-        """Count one time of the GPU; the clock calls this from one thread at a time.
+        """Count a GPU time; the clock calls this from one thread at a time.
 
         Args:
-            seconds: What it took.
-            weight: As of ``gpu_weight``.
+            seconds: Duration of the span.
+            weight: Result of ``gpu_weight``.
         """
         if self.gpu_histogram is None:
             self.gpu_histogram = LatencyHistogram()
@@ -181,18 +181,18 @@ class SpanNode:
         self.gpu_recent_seconds += (seconds - self.gpu_recent_seconds) / min(self.gpu_count, _RECENT)
 
     def gpu_total_seconds(self) -> float:
-        """Seconds of all spans; the last ones that were left out are like the last that were not."""
+        """Estimated seconds of all spans; the latest untimed ones count like the latest timed ones."""
         return self.gpu_seconds + self.gpu_skipped * self.gpu_recent_seconds
 
     def walk(self) -> Iterator[SpanNode]:
-        """This node and all below it, each with all that has ended."""
+        """Iterate over this node and its descendants, after merging their ended spans."""
         self.settle()
         yield self
         for child in list(self.children.values()):
             yield from child.walk()
 
     def absorb(self, other: SpanNode) -> None:
-        """Add a node of a thread that has ended, and all below it."""
+        """Add the tree of a thread that has ended."""
         other.settle()
         self.count += other.count
         self.total_ns += other.total_ns
@@ -213,21 +213,21 @@ class SpanNode:
 
 
 class ThreadLog:
-    """The spans of one thread."""
+    """Spans of one thread."""
 
     __slots__ = ("_count", "innermost", "marks_met", "marks_set", "number", "root", "thread")
 
     def __init__(self, thread: threading.Thread, number: int) -> None:
         self.thread = thread
         self.number = number
-        """From 1, in the order in which threads opened their first span."""
+        """Number from 1, in the order of the threads' first spans."""
         self.root = SpanNode(())
         self.innermost: Span | None = None
-        """The span that is open; None outside of all."""
+        """The innermost open span; None if there is none."""
         self.marks_set = 0
-        """Times of the GPU that are awaited or there; written by the thread."""
+        """GPU times pending or delivered; written by the thread."""
         self.marks_met = 0
-        """Times of the GPU that have arrived; written by the thread that collects them."""
+        """GPU times delivered; written by the collecting thread."""
         self._count = 0
 
     @property
@@ -236,11 +236,11 @@ class ThreadLog:
         return not self.thread.is_alive() and self.marks_met == self.marks_set
 
     def node(self, parent: SpanNode, name: str) -> SpanNode:
-        """The node of a name below another."""
+        """Get or create the child node of a name."""
         node = parent.children.get(name)
         if node is None:
             if self._count >= _MOST_NODES and name != OTHERS:
-                # Below a node that is full itself there is nowhere to go: names are counted there.
+                # Below a full node there is no room: further names are counted there.
                 return parent if parent.path[-1:] == (OTHERS,) else self.node(parent, OTHERS)
             self._count += 1
             node = parent.children[name] = SpanNode((*parent.path, name))
@@ -248,11 +248,11 @@ class ThreadLog:
 
 
 def merge_stats(roots: Iterable[SpanNode], *, by_name: bool = False) -> list[SpanStats]:
-    """Statistics by path over the trees of all threads, each parent before its children.
+    """Merge all threads' trees into statistics by path, each parent before its children.
 
     Args:
-        roots: The root spans of the threads.
-        by_name: Add up what has one name, wherever it is nested; paths then have one part.
+        roots: Root nodes of the threads.
+        by_name: Merge equal names wherever nested; paths then have one part.
     """
     places: dict[tuple[str, ...], list[SpanNode]] = {}
     for root in roots:
@@ -302,7 +302,7 @@ def _gpu_stats(nodes: list[SpanNode]) -> GpuStats | None:
 
 
 def _in_order(rows: list[SpanStats]) -> list[SpanStats]:
-    """Order spans as a tree is read: siblings by their time, the longest first."""
+    """Order spans depth-first, siblings by time, longest first."""
     by_parent: dict[tuple[str, ...], list[SpanStats]] = {}
     paths = {row.path for row in rows}
     for row in rows:
@@ -324,7 +324,7 @@ R = TypeVar("R")
 
 
 class Span:
-    """A piece of time with a name: a context manager, used once, by one thread."""
+    """A named span of time: a context manager, used once, by one thread."""
 
     __slots__ = (
         "_cpu_began_ns",
@@ -358,25 +358,25 @@ class Span:
         self._outer: Span | None = None
         self._inside_ns = 0
         self.began_ns = 0
-        """On the clock of ``time.perf_counter_ns``."""
+        """Start time, on ``time.perf_counter_ns``."""
         self.wall_ns = -1
-        """Nanoseconds of wall time; -1 while it is open."""
+        """Wall time in nanoseconds; -1 while open."""
         self.cpu_ns = 0
-        """Nanoseconds of CPU time of its thread."""
+        """CPU time of its thread, in nanoseconds."""
         self.gpu: GpuTime | None = None
-        """None while the GPU is not through, and where nothing was timed on one: of a place with very many spans, most
+        """None until the GPU has finished, and if the span was not timed on one, as most spans of a busy node
         are not."""
         self.error: str | None = None
-        """The type of the exception that left it."""
+        """Type of the exception that left the span."""
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The names around it, from the outermost, and its own."""
+        """Names of the enclosing spans, outermost first, and its own."""
         return self._node.path
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The span's name."""
         return self._name
 
     @property
@@ -387,7 +387,7 @@ class Span:
     def __enter__(self) -> Span:
         if self.began_ns:
             raise RuntimeError(f"span {self._name!r} was used before; profile() gives a new one each time")
-        # Few calls from here on: a thousand spans a second shall not be felt.
+        # Few calls from here on: a thousand spans per second must cost next to nothing.
         profiler = self._profiler
         try:
             log = profiler._local.log
@@ -425,7 +425,7 @@ class Span:
             while outer is not None and outer.wall_ns >= 0:  # generators may close spans out of order
                 outer = outer._outer
             self._log.innermost = outer
-            self._outer = None  # or a kept span would keep all that were around it
+            self._outer = None  # or a kept span would keep all its enclosing ones
         profiler = self._profiler
         if profiler._most_spans and self.began_ns >= profiler._began_ns:  # not from before a reset
             profiler._spans.append(self)
@@ -437,11 +437,11 @@ class Span:
         self._events = None
         if self._mark is not None:
             mark, self._mark = self._mark, None
-            # What failed may have broken the GPU: asking it for a time would hide why.
+            # A failure may have broken the GPU: querying a time would hide the cause.
             if failed:
                 self._profiler._clock.give_up(mark)
             else:
-                self._log.marks_set += 1  # before: it may be delivered at once
+                self._log.marks_set += 1  # first: it may be delivered at once
                 if not self._profiler._clock.stop(mark, self._deliver):
                     self._log.marks_set -= 1
 
@@ -452,7 +452,7 @@ class Span:
 
 
 class _NoSpan:
-    """The span of a profiler that is switched off."""
+    """The span of a disabled profiler."""
 
     def __enter__(self) -> _NoSpan:
         return self
@@ -467,28 +467,28 @@ _NO_SPAN = _NoSpan()
 class Profiler:
     """Times named spans: ``with profiler.profile("inference"): ...``.
 
-    Spans nest, in each thread on its own, and are added up by their place in the nesting. A span has wall time,
-    CPU time of its thread, and, where CuPy or PyTorch use a GPU, the time between two CUDA events on the
-    current stream (``GpuClock``: the host never waits for them) and an NVTX range for Nsight's timelines. Inside CUDA
-    graphs under capture nothing is timed on the GPU. Events cost more than the rest of a span, so a place of the
-    nesting is timed on the GPU, in each thread, a thousand times in a burst and 50 times a second on average beyond; in
-    sums and percentiles each of those stands for the spans that were left out before it.
+    Spans nest per thread and are summed by their path. A span has wall time, CPU time of its thread, and, if
+    CuPy or PyTorch use a GPU, the time between two CUDA events on the current stream (``GpuClock``: the host
+    never waits for them) and an NVTX range for Nsight's timelines. Nothing is timed on the GPU while a CUDA
+    graph is captured. Events cost more than the rest of a span, so each path and thread is timed on the GPU a
+    thousand times in a burst, then 50 times a second on average; in sums and percentiles a timed span also
+    stands for the untimed ones before it.
 
-    Spans belong to threads. Coroutines that take turns inside spans would get each other's nesting.
+    Spans belong to threads. Coroutines that interleave inside spans would mix up their nesting.
 
-    Memory stays bounded: ``keep_spans`` single spans, of which the newest are kept, and tallies of a thousand places
-    in each thread.
+    Memory is bounded: the newest ``keep_spans`` spans, and tallies of a thousand paths per thread.
 
     Args:
-        name: What is profiled, for titles.
-        device: ``auto`` times the GPU where one is in use already, and imports no library; ``cuda`` insists on one;
-            ``cpu`` times the host alone.
-        keep_spans: Single spans that are kept for traces and timelines, each about 300 bytes; 0 keeps only sums.
-        enabled: False makes every span do nothing; ``enabled`` may be changed at any time.
+        name: Title of the profile.
+        device: ``auto`` times the GPU if one is already in use, and imports no library; ``cuda`` requires
+            one; ``cpu`` times the host alone.
+        keep_spans: Number of single spans kept for traces and timelines, about 300 bytes each; 0 keeps only
+            sums.
+        enabled: False makes every span a no-op; can be changed at any time.
 
     Raises:
-        DeviceError: ``device="cuda"``, and there is no GPU.
-        ValueError: ``keep_spans`` is negative, or ``device`` is not one of the three words.
+        DeviceError: ``device="cuda"`` without a GPU.
+        ValueError: ``keep_spans`` is negative, or ``device`` is unknown.
     """
 
     def __init__(
@@ -508,11 +508,11 @@ class Profiler:
         self._clear()
 
     def profile(self, name: str, *, host_only: bool = False) -> Span | _NoSpan:
-        """A span to put around some work.
+        """Make a span, to use as a context manager around some work.
 
         Args:
-            name: Name of the work; spans of one name at one place of the nesting are added up.
-            host_only: Do not time the GPU: for work that waits for the GPU rather than feeding it.
+            name: Name of the work; spans of equal name and nesting are summed.
+            host_only: Skip GPU timing, for work that only waits for the GPU.
         """
         return Span(self, name, host_only=host_only) if self.enabled else _NO_SPAN
 
@@ -523,13 +523,13 @@ class Profiler:
     def profiled(self, name: str | None = None, /) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     def profiled(self, name: Any = None, /) -> Any:
-        """Decorate a function so that every call is a span: ``@profiler.profiled`` or ``@profiler.profiled("name")``.
+        """Decorate a function so that each call is a span: ``@profiler.profiled`` or ``@profiler.profiled("name")``.
 
         Args:
-            name: Name of the spans; the function's own, with its class, when omitted.
+            name: Name of the spans; the function's qualified name if omitted.
 
         Raises:
-            TypeError: A generator or coroutine function: a call only prepares it, and the span would time nothing.
+            TypeError: The function is a generator or coroutine function, whose call only prepares it.
         """
         if callable(name):
             return self._wrap(name, None)
@@ -550,66 +550,66 @@ class Profiler:
         return timed
 
     def stats(self) -> list[SpanStats]:
-        """Sums by place in the nesting, parents before children; waits until the GPU is done with what was timed."""
+        """Sums by path, parents before children; waits for pending GPU times."""
         self._clock.collect()
         return merge_stats(self._roots())
 
     def by_name(self) -> dict[str, SpanStats]:
-        """Sums by name, wherever it is nested; waits until the GPU is done with what was timed.
+        """Sums by name, wherever nested; waits for pending GPU times.
 
-        Inside itself a name counts twice: once for each span.
+        A name nested inside itself counts twice: once per span.
         """
         self._clock.collect()
         return {row.name: row for row in merge_stats(self._roots(), by_name=True)}
 
     def gpu_seconds(self) -> dict[str, float]:
-        """GPU time by name, over all places; waits until the GPU is done with what was timed."""
+        """GPU time by name, over all paths; waits for pending GPU times."""
         return {name: row.gpu.total_seconds for name, row in self.by_name().items() if row.gpu is not None}
 
     def spans(self) -> list[Span]:
-        """The single spans that were kept, in the order in which they ended."""
+        """The kept spans, in the order in which they ended."""
         self._clock.collect()
         return list(self._spans)
 
     @property
     def dropped_count(self) -> int:
-        """Single spans that are not kept, because newer ones needed the room; the sums have them."""
+        """Single spans dropped for newer ones; the sums include them."""
         ended = sum(node.count for root in self._roots() for node in root.walk())
         return max(ended - len(self._spans), 0)
 
     @property
     def began_ns(self) -> int:
-        """When it was made or last reset, on the clock of ``time.perf_counter_ns``."""
+        """Time of creation or of the last reset, on ``time.perf_counter_ns``."""
         return self._began_ns
 
     @property
     def began_at(self) -> datetime:
-        """The same as a date."""
+        """``began_ns`` as a date."""
         return self._began_at
 
     def reset(self) -> None:
-        """Forget everything. Spans that are open are counted nowhere."""
+        """Drop all data. Open spans will not be counted."""
         self._clock.collect()
         with self._lock:
             self._clear()
 
     def summary(self) -> str:
-        """A table of all places, as text."""
+        """Format a table of all paths as text."""
         return _table(self.name, self.stats(), wall_seconds=(perf_counter_ns() - self._began_ns) * 1e-9)
 
     def print_summary(self, file: TextIO | None = None) -> None:
         """Print the table.
 
         Args:
-            file: Where to; standard output when omitted.
+            file: Output file; standard output if omitted.
         """
         (file or sys.stdout).write(self.summary() + "\n")
 
     def to_dict(self, *, utilisation: Sequence[UtilisationSample] = ()) -> dict[str, Any]:
-        """Everything in plain values: the document that the exports are made of (``profile_document``).
+        """Return everything as plain values: the document behind the exports (``profile_document``).
 
         Args:
-            utilisation: Samples of a ``UtilisationSampler`` that ran meanwhile.
+            utilisation: Samples of a ``UtilisationSampler`` that ran at the same time.
         """
         from vitascope.gpu.profiling.document import profile_document
 
@@ -618,10 +618,10 @@ class Profiler:
     def export_json(
         self, path: str | PathLike[str], *, utilisation: Sequence[UtilisationSample] = ()
     ) -> None:
-        """Write sums and spans as JSON of a versioned schema (``docs/profiling.md``).
+        """Write sums and spans as JSON with a versioned schema (``docs/profiling.md``).
 
         Raises:
-            OutputError: The file cannot be written.
+            OutputError: The file is not writable.
         """
         from vitascope.gpu.profiling.document import write_document
 
@@ -633,29 +633,29 @@ class Profiler:
         """Write the single spans for ``ui.perfetto.dev`` or ``chrome://tracing``.
 
         Raises:
-            OutputError: The file cannot be written.
+            OutputError: The file is not writable.
         """
         from vitascope.gpu.profiling.document import chrome_trace, write_document
 
         write_document(chrome_trace(self.to_dict(utilisation=utilisation)), Path(path))
 
     def export_png(self, path: str | PathLike[str]) -> None:
-        """Draw sums and timeline as a PNG picture.
+        """Draw sums and timeline as a PNG file.
 
         Raises:
-            MissingDependencyError: matplotlib, which draws it, is not installed.
-            OutputError: The file cannot be written.
+            MissingDependencyError: matplotlib is not installed.
+            OutputError: The file is not writable.
         """
         from vitascope.gpu.profiling.charts import profile_chart
 
         write_file(Path(path), profile_chart(self.to_dict()).to_png())
 
     def export_html(self, path: str | PathLike[str]) -> None:
-        """Write one HTML page with table and drawing, which needs no network.
+        """Write table and charts as a self-contained HTML page.
 
         Raises:
-            MissingDependencyError: matplotlib, which draws it, is not installed.
-            OutputError: The file cannot be written.
+            MissingDependencyError: matplotlib is not installed.
+            OutputError: The file is not writable.
         """
         from vitascope.gpu.profiling.document import profile_page
 
@@ -675,7 +675,7 @@ class Profiler:
             return [self._retired, *(log.root for log in self._logs)]
 
     def _open_log(self) -> ThreadLog:
-        """The log of a thread that opens its first span."""
+        """Create the log of a thread at its first span."""
         with self._lock:
             self._retire()
             self._thread_count += 1
@@ -684,7 +684,7 @@ class Profiler:
         return log
 
     def _retire(self) -> None:
-        """Fold the trees of threads that ended into one, so that a thread for every request costs no memory."""
+        """Merge the trees of ended threads, so that a thread per request costs no memory."""
         ended = [log for log in self._logs if log.ended]
         for log in ended:
             self._retired.absorb(log.root)
@@ -692,7 +692,7 @@ class Profiler:
 
 
 def _table(title: str, stats: Sequence[SpanStats], *, wall_seconds: float) -> str:
-    """Spans as a tree, times in milliseconds; the column of the GPU only where it was timed."""
+    """Format spans as a tree, times in milliseconds; with a GPU column only if it was timed."""
     if not stats:
         return f"{title}: no span has ended yet"
     on_gpu = any(row.gpu is not None for row in stats)

@@ -1,4 +1,4 @@
-"""Tables of figures as plain text, and the page around those of HTML reports."""
+"""Format tables as plain text, and HTML pages around them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""How busy CPU and GPU are while something runs, sampled by a thread.
+"""Sample CPU and GPU utilisation on a thread.
 
-The GPU's figures are NVML's; functions and units: https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
+The GPU's figures come from NVML; functions and units:
+https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _THROTTLING = {
     0x40: "thermal (hardware)",
     0x80: "power brake",
 }
-"""Bits of nvmlClocksEventReasons that mean: it could be faster. The others (idle, set by the user) do not."""
+"""Bits of nvmlClocksEventReasons for throttling. The others (idle, set by the user) are not."""
 _PCIE_LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""One lane in one direction after line coding, by generation (PCI-SIG)."""
+"""Bytes per second of a lane in one direction after line coding, by generation (PCI-SIG)."""
 
 
 def pcie_bytes_per_second(generation: int, width: int) -> float | None:
-    """Most bytes a second in one direction; None for a generation that is not known."""
+    """Bandwidth of a PCIe link in one direction, in bytes per second; None for an unknown generation."""
     lane = _PCIE_LANE_BYTES_PER_SECOND.get(generation)
     return None if lane is None else lane * width
 
@@ -47,44 +48,44 @@ class GpuLimits:
     memory_bytes: int | None
     power_watts: float | None
     slowdown_celsius: float | None
-    """Temperature at which it begins to slow down."""
+    """Temperature at which it starts to throttle."""
     sm_clock_mhz: float | None
     pcie_bytes_per_second: float | None
-    """The most that the link as it is now moves in one direction."""
+    """Bandwidth of the current link in one direction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFigures:
-    """One reading of a GPU; None if the driver does not report it."""
+    """A sample of a GPU; None if the driver does not report it."""
 
     gpu_percent: float | None
-    """Share of the last driver period (1/6 to 1 s) in which any kernel ran."""
+    """Share of the last driver period (1/6 to 1 s) with a running kernel."""
     memory_bus_percent: float | None
     decoder_percent: float | None
     encoder_percent: float | None
     pcie_to_gpu_bytes_per_second: float | None
-    """Over the last 20 ms."""
+    """Averaged over the last 20 ms."""
     pcie_from_gpu_bytes_per_second: float | None
     memory_used_bytes: int | None
-    """By all processes."""
+    """Memory in use by all processes."""
     power_watts: float | None
     temperature_celsius: float | None
     sm_clock_mhz: float | None
     throttling: tuple[str, ...]
-    """Why the clocks are below what they could be."""
+    """Why the clocks are reduced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMemory:
-    """One reading of a GPU's memory."""
+    """A sample of a GPU's memory."""
 
     total_bytes: int
     used_bytes: int
-    """By all processes and by the driver itself."""
+    """Memory in use by all processes and the driver."""
     reserved_bytes: int | None
-    """Kept by driver and firmware, a part of what is used; None if an old driver does not report it."""
+    """Memory kept by driver and firmware, part of ``used_bytes``; None if an old driver does not report it."""
     process_bytes: dict[int, int]
-    """By process id as the driver counts, which a container may not; empty if it does not report it."""
+    """Bytes by the driver's process ids, which a container may not see; empty if not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,22 +93,22 @@ class GpuSettings:
     """Settings that an administrator can change; None if the driver does not report them."""
 
     power_watts: float | None
-    """Its present power limit."""
+    """Current power limit."""
     power_default_watts: float | None
-    """Its maker's power limit."""
+    """The vendor's power limit."""
     keeps_driver_loaded: bool | None
-    """Persistence mode; Linux alone has it."""
+    """Persistence mode; on Linux only."""
 
 
 class NvmlGpu(Closing):
-    """NVML's view of one GPU. Close it, or use it as a context manager.
+    """One GPU seen through NVML. Close it, or use it as a context manager.
 
     Args:
-        device_id: Number of the GPU as CUDA counts, which ``CUDA_VISIBLE_DEVICES`` changes.
+        device_id: CUDA's number of the GPU, which ``CUDA_VISIBLE_DEVICES`` changes.
 
     Raises:
         MissingDependencyError: ``nvidia-ml-py`` is not installed.
-        DeviceError: There is no driver, or no such GPU.
+        DeviceError: There is no driver, or the GPU does not exist.
     """
 
     def __init__(self, device_id: int = 0) -> None:
@@ -159,7 +160,7 @@ class NvmlGpu(Closing):
         )
 
     def figures(self) -> GpuFigures:
-        """One look. PCIe is averaged over 20 ms for each direction, so a look takes 40 ms or more."""
+        """Take a sample. PCIe is averaged over 20 ms per direction, so this takes 40 ms or more."""
         nvml, handle = self._nvml, self._handle
         rates = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         power = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
@@ -186,10 +187,10 @@ class NvmlGpu(Closing):
         )
 
     def memory(self) -> GpuMemory:
-        """Memory alone: microseconds, where ``figures`` takes tens of milliseconds.
+        """Sample the memory alone, in microseconds; ``figures`` takes tens of milliseconds.
 
         Raises:
-            DeviceError: The driver does not answer any more.
+            DeviceError: The driver no longer responds.
         """
         nvml, handle = self._nvml, self._handle
         try:
@@ -203,14 +204,14 @@ class NvmlGpu(Closing):
         ]
         return GpuMemory(
             total_bytes=int(simple.total),
-            # Not its own "used", which older drivers count without what they keep for themselves.
+            # Not NVML's own "used": older drivers exclude their own memory from it.
             used_bytes=int(simple.total) - int(simple.free),
             reserved_bytes=None if detailed is None else int(detailed.reserved),
             process_bytes={one.pid: int(one.usedGpuMemory) for one in processes if one.usedGpuMemory},
         )
 
     def settings(self) -> GpuSettings:
-        """Present settings; reading needs no rights."""
+        """Current settings; reading needs no privileges."""
         nvml, handle = self._nvml, self._handle
         power = self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         default = self._ask(lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
@@ -221,24 +222,24 @@ class NvmlGpu(Closing):
         )
 
     def gpu_percent(self) -> float | None:
-        """Share of the last driver period (1/6 to 1 s) in which any kernel ran; None if it does not report it."""
+        """Share of the last driver period (1/6 to 1 s) with a running kernel; None if not reported."""
         rates = self._ask(lambda: self._nvml.nvmlDeviceGetUtilizationRates(self._handle))
         return None if rates is None else float(rates.gpu)
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        """The driver's answer; None if this GPU or this user gets none."""
+        """Query the driver; None if this GPU or this user gets no answer."""
         try:
             return question()
         except self._nvml.NVMLError:
             return None
 
     def _find(self, device_id: int) -> Any:
-        """By bus address: CUDA and NVML may number GPUs differently."""
+        """Find the GPU by bus address: CUDA and NVML may number GPUs differently."""
         return self._nvml.nvmlDeviceGetHandleByPciBusId(_bus_address(device_id))
 
 
 def _bus_address(device_id: int) -> bytes:
-    """Bus address of a GPU, from the CUDA driver itself: needs neither CuPy nor PyTorch, and starts no context.
+    """Get a GPU's bus address from the CUDA driver, without CuPy, PyTorch or a CUDA context.
 
     https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__DEVICE.html
     """
@@ -259,29 +260,29 @@ def _bus_address(device_id: int) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UtilisationSample:
-    """One sample."""
+    """A utilisation sample."""
 
     seconds: float
-    """On the clock of ``time.perf_counter``."""
+    """Time on ``time.perf_counter``."""
     process_cores: float
-    """CPU cores that this process kept busy since the look before."""
+    """CPU cores kept busy by this process since the last sample."""
     machine_cpu_percent: float | None
-    """Load of all CPUs by all processes since the look before, 0..100; None if the system does not report it."""
+    """Load of all CPUs by all processes since the last sample, 0..100; None if not reported."""
     resident_bytes: int | None
-    """Main memory of this process; None if the system does not report it."""
+    """Host memory of this process; None if not reported."""
     gpu: GpuFigures | None
     """None without a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilisation:
-    """A summary of samples: means, and maxima where the peak matters. None if nothing was reported."""
+    """A summary of samples: means, and maxima for peaks. None if nothing was reported."""
 
     sample_count: int
     seconds: float
-    """Time that the looks span."""
+    """Time from first to last sample."""
     cores: int
-    """CPU cores that the process may use."""
+    """CPU cores available to the process."""
     process_cores: float
     machine_cpu_percent: float | None = None
     resident_bytes_max: int | None = None
@@ -296,26 +297,26 @@ class Utilisation:
     temperature_celsius_max: float | None = None
     sm_clock_mhz: float | None = None
     throttled_share: float = 0.0
-    """Share of the looks, 0..1, that found the GPU slowed down by heat; waiting at a power cap is normal."""
+    """Share of samples, 0..1, with the GPU throttled by heat; a reached power cap is normal."""
     throttling: tuple[str, ...] = ()
-    """Every reason that was met for clocks below what they could be."""
+    """All reasons seen for reduced clocks."""
     limits: GpuLimits | None = None
     """None without a GPU."""
     gc_count: int = 0
-    """Times that Python's garbage collector stopped everything."""
+    """Number of garbage collections by Python, which stop all threads."""
     gc_seconds: float = 0.0
-    """All of these together."""
+    """Total time of the collections."""
     gc_seconds_max: float = 0.0
-    """The longest."""
+    """Longest collection."""
 
     @property
     def cpu_share(self) -> float:
-        """Share of the process's cores that it kept busy, 0..1."""
+        """Share of the available cores kept busy, 0..1."""
         return min(self.process_cores / self.cores, 1.0)
 
     @property
     def memory_share(self) -> float | None:
-        """Most of the GPU's memory that was in use, 0..1."""
+        """Peak share of GPU memory in use, 0..1."""
         if self.memory_used_bytes_max is None or self.limits is None or not self.limits.memory_bytes:
             return None
         return self.memory_used_bytes_max / self.limits.memory_bytes
@@ -332,10 +333,10 @@ class Utilisation:
 def summarise_samples(
     samples: Sequence[UtilisationSample], *, limits: GpuLimits | None = None
 ) -> Utilisation:
-    """Means and maxima over samples; the first one is where counting began, and counts only as that.
+    """Compute means and maxima of samples; the first sample only marks the start.
 
     Raises:
-        ValueError: Fewer than two samples.
+        ValueError: There are fewer than two samples.
     """
     if len(samples) < 2:
         raise ValueError("utilisation is measured between two looks: at least two samples are needed")
@@ -383,16 +384,16 @@ def summarise_samples(
 
 
 class UtilisationSampler:
-    """Looks at CPU and GPU while a block runs: ``with UtilisationSampler() as sampler: ...``.
+    """Samples CPU and GPU while a block runs: ``with UtilisationSampler() as sampler: ...``.
 
-    The thread is called ``vitascope-utilisation`` and is joined on leaving. Without a GPU, or without
-    ``nvidia-ml-py``, it reports the CPU alone, and ``note`` says why.
+    Its thread, ``vitascope-utilisation``, is joined on exit. Without a GPU or ``nvidia-ml-py`` it samples the
+    CPU alone, and ``note`` says why.
 
     Args:
-        interval_seconds: Time between two looks, 0.02 or more.
-        device: ``auto`` looks at a GPU where one can be seen; ``cuda`` insists on it; ``cpu`` looks at none.
+        interval_seconds: Sampling interval, 0.02 or more.
+        device: ``auto`` includes a GPU if one is visible; ``cuda`` requires one; ``cpu`` ignores GPUs.
         device_id: Number of the GPU.
-        keep_samples: The newest samples that are kept; at the default interval 100,000 last 14 hours.
+        keep_samples: Number of newest samples to keep; at the default interval 100,000 last 14 hours.
 
     Raises:
         MissingDependencyError: ``device="cuda"`` without ``nvidia-ml-py``.
@@ -410,7 +411,7 @@ class UtilisationSampler:
     ) -> None:
         check_sampling(interval_seconds, least=0.02, keep_samples=keep_samples, device=device)
         self.note: str | None = None
-        """Why there are no figures of a GPU."""
+        """Why GPU figures are missing."""
         self._gpu = self._open_gpu(device, device_id)
         self._limits = None if self._gpu is None else self._gpu.limits()
         self._samples: deque[UtilisationSample] = deque(maxlen=keep_samples)
@@ -419,17 +420,17 @@ class UtilisationSampler:
         self._watch = AtIntervals(self._look, interval_seconds, name="vitascope-utilisation")
 
     def __enter__(self) -> UtilisationSampler:
-        """Start looking."""
+        """Start sampling."""
         self._look()
         gc.callbacks.append(self._collections)
         self._watch.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Look once more, and end the thread.
+        """Take a last sample and stop the thread.
 
         Raises:
-            Exception: What the thread failed with, unless the block itself failed.
+            Exception: Whatever the thread raised, unless the block itself failed.
         """
         self._watch.end()
         gc.callbacks.remove(self._collections)
@@ -442,14 +443,14 @@ class UtilisationSampler:
             raise self._watch.failure
 
     def samples(self) -> list[UtilisationSample]:
-        """The looks so far; callable from any thread."""
+        """The samples so far, from any thread."""
         return list(self._samples)
 
     def summary(self) -> Utilisation:
-        """All looks in one.
+        """Summarise all samples.
 
         Raises:
-            ValueError: Before the second look.
+            ValueError: There are fewer than two samples.
         """
         pauses = self._collections
         return replace(
@@ -486,7 +487,7 @@ class UtilisationSampler:
 
 
 class _Collections:
-    """Times the garbage collector; called by it, in whichever thread it runs, one collection at a time."""
+    """Times garbage collections; called by the collector in any thread, one collection at a time."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -494,7 +495,7 @@ class _Collections:
         self._began = 0.0
 
     def __call__(self, phase: str, _: dict[str, int]) -> None:
-        """A collection starts or stops."""
+        """Handle the start or end of a collection."""
         if phase == "start":
             self._began = perf_counter()
         elif self._began:
@@ -505,7 +506,7 @@ class _Collections:
 
 
 class _Processor:
-    """Differences of the system's counters."""
+    """Differences of the system's CPU counters."""
 
     def __init__(self) -> None:
         self._at = perf_counter()
@@ -513,7 +514,7 @@ class _Processor:
         self._machine = _machine_ticks()
 
     def since_last(self, now: float) -> tuple[float, float | None]:
-        """Cores that this process kept busy, and the load of the whole machine in percent."""
+        """Cores kept busy by this process, and the load of the whole machine in percent."""
         process_seconds, machine = process_time(), _machine_ticks()
         elapsed = now - self._at
         cores = (process_seconds - self._process_seconds) / elapsed if elapsed > 0 else 0.0
@@ -528,7 +529,7 @@ class _Processor:
 
 
 def _machine_ticks() -> tuple[float, float] | None:
-    """Busy and all time of all CPUs: /proc/stat (proc(5)), else psutil, else None."""
+    """Busy and total time of all CPUs: from /proc/stat (proc(5)), else psutil, else None."""
     stat = Path("/proc/stat")
     if stat.exists():
         # user nice system idle iowait irq softirq steal; guest time is inside user's.
@@ -545,7 +546,7 @@ def _machine_ticks() -> tuple[float, float] | None:
 
 
 def resident_bytes() -> int | None:
-    """Main memory that this process holds; None if the system does not report it."""
+    """Host memory of this process, in bytes; None if not reported."""
     try:
         return host_memory().process_bytes
     except MissingDependencyError:

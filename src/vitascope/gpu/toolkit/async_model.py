@@ -1,6 +1,6 @@
-"""Calls the network of an ``AsyncPipeline`` (a torch module, an engine, any callable), and builds its batches.
+"""Wraps any network for ``AsyncPipeline`` (a torch module, an engine, a callable), and builds its batches.
 
-On a GPU the threads that prepare frames fill a batch row by row, so that nothing has to be brought together.
+On a GPU the preprocessing threads fill a batch row by row, which saves stacking.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from vitascope.gpu.toolkit.batching.batch_arrays import split, stack
 from vitascope.gpu.toolkit.batching.requests import BatchConfig
 
 _MOST_BYTES = 256 << 20
-"""The most bytes of one array: its first frame takes all of it, and the others may never come."""
+"""Largest array, in bytes: its first frame allocates all of it, and the others may never come."""
 
 
 class BatchRows:
-    """The network's inputs for consecutive frames, in one array on the GPU.
+    """The network's inputs for some consecutive frames, in one array on the GPU.
 
-    Whoever comes first allocates it, on its own stream; the others' streams wait for that, because the memory may have
-    served that stream for something else before.
+    The first frame allocates it on its own stream; other streams wait for that, because the memory may have
+    had another use on that stream.
 
     Args:
         count: Rows.
@@ -40,20 +40,20 @@ class BatchRows:
         self.count = count
         self._lock = threading.Lock()
         self._made: tuple[Any, Any, int] | None = None
-        """The array, the event behind its allocation, and the handle of the stream that made both."""
+        """The array, the event behind its allocation, and that stream's handle."""
         self._is_refused = False
 
     def view(self, row: int, shape: tuple[int, ...], dtype: Any) -> Any:
-        """A row to write to on the current stream.
+        """Get a row to write to on the current stream.
 
         Args:
-            row: Which.
+            row: Index of the row.
             shape: Shape of a picture, [C, h, w].
             dtype: Element type of the picture.
 
         Returns:
-            CuPy array [1, C, h, w]; None if a picture must lie elsewhere: others here have another shape or dtype,
-            or all of them together would be too large, or larger than what the GPU has left.
+            CuPy array [1, C, h, w]; None if the picture must lie elsewhere: other rows have another shape or
+            dtype, or the array would be too large, or larger than the GPU's free memory.
         """
         current = import_cupy().cuda.get_current_stream()
         with self._lock:
@@ -70,7 +70,7 @@ class BatchRows:
         return array[row : row + 1]
 
     def first(self, count: int) -> Any:
-        """The first rows, [count, C, h, w]; None before any was written."""
+        """Get the first rows, [count, C, h, w]; None before any was written."""
         return None if self._made is None else self._made[0][:count]
 
     def _allocated(self, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any, int] | None:
@@ -79,7 +79,7 @@ class BatchRows:
             return None
         try:
             array = cupy.empty((self.count, *shape), dtype)
-        except cupy.cuda.memory.OutOfMemoryError:  # a picture alone may still fit, or says so
+        except cupy.cuda.memory.OutOfMemoryError:  # a single picture may still fit, or raises
             return None
         made = cupy.cuda.Event(disable_timing=True)
         made.record()
@@ -88,32 +88,32 @@ class BatchRows:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """The place of one frame in a batch."""
+    """A frame's slot in a batch."""
 
     rows: BatchRows
     number: int
 
 
 class RowsInTurn:
-    """Assigns frames their places in batches, in order of submission.
+    """Assigns slots to frames, in submission order.
 
-    A batch that was sent with fewer frames than usual moves the beginnings of all later ones: ``align`` says so, and
-    the frames that are given places from then on are side by side again.
+    A batch sent with fewer frames than usual shifts the start of all later ones: ``align`` reports that, and
+    the frames that get slots from then on are adjacent again.
 
     Args:
-        count: Frames of a batch.
+        count: Frames per batch.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._given = 0
         self._phase = 0
-        """A batch begins where the number of frames before it, less this, is a multiple of ``count``."""
+        """A batch begins where the number of frames before it, minus this, is a multiple of ``count``."""
         self._rows = BatchRows(count)
         self._rows_phase = 0
 
     def next(self) -> BatchRow:
-        """The place of the next frame; one thread's to call."""
+        """Assign the next frame's slot; call it from one thread only."""
         phase = self._phase  # read once: another thread sets it
         number = (self._given - phase) % self._count
         if number == 0 or phase != self._rows_phase:
@@ -122,19 +122,19 @@ class RowsInTurn:
         return BatchRow(self._rows, number)
 
     def align(self, gathered: int) -> None:
-        """Note that a batch begins after this many frames; any thread."""
+        """Record that a batch begins after this many frames; from any thread."""
         self._phase = gathered % self._count
 
 
 def as_one_batch(places: Sequence[BatchRow | None], *, count: int) -> Any:
-    """The batch that already holds the frames, if there is one.
+    """Get the batch that frames already form, if any.
 
     Args:
-        places: The places of the frames; None for one that lies elsewhere.
-        count: Rows of the batch that is wanted.
+        places: Slots of the frames; None for a frame that lies elsewhere.
+        count: Rows of the requested batch.
 
     Returns:
-        CuPy array [count, C, h, w]; None if the frames must be brought together first.
+        CuPy array [count, C, h, w]; None if the frames must be stacked first.
     """
     first = places[0]
     if first is None or len(places) != count or count > first.rows.count:
@@ -150,12 +150,12 @@ class BatchModel:
     """Stacks pictures, calls a network with them, and splits its output.
 
     Args:
-        call: Takes a batch, NumPy on a CPU and CuPy on a GPU, and gives arrays with as many rows.
-        device: Where it computes.
-        dtype: Element type of what it takes.
-        size: (height, width) that it insists on, or None.
-        rows_for: Rows of the batch that carries so many pictures; what is missing are copies of the last.
-        close: Frees what the network has of ours.
+        call: Takes a batch, NumPy on a CPU and CuPy on a GPU, and returns arrays with as many rows.
+        device: Device of the network.
+        dtype: Element type of its input.
+        size: Its fixed (height, width), or None.
+        rows_for: Returns the rows of a batch for a number of pictures; copies of the last picture pad it.
+        close: Frees resources made for the network.
     """
 
     def __init__(
@@ -178,15 +178,15 @@ class BatchModel:
     def gather(
         self, pictures: Sequence[Any], *, label: str, places: Sequence[BatchRow | None] = (None,)
     ) -> tuple[Any, int]:
-        """One batch of pictures, and its rows.
+        """Get a batch of pictures, and its rows.
 
         Args:
-            pictures: Arrays of one shape, without the batch's axis.
-            label: What messages call them.
-            places: Where they lie; a batch that they make up already is taken as it is.
+            pictures: Arrays of one shape, without the batch axis.
+            label: Name in messages.
+            places: Their slots; a batch that they already form is used as it is.
 
         Raises:
-            EngineError: They are not of one shape.
+            EngineError: Their shapes differ.
             DeviceMemoryError: The GPU has too little memory.
         """
         rows = self._rows_for(len(pictures))
@@ -201,7 +201,7 @@ class BatchModel:
             return stack(pictures, rows=rows), rows
 
     def compute(self, batch: Any, *, label: str) -> Any:
-        """The output of the network, with the rows of the batch.
+        """Compute the network's output for a batch.
 
         Raises:
             EngineError: The network failed.
@@ -211,28 +211,28 @@ class BatchModel:
             return self._call(batch)
 
     def take_apart(self, output: Any, *, rows: int, count: int, label: str) -> list[Any]:
-        """The output for each of ``count`` pictures.
+        """Split the output into one per picture.
 
         Raises:
-            EngineError: The network gave another number of rows.
+            EngineError: The network returned another number of rows.
         """
         with self._told(label):
             return split(output, rows=rows, count=count)
 
     def close(self) -> None:
-        """Free what we allocated for the network; idempotent."""
+        """Free resources made for the network; idempotent."""
         if self._close is not None:
             self._close()
 
     @contextmanager
     def _told(self, label: str) -> Iterator[None]:
-        """Errors name the frames."""
+        """Name the frames in errors."""
         try:
             yield
         except VitascopeError as error:
             error.add_note(label)
             raise
-        except Exception as error:  # of the user's own network
+        except Exception as error:  # from the user's own network
             on_gpu = self.device.kind == "cuda"
             raise failure(error, label=label, what="the network failed", on_gpu=on_gpu) from error
 
@@ -245,21 +245,21 @@ def open_model(
     batch_size: int,
     cuda_graphs: bool = True,
 ) -> BatchModel:
-    """Detect the kind of a network and its device.
+    """Find out what a network is, and its device.
 
     Args:
-        model: A ``torch.nn.Module`` (moved to the device and set to evaluate), an engine (``spec``, ``run``), or a
-            callable.
-        device: ``auto`` is an engine's own device, else the GPU if one can be used.
-        device_id: Number of the GPU; an engine of the toolkit has its own.
-        batch_size: Most pictures of a call.
-        cuda_graphs: Record a module as CUDA graphs; without meaning for others, and on a CPU.
+        model: A ``torch.nn.Module`` (moved to the device and set to evaluation), an engine (``spec``,
+            ``run``), or a callable.
+        device: ``auto`` is an engine's own device, else the GPU if one is available.
+        device_id: Number of the GPU; a toolkit engine has its own.
+        batch_size: Most pictures per call.
+        cuda_graphs: Record a module as CUDA graphs; ignored for other networks, and on a CPU.
 
     Raises:
-        DeviceError: The device cannot be had, or is not the engine's.
-        ConfigError: An engine that takes batches of one size only is to get another.
-        EngineError: An engine that takes more than one input.
-        TypeError: It is something else.
+        DeviceError: The device is not available, or is not the engine's.
+        ConfigError: The engine takes batches of another size only.
+        EngineError: The engine takes more than one input.
+        TypeError: ``model`` has another type.
     """
     torch = sys.modules.get("torch")  # a module's owner has imported torch
     if torch is not None and isinstance(model, torch.nn.Module):
@@ -272,9 +272,9 @@ def open_model(
 
 
 def is_segmentation_network(model: Any) -> bool:
-    """True if the network's ``kind`` has class scores; without a ``kind``, if its name suggests segmentation.
+    """Whether a network's ``kind`` means class scores, or, without ``kind``, its name means segmentation.
 
-    The name is that of its class, of one of its bases, or of the package of these.
+    The name is its class's, a base class's, or their packages'.
     """
     kind = getattr(model, "kind", None)
     if isinstance(kind, str):
@@ -314,7 +314,7 @@ def _engine(
         outputs = engine.run({tensor.name: np.ascontiguousarray(batch) if spec.device == "cpu" else batch})
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
-    # An engine of the toolkit knows on which GPU it is; its batches must be made there.
+    # A toolkit engine knows its GPU; its batches must be made there.
     own = getattr(engine, "device", None)
     index = own.index if isinstance(own, Device) else device_id
     return BatchModel(
@@ -327,7 +327,7 @@ def _engine(
 
 
 def _pictures(shape: Sequence[int | str | None]) -> tuple[int | None, int | None, int | None]:
-    """Rows, height and width of [N, C, H, W] where they are fixed."""
+    """Rows, height and width of [N, C, H, W], as far as they are fixed."""
     if len(shape) != 4:
         return None, None, None
     rows, _, height, width = (side if isinstance(side, int) and side > 0 else None for side in shape)

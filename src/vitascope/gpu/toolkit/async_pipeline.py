@@ -1,7 +1,7 @@
-"""Runs a network on frames from any thread, with results in order; all stages run in parallel.
+"""Submit frames from any thread and get results in order, with all stages running concurrently.
 
-It is a ``Pipeline`` whose source is ``submit_frame`` and whose sink is ``get_result``, with the same queues, stages,
-reports and ways to end.
+A ``Pipeline`` with ``submit_frame`` as its source and ``get_result`` as its sink: the same queues, stages,
+reports and shutdown.
 """
 
 from __future__ import annotations
@@ -59,74 +59,74 @@ class Job:
 
     frame_id: Hashable
     frame: Any
-    """As it was submitted; once decoded, the picture."""
+    """As submitted; after decoding, the picture."""
     submitted_at: float
     """``perf_counter`` seconds."""
     origin: Origin | None = None
-    """The streams behind which the frame may be read, where it is on a GPU."""
+    """Streams to wait for before reading a frame on a GPU."""
     kind: ArrayKind = "numpy"
-    """Library of the result."""
+    """Array type of the result."""
     wants_gpu: bool = False
     row: BatchRow | None = None
-    """Place for the network's input; once it is prepared, its place: None when it lies elsewhere."""
+    """Slot for the network's input; after preprocessing, None if the input lies elsewhere."""
     prepared: Any = None
     """The network's input without its batch axis."""
     ready: Any = None
     """``cupy.cuda.Event`` behind it; None on a CPU."""
     call: Call | None = None
-    """The call that it shares, from the network's answer until that is taken apart."""
+    """The call that the frame belongs to, from inference until its output is split."""
     data: Any = None
-    """The network's answer, then what becomes of it."""
+    """The network's output, then the result."""
     batch_size: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    """Time in each stage's own work."""
+    """Time in each stage's own work, in seconds."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it keeps alive, for the limits of queues."""
+        """Bytes kept alive, for the limits of queues."""
         return nbytes_of(self.frame) + nbytes_of(self.prepared) + nbytes_of(self.data)
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A launched call of the network, and its frames."""
+    """A launched call of the network and its frames."""
 
     jobs: Sequence[Job]
     label: str
-    """The frames, as messages call them."""
+    """The frames, as named in messages."""
     rows: int = 0
-    """Rows of the batch; those beyond its frames only fill it up."""
+    """Rows of the batch; those beyond the frames are padding."""
     on_host: HostCall | None = None
     """The call on a CPU."""
     started: Any = None
     """``cupy.cuda.Event`` with a timer before the network; None on a CPU."""
     ended: Any = None
-    """The one behind it."""
+    """``cupy.cuda.Event`` with a timer behind the network; None on a CPU."""
     output: Any = None
-    """The network's answer for all of them until it is taken apart; on a GPU perhaps not computed yet."""
+    """The network's output for all frames until it is split; on a GPU it may still be pending."""
     lock: Lock = field(default_factory=Lock)
-    """Held while the answer is split, which several threads may want to do."""
+    """Held while splitting the output, which several threads may attempt."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it keeps alive."""
+        """Bytes kept alive."""
         return sum(job.nbytes for job in self.jobs)
 
 
 def names_of(jobs: Sequence[Job]) -> str:
-    """The names of frames in messages."""
+    """Name frames for messages."""
     names = ", ".join(str(job.frame_id) for job in jobs)
     return f"frame {names}" if len(jobs) == 1 else f"frames {names}"
 
 
 class HostCall:
-    """A launched call."""
+    """A call launched on a CPU."""
 
     __slots__ = ("_error", "_going", "_output", "_work", "seconds")
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.seconds = 0.0
-        """Time that it took, once it is over."""
+        """Duration of the finished call."""
         self._work: Callable[[], Any] | None = work
         self._output: Any = None
         self._error: BaseException | None = None
@@ -134,10 +134,10 @@ class HostCall:
         self._going.acquire()
 
     def wait(self) -> Any:
-        """Wait until it has finished and take the result; only once, because the result is not kept.
+        """Wait for the call to finish and take its result; once only, because the result is not kept.
 
         Raises:
-            BaseException: What it raised, or an earlier call on the stream.
+            BaseException: Whatever this call raised, or an earlier one on the stream.
         """
         with self._going:
             output, error, self._output, self._error = self._output, self._error, None, None
@@ -146,30 +146,30 @@ class HostCall:
         return output
 
     def run(self) -> BaseException | None:
-        """Compute it; returns the exception, if any."""
+        """Compute the call and return its exception, if any."""
         assert self._work is not None  # it runs once
         begun = perf_counter()
         try:
             self._output = self._work()
         except BaseException as error:  # raised where a result is waited for
             self._error = error
-        self._work = None  # and what it was computed from
+        self._work = None  # release the inputs
         self.seconds = perf_counter() - begun
         failure = self._error
         self._going.release()
         return failure
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error, without computing."""
+        """End the call without computing it."""
         self._work, self._error = None, error
         self._going.release()
 
 
 class HostStream:
-    """Computes calls on a thread in the order of their launch, without pauses.
+    """Computes calls in launch order, without pauses between them.
 
-    The thread does nothing else: other threads process an output while the next call runs. After a failed call no other
-    is computed.
+    Its thread does nothing else: other threads process an output while the next call runs. After a failed
+    call no further call is computed.
     """
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ class HostStream:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time of its thread, up to the end of its last call."""
+        """CPU time of its thread, up to the end of the last call."""
         return self._cpu_seconds
 
     def start(self) -> None:
@@ -188,7 +188,7 @@ class HostStream:
         self._thread.start()
 
     def launch(self, work: Callable[[], Any]) -> HostCall:
-        """Launch a computation after all earlier ones; from one thread."""
+        """Launch a computation behind all earlier ones; call it from one thread only."""
         call = HostCall(work)
         if self._ended is None:
             self._calls.put(call)
@@ -201,7 +201,7 @@ class HostStream:
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """Compute nothing more, and wait for the current call."""
+        """Wait for the running call and compute no more."""
         if self._ended is None:
             self._ended = RuntimeError("the pipeline has ended")
         self._calls.put(None)
@@ -214,18 +214,18 @@ class HostStream:
             elif (error := call.run()) is not None:
                 self._ended = error
             self._cpu_seconds = thread_time()
-            del call  # or its answer would live on while this waits for the next
+            del call  # or its output would live on while this waits for the next
 
 
 def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
-    """Turn the outputs for frames into their results, without a GPU.
+    """Turn frames' outputs into results, without a GPU.
 
     Args:
-        jobs: Any part of a call, each with its own answer.
-        as_mask: Make masks of scores.
+        jobs: Any of a call's frames, each with its own output.
+        as_mask: Make masks from scores.
 
     Raises:
-        EngineError: The scores are none.
+        EngineError: The output is not scores.
     """
     for job in jobs:
         answer = _mask_of_row(job.data) if as_mask else job.data
@@ -234,27 +234,27 @@ def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
 
 
 def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryPool) -> None:
-    """Turn the outputs of a call into results, on whichever thread comes first; others wait for it.
+    """Turn the outputs of a call's frames into results on the first thread that asks; other threads wait.
 
-    One kernel makes the masks of a call, and one copy brings all that is wanted on the host down. The network is
-    through.
+    One kernel makes all masks, and one copy downloads everything wanted on the host. The network must have
+    finished.
 
     Args:
-        call: What the network gave for the frames.
-        as_mask: Make masks of scores.
-        stream: The ``cupy.cuda.Stream`` of this thread; nothing else may be current.
-        pool: Lends the page-locked memory that results come down to.
+        call: The call with its output.
+        as_mask: Make masks from scores.
+        stream: This thread's ``cupy.cuda.Stream``, which must be current.
+        pool: Page-locked memory for downloads.
 
     Raises:
-        EngineError: The scores are none.
-        MemoryLimitError: The pool lends nothing any more.
+        EngineError: The output is not scores.
+        MemoryLimitError: The pool has no memory left to lend.
     """
     with call.lock:
         if call.output is None:
             return
         jobs, count = call.jobs, len(call.jobs)
         answers = call.output
-        if isinstance(answers, list):  # an entry for each row
+        if isinstance(answers, list):  # one entry per row
             answers = [_mask_of_row(row) if as_mask else row for row in answers[:count]]
         elif as_mask:
             answers = _mask_of(next(leaves(answers))[:count])
@@ -276,8 +276,8 @@ def settle_on_gpu(call: Call, *, as_mask: bool, stream: Any, pool: PinnedMemoryP
 
 
 def _brought_down(answers: Any, *, stream: Any, pool: PinnedMemoryPool) -> Any:
-    """The same form with all arrays of the GPU on the host, once they are there."""
-    # Imported here: page-locked memory is of no use without a GPU.
+    """Download all GPU arrays of a nested output and wait for them."""
+    # Imported here: page-locked memory is useless without a GPU.
     from vitascope.gpu.memory.pinned_pool import Download
 
     arrays = [import_cupy().ascontiguousarray(to_cupy(leaf)) for leaf in leaves(answers) if _is_on_gpu(leaf)]
@@ -290,12 +290,12 @@ def _brought_down(answers: Any, *, stream: Any, pool: PinnedMemoryPool) -> Any:
 def _is_on_gpu(leaf: Any) -> bool:
     try:
         return lies_on_gpu(leaf)
-    except TypeError:  # a number, or something of the user's own
+    except TypeError:  # a number, or an object of the user's
         return False
 
 
 def _in_kind(answer: Any, job: Job, *, on_gpu: bool) -> Any:
-    """Every array of an answer in the frame's kind; numbers and what is the user's own as they are."""
+    """Convert every array of an output to the frame's type; leave numbers and other objects alone."""
 
     def changed(leaf: Any) -> Any:
         try:
@@ -313,13 +313,13 @@ def _mask_of_row(answer: Any) -> Any:
 
 
 def _is_scores(answer: Any) -> bool:
-    """True for a frame's answer that a mask can be made of: float [C, h, w], first where there are several arrays."""
+    """Whether an output can become a mask: float [C, h, w], the first of several arrays."""
     scores = next(leaves(answer), None)
     return len(getattr(scores, "shape", ())) == 3 and "float" in str(getattr(scores, "dtype", ""))
 
 
 def _mask_of(scores: Any) -> Any:
-    """Class maps of several classes, masks of one: uint8 [N, h, w] of float scores [N, C, h, w], where they are."""
+    """Make class maps, or the mask of a single class: uint8 [N, h, w] from float scores [N, C, h, w]."""
     if len(scores.shape) != 4:
         raise EngineError(
             f"a mask is made of scores [C, h, w], and the network gave {list(scores.shape[1:])}"
@@ -333,10 +333,10 @@ Triple = tuple[float, float, float]
 
 
 def decode_picture(data: bytes | bytearray | memoryview | str | PathLike[str]) -> Any:
-    """A picture file (JPEG, PNG, WebP … as OpenCV reads them) as RGB uint8 [H, W, 3].
+    """Decode a picture file (JPEG, PNG, WebP … as OpenCV reads them) to RGB uint8 [H, W, 3].
 
     Raises:
-        InputError: It cannot be read, or is no picture.
+        InputError: It cannot be read, or is not a picture.
     """
     if isinstance(data, str | PathLike):
         try:
@@ -356,19 +356,20 @@ def decode_picture(data: bytes | bytearray | memoryview | str | PathLike[str]) -
 
 
 class StageWork:
-    """The callbacks of the stages. Each stage has a pool of CUDA streams for its threads.
+    """Callbacks of the stages. Each stage's pool lends CUDA streams to its threads.
 
     Args:
         model: The network.
-        target_size: (height, width) of its input; a picture's own when None.
+        target_size: (height, width) of its input; None keeps a picture's own size.
         mean: Subtracted from RGB in 0..1.
-        std: Divides the difference.
-        decode: Takes the place of the built-in decoding of bytes and paths.
-        preprocess: Takes the place of the fused preprocessing.
-        postprocess: ``mask``, ``auto`` (a mask of what can be scores), a function of the answer and the frame, or None.
+        std: Divisor after subtracting the mean.
+        decode: Replaces the built-in decoding of bytes and paths.
+        preprocess: Replaces the fused preprocessing.
+        postprocess: ``mask``, ``auto`` (a mask if the output is scores), a function of output and frame, or
+            None.
         encode: A function of the result and the frame's name, or None.
         streams: Pools of the stages ``preprocess``, ``gather`` and ``postprocess``.
-        rows: Where frames get their places in a call's batch; None on a CPU.
+        rows: Allocates frames' slots in a call's batch; None on a CPU.
     """
 
     def __init__(
@@ -394,21 +395,21 @@ class StageWork:
         self._streams = streams
         self._rows, self._gathered = rows, 0
         self.host = HostStream()
-        """Computes the network on a CPU; it has nothing to do on a GPU."""
-        # A function of the user's own is to run for several frames of a call at a time, on as many threads.
+        """Runs the network on a CPU; idle on a GPU."""
+        # A user's function should run for several frames of a call at once, on as many threads.
         self._spreads = callable(postprocess) or encode is not None
         self.gpu_seconds = 0.0
-        """Time that the network's stream worked; 0 on a CPU."""
+        """Time the network's stream was busy, in seconds; 0 on a CPU."""
         self.calls = self.answered = 0
         """Calls of the network, and the frames in them."""
 
     @property
     def spreads(self) -> bool:
-        """True if the frames of a call separate after the network; otherwise they stay together to the end."""
+        """Whether the frames of a call separate behind the network; else they stay together to the end."""
         return self._spreads
 
     def decode(self, job: Job) -> Job:
-        """Decode bytes and paths to pictures; pictures pass through."""
+        """Decode bytes and paths; pass pictures through."""
         begun = perf_counter()
         if self._decode is not None:
             job.frame = self._decode(job.frame)
@@ -452,7 +453,7 @@ class StageWork:
         return job
 
     def gather(self, jobs: Sequence[Job]) -> tuple[Call]:
-        """Stack frames and launch the network on them, after the previous call; does not wait."""
+        """Stack frames and launch the network behind the previous call, without waiting."""
         label = names_of(jobs)
         pictures = [job.prepared for job in jobs]
         call = Call(jobs, label)
@@ -465,7 +466,7 @@ class StageWork:
             self._rows.align(self._gathered)
         stream = import_cupy().cuda.get_current_stream()
         for job in jobs:
-            if not job.ready.done:  # asked first: CuPy gives the interpreter away to order a stream
+            if not job.ready.done:  # check first: CuPy releases the interpreter lock to order a stream
                 stream.wait_event(job.ready)
         call.started = self._event(timed=True)
         batch, call.rows = self._model.gather(pictures, label=label, places=[job.row for job in jobs])
@@ -474,14 +475,14 @@ class StageWork:
         return (call,)
 
     def infer(self, call: Call) -> Iterable[Sequence[Job]]:
-        """Wait for the outputs of a call; its frames are passed on together if that saves work."""
+        """Wait for a call's output; pass its frames on together if that saves work."""
         if call.on_host is not None:
             call.output = call.on_host.wait()
             seconds = call.on_host.seconds
         else:
             try:
                 call.ended.synchronize()
-            except Exception as error:  # a kernel's error is reported where its result is waited for
+            except Exception as error:  # a kernel's error is reported on waiting for its result
                 raise EngineError(f"{call.label}: the GPU failed: {error}") from error
             seconds = import_cupy().cuda.get_elapsed_time(call.started, call.ended) / 1e3
             self.gpu_seconds += seconds
@@ -497,13 +498,13 @@ class StageWork:
         return [(job,) for job in call.jobs] if self._spreads else (call.jobs,)
 
     def postprocess(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Turn the network's outputs into results of the frames' array types."""
+        """Turn outputs into results of the frames' array types."""
         begun = perf_counter()
         as_mask = self._postprocess == "mask" or (self._postprocess == "auto" and _is_scores(jobs[0].data))
         if not self._on_gpu:
             settle_on_host(jobs, as_mask=as_mask)
         elif (call := jobs[0].call) is not None:
-            # Imported here: page-locked memory is of no use without a GPU.
+            # Imported here: page-locked memory is useless without a GPU.
             from vitascope.gpu.memory.pinned_pool import shared_pool
 
             stream, pool = self._streams["postprocess"].own.stream, shared_pool(self._model.device.index)
@@ -513,7 +514,7 @@ class StageWork:
             for job, answer in zip(jobs, answers, strict=True):
                 job.data = self._postprocess(answer, job.frame)
             if self._on_gpu:
-                # A result is finished when it is handed on, and nothing reads the answers any more when they go.
+                # Results are complete when passed on, and nothing reads the output once it is released.
                 self._streams["postprocess"].own.stream.synchronize()
         spent = perf_counter() - begun
         for job in jobs:
@@ -521,7 +522,7 @@ class StageWork:
         return jobs
 
     def encode(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Apply the caller's function to results."""
+        """Apply the caller's ``encode`` to results."""
         for job in jobs:
             begun = perf_counter()
             if self._encode is not None:
@@ -539,7 +540,7 @@ class StageWork:
 
 
 def _first_array(frame: Any) -> Any:
-    """The array that tells a frame's kind; None for what is no picture of ours."""
+    """First array of a frame, which decides the result's type; None if it is not a picture."""
     array = frame.planes[0] if isinstance(frame, Frame) else frame
     first = next(iter(leaves(array)), None)
     try:
@@ -551,16 +552,16 @@ def _first_array(frame: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AsyncResult:
-    """The result of one frame."""
+    """Result of one frame."""
 
     frame_id: Hashable
-    """As it was submitted."""
+    """The id given on submission."""
     data: Any
-    """The last stage's result; see ``AsyncPipeline``."""
+    """Result of the last stage; see ``AsyncPipeline``."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """``total_latency``: seconds from ``submit_frame`` to here, waits included. ``stages``: seconds in the work of
-    each stage, for all frames that were in its hands together; of ``infer`` the call of the network. ``batch_size``:
-    frames of that call."""
+    """``total_latency``: seconds from ``submit_frame`` to here, including waits. ``stages``: seconds of work
+    per stage, for all frames processed together; for ``infer``, the call of the network. ``batch_size``:
+    frames in that call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -568,30 +569,30 @@ class AsyncStats:
     """Statistics of an ``AsyncPipeline`` since its start."""
 
     fps: float
-    """Results a second, from the first submission to the last result."""
+    """Results per second, from the first submission to the last result."""
     bottleneck_stage: str | None
-    """The stage that sets the pace; ``submit`` is the thread that submits, ``deliver`` the one that takes
+    """The stage that limits throughput; ``submit`` is the submitting thread, ``deliver`` the one that takes
     results. None before the first frame."""
     bottleneck: str
-    """Why, in one sentence; empty before the first frame."""
+    """The reason, in one sentence; empty before the first frame."""
     submitted: int
     delivered: int
-    """Results that are finished, taken or not."""
+    """Finished results, taken or not."""
     results_waiting: int
-    """Finished, not taken."""
+    """Finished results not taken yet."""
     mean_batch_size: float
-    """Frames in a call of the network; 0 before the first."""
+    """Frames per call of the network; 0 before the first."""
     stages: dict[str, StageReport]
-    """Busy figures by stage, in order. ``items`` are frames, but calls behind ``infer`` where no function of the user's
-    own runs there."""
+    """Busy figures by stage, in order. ``items`` counts frames, but calls in stages behind ``infer`` that run
+    no user function."""
     queues: tuple[QueueReport, ...]
-    """Between them, in order; the first holds what was submitted, the last what waits to be taken."""
+    """Queues between the stages, in order; the first holds submitted frames, the last finished results."""
     latency: Latency
     """``total_latency`` over all results."""
     cores_busy: float
-    """CPU cores that the whole process kept busy on average."""
+    """CPU cores kept busy by the whole process on average."""
     gpu_busy: float | None
-    """Share of the time from the first to the last frame that the network's stream worked; None on a CPU."""
+    """Share of the time from first to last frame in which the network's stream was busy; None on a CPU."""
 
 
 _MOST = {"batch_size": 4096, "queue_size": 100_000, "timeout_ms": 60_000}
@@ -600,30 +601,30 @@ _MOST_THREADS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncConfig:
-    """The configuration of an ``AsyncPipeline``: threads, streams, sizes and timeouts.
+    """Threads, streams, sizes and timeouts of an ``AsyncPipeline``.
 
     Raises:
-        ConfigError: A value is not a number, or is out of range.
+        ConfigError: A value is not a number, or out of range.
     """
 
     decode_threads: int = 2
-    """Threads that decode what was submitted as bytes or paths (or run ``decode``)."""
+    """Threads that decode submitted bytes or paths, or run ``decode``."""
     preprocess_streams: int = 2
-    """Pictures that are prepared at a time: threads, each with a CUDA stream of its own on a GPU."""
+    """Pictures preprocessed at a time: threads, each with its own CUDA stream on a GPU."""
     batch_size: int = 4
     """Most frames in one call of the network."""
     postprocess_threads: int = 1
-    """Threads that make a result from the network's answer, each with a CUDA stream of its own on a GPU."""
+    """Threads that postprocess outputs, each with its own CUDA stream on a GPU."""
     encode_threads: int = 2
     """Threads that run ``encode``."""
     queue_size: int = 16
-    """Most frames that wait before each stage, and most results that wait to be taken; also bounded in bytes."""
+    """Most frames waiting before each stage, and most results waiting to be taken; also limited in bytes."""
     timeout_ms: float = 10.0
-    """Milliseconds after which a batch runs although it is not full; 0 takes what is there."""
+    """Milliseconds after which a partial batch runs; 0 runs whatever is there."""
     cuda_graphs: bool = True
-    """Record a torch module as CUDA graphs, one for each of the batch sizes 1, 2, 4 … up to ``batch_size``; smaller
-    batches are filled up. False runs it operation by operation, as a module that waits for the GPU in between needs it.
-    Without meaning for engines and callables, and on a CPU."""
+    """Record a torch module as CUDA graphs, one per batch size 1, 2, 4 … up to ``batch_size``; smaller
+    batches are padded. Set False for a module that waits for the GPU internally. Ignored for engines and
+    callables, and on a CPU."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -634,7 +635,7 @@ class AsyncConfig:
                 continue
             value, least = getattr(self, item.name), 0 if item.name == "timeout_ms" else 1
             most = _MOST.get(item.name, _MOST_THREADS)
-            wanted = Integral if least else Real  # of NumPy, too
+            wanted = Integral if least else Real  # NumPy's, too
             number: Any = value
             if (
                 isinstance(value, bool)
@@ -647,7 +648,7 @@ class AsyncConfig:
 
     @classmethod
     def of(cls, config: AsyncConfig | Mapping[str, Any] | None) -> AsyncConfig:
-        """Create one from a mapping of field names; missing fields keep their defaults.
+        """Make a config from a mapping of field names; missing keys keep their defaults.
 
         Raises:
             ConfigError: A key is unknown, or a value is out of range.
@@ -672,40 +673,40 @@ _ALL = QueueLimits(items=2**62, nbytes=None)
 
 
 class AsyncPipeline:
-    """Runs a network on frames that arrive one by one, as fast as its slowest stage.
+    """Runs a network on frames submitted one by one, at the pace of the slowest stage.
 
-    Stages: ``decode`` (bytes and paths of picture files become pictures), ``preprocess`` (the fused kernel), ``gather``
-    (batches, one ahead of the network), ``infer``, ``postprocess``, and ``encode`` where a function is given. Results
-    come in order of submission, with the array type of their frame (NumPy for bytes and paths). On a GPU, everything
-    between the upload of a frame and the download of its result stays there.
+    Stages: ``decode`` (bytes and paths to pictures), ``preprocess`` (the fused kernel), ``gather`` (batches,
+    one ahead of the network), ``infer``, ``postprocess``, and ``encode`` if a function is given. Results come
+    in submission order, in the frame's array type (NumPy for bytes and paths). On a GPU all data stays there
+    between upload and download.
 
     Args:
-        model: A ``torch.nn.Module`` (it is moved to the device, and recorded as CUDA graphs on a GPU), an engine, or a
-            callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and returns an array with
-            N rows, or a tuple or dict of them, in newly allocated memory.
-        config: ``AsyncConfig``, or a mapping of its keys.
-        device_id: Number of the GPU; ignored on a CPU, and for an engine of the toolkit, which has its own.
-        device: ``auto`` is an engine's own device, else the GPU if one can be used.
-        target_size: (height, width) of the network's input. By default the size that an engine requires, else the
+        model: A ``torch.nn.Module`` (moved to the device, and recorded as CUDA graphs on a GPU), an engine,
+            or a callable. A callable takes a batch [N, 3, h, w], NumPy on a CPU and CuPy on a GPU, and
+            returns an array with N rows, or a tuple or dict of them, in newly allocated memory.
+        config: ``AsyncConfig``, or a mapping of its fields.
+        device_id: Number of the GPU; ignored on a CPU, and for a toolkit engine, which has its own.
+        device: ``auto`` is an engine's own device, else the GPU if one is available.
+        target_size: (height, width) of the network's input. If omitted, the engine's fixed size, else the
             picture's own.
         mean: Subtracted from RGB in 0..1.
-        std: Divides the difference.
-        decode: Replaces the built-in decoding, on the decode threads: takes what was submitted, returns a picture.
-        preprocess: Replaces the fused kernel, on the preprocess threads: takes a picture, returns the network's input
-            without the batch axis.
-        postprocess: None returns the network's output for the frame. ``mask`` returns the class map of several classes,
-            uint8 [h, w]; for a single class, 255 where it reaches 0.5 and 0 elsewhere. A function takes the output, in
-            the frame's array type, and the frame. ``auto`` is ``mask`` for segmentation networks, else None. These have
-            an attribute ``kind`` of ``semantic`` or ``binary``, or, without one, "segmentation" in the name of their
-            class or package, as in torchvision.
-        encode: Runs on the encode threads: takes the result and ``frame_id``, and returns the new ``data``.
-        stop_timeout_s: How long stopping waits for a thread in native code before abandoning it.
+        std: Divisor after subtracting the mean.
+        decode: Replaces the built-in decoding: takes a submitted object, returns a picture.
+        preprocess: Replaces the fused kernel: takes a picture, returns the network's input without the batch
+            axis.
+        postprocess: None returns the network's output for the frame; ``mask`` the class map of several
+            classes, uint8 [h, w], or 0 and 255 where the only class reaches 0.5; a function takes the output,
+            in the frame's array type, and the frame. ``auto`` is ``mask`` for a segmentation network, else
+            None: the model's attribute ``kind`` decides (``semantic`` or ``binary`` mean segmentation), or
+            without one the name of its class or package, as in torchvision.
+        encode: Takes the result and ``frame_id`` on the encode threads; its return value becomes ``data``.
+        stop_timeout_s: How long to wait on shutdown for a thread inside native code before abandoning it.
 
     Raises:
-        ConfigError: A key is unknown, a value is out of range, or a function cannot be called.
+        ConfigError: A key is unknown, a value is out of range, or a function is not callable.
         DeviceError: The device is not available.
-        EngineError: An engine that takes more than one input.
-        TypeError: ``model`` is something else.
+        EngineError: The engine takes more than one input.
+        TypeError: ``model`` has another type.
         ValueError: ``target_size``, ``mean`` or ``std`` is invalid.
     """
 
@@ -745,7 +746,7 @@ class AsyncPipeline:
             cuda_graphs=self.config.cuda_graphs,
         )
         self.device = network.device
-        """The device that it computes on."""
+        """The device in use."""
         threads = {
             "preprocess": self.config.preprocess_streams,
             "gather": 1,
@@ -753,14 +754,14 @@ class AsyncPipeline:
         }
         self._streams = {name: StreamPool(self.device, count) for name, count in threads.items()}
         self._network = network
-        # Frames of a call are prepared side by side in one array: they need not be brought together then.
+        # Frames of a call are prepared side by side in one array, which saves stacking them.
         self._rows = RowsInTurn(self.config.batch_size) if self.device.kind == "cuda" else None
         self._work = StageWork(
             network, target_size=target_size or network.size, mean=mean, std=std, decode=decode, preprocess=preprocess,
             postprocess=postprocess, encode=encode, streams=self._streams, rows=self._rows,
         )  # fmt: skip
         limits = QueueLimits(items=self.config.queue_size)
-        # What was submitted waits behind the source, where the report sees it.
+        # Submitted frames wait behind the source, where the report sees them.
         self._submissions: BoundedQueue[Job] = BoundedQueue("caller > submit", limits=QueueLimits(items=1))
         self._results: BoundedQueue[AsyncResult] = BoundedQueue("deliver > caller", limits=limits)
         self._pipeline = Pipeline(
@@ -787,7 +788,7 @@ class AsyncPipeline:
             The pipeline.
 
         Raises:
-            RuntimeError: It was started before.
+            RuntimeError: It was already started.
         """
         with self._lock:
             if self._state != "new":
@@ -801,21 +802,21 @@ class AsyncPipeline:
     def submit_frame(
         self, frame: Any, frame_id: Hashable = None, *, timeout_s: float | None = 30.0
     ) -> Hashable:
-        """Submit a frame, from any thread; waits while the queue is full.
+        """Submit a frame from any thread; waits while the queue is full.
 
         Args:
-            frame: RGB [H, W, 3] or [3, H, W] (NumPy, CuPy, torch, DLPack), a ``Frame``, NV12 or P010 planes, the bytes
-                or the path of a picture file; or whatever ``decode`` or ``preprocess`` takes. Do not change it before
-                its result is ready.
-            frame_id: Returned with the result; a running number by default.
-            timeout_s: Longest wait for room; None waits for ever.
+            frame: RGB [H, W, 3] or [3, H, W] (NumPy, CuPy, torch, DLPack), a ``Frame``, NV12 or P010 planes,
+                or a picture file's bytes or path; or whatever ``decode`` or ``preprocess`` take. Do not write
+                to it before its result is ready.
+            frame_id: Returned with the result; a running number if omitted.
+            timeout_s: Longest wait for room; None waits indefinitely.
 
         Returns:
             The frame's id.
 
         Raises:
-            TimeoutError: There was no room in that time: a stage hangs, or nobody takes results.
-            PipelineError: A stage failed; the cause is named with its stage and frame.
+            TimeoutError: There was no room in time: a stage hangs, or results are not taken.
+            PipelineError: A stage failed; names the stage and frame of the cause.
             RuntimeError: It is not running.
             UsageError: This process was forked from the one that created it.
         """
@@ -849,18 +850,18 @@ class AsyncPipeline:
         return name
 
     def get_result(self, *, timeout_s: float | None = 0.0) -> AsyncResult | None:
-        """The next result, in order of submission; from any thread.
+        """Get the next result in submission order, from any thread.
 
         Args:
             timeout_s: Longest wait; 0 does not wait, None waits for a result or the end.
 
         Returns:
-            None if none was ready in that time, or if there are no more.
+            None on timeout, and after the last result.
 
         Raises:
             PipelineError: A stage failed, and all earlier results were taken.
-            RuntimeError: It was not started, and would wait for ever.
-            UsageError: This process was forked from the one that created it.
+            RuntimeError: It was not started, so waiting would never end.
+            UsageError: This process is a fork of the one that made it.
         """
         self._process.require()
         if timeout_s is None and self._state == "new":
@@ -878,7 +879,7 @@ class AsyncPipeline:
             yield result
 
     def finish(self) -> None:
-        """Declare, without waiting, that no more frames follow; ``results`` then ends after the last one."""
+        """Announce the end of submission, without waiting: ``results`` ends after the last result."""
         with self._lock:
             was_running, self._state = self._state == "running", "stopped"
         self._submissions.end()
@@ -886,14 +887,14 @@ class AsyncPipeline:
             self._results.end()
 
     def stop(self, *, drain: bool = True) -> None:
-        """Stop and join every thread; idempotent. Finished results can still be taken.
+        """Stop and join all threads; idempotent. Finished results can still be taken.
 
         Args:
-            drain: Finish the submitted frames first; otherwise drop them.
+            drain: Finish submitted frames first; False drops them.
 
         Raises:
-            PipelineError: A stage failed, and this was not raised yet.
-            RuntimeError: Called by a function that runs in a stage; ``finish`` can be called there.
+            PipelineError: A stage failed, and the error was not raised before.
+            RuntimeError: Called from inside a stage; call ``finish`` there instead.
         """
         if self._pipeline.owns_current_thread() or self._work.host.owns_current_thread():
             raise RuntimeError("a pipeline cannot wait for its own stage to end; call finish() there")
@@ -909,11 +910,11 @@ class AsyncPipeline:
             self._raise_failure()
 
     def report(self) -> PipelineReport:
-        """The pipeline report for ``BottleneckDetector.analyze``; from any thread, at any time."""
+        """Report of the stages, for ``BottleneckDetector.analyze``; from any thread, at any time."""
         return self._pipeline.snapshot()
 
     def get_stats(self) -> AsyncStats:
-        """Statistics so far; from any thread, at any time."""
+        """Figures so far; from any thread, at any time."""
         report = self.report()
         submissions, results = self._submissions.report(), self._results.report()
         delivered = self._delivered
@@ -939,11 +940,11 @@ class AsyncPipeline:
         )
 
     def __enter__(self) -> Self:
-        """Start, unless that has happened."""
+        """Start, unless already started."""
         return self.start() if self._state == "new" else self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Stop; after an error without finishing what waits, and without a second one."""
+        """Stop; after an error, drop waiting frames and raise no second error."""
         if error is not None:
             self._reported = True
         self.stop(drain=error is None)
@@ -952,11 +953,11 @@ class AsyncPipeline:
         config, work, streams = self.config, self._work, self._streams
         gathering = Batched(work.gather, size=config.batch_size, timeout_seconds=config.timeout_ms / 1e3)
         on_host = self.device.kind == "cpu"
-        # While one call is computed the next one waits here, and one more, launched, for its place: the GPU always has
-        # work, and each more would only make results later.
+        # One call waits here while another is computed, and one more, launched, waits for room: the GPU
+        # always has work, and a longer queue would only add latency.
         ahead = QueueLimits(items=1)
         behind = limits
-        if not work.spreads:  # as many frames, a call in one piece
+        if not work.spreads:  # the same number of frames, one item per call
             behind = QueueLimits(items=max(config.queue_size // config.batch_size, 1))
         stages: list[Any] = [
             Source("submit", self._submitted(), output=limits),
@@ -996,10 +997,10 @@ class AsyncPipeline:
 
     def _run(self) -> None:
         try:
-            # On a CPU the network's own threads want the cores, and a call takes many turns.
+            # On a CPU the network's own threads need the cores, and a call takes many turns.
             with quick_turns() if self.device.kind == "cuda" else nullcontext():
                 self._pipeline.run()
-            self._network.close()  # not after a failure: a thread may have been left behind with it
+            self._network.close()  # not after a failure: an abandoned thread may still use it
         except BaseException as error:  # raised by the next call
             self._failure = error
         finally:
@@ -1007,7 +1008,7 @@ class AsyncPipeline:
             self._results.end()
 
     def _release(self) -> None:
-        """Wake all waiting threads: the run was given up."""
+        """Wake all waiting threads after the run was given up."""
         self._submissions.stop()
         self._results.relax(_ALL)
 
@@ -1018,13 +1019,13 @@ class AsyncPipeline:
 
 
 def _description(item: Any) -> str:
-    """The frames of what goes from stage to stage, for messages."""
-    jobs = getattr(item, "jobs", item)  # of a call
+    """Name an item's frames for messages."""
+    jobs = getattr(item, "jobs", item)  # a call
     return names_of([jobs] if isinstance(jobs, Job) else jobs)
 
 
 def _arrays_of(frame: Any) -> Any:
-    """The parts of a frame that may lie on a GPU."""
+    """Parts of a frame that may be on a GPU."""
     if isinstance(frame, Frame):
         return frame.planes
     return tuple(frame) if isinstance(frame, list) else frame

@@ -1,11 +1,11 @@
-"""The toolkit's engines, on TensorRT, ONNX Runtime and PyTorch; ``open_engine`` chooses the best here.
+"""Toolkit engines on TensorRT, ONNX Runtime and PyTorch; ``open_engine`` chooses the best one here.
 
-Each is a face of one engine of the runtime, which ``vitascope segment`` also runs, and carries arrays of any
-library to it and back: ``TensorRTEngine`` of ``TrtPlan``, ``InductorEngine`` of ``TorchEngine``, ``OnnxEngine`` of
-``OnnxRuntimeEngine``. ``ToolkitEngine`` is what they share: build, load, infer, measure.
+Each wraps an engine of the runtime, the same that ``vitascope segment`` runs, and converts arrays of any
+library: ``TensorRTEngine`` wraps ``TrtPlan``, ``InductorEngine`` ``TorchEngine``, and ``OnnxEngine``
+``OnnxRuntimeEngine``. All derive from ``ToolkitEngine``, which builds, loads, infers and benchmarks.
 
-**TensorRT has not yet run on hardware**: it was not to be had on the GPUs that this project is measured on; see
-``trt_plan``.
+**TensorRT has not yet run on hardware**: it was not available on the GPUs used for this project's
+measurements; see ``trt_plan``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ DeviceWord = Literal["auto", "cuda", "cpu"]
 
 
 class LatencyReport(TypedDict):
-    """Milliseconds of one call, from start to results, and the throughput of calls in a row."""
+    """Latency of single calls in milliseconds, until the result is ready, and throughput of back-to-back calls."""
 
     avg_latency_ms: float
     min_ms: float
@@ -84,14 +84,14 @@ class LatencyReport(TypedDict):
     p99_ms: float
     max_ms: float
     throughput_fps: float
-    """Pictures a second while calls follow one another without waiting for results in between."""
+    """Pictures per second of back-to-back calls that do not wait for results."""
     batch_size: int
     num_iterations: int
     warmup: int
 
 
 class BenchmarkReport(LatencyReport):
-    """The ``LatencyReport`` of an engine's ``benchmark``, and what was measured."""
+    """``LatencyReport`` of an engine's ``benchmark``, with the measured configuration."""
 
     engine: str
     precision: Precision
@@ -100,15 +100,15 @@ class BenchmarkReport(LatencyReport):
 
 
 def usual_shape(tensor: TensorSpec, known: ShapeRange | None, batch_size: int | None) -> tuple[int, ...]:
-    """The size used to measure an input.
+    """Choose an input's shape for a benchmark.
 
     Args:
         tensor: The input.
-        known: The sizes that its engine was built for, where they are known.
-        batch_size: First dimension; the usual one when omitted, 1 where that is not known.
+        known: Sizes the engine was built for, if known.
+        batch_size: First dimension; if omitted, the usual one, or 1 if unknown.
 
     Raises:
-        EngineError: A side is free and nothing says how long it is.
+        EngineError: A dimension is free and its size unknown.
     """
     sides: list[int] = []
     for axis, side in enumerate(tensor.shape):
@@ -134,14 +134,14 @@ def measure_calls(
     num_iterations: int,
     warmup: int,
 ) -> LatencyReport:
-    """Time a call.
+    """Time a function.
 
     Args:
-        call: What is timed.
-        wait: Returns when everything that was launched has finished; does nothing on a CPU.
-        batch_size: Pictures of one call.
-        num_iterations: Calls of each of the two measurements.
-        warmup: Calls before, which are not counted: compilers, caches and clocks settle in them.
+        call: The function to time.
+        wait: Blocks until all launched work has finished; does nothing on a CPU.
+        batch_size: Pictures per call.
+        num_iterations: Calls in each of the two measurements.
+        warmup: Untimed calls before, while compilers, caches and clocks settle.
     """
     for _ in range(warmup):
         call()
@@ -173,25 +173,25 @@ def measure_calls(
 
 
 class ToolkitEngine(Closing):
-    """The methods shared by all engines of the toolkit.
+    """Base of the toolkit's engines: one network, with methods to build, load, run and benchmark it.
 
-    Build or load first; building again replaces the network. Calls come from one thread at a time.
+    Build or load first; building again replaces the network. Call from one thread at a time.
 
     Args:
-        fp16_mode: Compute in FP16 on a GPU. A CPU computes FP32 faster, and goes on doing so; ``notes`` say it.
-        int8_mode: Quantise to 8-bit integers; ``build_…`` then need ``calibration``.
-        workspace_gb: Most gigabytes (10^9 bytes) of scratch memory while an engine is built and run, where the engine
-            has such a limit; None leaves it to the engine.
-        cache_dir: Where built engines are kept and found again, by network, sizes, arithmetic, GPU and version; None
-            builds again each time.
-        device: ``auto`` takes the GPU where one can be used, else the CPU.
+        fp16_mode: Compute in FP16 on a GPU. A CPU is faster in FP32 and keeps it, with a line in ``notes``.
+        int8_mode: Quantise to 8-bit integers; the ``build_…`` methods then need ``calibration``.
+        workspace_gb: Limit of scratch memory while building and running, in gigabytes (10^9 bytes), for
+            engines that have one; None leaves it to the engine.
+        cache_dir: Folder for built engines, keyed by network, sizes, arithmetic, GPU and version; None builds
+            each time.
+        device: ``auto`` uses the GPU if one is available, else the CPU.
         device_id: Number of the GPU; ignored on a CPU.
-        allow_tf32: FP32 products on a GPU may round their inputs to TF32 (10 bits of mantissa).
+        allow_tf32: Allow FP32 products on a GPU to round inputs to TF32 (10-bit mantissas).
 
     Raises:
         DeviceError: The device is not available.
         MissingDependencyError: The engine's package is not installed; the message names it.
-        UsageError: A limit that is no positive number.
+        UsageError: A limit is not a positive number.
     """
 
     def __init__(
@@ -214,26 +214,27 @@ class ToolkitEngine(Closing):
         self._cache_dir = None if cache_dir is None else Path(cache_dir)
         self._engine: Engine | None = None
         self._ranges: dict[str, ShapeRange] = {}
-        self._found: tuple[str, Precision] | None = None  # the network's name, and what it computes in
+        self._found: tuple[str, Precision] | None = None  # the network's name and arithmetic
         self._notes: list[str] = []
         if fp16_mode and not self._on_gpu:
             self._notes.append("fp16_mode has no effect on a CPU, which computes FP32 faster")
 
-    # --- what there is ----------------------------------------------------------------------------------------------
+    # --- properties
+    # ---------------------------------------------------------------------------------------------------
 
     @property
     def device(self) -> Device:
-        """The device that the network runs on."""
+        """Device of the network."""
         return self._device
 
     @property
     def precision(self) -> Precision:
-        """The precision in use; for a file from TensorRT the requested one, because TensorRT does not report it."""
+        """The arithmetic in effect, or as requested for a file written by TensorRT, which does not report it."""
         return self._opened_as()[1]
 
     @property
     def name(self) -> str:
-        """Engine, version and device, for reports: for example ``onnxruntime 1.31 (CPU, 2 threads)``."""
+        """Engine, version and device, for reports: ``onnxruntime 1.31 (CPU, 2 threads)``."""
         name, precision = self._opened().name, self.precision
         is_said = precision not in ("fp16", "int8") or precision in name
         return name if is_said else f"{name}, {precision} network"
@@ -245,12 +246,12 @@ class ToolkitEngine(Closing):
 
     @property
     def input_shapes(self) -> dict[str, ShapeRange]:
-        """Sizes that the engine was built for; empty if a loaded file does not report it."""
+        """Sizes the engine was built for; empty if a loaded file does not report them."""
         return dict(self._ranges)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes for the user: options without effect, engines that were rebuilt and why."""
+        """Notes for the user: options without effect, engines rebuilt and why."""
         label, found = self._opened_as()
         odd = f"{label} is in {found}, and computes so, though {self._asked} was asked for"
         return (*self._notes, *([odd] * (found != self._asked)), *getattr(self._engine, "notes", ()))
@@ -265,24 +266,25 @@ class ToolkitEngine(Closing):
         *,
         calibration: Calibration | None = None,
     ) -> Path | None:
-        """Build an engine from a PyTorch module, open it, and save it to a file.
+        """Build an engine from a PyTorch module, open it, and save it.
 
         Args:
-            model: Takes its inputs by position, in the order of ``input_shapes``, and gives a tensor, a tuple or a
-                dict of tensors. It is copied, not changed, and run in evaluation mode.
-            input_shapes: For each input its smallest, usual and largest size: ``{"input": {"min": (1, 3, 512, 512),
-                "opt": (4, 3, 512, 512), "max": (16, 3, 512, 512)}}``. What differs is free: the batch, sides.
-            output_path: Where the engine is kept for ``load_engine``; None keeps none.
-            calibration: For ``int8_mode``: for each input, arrays of typical use along the first axis, such as
+            model: Takes inputs by position, in the order of ``input_shapes``, and returns a tensor, or a
+                tuple or dict of tensors. It is copied, and run in evaluation mode.
+            input_shapes: The smallest, usual and largest size of each input: ``{"input": {"min": (1, 3, 512,
+                512), "opt": (4, 3, 512, 512), "max": (16, 3, 512, 512)}}``. Dimensions that differ are free:
+                the batch, sides.
+            output_path: File to save for ``load_engine``; None saves nothing.
+            calibration: For ``int8_mode``: typical inputs by name, stacked along the first axis, such as
                 pictures from real frames.
 
         Returns:
-            The file, or None.
+            The saved file, or None.
 
         Raises:
-            EngineError: The module cannot be exported, or the engine cannot be built or written.
+            EngineError: The module cannot be exported, or the engine cannot be built or saved.
             MissingDependencyError: A package is missing; the message names it.
-            UsageError: Sizes or calibration do not fit.
+            UsageError: Sizes or calibration do not match the model.
         """
         ranges = shape_ranges(input_shapes)
         self._check_calibration(calibration)
@@ -297,21 +299,22 @@ class ToolkitEngine(Closing):
         *,
         calibration: Calibration | None = None,
     ) -> Path | None:
-        """Build an engine from an ONNX network, open it, and save it to a file.
+        """Build an engine from an ONNX network, open it, and save it.
 
         Args:
             onnx_path: The ``.onnx`` file, or its serialised bytes.
-            input_shapes: As above; may be left out where the network's sizes are fixed.
-            output_path: As above.
-            calibration: As above.
+            input_shapes: See ``build_engine_from_pytorch``; optional if the network's sizes are fixed.
+            output_path: See ``build_engine_from_pytorch``.
+            calibration: See ``build_engine_from_pytorch``.
 
         Returns:
-            The file, or None.
+            The saved file, or None.
 
         Raises:
-            EngineError: The network cannot be read, or the engine cannot be built or written.
+            EngineError: The network cannot be read, or the engine cannot be built or saved.
             MissingDependencyError: A package is missing; the message names it.
-            UsageError: The engine runs no ONNX networks, or sizes or calibration do not fit.
+            UsageError: The engine does not run ONNX networks, or sizes or calibration do not match the
+                network.
         """
         ranges = {} if input_shapes is None else shape_ranges(input_shapes)
         self._check_calibration(calibration)
@@ -320,10 +323,10 @@ class ToolkitEngine(Closing):
         return self._keep(output_path)
 
     def load_engine(self, path: str | PathLike[str]) -> None:
-        """Open a saved engine. Only load files that you built yourself: engines are native code.
+        """Open a saved engine. Load only your own: engines are native code.
 
         Raises:
-            EngineError: The file is missing, damaged, or of another kind, version or GPU.
+            EngineError: The file is missing, damaged, or for another engine, version or GPU.
         """
         source = Path(path)
         if not source.is_file():
@@ -333,7 +336,7 @@ class ToolkitEngine(Closing):
         self._engine, self._ranges = self._from_file(source)
 
     def close(self) -> None:
-        """Free the network; idempotent. Another can be built or loaded afterwards."""
+        """Free the network; idempotent. You can build or load another one afterwards."""
         self._found = None
         if self._engine is not None:
             self._engine.close()
@@ -345,13 +348,13 @@ class ToolkitEngine(Closing):
         """Run a network with one input and return its first output.
 
         Args:
-            array: NumPy, CuPy, PyTorch or DLPack; of the dtype and within the sizes that the engine was built for.
+            array: NumPy, CuPy, PyTorch or DLPack; of the dtype and within the sizes the engine was built for.
 
         Returns:
-            The same kind of array, in the same memory: host or GPU.
+            An array of the same type and device.
 
         Raises:
-            EngineError: The network has several inputs, the array does not fit, or the network failed.
+            EngineError: The network has several inputs, the array does not match, or the network failed.
         """
         spec = self.spec
         if len(spec.inputs) != 1:
@@ -366,16 +369,16 @@ class ToolkitEngine(Closing):
         """Compute the outputs.
 
         Args:
-            inputs: Every input by name, of any kind that ``infer`` takes.
-            outputs: Which to return; all when omitted.
-            stream: CUDA stream handle that the work is ordered on. None is the current stream of the first input's
-                library. The host waits only where results leave the GPU.
+            inputs: Every input by name, of any array type that ``infer`` takes.
+            outputs: Names of the outputs to return; all if omitted.
+            stream: CUDA stream handle to order the work on; None is the current stream of the first input's
+                library. The host waits only for results that leave the GPU.
 
         Returns:
-            The outputs by name, of the first input's kind and in its memory.
+            The outputs by name, of the first input's type and on its device.
 
         Raises:
-            EngineError: An input is missing, unknown, or does not fit, or the network failed.
+            EngineError: An input is missing, unknown, or does not match, or the network failed.
         """
         engine = self._opened()
         require_inputs(inputs, engine.spec, label=type(self).__name__)
@@ -403,20 +406,21 @@ class ToolkitEngine(Closing):
     def benchmark(
         self, num_iterations: int = 100, *, warmup: int = 10, batch_size: int | None = None
     ) -> BenchmarkReport:
-        """Time the network on random inputs on its own device.
+        """Time the network on random inputs on its device.
 
         Args:
-            num_iterations: Calls that are measured, one by one and again in a row.
-            warmup: Calls before.
-            batch_size: First dimension of the inputs; the usual one of ``input_shapes`` when omitted.
+            num_iterations: Timed calls, one by one and again back to back.
+            warmup: Untimed calls before.
+            batch_size: First dimension of the inputs; the usual one of ``input_shapes`` if omitted.
 
         Returns:
-            ``avg_latency_ms``, ``p50_ms``, ``p95_ms``, ``p99_ms``: one call, until its result is there;
-            ``throughput_fps``: batch entries a second of calls in a row; and what was measured.
+            ``avg_latency_ms``, ``p50_ms``, ``p95_ms``, ``p99_ms``: one call, until its result is ready;
+            ``throughput_fps``: batch entries per second of back-to-back calls; and the measured
+            configuration.
 
         Raises:
-            UsageError: Not one iteration.
-            EngineError: The file does not report it the sizes, or the network failed.
+            UsageError: ``num_iterations`` is below 1.
+            EngineError: The loaded file does not report its sizes, or the network failed.
         """
         check_count("num_iterations", num_iterations)
         check_count("warmup", warmup, least=0)
@@ -447,13 +451,14 @@ class ToolkitEngine(Closing):
             input_shapes={name: tuple(array.shape) for name, array in arrays.items()},
         )
 
-    # --- what each engine does its own way ----------------------------------------------------------------------------
+    # --- engine-specific
+    # ----------------------------------------------------------------------------------------------
 
     def _placed(self, device: DeviceWord) -> DeviceWord:
         """Resolve the requested device.
 
         Raises:
-            DeviceError: The engine does not run there.
+            DeviceError: The engine does not run on it.
             MissingDependencyError: The engine's package is not installed.
         """
         return device
@@ -461,7 +466,7 @@ class ToolkitEngine(Closing):
     def _from_pytorch(
         self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
     ) -> Engine:
-        """Build from a module, by way of an ONNX network."""
+        """Build from a module, through an ONNX network."""
         from vitascope.gpu.engines.torch_export import trace_module
 
         return self._from_onnx(trace_module(model, ranges).onnx_bytes(), ranges, calibration)
@@ -474,11 +479,11 @@ class ToolkitEngine(Closing):
 
     @abstractmethod
     def _from_file(self, path: Path) -> tuple[Engine, dict[str, ShapeRange]]:
-        """Open what ``_serialized`` gave."""
+        """Open the output of ``_serialized``."""
 
     @abstractmethod
     def _serialized(self) -> bytes:
-        """The built engine, as it is kept in a file."""
+        """The built engine's bytes, as saved."""
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -490,11 +495,11 @@ class ToolkitEngine(Closing):
 
     @property
     def _exact(self) -> Precision:
-        """The arithmetic of a network in FP32."""
+        """Arithmetic of a network in FP32."""
         return "tf32" if self._on_gpu and self._tf32 else "fp32"
 
     def _opened_as(self) -> tuple[str, Precision]:
-        """Name and arithmetic of the open network; empty for one that was refused."""
+        """Name and arithmetic of the open network; empty if it was refused."""
         return ("", self._asked) if self._engine is None or self._found is None else self._found
 
     def _opened(self) -> Engine:
@@ -532,35 +537,36 @@ class ToolkitEngine(Closing):
             raise UsageError("calibration is for int8_mode=True")
 
 
-# Batches of 1 to 16, each with a plan of its own.
+# Batch sizes 1 to 16, with a plan each.
 _MOST_PLANS = 16
 _NOTE = "vitascope.json"
 
 
 class InductorEngine(ToolkitEngine):
-    """PyTorch's compiler with the toolkit's methods, on the runtime's ``TorchEngine``.
+    """PyTorch's compiler for the toolkit, on the runtime's ``TorchEngine``.
 
-    Runs a PyTorch module, compiled by Inductor, with a CUDA graph for each size that is met.
+    Runs a PyTorch module compiled by Inductor, with a CUDA graph per input size.
 
-    The file that ``output_path`` names is an exported program (``torch.export.save``): operations and weights in the
-    precision that was requested. It is compiled when it is opened, on whatever GPU is there.
+    ``output_path`` saves an exported program (``torch.export.save``): operations and weights in the requested
+    precision. It is compiled on opening, for the GPU in use.
 
-    Other arguments are ``ToolkitEngine``'s.
+    For further arguments see ``ToolkitEngine``.
 
     Args:
-        fp16_mode: On a GPU weights and activations are FP16, and pictures lie channels-last, as tensor cores want them;
-            inputs and outputs keep their types.
-        int8_mode: Convolutions and linear layers are quantised by ``ModelQuantizer.quantize_int8``.
-        workspace_gb: Has no effect: PyTorch allocates as it needs.
-        cache_dir: Where ``mode="aot"`` keeps its packages.
-        mode: ``compile`` at the first run of each size; ``aot`` from packages in ``cache_dir``; ``eager`` not at all.
-            ``auto`` compiles on a GPU, and not on a CPU, where it needs a C++ compiler.
+        fp16_mode: On a GPU, FP16 weights and activations, channels-last for tensor cores; inputs and outputs
+            keep their dtypes.
+        int8_mode: Quantise convolutions and linear layers with ``ModelQuantizer.quantize_int8``.
+        workspace_gb: Ignored: PyTorch allocates on demand.
+        cache_dir: Folder for packages of ``mode="aot"``.
+        mode: ``compile`` compiles each size at its first run; ``aot`` uses packages in ``cache_dir``;
+            ``eager`` does not compile. ``auto`` compiles on a GPU, but not on a CPU, where that needs a C++
+            compiler.
         effort: ``max-autotune`` lets the compiler time its choices, for minutes.
 
     Raises:
         MissingDependencyError: PyTorch is not installed.
         DeviceError: The device is not available.
-        UsageError: A word that is not one of those above, or ``mode="aot"`` without ``cache_dir``.
+        UsageError: An unknown word, or ``mode="aot"`` without ``cache_dir``.
     """
 
     def __init__(
@@ -578,7 +584,7 @@ class InductorEngine(ToolkitEngine):
         cuda_graph: bool = True,
     ) -> None:
         try:
-            import torch  # noqa: F401 - takes a second; only who asks for this engine pays it
+            import torch  # noqa: F401 - takes a second; only users of this engine pay for it
         except ImportError as error:
             raise MissingDependencyError(
                 "PyTorch is not installed: pip install 'vitascope[torch]'"
@@ -622,7 +628,7 @@ class InductorEngine(ToolkitEngine):
         from vitascope.gpu.engines.torch_export import trace_module, weights_dtype
 
         prepared = self._prepared(model, ranges, calibration)
-        # The user's module says what it takes: the prepared one may have weights in half precision inside.
+        # The user's module defines the dtypes: the prepared one may have half-precision weights.
         traced = trace_module(prepared, ranges, device=self._torch_device, dtype=weights_dtype(model))
         self._program = traced.exported()
         return self._open_module(traced.module, traced.input_specs, traced.output_specs)
@@ -642,18 +648,18 @@ class InductorEngine(ToolkitEngine):
         from torch.export.passes import move_to_device_pass
 
         kept = {_NOTE: ""}
-        if not is_zipfile(path):  # of which torch prints warnings and tracebacks
+        if not is_zipfile(path):  # torch prints warnings and tracebacks for these
             raise EngineError(f"{path}: is no program that InductorEngine wrote")
         try:
             program = torch.export.load(path, extra_files=kept)
             note = json.loads(kept[_NOTE])
             inputs, outputs = ([_spec(one) for one in note[key]] for key in ("inputs", "outputs"))
-        except Exception as error:  # torch.export raises many kinds for a file that it did not write
+        except Exception as error:  # torch.export raises many types for a file it did not write
             raise EngineError(f"{path}: is no program that InductorEngine wrote") from error
         if note["device"] != self._device.kind:
             program = move_to_device_pass(program, self._torch_device)
         self._program = program
-        # TF32 is a switch of the machine, and nothing that a program holds.
+        # TF32 is a process-wide switch and not part of a program.
         self._found = path.name, note["precision"] if note["precision"] in ("fp16", "int8") else self._exact
         return self._open_module(program, inputs, outputs), shapes_from_json(note["shapes"])
 
@@ -671,7 +677,7 @@ class InductorEngine(ToolkitEngine):
         content = io.BytesIO()
         assert self._program is not None  # set by both ways of opening
         with warnings.catch_warnings():
-            # Said of each weight that lies channels-last; they are written whole all the same, and come back so.
+            # torch warns for each channels-last weight, though it saves and restores them correctly.
             warnings.filterwarnings(
                 "ignore", message="No complete tensor found in the group", category=UserWarning
             )
@@ -685,10 +691,10 @@ class InductorEngine(ToolkitEngine):
     def _prepared(
         self, model: nn.Module, ranges: Mapping[str, ShapeRange], calibration: Calibration | None
     ) -> nn.Module:
-        """The user's module in the arithmetic that was requested; still taking and giving what it did.
+        """Convert the user's module to the requested arithmetic; inputs and outputs keep their dtypes.
 
         Raises:
-            UsageError: It is no module.
+            UsageError: ``model`` is not a module.
         """
         if not hasattr(model, "parameters"):
             raise UsageError(f"a PyTorch module is expected, got {type(model).__name__}")
@@ -738,25 +744,25 @@ _GPU_PROVIDERS = ("auto", "cuda", "tensorrt", "tensorrt-rtx")
 
 
 class OnnxEngine(ToolkitEngine):
-    """ONNX Runtime with the toolkit's methods, on the runtime's ``OnnxRuntimeEngine``.
+    """ONNX Runtime for the toolkit, on the runtime's ``OnnxRuntimeEngine``.
 
-    Runs an ONNX network, or a PyTorch module exported to one.
+    Runs an ONNX network, or a PyTorch module exported to ONNX.
 
-    The file that ``output_path`` names is an ONNX network in the precision that was requested. ``int8_mode`` quantises
-    with ``ModelQuantizer.quantize_int8``; FP16 networks for a GPU are made by NVIDIA's Model Optimizer.
+    ``output_path`` saves an ONNX network in the requested precision. ``int8_mode`` quantises with
+    ``ModelQuantizer.quantize_int8``; NVIDIA's Model Optimizer makes FP16 networks for a GPU.
 
-    Other arguments are ``ToolkitEngine``'s.
+    For further arguments see ``ToolkitEngine``.
 
     Args:
-        workspace_gb: Acts with ``provider="tensorrt"``.
-        cache_dir: Where quantised networks are kept, and what the TensorRT providers build.
-        device: ``auto`` takes the GPU where ONNX Runtime has a provider for it, else the CPU.
-        threads: Threads inside one operator on the CPU; 0 uses every core this process may run on.
-        provider: Which of ONNX Runtime's GPU providers; ``auto`` is ``cuda`` on a GPU, and any other asks for one.
+        workspace_gb: Effective with ``provider="tensorrt"``.
+        cache_dir: Folder for quantised networks and for engines built by the TensorRT providers.
+        device: ``auto`` uses the GPU if ONNX Runtime has a provider for it, else the CPU.
+        threads: Threads within one operator on the CPU; 0 uses every core available to this process.
+        provider: ONNX Runtime's GPU provider; ``auto`` is ``cuda`` on a GPU, any other requires a GPU.
 
     Raises:
         DeviceError: The device is not available.
-        MissingDependencyError: A GPU or a provider was requested, without ONNX Runtime for GPUs.
+        MissingDependencyError: A GPU or provider was requested, but ONNX Runtime for GPUs is not installed.
         UsageError: An unknown provider, or one together with ``device="cpu"``; threads below 0.
     """
 
@@ -779,7 +785,7 @@ class OnnxEngine(ToolkitEngine):
             raise UsageError(f"provider={provider!r} runs on a GPU, and device='cpu' was asked for")
         if threads < 0:
             raise UsageError(f"threads is {threads}, expected a number from 0")
-        if provider != "auto":  # a provider that was requested is not passed over in silence
+        if provider != "auto":  # a requested provider is never skipped silently
             device = "cuda"
         on_gpu: Provider = "cuda" if provider == "auto" else provider
         missing = None if device == "cpu" else missing_provider(on_gpu)
@@ -839,7 +845,7 @@ class OnnxEngine(ToolkitEngine):
         )
 
     def _quantized(self, network: bytes, calibration: Calibration) -> bytes:
-        """The network in int8, from the cache where it is there."""
+        """Quantise the network to int8, or take it from the cache."""
         from vitascope.gpu.toolkit.quantization.quantizer import ModelQuantizer
 
         target: Literal["cpu", "gpu"] = "gpu" if self._on_gpu else "cpu"
@@ -863,14 +869,14 @@ class OnnxEngine(ToolkitEngine):
 
 
 class TensorRTEngine(ToolkitEngine):
-    """TensorRT (10 or newer) with the toolkit's methods, on the runtime's ``TrtPlan``. Not yet run on hardware.
+    """TensorRT (10 or newer) for the toolkit, on the runtime's ``TrtPlan``. Not yet run on hardware.
 
-    FP16 and INT8 networks are made by NVIDIA's Model Optimizer (``pip install 'vitascope[quantize]'``), because
-    TensorRT 11 has no precision switches: "Python Migration Patterns for TensorRT 11.x". The file that ``output_path``
-    names is TensorRT's own serialised engine, which ``trtexec --loadEngine`` takes too; it fits one GPU and one
+    NVIDIA's Model Optimizer (``pip install 'vitascope[quantize]'``) makes FP16 and INT8 networks, because
+    TensorRT 11 has no precision switches ("Python Migration Patterns for TensorRT 11.x"). ``output_path``
+    saves TensorRT's own serialised engine, which ``trtexec --loadEngine`` also reads; it fits one GPU and one
     TensorRT version.
 
-    Arguments are ``ToolkitEngine``'s.
+    For arguments see ``ToolkitEngine``.
 
     Raises:
         DeviceError: There is no GPU, or ``device="cpu"``.
@@ -908,7 +914,7 @@ class TensorRTEngine(ToolkitEngine):
 
     def _serialized(self) -> bytes:
         plan = self._opened()
-        assert isinstance(plan, TrtPlan)  # what this class opens
+        assert isinstance(plan, TrtPlan)  # the only type this class opens
         return plan.serialized
 
 
@@ -935,31 +941,31 @@ def open_engine(
     allow_tf32: bool = True,
     on_reason: Callable[[str], None] | None = None,
 ) -> ToolkitEngine:
-    """Build an engine and check its answers against the CPU's before it is used.
+    """Build an engine, and check its outputs against the CPU's before use.
 
     Args:
         model: A PyTorch module, or an ONNX network (path or bytes).
-        backend: ``auto`` tries ``tensorrt``, ``inductor`` (modules only) and ``onnxruntime`` on a GPU, and
-            ``onnxruntime`` and ``inductor`` on a CPU, and takes the first that is installed and right; a name takes
-            that engine, or says why it is not available.
-        input_shapes: As for ``build_engine_from_pytorch``; may be left out for an ONNX network of fixed sizes.
+        backend: ``auto`` tries ``tensorrt``, ``inductor`` (modules only) and ``onnxruntime`` on a GPU,
+            ``onnxruntime`` and ``inductor`` on a CPU, and takes the first that is installed and right. A name
+            requires that engine.
+        input_shapes: See ``build_engine_from_pytorch``; optional for an ONNX network of fixed sizes.
         fp16_mode: See ``ToolkitEngine``.
         int8_mode: See ``ToolkitEngine``.
-        calibration: For ``int8_mode``.
+        calibration: See ``build_engine_from_pytorch``.
         workspace_gb: See ``ToolkitEngine``.
-        cache_dir: Where engines and verdicts on them are kept.
+        cache_dir: Folder for engines and verdicts.
         device: See ``ToolkitEngine``.
         device_id: See ``ToolkitEngine``.
         allow_tf32: See ``ToolkitEngine``.
-        on_reason: Called line by line with what was passed over and why, and what was taken.
+        on_reason: Called with a line for each engine skipped, with the reason, and for the one taken.
 
     Returns:
-        The opened engine; the caller closes it.
+        The open engine; the caller closes it.
 
     Raises:
-        EngineError: No engine works, or the one that was requested gives wrong answers here.
-        MissingDependencyError: It is not installed; the message names the package.
-        UsageError: The arguments do not fit the model.
+        EngineError: No engine works, or the requested one gives wrong results here.
+        MissingDependencyError: The requested engine is not installed; the message names the package.
+        UsageError: The arguments do not match the model.
     """
     is_network = isinstance(model, bytes | str | PathLike)
     chosen_device = select_device(device, index=device_id)
@@ -996,7 +1002,7 @@ def open_engine(
 
     order = ["tensorrt", "inductor", "onnxruntime"] if on_gpu else ["onnxruntime", "inductor"]
     if backend == "tensorrt" and not on_gpu:
-        order = ["tensorrt"]  # whose error says why it cannot be had
+        order = ["tensorrt"]  # its error says why it is not available
     if is_network:
         order = [name for name in order if name != "inductor"]
     precision: Precision = "tf32" if on_gpu and allow_tf32 else "fp32"
@@ -1027,7 +1033,7 @@ def open_engine(
 
 
 def _network_reference(network: bytes) -> Runner:
-    """The network under ONNX Runtime on the CPU."""
+    """Run the network under ONNX Runtime on the CPU."""
 
     def run(inputs: Arrays) -> Arrays:
         with OnnxRuntimeEngine(network) as engine:
@@ -1037,7 +1043,7 @@ def _network_reference(network: bytes) -> Runner:
 
 
 def _module_reference(model: nn.Module) -> Runner:
-    """The module on the CPU, in FP32."""
+    """Run the module on the CPU, in FP32."""
 
     def run(inputs: Arrays) -> Arrays:
         from vitascope.gpu.engines.torch_export import run_on_cpu
@@ -1048,7 +1054,7 @@ def _module_reference(model: nn.Module) -> Runner:
 
 
 def _random_inputs(network: Any, input_shapes: InputShapes | None) -> dict[str, npt.NDArray[Any]]:
-    """Inputs of the smallest batch and the usual size; values of 0 to 1, as pictures have them."""
+    """Make inputs of the smallest batch and the usual size, with values in 0..1, like pictures."""
     random = np.random.default_rng(0)
     ranges = {} if input_shapes is None else shape_ranges(input_shapes)
     if not isinstance(network, bytes):

@@ -1,4 +1,4 @@
-"""Pictures for a network ahead of it: prepared by several threads, in order, or brought to the device in batches."""
+"""Feed a network: preprocess pictures on several threads, in order, or move batches to the device ahead of time."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ Prepared = TypeVar("Prepared")
 class PreprocessingPipeline(Closing, Generic[Prepared]):
     """Runs one function over many pictures on ``num_threads`` threads.
 
-    OpenCV, NumPy and the kernels leave Python's lock while they work, so threads do what other libraries need
-    processes for, and no picture is copied from one to the other. A function that computes in pure Python gains
-    nothing here.
+    OpenCV, NumPy and the kernels release the interpreter lock while they work, so threads do what other
+    libraries need processes for, without copying pictures between them. Pure Python functions gain nothing
+    here.
 
-    What is done to a picture is ``preprocess_frame``: override it in a subclass, or give a function.
+    Override ``preprocess_frame`` in a subclass, or pass a function, to change the preprocessing.
 
     Args:
-        num_threads: Threads; the cores that this process may use when omitted.
-        preprocess_frame: What is done to one picture; the fused preprocessing when omitted.
-        target_size: (height, width) for the fused preprocessing; the picture's own when omitted.
+        num_threads: Threads; if omitted, one per core available to this process.
+        preprocess_frame: Prepares one picture; the fused preprocessing if omitted.
+        target_size: (height, width) of the fused preprocessing; the picture's own size if omitted.
         mean: Mean of R, G and B in 0..1, for the fused preprocessing.
         std: Standard deviation of R, G and B.
-        device: Where the fused preprocessing computes.
+        device: Device of the fused preprocessing.
         device_id: Number of the GPU.
 
     Raises:
@@ -68,14 +68,14 @@ class PreprocessingPipeline(Closing, Generic[Prepared]):
         self._place: tuple[int, Literal["auto", "cuda", "cpu"]] = device_id, device
         is_overridden = type(self).preprocess_frame is not PreprocessingPipeline.preprocess_frame
         if preprocess_frame is None and not is_overridden:
-            self._processor  # noqa: B018 - raises here what it raises
+            self._processor  # noqa: B018 - validates the arguments
 
     @cached_property
     def _processor(self) -> CUDAKernelProcessor:
         return CUDAKernelProcessor(*self._place)
 
     def preprocess_frame(self, frame: Any) -> Prepared:
-        """Prepare one picture; called by several threads at a time."""
+        """Prepare one picture; called from several threads at once."""
         if self._function is not None:
             return self._function(frame)
         prepared: Prepared = self._processor.fused_preprocess(
@@ -84,18 +84,18 @@ class PreprocessingPipeline(Closing, Generic[Prepared]):
         return prepared
 
     def preprocess_batch(self, frames: Iterable[Any]) -> list[Prepared]:
-        """Prepare every picture; results come in their order.
+        """Prepare all pictures and return the results in order.
 
         Args:
-            frames: As ``CUDAKernelProcessor.fused_preprocess`` or ``preprocess_frame`` take them.
+            frames: Pictures for ``CUDAKernelProcessor.fused_preprocess`` or ``preprocess_frame``.
 
         Raises:
-            PipelineError: One failed; the cause has a note that names the frame, counted from 0.
+            PipelineError: A picture failed; a note on the cause has its index, from 0.
         """
         return list(self.stream(frames))
 
     def stream(self, frames: Iterable[Any]) -> Iterator[Prepared]:
-        """Prepare pictures one by one, for more than memory holds; only a few are prepared ahead."""
+        """Prepare pictures lazily, only a few ahead, when memory cannot hold them all."""
         limits = QueueLimits(items=self.num_threads)
 
         def work(numbered: tuple[int, Any]) -> Prepared:
@@ -112,7 +112,7 @@ class PreprocessingPipeline(Closing, Generic[Prepared]):
             yield from results
 
     def close(self) -> None:
-        """Let the processor go; idempotent."""
+        """Release the processor; idempotent."""
         if "_processor" in vars(self):
             self._processor.close()
 
@@ -121,24 +121,24 @@ Batch = TypeVar("Batch")
 
 
 class PrefetchDataLoader(Generic[Batch]):
-    """Iterates over another loader, ``prefetch_factor`` batches ahead, with the batches on the device.
+    """Iterates over another loader, moving batches to the device ``prefetch_factor`` batches ahead.
 
-    A thread reads the loader. On a GPU the copies run on a stream of their own, out of page-locked memory where
-    ``pin_memory`` says so; the stream that is current when a batch is taken is ordered behind its copy by an event, and
-    the host does not wait. Each batch comes once, in order, and the loader is iterated once for each iteration.
+    A thread reads the loader. On a GPU copies run on their own stream, from page-locked memory with
+    ``pin_memory``; an event orders the stream current on taking a batch behind its copy, and the host does
+    not wait. Each batch comes once, in order, and each iteration iterates over the loader once.
 
-    A batch is an array (NumPy, CuPy, torch), or a tuple, list, named tuple or dict of arrays and other things; others
-    are left as they are. Tensors become tensors, NumPy arrays CuPy arrays on the GPU.
+    A batch is an array (NumPy, CuPy, torch), or a tuple, list, named tuple or dict of arrays and other
+    objects, which stay as they are. On a GPU tensors stay tensors, and NumPy arrays become CuPy arrays.
 
     Args:
-        loader: Anything that can be iterated, such as a ``torch.utils.data.DataLoader``.
+        loader: Any iterable, such as a ``torch.utils.data.DataLoader``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, or a ``torch.device``.
-        prefetch_factor: Batches that wait to be taken, at least 1; one more may be in the thread's hands.
-        pin_memory: Copy through page-locked memory; without it a copy makes its thread wait. Without meaning on a CPU.
+        prefetch_factor: Batches waiting to be taken, at least 1; the thread may hold one more.
+        pin_memory: Copy through page-locked memory; otherwise copies block the thread. Ignored on a CPU.
 
     Raises:
         ValueError: ``prefetch_factor`` is below 1.
-        DeviceError: The device cannot be had, or is unknown.
+        DeviceError: The device is unknown or not available.
     """
 
     def __init__(
@@ -152,23 +152,23 @@ class PrefetchDataLoader(Generic[Batch]):
         check_count("prefetch_factor", prefetch_factor)
         self.loader = loader
         self.device = _device(device)
-        """The device that batches are brought to."""
+        """The batches' device."""
         self.prefetch_factor = prefetch_factor
         self.pin_memory = pin_memory
 
     def __len__(self) -> int:
-        """Batches of one iteration, where the loader knows.
+        """Number of batches per iteration, if the loader has a length.
 
         Raises:
-            TypeError: It does not.
+            TypeError: The loader has no length.
         """
         return len(self.loader)  # type: ignore[arg-type]  # a loader without a length raises what is documented
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches, on the device; leaving early ends the thread.
+        """Iterate over the batches on the device; leaving early ends the thread.
 
         Raises:
-            PipelineError: The loader failed, or a batch could not be brought to the device.
+            PipelineError: The loader failed, or a batch could not be copied to the device.
         """
         limits = QueueLimits(items=self.prefetch_factor, nbytes=None)
         if self.device.kind == "cpu":
@@ -180,7 +180,7 @@ class PrefetchDataLoader(Generic[Batch]):
         source = Source(
             "prefetch", map(upload.begin, self.loader), output=limits, open=streams.take, close=streams.leave
         )
-        # Memory of the copy stream must not be written again before the caller's work on it is through.
+        # Memory of the copy stream must not be written again before the caller's work on it is done.
         held: deque[_Coming] = deque()
         try:
             with closing(Pipeline([source]).stream()) as comings:
@@ -189,7 +189,7 @@ class PrefetchDataLoader(Generic[Batch]):
                     held.append(coming)
                     try:
                         yield coming.batch
-                    finally:  # also when the caller leaves here: by now its work was given to its stream
+                    finally:  # also if the caller leaves here: its work is on its stream by now
                         coming.used = upload.mark()
                     while len(held) > self.prefetch_factor or (
                         held and all(event.done for event in held[0].used)
@@ -202,26 +202,26 @@ class PrefetchDataLoader(Generic[Batch]):
 
 @dataclass(slots=True, eq=False)
 class _Coming:
-    """A batch on its way up."""
+    """A batch being uploaded."""
 
     batch: Any
     arrived: Any
     """``cupy.cuda.Event`` behind the copies."""
     source: Any
-    """Source of the copies, which must live until then."""
+    """Source of the copies, kept alive until they are done."""
     used: list[Any] = field(default_factory=list)
-    """Events behind what the caller did with it."""
+    """Events behind the caller's work on the batch."""
 
 
 def _let_go(held: deque[_Coming]) -> None:
-    """Let the oldest batch go, once the caller's work is through."""
+    """Release the oldest batch, once the caller's work on it is done."""
     for event in held[0].used:
         event.synchronize()
     held.popleft()  # only now: this is the only reference to its memory
 
 
 class _Upload:
-    """Copies batches on the calling thread's stream, and orders the caller's streams behind that."""
+    """Copies batches on the calling thread's stream, and orders the caller's streams behind the copies."""
 
     def __init__(self, device: Device, *, pin_memory: bool) -> None:
         self._index = device.index
@@ -240,7 +240,7 @@ class _Upload:
                     stream.wait_event(coming.arrived)
 
     def mark(self) -> list[Any]:
-        """Events on the streams that are current in this thread."""
+        """Record events on this thread's current streams."""
         cupy = import_cupy()
         events = []
         with cupy.cuda.Device(self._index):
@@ -251,7 +251,7 @@ class _Upload:
         return events
 
     def _current(self) -> Iterable[int | None]:
-        """CuPy's current stream, and torch's where torch is in use."""
+        """CuPy's current stream, and torch's if torch is in use."""
         yield None
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Reading a picture, or a batch of one size, in whatever form a caller has it, and checking numbers for kernels."""
+"""Read pictures, or batches of one size, in any form a caller has, and check kernels' arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vitascope.gpu.number_checks import check_number
 
 
 def full_scale(dtype: Any) -> float:
-    """The factor that brings values of a type to 0..1: integers count to their largest, floating-point numbers stay."""
+    """Factor that scales a dtype to 0..1: 1 / maximum for integers, 1 for floats."""
     return _full_scale(np.dtype(dtype))
 
 
@@ -34,13 +34,14 @@ def _full_scale(dtype: np.dtype[Any]) -> float:
 
 
 def frame_from_nv12(planes: Any, *, color: ColorSpec | None = None) -> Frame:
-    """NV12 or P010 as other programs hand it around, as a frame over the same memory.
+    """Wrap NV12 or P010 planes as a ``Frame`` over the same memory.
 
     Args:
-        planes: Either (luma [H, W], chroma [ceil(H/2), ceil(W/2), 2]), or both below one another as OpenCV and NVDEC
-            give them, [H * 3 / 2, W] with even H and W. uint8 is NV12, uint16 is P010. NumPy or CuPy arrays.
-        color: Matrix, range and chroma site; when omitted, limited range, the matrix that players assume for the
-            size, and chroma sites at the left.
+        planes: Either (luma [H, W], chroma [ceil(H/2), ceil(W/2), 2]), or both stacked as OpenCV and NVDEC
+            return them, [H * 3 / 2, W] with even H and W. uint8 is NV12, uint16 is P010. NumPy or CuPy
+            arrays.
+        color: Matrix, range and chroma site; if omitted, limited range, the matrix players assume for the
+            size, and left-sited chroma.
 
     Raises:
         ValueError: Shapes or dtypes are not those of NV12 or P010.
@@ -69,16 +70,17 @@ def frame_from_nv12(planes: Any, *, color: ColorSpec | None = None) -> Frame:
 
 
 class Picture:
-    """One picture, or a batch of one size, as a caller gave it.
+    """One picture, or a batch of one size, in the caller's form.
 
     Args:
-        given: A ``Frame``; NV12 or P010 planes, see ``frame_from_nv12``; or RGB [H, W, 3], [3, H, W], or a batch with N
-            before that. Where both the last and the third axis from the end have 3 entries, the last is the channels.
-        color: Colour of planes; a ``Frame`` has its own.
+        given: A ``Frame``; NV12 or P010 planes, see ``frame_from_nv12``; or RGB [H, W, 3], [3, H, W], or a
+            batch with a leading N. If both the last and the third axis from the end have 3 entries, channels
+            are last.
+        color: Colour of bare planes; a ``Frame`` has its own.
 
     Raises:
-        TypeError: None of these.
-        ValueError: An array that is no picture.
+        TypeError: ``given`` is none of these.
+        ValueError: The array is not a picture.
     """
 
     def __init__(self, given: Any, color: ColorSpec | None = None) -> None:
@@ -87,9 +89,9 @@ class Picture:
         self._given = given
         self._color = color
         self.count = 1
-        """Pictures in it."""
+        """Number of pictures."""
         self.arrays: tuple[Any, ...]
-        """The memory it lies in."""
+        """The arrays that hold it."""
         if isinstance(given, Frame):
             self.arrays, self.size, self._layout = given.planes, (given.height, given.width), None
             return
@@ -100,7 +102,7 @@ class Picture:
                 raise ValueError("a pair of planes is luma [H, W] and chroma [h, w, 2] of one library")
             self.size = int(given[0].shape[0]), int(given[0].shape[1])
             return
-        kind_of(given)  # refuses what is no array
+        kind_of(given)  # raises if it is not an array
         self.arrays = (given,)
         shape = tuple(map(int, given.shape))
         self._layout = _layout_of(shape)
@@ -118,18 +120,18 @@ class Picture:
 
     @property
     def is_yuv(self) -> bool:
-        """True for planes and frames."""
+        """Whether it is planes or a ``Frame``."""
         return self._layout is None
 
     def as_frame(self, place: Callable[[Any], Any], *, on_gpu: bool) -> Frame:
-        """The frame, where the kernels run.
+        """Get the frame on the kernels' device.
 
         Args:
-            place: Brings an array there.
-            on_gpu: Whether that is a GPU, where frames are NV12 or P010.
+            place: Moves an array there.
+            on_gpu: Whether the device is a GPU, where frames are NV12 or P010.
 
         Raises:
-            ValueError: It is RGB, or a frame of a format that the GPU's kernels do not read.
+            ValueError: It is RGB, or a frame in a format that the GPU's kernels do not read.
         """
         if not self.is_yuv:
             raise ValueError("an RGB picture has no planes; expected a Frame, or NV12 or P010 planes")
@@ -157,7 +159,7 @@ class Picture:
         dtype: Any,
         out: Any,
     ) -> Any:
-        """A network's input of it; see ``CUDAKernelProcessor.fused_preprocess``."""
+        """Make a network input; see ``CUDAKernelProcessor.fused_preprocess``."""
         if self.is_yuv:
             frame = self.as_frame(place, on_gpu=on_gpu)
             bias: Any = mean
@@ -175,7 +177,7 @@ class Picture:
         images = place(self._given)
         layout_in: Any = self._layout
         return resize_normalize(
-            # The quickest way to one more axis in CuPy.
+            # The fastest way to add an axis in CuPy.
             images if images.ndim == 4 else images.reshape(1, *images.shape),
             size=size, mean=mean, std=std, scale=full_scale(images.dtype), layout_in=layout_in, layout_out=layout,
             reverse_channels=reverse_channels, dtype=dtype, out=out,
@@ -195,32 +197,32 @@ def _layout_of(shape: tuple[int, ...]) -> BatchLayout | None:
 
 
 def _as_own(array: Any) -> Any:
-    """NumPy or CuPy over the same memory, where it lies."""
+    """View the same memory as NumPy or CuPy, on its device."""
     return to_cupy(array) if lies_on_gpu(array) else to_numpy(array)
 
 
 FLOAT_DTYPES = ("float32", "float16")
-"""Element types that networks take."""
+"""Element types of networks' inputs."""
 
 _NAMES = {np.dtype(name): name for name in FLOAT_DTYPES}
 
 
 def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES) -> Any:
-    """An element type as NumPy calls it: what was requested, in any spelling, else that of ``out``, else float32.
+    """Normalise an element type to NumPy's name: the requested one, else that of ``out``, else float32.
 
     Args:
-        dtype: What was requested; None for nothing.
-        out: Where the result goes; None for a new array.
-        words: What there may be.
+        dtype: The requested type, in any spelling; None for no request.
+        out: Output array; None for a new one.
+        words: Allowed names.
 
     Raises:
-        ValueError: It has another form.
+        ValueError: Another type was requested.
     """
     wanted = getattr(out, "dtype", None) if dtype is None else dtype
-    if isinstance(wanted, np.dtype) and wanted in _NAMES:  # NumPy takes microseconds to spell one
+    if isinstance(wanted, np.dtype) and wanted in _NAMES:  # NumPy takes microseconds to name one
         return _NAMES[wanted]
     name = "float32" if wanted is None else str(wanted).removeprefix("torch.")
-    if name not in words:  # numpy.float32 itself, for example
+    if name not in words:  # such as numpy.float32 itself
         with suppress(TypeError):
             name = np.dtype(wanted).name
     check_word("dtype", name, words)
@@ -228,10 +230,10 @@ def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES)
 
 
 def height_and_width(target_size: Any) -> tuple[int, int]:
-    """A size as two whole numbers.
+    """Validate a size as two integers.
 
     Raises:
-        ValueError: It is not one of them.
+        ValueError: It is not two integers.
     """
     try:
         height, width = map(index, target_size)
@@ -245,7 +247,7 @@ def height_and_width(target_size: Any) -> tuple[int, int]:
 
 
 def check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
-    """Refuse a word that is not one of those allowed.
+    """Check that a word is one of those allowed.
 
     Raises:
         ValueError: It is not one of them.
@@ -257,21 +259,21 @@ def check_word(name: str, value: Any, words: tuple[str, ...]) -> None:
 def check_affine(
     mean: Sequence[float], std: Sequence[float], *, scale: float = 1.0, channels: int | None = None
 ) -> None:
-    """Refuse a mean, a deviation or a scale that makes no number of a picture.
+    """Check a mean, standard deviation and scale.
 
     Args:
         mean: Mean of each channel.
         std: Standard deviation of each channel.
-        scale: One factor for all.
-        channels: How many there must be; None for any number.
+        scale: One factor for all channels.
+        channels: Required number of channels; None allows any.
 
     Raises:
-        ValueError: A value is not finite, a deviation is 0, or there are too many or too few.
+        ValueError: A value is not finite, a deviation is 0, or their number is wrong.
     """
     for name, values in (("mean", mean), ("std", std)):
         try:
             are_finite = all(map(math.isfinite, values))
-        except TypeError as error:  # one number for all channels, or a text
+        except TypeError as error:  # one number for all channels, or a string
             raise ValueError(f"{name} is {values!r}, expected a number for each channel") from error
         if not are_finite:
             raise ValueError(f"{name} is {tuple(values)}, expected finite numbers")

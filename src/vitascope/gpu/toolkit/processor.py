@@ -1,8 +1,8 @@
-"""The kernels behind one class: pictures and planes in, a network's input or a mask out, in the kind that was given.
+"""Kernels behind one class: picture or planes to network input, scores to mask, in the caller's array type.
 
-NumPy and CuPy arrays, torch tensors, anything that speaks DLPack, and the product's own ``Frame`` are taken. On a GPU
-what lies there is used where it lies; arrays of the host go up, and the result comes down, through page-locked memory.
-A kernel runs on the caller's stream, on a pooled stream, or on a thread.
+Takes NumPy and CuPy arrays, torch tensors, anything that speaks DLPack, and ``Frame``. Arrays on the GPU are
+used in place; arrays on the host are uploaded, and results downloaded, through page-locked memory. A kernel
+runs on the caller's stream, on a pooled stream, or on a thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from vitascope.gpu.toolkit.worker_streams import WorkerStream, open_streams, ori
 
 
 def callers_stream(arrays: tuple[Any, ...], *, device_id: int) -> int | None:
-    """Handle of torch's current stream when any of the arrays is a tensor on a GPU; None for CuPy's current one."""
+    """Handle of torch's current stream if any array is a tensor on a GPU; None for CuPy's current stream."""
     for array in arrays:
         if kind_of(array) == "torch" and array.is_cuda:
             import torch
@@ -53,42 +53,42 @@ def callers_stream(arrays: tuple[Any, ...], *, device_id: int) -> int | None:
 
 
 class PendingResult(ABC):
-    """A result to come; ``async_exec=True`` returns it.
+    """A pending result, returned with ``async_exec=True``.
 
-    The inputs and ``out`` must not be written before the result is there. The result may be used on the stream that
-    ``wait`` was called from; on others, the caller orders them. It need not be waited for.
+    Do not write to the inputs or ``out`` before the result is ready. Use the result on the stream that
+    ``wait`` was called from; order other streams yourself. Waiting is optional.
     """
 
     @property
     @abstractmethod
     def done(self) -> bool:
-        """True when the result is there; never waits. A computation that failed is done."""
+        """Whether the result is ready, or the computation failed; never blocks."""
 
     @abstractmethod
     def wait(self) -> Any:
-        """The result, in the kind that the input had, or ``out``.
+        """Get the result in the input's array type, or ``out``.
 
-        An array on a GPU is returned at once: the caller's current stream (torch's for a tensor, else CuPy's) is
-        ordered behind the work, and the host goes on. For an array on the host the host waits.
+        For an array on a GPU returns at once: the caller's current stream (torch's for a tensor, else CuPy's)
+        is ordered behind the work. For an array on the host the host waits.
 
         Raises:
-            Exception: What the computation on a worker thread raised.
+            Exception: Whatever the computation raised on its worker thread.
         """
 
     @abstractmethod
     def synchronize(self) -> Any:
-        """The result, once it is there: the host waits in any case.
+        """Block the host until the result is ready, then return it.
 
         Raises:
-            Exception: As ``wait``.
+            Exception: Like ``wait``.
         """
 
 
 class OnThread(PendingResult):
-    """A result that a worker thread computes.
+    """A result computed on a worker thread.
 
     Args:
-        future: The computation.
+        future: The computation's future.
     """
 
     def __init__(self, future: Future[Any]) -> None:
@@ -96,7 +96,7 @@ class OnThread(PendingResult):
 
     @property
     def done(self) -> bool:
-        """True when the thread is through."""
+        """Whether the thread has finished."""
         return self._future.done()
 
     def wait(self) -> Any:
@@ -109,18 +109,18 @@ class OnThread(PendingResult):
 
 
 class OnStream(PendingResult):
-    """A result that a CUDA stream computes.
+    """A result computed on a CUDA stream.
 
     Args:
         event: ``cupy.cuda.Event`` behind the work.
         device_id: Number of the GPU.
-        collect: Gives the result once the event has passed, or, for an array on the GPU, at any time.
-        on_gpu: True when the result stays on the GPU.
+        collect: Returns the result after the event; for an array on the GPU, at any time.
+        on_gpu: Whether the result stays on the GPU.
     """
 
     def __init__(self, event: Any, *, device_id: int, collect: Callable[[], Any], on_gpu: bool) -> None:
         self.event = event
-        """``cupy.cuda.Event`` behind the work; another stream can wait for it."""
+        """``cupy.cuda.Event`` behind the work, which other streams can wait for."""
         self._device_id = device_id
         self._collect = collect
         self._on_gpu = on_gpu
@@ -129,7 +129,7 @@ class OnStream(PendingResult):
 
     @property
     def done(self) -> bool:
-        """True when the GPU is through."""
+        """Whether the GPU has finished."""
         return bool(self.event.done)
 
     def wait(self) -> Any:
@@ -144,7 +144,7 @@ class OnStream(PendingResult):
         return result
 
     def synchronize(self) -> Any:
-        """The result, once it is there."""
+        """Block until the result is ready, then return it."""
         self.event.synchronize()
         return self._once()
 
@@ -155,11 +155,11 @@ class OnStream(PendingResult):
 
 
 class KernelRunner:
-    """Runs computations on one device and hands results back in the kind of their first input. Thread-safe.
+    """Runs computations on one device and returns results in the type of their first input. Thread-safe.
 
     Args:
-        device: Where.
-        stream_count: Streams, or threads on a CPU, for asynchronous computations.
+        device: The device.
+        stream_count: Streams (threads on a CPU) for asynchronous computations.
     """
 
     def __init__(self, device: Device, *, stream_count: int) -> None:
@@ -170,16 +170,16 @@ class KernelRunner:
         self._streams: list[WorkerStream] = []
         self._turn = itertools.count()
         self._held: deque[tuple[Any, object]] = deque()
-        """Events of the pool's streams, and what must live until they have passed."""
+        """Events of the pool's streams, with the objects to keep alive until then."""
         self._threads: ThreadPoolExecutor | None = None
         self._futures: set[Future[Any]] = set()
         self._process = OwnProcess("the processor")
 
     def place(self, array: Any) -> Any:
-        """An array where the runner computes, NumPy or CuPy, the same memory where it lies there already.
+        """Place an array on the runner's device, as NumPy or CuPy, without a copy if it is there already.
 
         Raises:
-            DeviceError: It is on a GPU and the runner is not.
+            DeviceError: It is on a GPU, and the runner computes on the CPU.
         """
         if self.on_gpu:
             return to_cupy(array)
@@ -191,21 +191,22 @@ class KernelRunner:
         return to_numpy(array)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array of the runner's device, contents undefined."""
+        """Allocate an uninitialised array on the runner's device."""
         made: Any = import_cupy().empty(shape, dtype) if self.on_gpu else np.empty(shape, dtype)
         return made
 
     def run(self, compute: Callable[[Any], Any], arrays: Sequence[Any], *, out: Any, async_exec: bool) -> Any:
-        """Compute now, or begin to.
+        """Run a computation, or start it.
 
         Args:
-            compute: Gets ``out`` where the runner computes, or None, and gives the result there. It places its inputs.
-            arrays: All inputs, for their kind and for the order of streams.
-            out: An array of any kind that takes the result, or None.
+            compute: Takes ``out`` on the runner's device, or None, and returns the result there. It places
+                its inputs.
+            arrays: All inputs; they decide the result's type and the order of streams.
+            out: Output array of any type, or None.
             async_exec: Return a ``PendingResult``.
 
         Returns:
-            ``out``, or the result in the kind of the first array.
+            ``out``, or the result in the first array's type.
         """
         like = arrays[0] if out is None else out
         kind, wants_gpu = kind_of(like), lies_on_gpu(like)
@@ -219,7 +220,7 @@ class KernelRunner:
         return OnThread(self._submit(job)) if async_exec else job()
 
     def synchronize(self) -> None:
-        """Wait on the host until every asynchronous computation is through; failures belong to their results."""
+        """Block the host until all asynchronous computations are done; results carry their errors."""
         with self._lock:
             held, self._held = list(self._held), deque()
             futures = set(self._futures)
@@ -228,7 +229,7 @@ class KernelRunner:
         wait(futures)
 
     def close(self) -> None:
-        """Finish what is under way, end threads, let streams go; idempotent, and it can run again."""
+        """Finish pending work, end threads and release streams; idempotent. The runner can be used again."""
         self.synchronize()
         with self._lock:
             threads, self._threads, self._streams = self._threads, None, []
@@ -272,7 +273,7 @@ class KernelRunner:
     def _compute_on_gpu(
         self, compute: Callable[[Any], Any], out: Any, kind: ArrayKind, wants_gpu: bool
     ) -> Any:
-        """On the current GPU and CuPy's current stream."""
+        """Compute on the current GPU and CuPy's current stream."""
         result = compute(self._target(out, wants_gpu))
         if wants_gpu:
             return to_kind(result, kind, on_gpu=True) if out is None else out
@@ -291,8 +292,8 @@ class KernelRunner:
         given = arrays if out is None else (*arrays, out)
         pooled = self._next_stream()
         with cupy.cuda.Device(index), memory_errors():
-            # Behind all that the caller's stream was given: the inputs are ready then, and so is memory that it had
-            # from an earlier result of this stream and gave back.
+            # Behind all earlier work on the caller's stream: by then the inputs are ready, and so is memory
+            # that it took from an earlier result of this stream and freed.
             origin = origin_of(given)
             with pooled.entered():
                 wait_for([origin])
@@ -314,11 +315,11 @@ class KernelRunner:
         return OnStream(event, device_id=index, collect=collect, on_gpu=wants_gpu)
 
     def _target(self, out: Any, wants_gpu: bool) -> Any:
-        """``out`` on the GPU; None if the result comes down into it afterwards."""
+        """``out`` if it is on the GPU; None if the result is downloaded into it afterwards."""
         return to_cupy(out) if wants_gpu and out is not None else None
 
     def _download(self, result: Any, stream: Any) -> Download:
-        # Imported here: page-locked memory is of no use without a GPU.
+        # Imported here: page-locked memory is useless without a GPU.
         from vitascope.gpu.memory.pinned_pool import shared_pool
 
         return Download([result], stream=stream, pool=shared_pool(self.device.index))
@@ -352,19 +353,19 @@ _RGB_DTYPES = ("uint8", *FLOAT_DTYPES)
 class CUDAKernelProcessor(Closing):
     """Fused preprocessing, normalisation, mask post-processing and colour conversion on one device.
 
-    What comes back is the kind that was given (a NumPy array for a NumPy array, a tensor for a tensor, on its device),
-    or ``out``. A ``Frame`` counts as its planes; another library's array by DLPack comes back as NumPy or CuPy. Calls
-    on arrays of a GPU are ordered on the caller's current stream (torch's for tensors, else CuPy's), and the host does
-    not wait; for arrays of the host it waits.
+    Results have the input's array type (NumPy for NumPy, a tensor on its device for a tensor), or are
+    ``out``. A ``Frame`` counts as its planes; other DLPack arrays come back as NumPy or CuPy. Calls on GPU
+    arrays are ordered on the caller's current stream (torch's for tensors, else CuPy's) and do not block;
+    calls on host arrays block.
 
-    With ``async_exec=True`` a call returns a ``PendingResult`` at once: it runs behind the caller's current stream on
-    the next of the pool's streams (on a CPU: on a thread of a pool as large), beside the caller's own work and other
-    such calls. Thread-safe. A fork computes on a CPU without ``async_exec`` alone.
+    With ``async_exec=True`` a call returns a ``PendingResult`` at once and runs on the next of the pool's
+    streams (on a CPU: threads), ordered behind the caller's current stream and concurrent with later work.
+    Thread-safe. A forked process can compute on a CPU only, without ``async_exec``.
 
     Args:
         device_id: Number of the GPU; ignored on a CPU.
-        device: ``auto`` takes the GPU where one can be used.
-        stream_count: Streams (threads on a CPU) that asynchronous calls share in turn.
+        device: ``auto`` uses the GPU if one is available.
+        stream_count: Streams (threads on a CPU) shared in turn by asynchronous calls.
 
     Raises:
         DeviceError: ``cuda`` was requested and is not available.
@@ -380,7 +381,7 @@ class CUDAKernelProcessor(Closing):
     ) -> None:
         check_count("stream_count", stream_count)
         self.device = select_device(device, index=device_id)
-        """The device that computes."""
+        """The device in use."""
         self._runner = KernelRunner(self.device, stream_count=stream_count)
 
     def fused_preprocess(
@@ -397,29 +398,29 @@ class CUDAKernelProcessor(Closing):
         out: Any = None,
         async_exec: bool = False,
     ) -> Any:
-        """Resize (antialiased), bring to 0..1, subtract the mean, divide by the deviation: one pass, one kernel.
+        """Resize (antialiased), scale to 0..1, subtract the mean and divide by the deviation, in one kernel.
 
         Args:
-            frame: RGB, [H, W, 3] or [3, H, W], or a batch of one size with N before that; uint8, uint16 (full scale is
-                1), or float16 and float32 (taken as 0..1). Or YUV: a ``Frame``, or NV12 or P010 planes, see
+            frame: RGB, [H, W, 3] or [3, H, W], or a batch with a leading N; uint8, uint16 (full scale maps to
+                1), or float16 and float32 (already 0..1). Or YUV: a ``Frame``, or NV12 or P010 planes, see
                 ``frame_from_nv12``.
-            target_size: (height, width) of the result; the picture's own when omitted.
+            target_size: (height, width) of the result; the picture's own size if omitted.
             mean: Mean of R, G and B, in 0..1.
             std: Standard deviation of R, G and B.
-            color: How planes become RGB; a ``Frame`` knows.
+            color: Colour of bare planes; a ``Frame`` has its own.
             channel_order: Channel order of RGB pictures; the result is RGB.
             layout: Order of the result's axes.
-            dtype: Element type of the result; that of ``out``, or float32, when omitted.
-            out: Where to write, C-contiguous.
+            dtype: Element type of the result; if omitted, that of ``out``, else float32.
+            out: Output array, C-contiguous.
             async_exec: Return a ``PendingResult``.
 
         Returns:
-            [N, 3, h, w] or [N, h, w, 3]; N is 1 for one picture.
+            [N, 3, h, w] or [N, h, w, 3]; N is 1 for a single picture.
 
         Raises:
-            ValueError: Shapes, dtypes or numbers do not fit.
-            TypeError: ``frame`` is no array and no frame.
-            DeviceError: The picture is on a GPU and the processor is not.
+            ValueError: Shapes, dtypes or numbers do not match.
+            TypeError: ``frame`` is neither an array nor a ``Frame``.
+            DeviceError: The picture is on a GPU, and the processor computes on the CPU.
             KernelCompileError: The CUDA source could not be built for this GPU.
         """
         return self.fused_preprocess_batch(
@@ -441,9 +442,9 @@ class CUDAKernelProcessor(Closing):
         out: Any = None,
         async_exec: bool = False,
     ) -> Any:
-        """Make one network input from pictures of any sizes and kinds, in order; see ``fused_preprocess``.
+        """Make one network input from pictures of any sizes and types, in order; see ``fused_preprocess``.
 
-        The kind of the result is that of the first.
+        The result has the first picture's type.
         """
         pictures = [Picture(frame, color) for frame in frames]
         if not pictures:
@@ -474,7 +475,7 @@ class CUDAKernelProcessor(Closing):
                 picture.prepare(
                     self._runner.place, on_gpu=self._runner.on_gpu, size=size, mean=bias, std=deviation,
                     layout=layout, reverse_channels=is_bgr, dtype=element,
-                    # A view of all of it would cost as much as the rest of the loop.
+                    # Slicing all of it would cost as much as the rest of the loop.
                     out=result if len(pictures) == 1 else result[first:end],
                 )  # fmt: skip
                 first = end
@@ -496,23 +497,23 @@ class CUDAKernelProcessor(Closing):
         out: Any = None,
         async_exec: bool = False,
     ) -> Any:
-        """``(images * scale - mean) / std`` for each channel; see ``kernels.batch_normalize``.
+        """Compute ``(images * scale - mean) / std`` per channel; see ``kernels.batch_normalize``.
 
         Args:
             images: uint8, uint16, float16 or float32 [N, H, W, C] or [N, C, H, W], 1 to 4 channels.
             mean: Mean of each channel, after ``scale``.
             std: Standard deviation of each channel.
-            scale: What brings codes to the range of mean and std; brings integers to 0..1 and leaves floating-point
-                numbers as they are when omitted.
-            layout_in: Order of the axes of ``images``.
-            layout_out: Order of the axes of the result.
-            dtype: Element type of the result; that of ``out``, or float32, when omitted.
-            out: Where to write, C-contiguous.
+            scale: Factor that brings values to the range of ``mean`` and ``std``; if omitted, scales integers
+                to 0..1 and leaves floats as they are.
+            layout_in: Axis order of ``images``.
+            layout_out: Axis order of the result.
+            dtype: Element type of the result; if omitted, that of ``out``, else float32.
+            out: Output array, C-contiguous.
             async_exec: Return a ``PendingResult``.
 
         Raises:
-            ValueError: Shapes, dtypes or numbers do not fit.
-            DeviceError: The images are on a GPU and the processor is not.
+            ValueError: Shapes, dtypes or numbers do not match.
+            DeviceError: The images are on a GPU, and the processor computes on the CPU.
         """
         check_word("layout_in", layout_in, _LAYOUTS)
         check_word("layout_out", layout_out, _LAYOUTS)
@@ -544,29 +545,29 @@ class CUDAKernelProcessor(Closing):
         out: Any = None,
         async_exec: bool = False,
     ) -> Any:
-        """Make a class map or mask of a network's scores, cleaned and smoothed; see ``kernels.postprocess_mask``.
+        """Turn a network's scores into a class map or mask, cleaned and smoothed; see ``kernels.postprocess_mask``.
 
         Args:
             scores: float16 or float32 [N, C, h, w], or [C, h, w] for one picture.
             kind: How scores become decisions.
-            class_index: The class to show; the class map when omitted.
-            threshold: Least score of a shown pixel, for ``threshold``.
-            smoothing_sigma: Sigma of the Gaussian, in pixels of the scores; 0 is none.
-            open_px: Radius that takes specks away.
-            close_px: Radius that fills holes.
-            previous: The mask of the frame before, of the result's shape.
-            ema: Its weight, 0 to below 1.
-            out: Where to write, C-contiguous; may be ``previous``.
+            class_index: Class to select; the class map if omitted.
+            threshold: Lowest score of a selected pixel, for ``threshold``.
+            smoothing_sigma: Sigma of the Gaussian, in pixels of the scores; 0 disables it.
+            open_px: Radius of the opening, which removes specks.
+            close_px: Radius of the closing, which fills holes.
+            previous: Mask of the previous frame, of the result's shape.
+            ema: Weight of ``previous``, 0 to below 1.
+            out: Output array, C-contiguous; may be ``previous``.
             async_exec: Return a ``PendingResult``.
 
         Returns:
             uint8 [N, h, w], or [h, w] for one picture.
 
         Raises:
-            ValueError: Shapes, dtypes or numbers do not fit.
-            DeviceError: The scores are on a GPU and the processor is not.
+            ValueError: Shapes, dtypes or numbers do not match.
+            DeviceError: The scores are on a GPU, and the processor computes on the CPU.
         """
-        kind_of(scores)  # refuses what is no array
+        kind_of(scores)  # raises if it is not an array
         single = len(scores.shape) == 3
 
         def compute(target: Any) -> Any:
@@ -596,15 +597,15 @@ class CUDAKernelProcessor(Closing):
 
         Args:
             frame: A ``Frame``, or NV12 or P010 planes, see ``frame_from_nv12``.
-            color: How planes become RGB; a ``Frame`` knows.
+            color: Colour of bare planes; a ``Frame`` has its own.
             layout: ``NHWC`` gives [H, W, 3], ``NCHW`` [3, H, W].
             dtype: uint8 is 0..255, floats are 0..1.
-            out: Where to write, C-contiguous.
+            out: Output array, C-contiguous.
             async_exec: Return a ``PendingResult``.
 
         Raises:
-            ValueError: Shapes or dtypes do not fit.
-            DeviceError: The planes are on a GPU and the processor is not.
+            ValueError: Shapes or dtypes do not match.
+            DeviceError: The planes are on a GPU, and the processor computes on the CPU.
         """
         return self._to_rgb([frame], color, layout, dtype, out, async_exec, is_batch=False)
 
@@ -622,11 +623,11 @@ class CUDAKernelProcessor(Closing):
         return self._to_rgb(frames, color, layout, dtype, out, async_exec, is_batch=True)
 
     def synchronize(self) -> None:
-        """Wait on the host until every asynchronous call is done."""
+        """Block the host until all asynchronous calls are done."""
         self._runner.synchronize()
 
     def close(self) -> None:
-        """Finish what is under way and end the threads; idempotent. The processor can be used again afterwards."""
+        """Finish pending work and end the threads; idempotent. The processor can be used again."""
         self._runner.close()
 
     def _to_rgb(

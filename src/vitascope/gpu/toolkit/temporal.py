@@ -1,8 +1,8 @@
-"""Temporal coherence: repeats the last result while the picture barely changes.
+"""Temporal coherence: reuse the last result if a picture barely changed.
 
-The decision is made where the picture is: it is averaged down to a thumbnail, and one number, the mean absolute
-difference of two thumbnails, comes to the host. It is measured against the picture that the last result was computed
-from, not against the picture before: slow drift adds up and ends the reuse.
+Pictures are compared on their own device: each is averaged down to a thumbnail, and only the mean absolute
+difference of two thumbnails is copied to the host. The reference is the picture of the last computed result,
+not the previous picture, so slow drift adds up and ends the reuse.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from vitascope.gpu.toolkit.pictures import full_scale
 Result = TypeVar("Result")
 
 THUMBNAIL_PX = 128
-"""Longest side of what is compared."""
+"""Longest side of the compared thumbnails."""
 _CHANNELS_AT_MOST = 4
 
 
 def change(previous: Any, current: Any, *, tiles: tuple[int, int] = (1, 1)) -> float:
-    """Mean absolute difference of two pictures, as a fraction of full scale.
+    """Mean absolute difference of two pictures, as a share of the full scale.
 
-    Computed in float32 on the device of the pictures; only the result comes to the host, which waits for it.
+    Computed in float32 on the pictures' device; only the result is copied to the host, which waits for it.
 
     Args:
-        previous: NumPy, CuPy or torch array of any shape. Integers count from 0 to the largest of their type,
-            floating-point numbers as they are.
-        current: The same kind, shape and dtype, on the same device.
-        tiles: (rows, columns) that the last two axes are cut into: the largest mean of any tile is returned, so that
-            a hand that moves before a still wall is not averaged away. At most one for each sample.
+        previous: NumPy, CuPy or torch array of any shape. Integers are scaled by their dtype's maximum;
+            floats are used as they are.
+        current: An array of the same type, shape and dtype, on the same device.
+        tiles: (rows, columns) to split the last two axes into: the result is the largest mean of any tile, so
+            that a hand moving before a still wall is not averaged away. At most one tile per sample.
 
     Returns:
-        0 where nothing changed; for pictures of 0..1 at most 1. NaN where either holds a NaN.
+        0 for equal pictures; at most 1 for pictures in 0..1. NaN if either holds a NaN.
 
     Raises:
-        ValueError: Shapes or dtypes differ, there is nothing to compare, or the tiles do not fit.
+        ValueError: Shapes or dtypes differ, the arrays are empty, or there are more tiles than samples.
     """
     if tuple(previous.shape) != tuple(current.shape) or previous.dtype != current.dtype:
         raise ValueError(
@@ -80,19 +80,19 @@ def change(previous: Any, current: Any, *, tiles: tuple[int, int] = (1, 1)) -> f
 
 
 def thumbnail(frame: Any) -> Any:
-    """A picture or batch, averaged down to at most 128 samples a side, on its device.
+    """Average pictures down to at most 128 samples per side, on their own device.
 
     Args:
-        frame: A ``Frame``; or a NumPy, CuPy or torch array [H, W], [H, W, C], [C, H, W] or [N, ...] of these, C being
-            4 at most. The last axis is taken for channels where it has at most 4 entries and there are three axes or
-            more. Anything but uint8, uint16, float16 and float32 costs a copy.
+        frame: A ``Frame``; or a NumPy, CuPy or torch array [H, W], [H, W, C], [C, H, W] or [N, ...] of these,
+            with C up to 4. With three or more axes, a last axis of at most 4 entries is taken as channels.
+            Dtypes other than uint8, uint16, float16 and float32 cost a copy.
 
     Returns:
-        float32 [N, C, h, w] in 0..1 (integers) or in the picture's own range; never a view of ``frame``. CuPy for
-        anything on a GPU, else NumPy.
+        float32 [N, C, h, w] in 0..1 (integers) or the picture's own range; never a view of ``frame``. CuPy
+        for pictures on a GPU, else NumPy.
 
     Raises:
-        ValueError: The array is no such picture.
+        ValueError: The array is not a picture.
     """
     if isinstance(frame, Frame):
         return preprocess(frame, regions=[whole_frame(frame)], size=_small_size(frame.height, frame.width))
@@ -110,7 +110,7 @@ def thumbnail(frame: Any) -> Any:
         images = array if array.ndim == 4 else array[None]
     channels = images.shape[3] if channels_last else images.shape[1]
     height, width = images.shape[1:3] if channels_last else images.shape[2:]
-    return resize_normalize(  # always fresh memory
+    return resize_normalize(  # always new memory
         images,
         size=_small_size(height, width),
         mean=(0.0,) * channels,
@@ -124,10 +124,10 @@ class StillnessGate:
     """Decides for each picture of a stream whether the last result can be reused.
 
     Args:
-        skip_threshold: Mean absolute difference, in shares of the full scale, below which a picture counts as still; 0
-            never reuses.
-        most_reuses: After this many reuses in a row the next picture is always computed; None is no limit.
-        tiles: As for ``change``: the tile that changed most decides.
+        skip_threshold: Mean absolute difference, as a share of the full scale, below which a picture counts
+            as still; 0 disables reuse.
+        most_reuses: Most reuses in a row before a picture is computed again; None for no limit.
+        tiles: See ``change``: the tile that changed most decides.
 
     Raises:
         ValueError: A number is out of range.
@@ -144,25 +144,25 @@ class StillnessGate:
         self.most_reuses = most_reuses
         self.tiles = tiles
         self.last_change: float | None = None
-        """The change measured for the last picture; None if there was nothing to compare it with."""
+        """Change measured for the last picture; None without a reference."""
         self._reference: Any = None
         self._reuses = 0
 
     def is_still(self, small: Any) -> bool:
-        """True if the last result can be reused; otherwise the picture becomes the reference.
+        """Decide for one picture, which becomes the reference if it has to be computed.
 
         Args:
-            small: The result of ``thumbnail``, or any array that is not written to later.
+            small: Result of ``thumbnail``, or any array that will not be modified.
 
         Returns:
-            True when the last result will do.
+            True if the last result can be reused.
         """
         reference, self.last_change = self._reference, None
         if reference is not None and reference.shape == small.shape and reference.dtype == small.dtype:
             rows, columns = self.tiles
             fitting = (min(rows, small.shape[-2]), min(columns, small.shape[-1]))
             self.last_change = change(reference, small, tiles=fitting)
-            # A NaN is below nothing: such a picture is computed.
+            # A NaN compares as not below: such a picture is computed.
             within_bound = self.most_reuses is None or self._reuses < self.most_reuses
             if within_bound and self.last_change < self.skip_threshold:
                 self._reuses += 1
@@ -171,20 +171,19 @@ class StillnessGate:
         return False
 
     def forget(self) -> None:
-        """Force the next picture to be computed: after a cut, a seek, or a lost result."""
+        """Force computing the next picture: after a cut, a seek, or a lost result."""
         self._reference, self._reuses, self.last_change = None, 0, None
 
 
 class TemporalOptimizer(Generic[Result]):
-    """Runs ``model`` on pictures that changed, and repeats the last result for the others.
+    """Runs ``model`` on pictures that changed, and returns the last result for those that did not.
 
-    Each stream (a camera, a video, an eye) has a state of its own. Not thread-safe: one thread, or one optimizer for
-    each.
+    Each stream (a camera, a video, an eye) has its own state. Not thread-safe: use one optimizer per thread.
 
-    Other arguments are ``StillnessGate``'s.
+    For further arguments see ``StillnessGate``.
 
     Args:
-        model: What computes a result from a picture; may be set later, as ``model``.
+        model: Computes a result from a picture; can be set later, as ``model``.
 
     Raises:
         ValueError: A number is out of range.
@@ -203,24 +202,24 @@ class TemporalOptimizer(Generic[Result]):
         self.model = model
         """Computes a result from a picture."""
         self._streams: dict[Hashable, tuple[StillnessGate, Result]] = {}
-        self._new_gate()  # so that bad numbers are refused here, not at the first picture
+        self._new_gate()  # validates the numbers now rather than at the first picture
         self.computed = 0
-        """Pictures that the model saw."""
+        """Pictures that the model computed."""
         self.reused = 0
-        """Pictures that got the result of an earlier one."""
+        """Pictures that reused a result."""
 
     def process(self, frame: Any, *, stream: Hashable = None) -> Result:
-        """The model's result for this picture, or for an earlier one that looks the same.
+        """Compute a picture's result, or reuse that of an equal-looking earlier one.
 
         Args:
-            frame: As for ``thumbnail``. It is not kept: its memory may be written again.
-            stream: Which state to use; anything hashable.
+            frame: See ``thumbnail``. It is not kept: its memory may be overwritten.
+            stream: Selects the state; anything hashable.
 
         Returns:
-            The model's result; the same object where it is reused.
+            The model's result; the same object if reused.
 
         Raises:
-            UsageError: There is no model.
+            UsageError: ``model`` is not set.
         """
         if self.model is None:
             raise UsageError("TemporalOptimizer has nothing to compute results with: give it a model")
@@ -230,7 +229,7 @@ class TemporalOptimizer(Generic[Result]):
         if gate.is_still(small) and known is not None:
             self.reused += 1
             return known[1]
-        # Where the model fails, the reference must not stand for a result that never was.
+        # If the model fails, the reference must not stand for a result that does not exist.
         self._streams.pop(stream, None)
         result = self.model(frame)
         self._streams[stream] = gate, result
@@ -256,13 +255,13 @@ def _as_picture_array(frame: Any) -> Any:
     if kind_of(frame) == "torch":
         import torch
 
-        if frame.dtype == torch.bfloat16:  # which NumPy and CuPy do not know
+        if frame.dtype == torch.bfloat16:  # unknown to NumPy and CuPy
             frame = frame.float()
     return to_cupy(frame) if lies_on_gpu(frame) else to_numpy(frame)
 
 
 def _full_scale(array: Any) -> Any:
-    """float32, integers brought to 0..1."""
+    """Convert to float32, scaling integers to 0..1."""
     if kind_of(array) == "torch":
         import torch
 

@@ -1,4 +1,4 @@
-"""A torch module as the network of an ``AsyncPipeline``; on a GPU, one launch per call."""
+"""A user's torch module as the network of an ``AsyncPipeline``: on a GPU, one launch per call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vitascope.gpu.engines.engine import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
 from vitascope.gpu.interchange import to_kind
 
-# Batch sizes 1 to 4096 by powers of two, and one other; with pictures of one size.
+# Batch sizes 1 to 4096 by powers of two, and one other; for pictures of one size.
 _MOST_GRAPHS = 14
 _MOST_SHAPES = 256
 
@@ -24,23 +24,23 @@ _MOST_SHAPES = 256
 class ModuleNetwork:
     """Calls a module on ``TorchEngine``.
 
-    A module that is run operation by operation asks for the interpreter's lock at each, hundreds of times a call, and
-    the other threads of a pipeline hold it: on an H200 DeepLabV3+ ran at a third of its speed so. Recorded as a CUDA
-    graph it is one launch, whatever the other threads do. A shape is recorded when it is met a second time: recording
-    takes longer than a call, and the last batch of a video is often the only one of its size. When all graphs are
-    taken, further shapes run operation by operation.
+    A module run eagerly takes the interpreter lock at each operation, hundreds of times per call, while other
+    threads of a pipeline compete for it: on an H200, DeepLabV3+ dropped to a third of its speed. Recorded as
+    a CUDA graph it is one launch. A shape is recorded the second time it occurs: recording takes longer than
+    a call, and the last batch of a video is often the only one of its size. When all graphs are in use,
+    further shapes run eagerly.
 
-    A recorded module computes what it computed then with new pictures: one that keeps something from call to call, a
-    recurrent state of its own, say, needs ``cuda_graphs=False``.
+    A recorded module repeats the same computation on new pictures: one that keeps state between calls, such
+    as recurrent state, needs ``cuda_graphs=False``.
 
     Args:
-        module: Moved to the device and set to evaluate. Takes one tensor, gives a tensor, or a tuple, list or dict of
-            them.
-        device: Where it computes.
-        cuda_graphs: Record it; without meaning on a CPU.
+        module: Moved to the device and set to evaluation. Takes one tensor, returns a tensor, or a tuple,
+            list or dict of tensors.
+        device: Device to run on.
+        cuda_graphs: Record the module as CUDA graphs; ignored on a CPU.
 
     Raises:
-        EngineError: It cannot be moved to the device.
+        EngineError: The module cannot be moved to the device.
     """
 
     def __init__(self, module: nn.Module, device: Device, *, cuda_graphs: bool) -> None:
@@ -52,22 +52,22 @@ class ModuleNetwork:
         self._plain = self._engine(device, cuda_graph=False)
         self._recorded: set[tuple[int, ...]] = set()
         self._forms: OrderedDict[tuple[int, ...], Any] = OrderedDict()
-        """Arrangement of the output by the shape of the pictures, for the shapes that were met."""
+        """Structure of the output, by shape of the pictures."""
 
     @property
     def dtype(self) -> Literal["float32", "float16"]:
-        """Element type of its input pictures; bfloat16 is converted from float32."""
+        """Element type of its input; float32 for bfloat16 modules."""
         return "float16" if self._dtype == torch.float16 else "float32"
 
     def __call__(self, batch: Any) -> Any:
-        """Compute a batch on the current stream; the host does not wait.
+        """Compute a batch on the current stream, without blocking the host.
 
         Args:
             batch: [N, ...], NumPy on a CPU and CuPy on a GPU.
 
         Returns:
-            What the module gives, in fresh tensors; lists are tuples, and bfloat16, which NumPy and CuPy do not know,
-            is float32.
+            The module's output in new tensors; lists become tuples, and bfloat16, which NumPy and CuPy lack,
+            becomes float32.
 
         Raises:
             DeviceMemoryError: The GPU has too little memory.
@@ -81,7 +81,7 @@ class ModuleNetwork:
         else:
             tensors = self._replayed(self._graphs, pictures)
         self._forms.move_to_end(shape)
-        while len(self._forms) > _MOST_SHAPES:  # by the same order as graphs go, and long after them
+        while len(self._forms) > _MOST_SHAPES:  # evicted in the same order as graphs, and long after them
             self._forms.popitem(last=False)
         return _arranged(self._forms[shape], iter(tensors))
 
@@ -92,7 +92,7 @@ class ModuleNetwork:
                 engine.close()
 
     def _is_recorded(self, graphs: TorchEngine, shape: tuple[int, ...]) -> bool:
-        """True where a shape runs as a graph: it was met before, and there is a graph or room for one."""
+        """Whether a shape runs as a graph: it occurred before, and has a graph or room for one."""
         if shape not in self._recorded and shape in self._forms and graphs.plan_count < _MOST_GRAPHS:
             self._recorded.add(shape)
         return shape in self._recorded and shape in self._forms
@@ -104,7 +104,7 @@ class ModuleNetwork:
         except DeviceMemoryError:
             raise
         except EngineError as error:
-            if graphs.plan_count > known:  # it was recorded, and failed later
+            if graphs.plan_count > known:  # recorded, and failed later
                 raise
             raise EngineError(
                 f"{error}; a module that waits for the GPU, as .item() and .cpu() do, cannot be recorded as a CUDA "
@@ -116,41 +116,41 @@ class ModuleNetwork:
         return TorchEngine(
             self._flat,
             inputs=[taken],
-            outputs=[],  # known when it has run
+            outputs=[],  # known after the first run
             device=f"cuda:{device.index}" if self._on_gpu else "cpu",
             label="module",
             cuda_graph=cuda_graph,
             most_plans=_MOST_GRAPHS,
-            # They are the process's, and the module the user's: who wants TF32, or the same bits, has said so.
+            # They are process-wide, and the module is the user's, who chose TF32 or determinism.
             keeps_switches=True,
         )
 
 
 class _FlatOutput(nn.Module):
-    """Gives a module's tensors one after another, as an engine wants them."""
+    """Returns a module's tensors as a flat tuple, as engines require."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self._module = module
         self.form: Any = None
-        """The last output without its tensors: see ``_arranged``."""
+        """Structure of the last output, without its tensors: see ``_arranged``."""
 
     def forward(self, pictures: Tensor) -> tuple[Tensor, ...]:
-        """The tensors of the module's output; bfloat16 ones as float32."""
+        """Compute the tensors of the module's output; bfloat16 becomes float32."""
         tensors: list[Tensor] = []
         self.form = _taken_apart(self._module(pictures), tensors)
         return tuple(tensors)
 
 
 class _Place:
-    """Stands where a tensor was."""
+    """Placeholder for a tensor."""
 
 
 _PLACE = _Place()
 
 
 def _taken_apart(output: Any, tensors: list[Tensor]) -> Any:
-    """The form of an output; its tensors are appended."""
+    """Get an output's structure; appends its tensors to the list."""
     if isinstance(output, Tensor):
         tensors.append(output.float() if output.dtype == torch.bfloat16 else output)
         return _PLACE
@@ -158,13 +158,13 @@ def _taken_apart(output: Any, tensors: list[Tensor]) -> Any:
         return {name: _taken_apart(value, tensors) for name, value in output.items()}
     if isinstance(output, tuple | list):
         parts = [_taken_apart(value, tensors) for value in output]
-        make = getattr(type(output), "_make", tuple)  # a named tuple stays one
+        make = getattr(type(output), "_make", tuple)  # keeps named tuples
         return make(parts)
     return output
 
 
 def _arranged(form: Any, tensors: Iterator[Tensor]) -> Any:
-    """An output of a form."""
+    """Rebuild an output from its structure."""
     if form is _PLACE:
         return next(tensors)
     if isinstance(form, dict):

@@ -1,6 +1,6 @@
 """CUDA streams of worker threads, and their order relative to the submitting threads' streams.
 
-CuPy and torch each have a current stream for each thread; inside ``WorkerStream.entered`` both are the worker's.
+CuPy and torch each have a current stream per thread; inside ``WorkerStream.entered`` both are the worker's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class WorkerStream:
     """A CUDA stream for one worker at a time; does nothing on a CPU.
 
     Args:
-        device: Where the worker computes.
+        device: The worker's device.
     """
 
     def __init__(self, device: Device) -> None:
@@ -38,7 +38,7 @@ class WorkerStream:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Make it the current stream of CuPy and torch in a block."""
+        """Make it CuPy's and torch's current stream inside."""
         if self.stream is None:
             yield
             return
@@ -66,22 +66,22 @@ def open_streams(device: Device, count: int) -> list[WorkerStream]:
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """The streams of a submitting thread, on which its arrays become ready and it reads results."""
+    """Streams of a submitting thread: its arrays are ready behind them, and it reads results on them."""
 
     cupy_stream: Any = None
     """Its current ``cupy.cuda.Stream``; None without a CuPy array."""
     cupy_device: int = 0
-    """The GPU of that."""
+    """Number of that stream's GPU."""
     torch_stream: Any = None
     """Its current ``torch.cuda.Stream``; None without a tensor on a GPU."""
     cupy_event: Any = None
-    """Behind what made its CuPy arrays; None if the whole stream is to be waited for."""
+    """Event behind its CuPy arrays; None to wait for the whole stream."""
     torch_event: Any = None
-    """Behind what made its tensors; None if the whole stream is to be waited for."""
+    """Event behind its tensors; None to wait for the whole stream."""
 
 
 def origin_of(data: Any) -> Origin | None:
-    """Mark, on the current streams, from when on a request's arrays on a GPU may be read; None without such arrays."""
+    """Record when a request's arrays on a GPU are ready, on the current streams; None without such arrays."""
     cupy_device = torch_device = None
     for leaf in leaves(data):
         library = library_of(leaf)
@@ -93,14 +93,14 @@ def origin_of(data: Any) -> Origin | None:
 
 
 def origin_on(cupy_device: int | None, torch_device: Any, *, stands_still: bool) -> Origin | None:
-    """Mark the current streams as ``origin_of`` does, given the GPUs that the arrays are on.
+    """Record the current streams like ``origin_of``, given the arrays' GPUs.
 
     Args:
         cupy_device: Number of the CuPy arrays' GPU; None without such arrays.
-        torch_device: ``torch.device`` of the tensors on a GPU; None without such.
-        stands_still: The calling thread launches nothing more until its request is answered, so whoever takes the
-            request may order itself behind all that its streams have been given: one mark for each stream then, in the
-            place of one for each request, each of which would release the interpreter's lock.
+        torch_device: ``torch.device`` of the tensors on a GPU; None without any.
+        stands_still: The calling thread launches nothing until its request is answered, so the reader may
+            wait for its whole streams: one event per stream replaces one per request, each of which would
+            release the interpreter lock.
     """
     if cupy_device is None and torch_device is None:
         return None
@@ -121,7 +121,7 @@ def origin_on(cupy_device: int | None, torch_device: Any, *, stands_still: bool)
 
 
 def wait_for(origins: Iterable[Origin | None]) -> None:
-    """Order the current streams behind requests' arrays; the host does not wait."""
+    """Order the current streams behind requests' arrays, without blocking the host."""
     whole: dict[tuple[str, int, int], Origin] = {}
     for origin in origins:
         if origin is None:
@@ -151,10 +151,10 @@ def _torch_waits(stream: Any, event: Any) -> None:
 
 
 def finish(output: Any, origins: Sequence[Origin | None]) -> None:
-    """Wait on the host until results on a GPU are ready for any stream.
+    """Block the host until results on a GPU are ready for any stream.
 
-    Torch's are also noted for the streams of those who asked: their memory is not given out again before what these
-    streams were given by then is done (``torch.Tensor.record_stream``). CuPy has no such note.
+    Torch's results are also recorded on the submitters' streams: their memory is not reused before those
+    streams' work so far is done (``torch.Tensor.record_stream``). CuPy has no equivalent.
     """
     streams: dict[int, Any] = {}
     readers = {origin.torch_stream for origin in origins if origin is not None and origin.torch_stream}
@@ -175,17 +175,17 @@ def finish(output: Any, origins: Sequence[Origin | None]) -> None:
 
 
 def _torch_on_gpu() -> Any:
-    """The module ``torch`` where the caller uses it on a GPU; it is not imported for this."""
+    """Get ``torch`` if the caller already uses it on a GPU; never imports it."""
     torch = sys.modules.get("torch")
     return torch if torch is not None and torch.cuda.is_available() else None
 
 
 class StreamPool:
-    """Lends each thread of a stage its own stream while the thread works; does nothing on a CPU.
+    """Lends each thread of a stage its own stream while the thread runs; does nothing on a CPU.
 
     Args:
-        device: Where.
-        count: Threads.
+        device: The streams' device.
+        count: Number of threads.
     """
 
     def __init__(self, device: Device, count: int) -> None:
@@ -200,7 +200,7 @@ class StreamPool:
         return own
 
     def take(self) -> None:
-        """Make a stream of the pool this thread's current one; a stage's ``open``."""
+        """Make a stream of the pool current in this thread; for a stage's ``open``."""
         with self._lock:
             own = self._free.pop()
         with ExitStack() as stack:
@@ -208,7 +208,7 @@ class StreamPool:
             self._mine.own, self._mine.leaving = own, stack.pop_all()
 
     def leave(self) -> None:
-        """Wait for the stream's work and give it back; a stage's ``close``."""
+        """Wait for the stream's work and return the stream; for a stage's ``close``."""
         own, leaving = self._mine.own, self._mine.leaving
         if own.stream is not None:
             own.stream.synchronize()

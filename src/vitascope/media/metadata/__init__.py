@@ -1,1 +1,1 @@
-"""The metadata of a file: colour, HDR, spherical and stereo boxes."""
+"""Metadata of a file: colour, HDR, spherical and stereo boxes."""

@@ -22,7 +22,7 @@ _RETRY_SECONDS = 1.0
 _SILENCE_SECONDS = 2.0
 """A camera that gives no picture for this long hangs."""
 _CLOSING_SECONDS = 2.0
-"""How long the end of a read is waited for as a camera closes; a driver that hangs is left behind."""
+"""Longest wait for a pending read when a camera closes; a hanging driver is abandoned."""
 
 _FFMPEG_LEVEL = "OPENCV_FFMPEG_LOGLEVEL"
 

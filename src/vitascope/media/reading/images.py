@@ -137,7 +137,7 @@ class ImageSource:
         self._next = 0
 
     def close(self) -> None:
-        """Nothing stays open between images."""
+        """Do nothing: no file stays open between images."""
 
 
 def picture_size(path: Path) -> tuple[int, int] | None:

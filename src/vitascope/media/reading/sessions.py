@@ -663,5 +663,5 @@ def _default_buffer_bytes(cuda_device: int | None) -> int:
 
 
 def device_buffer_bytes(free_bytes: int) -> int:
-    """GPU memory for the pictures of several sessions: a quarter of the free memory, at most 16 GiB."""
+    """Limit of GPU memory for the sessions' pictures: a quarter of the free memory, 16 GiB at most."""
     return min(free_bytes // 4, _DEVICE_BUFFER_BYTES)

@@ -1,4 +1,4 @@
-"""The port that gives decoded pictures, filled by containers and image sequences."""
+"""The interface of sources of decoded pictures, implemented by containers and image sequences."""
 
 from __future__ import annotations
 

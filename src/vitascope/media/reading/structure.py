@@ -1,4 +1,4 @@
-"""Find where the structure of a file breaks: demuxers resume in silence, and lose what they skip.
+"""Find where a file's structure breaks: demuxers resume silently and lose what they skip.
 
 Only headers are read, piece after piece: for an hour of video that takes a second or two. A file without a break may
 still hold damaged pictures, which decoders notice.

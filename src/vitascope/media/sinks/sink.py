@@ -1,4 +1,4 @@
-"""Live outputs: their interface, the picture sent to all of them, and the syntax of ``--sink``."""
+"""Live outputs: their interface, the picture passed to all of them, and the names to request them by."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from av.video.reformatter import Colorspace, Interpolation, VideoReformatter
 from vitascope.errors import UsageError
 
 PixelFormat = Literal["rgb24", "rgba", "bgra", "yuv420p", "yuva420p"]
-"""``rgb24``, ``rgba`` and ``bgra``: uint8 [H, W, 3 or 4], full range, alpha straight, 255 where the picture has none.
-``yuv420p`` and ``yuva420p``: an ``av.VideoFrame``, BT.709 limited range, each chroma sample between its four pixels."""
+"""``rgb24``, ``rgba`` and ``bgra``: uint8 [H, W, 3 or 4], full range, straight alpha, 255 if the picture has
+none. ``yuv420p`` and ``yuva420p``: an ``av.VideoFrame``, BT.709 limited range, chroma centred between four
+pixels."""
 ALPHA_FORMATS: frozenset[PixelFormat] = frozenset({"rgba", "bgra", "yuva420p"})
-"""What sinks take that can show transparency."""
+"""Formats of sinks that show transparency."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkFormat:
-    """The pictures that a sink will be given; the same for every picture until it is opened again."""
+    """Format of a sink's pictures; constant until it is opened again."""
 
     width: int
     height: int
     frame_rate: Fraction
-    """Pictures a second that are aimed at; they may come later or fall out."""
+    """Target frame rate; pictures may be late or dropped."""
 
 
 class LivePicture:
-    """One picture for all sinks, converted once to each format that any of them wants. Thread-safe.
+    """A picture for all sinks, converted at most once to each format. Thread-safe.
 
     Args:
-        rgb: uint8 [H, W, 3], C-contiguous; held, and not changed by anyone from now on.
-        alpha: uint8 [H, W], 255 opaque, straight; held, too. None is opaque.
-        captured_seconds: When what it shows was captured, on ``time.monotonic``'s clock.
-        index: Counted from 0 over a run.
+        rgb: uint8 [H, W, 3], C-contiguous; kept, so it must not be modified.
+        alpha: uint8 [H, W], 255 opaque, straight; kept, too. None is opaque.
+        captured_seconds: Capture time, on ``time.monotonic``.
+        index: Number in the run, from 0.
     """
 
     def __init__(
@@ -65,14 +66,14 @@ class LivePicture:
         return self.rgb.shape[1], self.rgb.shape[0]
 
     def as_format(self, wanted: PixelFormat) -> Any:
-        """The picture in a format; shared, so read it only."""
+        """Convert the picture to a format; the result is shared and read-only."""
         with self._lock:
             if wanted not in self._made:
                 self._made[wanted] = self._converted(wanted)
             return self._made[wanted]
 
     def for_png(self) -> npt.NDArray[np.uint8]:
-        """The picture for OpenCV: uint8 [H, W, 3], or [H, W, 4] with alpha."""
+        """Convert the picture for OpenCV's PNG writer: uint8 [H, W, 3], or 4 with alpha."""
         bgr = cv2.COLOR_RGB2BGR
         made = cv2.cvtColor(self.rgb, bgr) if self.alpha is None else self._converted("bgra")
         return np.asarray(made, np.uint8)
@@ -95,50 +96,50 @@ class LivePicture:
 
 @runtime_checkable
 class Sink(Protocol):
-    """One live output. Opened, given pictures, and closed by one thread, its own; may be opened again after closing."""
+    """A live output. One thread of its own opens it, sends pictures and closes it; it can be opened again."""
 
     @property
     def name(self) -> str:
-        """The user's name for it, for reports."""
+        """The user's name for the sink, for reports."""
         ...
 
     @property
     def pixel_format(self) -> PixelFormat:
-        """The format that ``send`` takes."""
+        """Pixel format that ``send`` takes."""
         ...
 
     def open(self, made: SinkFormat) -> None:
-        """Get ready.
+        """Open the output.
 
         Raises:
             MissingDependencyError: A package is not installed; the message names the extra.
-            OutputError: It cannot be had: a device that is missing, a port in use, a size that it does not take.
+            OutputError: It is not available: a missing device, a port in use, an unsupported size.
         """
         ...
 
     def send(self, picture: LivePicture) -> None:
-        """Show, write or send a picture of the format that ``open`` was told.
+        """Show, write or send a picture of the format passed to ``open``.
 
         Raises:
-            OutputError: It is gone.
+            OutputError: The output is gone.
         """
         ...
 
     def close(self) -> None:
-        """Finish; further calls do nothing.
+        """Finish; idempotent.
 
         Raises:
-            OutputError: What was sent could not be completed.
+            OutputError: The output could not be completed.
         """
         ...
 
 
 @runtime_checkable
 class Attentive(Protocol):
-    """A sink that also has work while no picture comes, such as a window, whose keys are pressed at any time."""
+    """A sink with work between pictures, such as a window's key presses."""
 
     def attend(self) -> None:
-        """Do urgent work between pictures. Called by the sink's own thread."""
+        """Do work that cannot wait for the next picture. Called between pictures, on the sink's own thread."""
         ...
 
 
@@ -147,7 +148,7 @@ _REFORMATTER = threading.local()
 
 def _as_video(picture: npt.NDArray[np.uint8], packed: str, wanted: PixelFormat) -> av.VideoFrame:
     reformatter = getattr(_REFORMATTER, "kept", None)
-    if reformatter is None:  # its context may not be shared by threads
+    if reformatter is None:  # its context must not be shared between threads
         reformatter = _REFORMATTER.kept = VideoReformatter()
     made: av.VideoFrame = reformatter.reformat(
         av.VideoFrame.from_ndarray(picture, format=packed),
@@ -159,7 +160,7 @@ def _as_video(picture: npt.NDArray[np.uint8], packed: str, wanted: PixelFormat) 
 
 
 class NullSink:
-    """Discards pictures, for measuring everything before the sinks.
+    """Discards pictures, to measure everything before the output.
 
     Args:
         target: Empty.
@@ -167,29 +168,29 @@ class NullSink:
 
     name = "null"
     pixel_format: PixelFormat = "rgba"
-    """Any would do; nothing is converted."""
+    """Any format would do; this one needs no conversion."""
 
     def __init__(self, target: str = "") -> None:
         del target
 
     def open(self, made: SinkFormat) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def send(self, picture: LivePicture) -> None:
-        """Forget it."""
+        """Discard the picture."""
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkKind:
-    """One kind of live output."""
+    """A kind of live output."""
 
     word: str
-    """The word that asks for it."""
+    """Word to request it by."""
     target: str
-    """The text that may follow the colon; empty for none."""
+    """Text allowed after the colon; empty for none."""
     home: str
     """Module and class below ``vitascope.media.sinks``."""
     needs_target: bool = False
@@ -211,11 +212,12 @@ SINKS: dict[str, SinkKind] = {
 
 
 def make_sink(spec: str, **options: Mapping[str, Any]) -> Sink:
-    """Create a sink that is not open yet; its dependencies are imported when it opens.
+    """Make a sink without opening it; its dependencies are imported when it is opened.
 
     Args:
-        spec: A word of ``SINKS``, and what follows its colon: ``window``, ``file:out.mp4``, ``mjpeg:8080``.
-        options: Further arguments of a kind, by its word: ``file={"crf": 20}``.
+        spec: A word of ``SINKS``, with a target after the colon if any: ``window``, ``file:out.mp4``,
+            ``mjpeg:8080``.
+        options: Further arguments by kind: ``file={"crf": 20}``.
 
     Raises:
         UsageError: The word is unknown, or its target is missing, superfluous or malformed.

@@ -1,1 +1,1 @@
-"""Pictures out: encoders of the CPU and the GPU, muxing, copied streams, partial files."""
+"""Writing media: encoders on the CPU and the GPU, muxing, stream copies, partial files."""

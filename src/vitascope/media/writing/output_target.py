@@ -133,7 +133,7 @@ _TOKEN_BYTES = 4
 
 
 class PartialFile:
-    """A file that is being written beside its target.
+    """A file being written next to its target.
 
     The temporary name is hidden, keeps the suffix (muxers choose by it) and holds a random token, so that it never
     is anybody else's, not even where the file system knows no locks. A long name is cut.
@@ -305,7 +305,7 @@ def write_png(target: Path, rgb: npt.NDArray[np.uint8], *, what: str) -> None:
 
 
 class PartialFolder:
-    """A folder of numbered files that is being filled beside its target.
+    """A folder of numbered files being written next to its target.
 
     Args:
         target: The path of the finished folder. When it exists it may hold nothing but files of an earlier run;

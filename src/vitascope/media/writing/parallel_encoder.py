@@ -1,4 +1,4 @@
-"""Several encoders on one video: each gets closed chunks of it, and their packets are joined in order.
+"""Encode one video with several encoders: each gets closed chunks, and their packets are joined in order.
 
 One encoder of a small or simple picture cannot keep many cores busy: on 16 of them, four x264 of four threads wrote
 masks about twice as fast as one, and faster than more of fewer threads. x265 lost by it, so it is left alone.

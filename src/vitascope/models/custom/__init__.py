@@ -1,1 +1,1 @@
-"""Any ONNX network of the user's, once its kind is declared."""
+"""The user's own ONNX networks, of a declared kind."""

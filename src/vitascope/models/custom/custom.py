@@ -62,7 +62,7 @@ TRIAL_REGION = (1080, 1920)
 
 @dataclass(frozen=True, slots=True)
 class PictureInput:
-    """The one input of a network that takes pictures."""
+    """The picture input of a network with a single input."""
 
     name: str
     layout: InputLayout

@@ -1,4 +1,4 @@
-"""Decoders of the outputs of a user's network: one for each declared kind, from raw tensors to alpha.
+"""Decode a user network's outputs to alpha, with one decoder per declared kind.
 
 A decoder is chosen once, from the outputs of a trial run, and then called for every batch.
 

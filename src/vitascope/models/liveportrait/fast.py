@@ -1,4 +1,4 @@
-"""W and G as they are run: channels last, batch norm folded, channels padded to what tensor cores take by eight.
+"""W and G for speed: channels-last, batch norm folded, channels padded to multiples of eight for tensor cores.
 
 Three steps of W differ in form from the published network, not in value:
 

@@ -1,4 +1,4 @@
-"""M: where the 21 keypoints of a face are, and how the head is turned. ConvNeXt V2 Tiny (Woo et al. 2023).
+"""M: a face's 21 keypoints and the head's pose. ConvNeXt V2 Tiny (Woo et al. 2023).
 
 The keypoints are implicit: pose and expression place them, and a driver's change of both moves a portrait's.
 """

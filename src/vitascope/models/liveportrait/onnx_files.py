@@ -39,7 +39,7 @@ class NetworkForm:
     """Shapes without the batch."""
     outputs: tuple[str, ...]
     halves: bool = False
-    """True where FP16 serves: on pictures and volumes, and not on keypoints."""
+    """Whether FP16 is precise enough: for pictures and volumes, but not for keypoints."""
 
 
 _VOLUME = (VOLUME_CHANNELS, VOLUME_DEPTH, _FEATURES_SIDE, _FEATURES_SIDE)

@@ -1,4 +1,4 @@
-"""The work between W's convolutions, as Triton kernels; ``TorchWarpOps`` is their reference.
+"""The operations between W's convolutions as Triton kernels; ``TorchWarpOps`` is their reference.
 
 A voxel's position along an axis of n is -1 + 2 i / (n - 1), and a position p samples at ((p + 1) n - 1) / 2, linearly
 between the eight voxels around it, zero outside: ``F.grid_sample`` with ``align_corners=False``.

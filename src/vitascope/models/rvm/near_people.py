@@ -1,20 +1,20 @@
-"""RVM on the CPU, which computes its large levels only where people are or where the picture changed.
+"""RVM on the CPU, computing its large levels only near people or where the picture changed.
 
 ::
 
     picture ── stem ──> to 1/4 ── deep ──> to 1/16, r4 ── middle ──> to 1/8, r3 ── fine ──> r1, r2, gain, offset
                window             whole                   window                   window
 
-The decoder's levels above a sixteenth of the picture, and the encoder's above a quarter, take five sixths of the time,
-and look no further than some twenty samples. So they are computed in one window, the same for both eyes, and everything
-else keeps what it was: features, memory and the answer. The window holds everybody who was seen in the frame before,
-and each tile that looks different from when it was last computed, by more than noise makes and a share of its own
-brightness. Nobody is seen outside of it, where the
-deep part reads the features of an earlier frame: who comes in and changes no tile so far is found when all is computed
-again, every 24th frame.
+The decoder's levels above a sixteenth of the picture, and the encoder's above a quarter, take five sixths of
+the time and have a reach of only some twenty samples. So they are computed in one window, the same for both
+eyes; elsewhere features, memory and results are kept. The window covers everyone seen in the previous frame,
+and each tile that changed since it was last computed, by more than noise and more than a share of its
+brightness. No new person is detected outside the window, where the deep part reads the features of an earlier
+frame: someone who enters without changing a tile is found when everything is computed again, every 24th
+frame.
 
-Pictures of one frame go side by side: two threads that each have an eye need not wait for each other after every
-operator. What other cores there are help both.
+A frame's pictures are computed in parallel: two threads with an eye each need not wait for each other after
+every operator. Further cores help both.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ FloatArray = npt.NDArray[np.float32]
 T = TypeVar("T")
 
 _MIDDLE_STEP: Final = 8
-"""Samples of the picture to one of the middle part's."""
+"""Samples of the picture per sample of the middle part."""
 _TILE: Final = 16
 _HALO, _MIDDLE_HALO = 1, 3
-"""Tiles around what is kept of a window: at its border zeros stand for the neighbours. Of the stem and the fine part
-what reaches farther in, up to 34 samples, hardly counts, and another tile lies between it and people. The middle part's
-samples are eight of the picture's, and it looks at three of them."""
+"""Tiles around the kept part of a window: beyond its border neighbours are zero. In the stem and the fine
+part, influence from farther in, up to 34 samples, hardly matters, and another tile lies between it and
+people. A sample of the middle part covers eight of the picture's, and it has a reach of three."""
 _CHANGE_SHARE: Final = 0.05
-"""Change of a tile's mean from which it is computed again, in shares of the darker of both means."""
+"""Change of a tile's mean that triggers computing it again, as a share of the darker of both means."""
 _LEAST_CHANGE, _MOST_CHANGE = 0.003, 0.02
-"""Bounds of that change, in shares of full scale: noise of two codes makes 0.0017."""
+"""Bounds of that change, as shares of full scale: noise of two codes makes 0.0017."""
 _NOBODY: Final = 0.02
-"""Alpha up to which nobody is in a tile."""
+"""Highest alpha of a tile without people."""
 _WHOLE_FRAMES: Final = 6
-"""First frames of a shot, which are computed whole: memory is not sure of everybody yet."""
+"""First frames of a shot, computed whole: the memory does not cover everyone yet."""
 _WHOLE_EVERY: Final = 24
-"""Frames, the first of which is computed whole."""
+"""Interval, in frames, of computing the whole picture."""
 _MIDDLE_WHOLE_FRAMES, _MIDDLE_WHOLE_EVERY = 12, 8
-"""The same for the middle part, which is little to compute: where r3 is old, who comes in looks different at first."""
+"""The same for the middle part, which is cheap: with an old r3, a person who enters looks different at first."""
 _WORTH: Final = 0.8
-"""Share of the picture from which on a window is not worth its copies."""
+"""Share of the picture above which a window is not worth its copies."""
 NEAR_RULES: Final = (
     *(_TILE, _HALO, _MIDDLE_HALO, _CHANGE_SHARE, _LEAST_CHANGE, _MOST_CHANGE, _NOBODY, _WORTH),
     *(_WHOLE_FRAMES, _WHOLE_EVERY, _MIDDLE_WHOLE_FRAMES, _MIDDLE_WHOLE_EVERY),
 )
-"""What mattes of a stream that lets it compute near people alone depend on."""
+"""Parameters that mattes depend on when only people's surroundings are computed."""
 
 
 class Parts(NamedTuple):
-    """Four serialised networks that together make one, and the names of the tensors between them."""
+    """Four serialised networks that form one, and the names of the tensors between them."""
 
     stem: bytes
     deep: bytes
@@ -76,26 +76,26 @@ class Parts(NamedTuple):
     half: str
     """The stem's features at half size."""
     quarter: str
-    """Those at a quarter."""
+    """The stem's features at quarter size."""
     pooled: str
-    """The picture at an eighth, with a fourth channel of zeros, which the middle part reads."""
+    """The picture at an eighth, with a fourth channel of zeros; input of the middle part."""
     sixteenth: str
-    """What the deep part tells the middle one, at a sixteenth."""
+    """Output of the deep part for the middle one, at a sixteenth."""
     skipped: str
-    """The encoder's features at an eighth, which the middle part reads, too."""
+    """The encoder's features at an eighth, also an input of the middle part."""
     eighth: str
-    """What the middle part tells the fine one, at an eighth."""
+    """Output of the middle part for the fine one, at an eighth."""
 
 
 def cut_parts(encoder: bytes, decoder: bytes, state_channels: Sequence[int], crops: Crops) -> Parts:
-    """Cut encoder and decoder, joined, where their large levels end.
+    """Join encoder and decoder, and cut them where their large levels end.
 
     Args:
-        encoder: As ``cut_official_graph`` gives it.
-        decoder: Likewise.
-        state_channels: Of r1 to r4.
-        crops: As ``crops_of`` gives them. The fine part has those of the picture, its half and its quarter, the middle
-            part that of the eighth.
+        encoder: Result of ``cut_official_graph``.
+        decoder: Result of ``cut_official_graph``.
+        state_channels: Channels of r1 to r4.
+        crops: Result of ``crops_of``. The fine part has the crops of the picture, its half and its quarter,
+            the middle part that of the eighth.
     """
     first = onnx.load_from_string(encoder)
     second = onnx.load_from_string(blocked_layout(decoder, state_channels, crops))
@@ -134,7 +134,7 @@ def cut_parts(encoder: bytes, decoder: bytes, state_channels: Sequence[int], cro
 
 
 class _Window(NamedTuple):
-    """A part of both eyes' pictures, in tiles; the last ones of a picture may be smaller."""
+    """A part of both eyes' pictures, in tiles; a picture's last tiles may be smaller."""
 
     top: int
     bottom: int
@@ -142,17 +142,17 @@ class _Window(NamedTuple):
     right: int
 
     def at(self, step: int) -> tuple[Any, ...]:
-        """Rows and columns of planes with a sample for every ``step`` of the picture's."""
+        """Slice rows and columns of planes with one sample per ``step`` samples of the picture."""
         times = _TILE // step
         rows, columns = (slice(first * times, last * times) for first, last in (self[:2], self[2:]))
         return ..., rows, columns
 
     def covers(self, size: Sequence[int]) -> bool:
-        """True for the whole picture, of (rows, columns) of tiles."""
+        """Whether it is the whole picture of (rows, columns) of tiles."""
         return self == (0, size[0], 0, size[1])
 
     def samples(self, size: Sequence[int]) -> tuple[int, int]:
-        """Its rows and columns of a picture of (height, width)."""
+        """Rows and columns, in samples, within a picture of (height, width)."""
         rows, columns = (
             min(last * _TILE, side) - first * _TILE
             for side, first, last in zip(size, self[::2], self[1::2], strict=True)
@@ -160,7 +160,7 @@ class _Window(NamedTuple):
         return rows, columns
 
     def wider(self, tiles: int, size: Sequence[int]) -> _Window:
-        """With so many more tiles on every side, as far as the picture of (rows, columns) of tiles goes."""
+        """Expand by tiles on every side, within the picture of (rows, columns) of tiles."""
         return _Window(
             max(self.top - tiles, 0),
             min(self.bottom + tiles, size[0]),
@@ -169,7 +169,7 @@ class _Window(NamedTuple):
         )
 
     def within(self, outer: _Window) -> _Window:
-        """The same place in the pictures of a window around it."""
+        """Convert to coordinates of an enclosing window."""
         return _Window(
             self.top - outer.top, self.bottom - outer.top, self.left - outer.left, self.right - outer.left
         )
@@ -185,59 +185,59 @@ class _Engines(NamedTuple):
 
 
 class _Pictures(NamedTuple):
-    """What is computed of a frame."""
+    """The windows of a frame, and its pictures."""
 
     part: FloatArray
-    """float32 [E, 3, h, w]: the window ``shown`` of the pictures."""
+    """float32 [E, 3, h, w]: the pictures in the window ``shown``."""
     pooled: FloatArray
-    """All of them, at an eighth."""
+    """The whole pictures, at an eighth."""
     shown: _Window
-    """What is computed."""
+    """Window to compute."""
     kept: _Window
-    """What is kept of that."""
+    """Part of ``shown`` to keep."""
     seen: _Window
-    """What the middle part computes."""
+    """Window that the middle part computes."""
     moved: _Window
-    """What is kept of that."""
+    """Part of ``seen`` to keep."""
 
 
 class _Answer(NamedTuple):
-    """What the four parts say of some of a frame's pictures."""
+    """Outputs of the four parts for some of a frame's pictures."""
 
     half: FloatArray
-    """The stem's features, of the window."""
+    """The stem's features at half size, in the window."""
     quarter: FloatArray
-    """The stem's features, of the whole pictures; changed in place where the window is a part of them."""
+    """The stem's features at quarter size, of the whole pictures; modified in place if the window is a part."""
     r4: FloatArray
-    """The deep part's memory."""
+    """The deep part's state."""
     r3: FloatArray
-    """The middle part's memory, of its window."""
+    """The middle part's state, in its window."""
     fine: dict[str, Any]
-    """The fine part's, of the window."""
+    """The fine part's outputs, in the window."""
 
 
 class NearPeople:
     """The four parts on ONNX Runtime.
 
     Args:
-        cut: Gives the parts of the network for windows that need these crops, see ``cut_parts``.
-        threads: Threads that compute a frame; 0 uses every core.
+        cut: Returns the parts of the network for windows with these crops; see ``cut_parts``.
+        threads: Threads per frame; 0 uses every core.
 
     Raises:
-        EngineError: ONNX Runtime cannot load one.
+        EngineError: ONNX Runtime cannot load a part.
     """
 
     def __init__(self, cut: Callable[[Crops], Parts], *, threads: int) -> None:
         self._cut, self._usual = cut, cut(NO_CROPS)
         self._threads = threads or available_cores()
         self._engines: dict[tuple[str, int, Crops], OnnxRuntimeEngine] = {}
-        """Opened so far, by part, threads and crops: where two eyes call, one of the threads is a caller's; a window at
-        the lower or right end of a picture may need crops where others need none."""
+        """Open engines, by part, threads and crops: with two eyes, one of the threads is a caller's; a window
+        at a picture's lower or right end may need crops that others do not."""
         self._others: ThreadPoolExecutor | None = None
         """Computes all pictures but the first."""
 
     def begin(self, eyes: int, size: tuple[int, int]) -> FollowedPeople:
-        """A stream of which nothing was seen."""
+        """Start a stream without any frames."""
         half, quarter, _, tiles = state_sizes(size)
         return FollowedPeople(
             half=np.empty((eyes, 0, *half), np.float32),
@@ -251,15 +251,15 @@ class NearPeople:
     def step(
         self, picture: FloatArray, memory: list[FloatArray], known: FollowedPeople
     ) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
-        """The next frame; a call that fails leaves all as it was.
+        """Compute the next frame; a failed call changes nothing.
 
         Args:
             picture: float32 [E, 3, h, w], RGB 0..1.
-            memory: r1 to r4; r1 to r3 may be changed in place.
-            known: Of this stream; changed in place.
+            memory: r1 to r4; r1 to r3 may be modified in place.
+            known: The stream's data; modified in place.
 
         Returns:
-            Gain and offset, float32 [E, 1, h, w], nobody else's, and r1 to r4.
+            Gain and offset, float32 [E, 1, h, w], owned by the caller, and r1 to r4.
         """
         pooled = _pooled(picture, _MIDDLE_STEP)
         tiles = _pooled(pooled, _TILE // _MIDDLE_STEP)
@@ -269,7 +269,7 @@ class NearPeople:
         seen, moved = (kept.wider(max(size) if is_whole else more, size) for more in (_MIDDLE_HALO, _HALO))
         pictures = _Pictures(np.ascontiguousarray(picture[shown.at(1)]), pooled, shown, kept, seen, moved)
         shares = _shares(len(picture), self._threads)
-        # A session's threads are those that call it, and workers, which all callers share.
+        # A session's threads are its callers and workers, which all callers share.
         engines = self._opened(
             self._threads - len(shares) + 1, *(window.samples(picture.shape[2:]) for window in (shown, seen))
         )
@@ -281,7 +281,7 @@ class NearPeople:
         except BaseException:
             known.quarter[kept.at(4)] = before
             raise
-        # Only now: no more engines run, which may fail.
+        # Only now: no further engine runs that might fail.
         known.half = _put(known.half, [answer.half for answer in answers], shown, kept, 2)
         if shown.covers(size):
             known.quarter = _joined([answer.quarter for answer in answers])
@@ -306,11 +306,11 @@ class NearPeople:
         known: FollowedPeople,
         share: slice,
     ) -> _Answer:
-        """Some pictures of a frame; of what is known only their quarter is changed."""
+        """Compute some pictures of a frame; of ``known`` only the quarter-size features change."""
         names, part, shown, kept, seen = self._usual, pictures.part[share], *pictures[2:5]
         features = engines.stem.run({"small_rgb": part})
         half = features[names.half]
-        if shown != kept:  # the stem looks 13 samples around it: less than the halo
+        if shown != kept:  # the stem has a reach of 13 samples: less than the halo
             half, inside = known.half[share][shown.at(2)].copy(), kept.within(shown).at(2)
             half[inside] = features[names.half][inside]
         quarter = _put(known.quarter[share], [features[names.quarter]], shown, kept, 4)
@@ -337,7 +337,7 @@ class NearPeople:
         return _Answer(features[names.half], quarter, deep["r4o"], middle["r3o"], fine)
 
     def _opened(self, threads: int, shown: Sequence[int], seen: Sequence[int]) -> _Engines:
-        """The parts on so many threads each, for windows of (height, width)."""
+        """Open the parts with this many threads each, for windows of (height, width)."""
         return _Engines(
             stem=self._engine("stem", threads, NO_CROPS),
             deep=self._engine("deep", threads, NO_CROPS),
@@ -346,7 +346,7 @@ class NearPeople:
         )
 
     def _engine(self, part: str, threads: int, crops: Crops) -> OnnxRuntimeEngine:
-        """One part, opened for the first frame that asks for it."""
+        """Get a part's engine, opened on first use."""
         key = part, threads, crops
         if key not in self._engines:
             parts = self._usual if crops == NO_CROPS else self._cut(crops)
@@ -354,7 +354,7 @@ class NearPeople:
         return self._engines[key]
 
     def _side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Results of all calls, each on a thread; when one fails, the others have ended before that is raised."""
+        """Run all calls on threads and return their results; on failure, wait for the others before raising."""
         if len(calls) == 1:
             return [calls[0]()]
         if self._others is None:
@@ -376,7 +376,7 @@ class NearPeople:
 
     @staticmethod
     def _windows(tiles: FloatArray, known: FollowedPeople) -> tuple[_Window, _Window]:
-        """What is computed of a frame, and what of that is kept."""
+        """Choose the windows of a frame to compute and to keep."""
         rows, columns = tiles.shape[2:]
         whole = _Window(0, rows, 0, columns)
         if known.frames < _WHOLE_FRAMES or known.frames % _WHOLE_EVERY == 0:
@@ -394,7 +394,7 @@ class NearPeople:
 
     @staticmethod
     def _somebody(picture: FloatArray, known: FollowedPeople, kept: _Window) -> npt.NDArray[np.bool_]:
-        """Tiles of a window in which either eye sees somebody."""
+        """Find tiles of a window with people in either eye."""
         place = kept.at(1)
         red, green, blue = np.split(picture[place], 3, axis=1)
         grey = (red + green + blue) / np.float32(3)  # NumPy's mean of three planes takes far longer
@@ -406,7 +406,7 @@ class NearPeople:
 
 
 def _changed(tiles: FloatArray, before: FloatArray) -> npt.NDArray[np.bool_]:
-    """Tiles [rows, columns] in which either eye's picture changed, of means [E, 3, rows, columns]."""
+    """Find tiles [rows, columns] where either eye's picture changed, from means [E, 3, rows, columns]."""
     darker = np.minimum(tiles, before).mean(axis=1)
     enough = (_CHANGE_SHARE * darker).clip(_LEAST_CHANGE, _MOST_CHANGE)
     changed: npt.NDArray[np.bool_] = (np.abs(tiles - before).mean(axis=1) > enough).any(axis=0)
@@ -414,9 +414,9 @@ def _changed(tiles: FloatArray, before: FloatArray) -> npt.NDArray[np.bool_]:
 
 
 def _pooled(planes: FloatArray, step: int) -> FloatArray:
-    """Means of squares of planes [E, C, h, w], of a side that is a power of two.
+    """Average squares of planes [E, C, h, w]; the side is a power of two.
 
-    Halved step by step, as the network does: a half square at the lower or right end counts for a whole one.
+    Halves step by step, like the network: a half square at the lower or right end counts as a whole one.
     """
     eyes, channels, height, width = planes.shape
     small = list(planes.reshape(-1, height, width))
@@ -435,21 +435,21 @@ def _halved(plane: FloatArray) -> FloatArray:
 
 
 def _shares(pictures: int, threads: int) -> list[slice]:
-    """Which pictures of a frame each of some threads takes: as many each."""
+    """Divide a frame's pictures equally among threads."""
     most = max(each for each in range(1, pictures + 1) if pictures % each == 0 and each <= threads)
     length = pictures // most
     return [slice(first, first + length) for first in range(0, pictures, length)]
 
 
 def _joined(parts: Sequence[FloatArray]) -> FloatArray:
-    """Planes of all pictures."""
+    """Concatenate the planes of all pictures."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _put(
     whole: FloatArray, parts: Sequence[FloatArray], shown: _Window, kept: _Window, step: int
 ) -> FloatArray:
-    """Planes with the kept part of new ones in their place; new ones of the whole picture are taken as they are."""
+    """Copy the kept part of new planes into the old ones; new planes of the whole picture replace them."""
     if parts[0].shape[2:] == whole.shape[2:]:
         return _joined(parts)
     first = 0

@@ -1,4 +1,4 @@
-"""RobustVideoMatting's memory of a stream, and the sizes of its calls: pictures, states, frames at a time."""
+"""RobustVideoMatting's state of a stream, and the sizes of its calls: pictures, states, frames per call."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""MediaPipe's selfie networks, and the gate that keeps empty frames empty."""
+"""MediaPipe's selfie networks, and the presence gate that keeps empty frames empty."""

@@ -293,7 +293,7 @@ def _are_of_one_thing(alpha: FloatArray, pictures: FloatArray) -> bool:
 
 
 def _rows_of(matte: FloatArray, picture: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """How much of each row of a thumbnail a matte, float32 [h, w], holds, [32], and its mean color there, [32, 3]."""
+    """Compute the mean alpha and mean colour of each of a thumbnail's rows, [32] and [32, 3], under a matte [h, w]."""
     held = np.dstack([picture * matte[..., None], matte]).mean(axis=1)[:, None]
     rows = np.asarray(cv2.resize(held, (1, _THUMBNAIL[1]), interpolation=cv2.INTER_AREA), np.float32)[:, 0]
     amount, color = rows[:, 3], rows[:, :3]

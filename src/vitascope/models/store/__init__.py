@@ -1,4 +1,4 @@
-"""The networks on this machine: the catalogue, fetching, verifying."""
+"""Networks on this machine: catalogue, download, verification."""
 
 from vitascope.models.store.store import ModelStore
 

@@ -220,7 +220,7 @@ class _HttpsConnection(http.client.HTTPSConnection):
 
 
 def _reason(error: Exception, *, stall_seconds: float) -> str:
-    """Say in few words what went wrong on the network."""
+    """Describe a network failure in a few words."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, socket.gaierror):
         return "host name not found (offline?)"

@@ -1,4 +1,4 @@
-"""Batching: combines requests from many clients into one call of a network, and finds the best batch size.
+"""Batching: combine many clients' requests into one call of a network, and choose how large that call is.
 
 ::
 
@@ -7,5 +7,5 @@
     DynamicBatcher    one line                PriorityBatcher    levels
     StreamBatcher     several workers         AdaptiveBatchSizer, BatchSizeOptimizer    how many go together
 
-Consecutive frames of one video need none of this: ``gpu.pipeline.Batched`` groups them.
+Consecutive frames of one video do not need this: ``gpu.pipeline.Batched`` groups them.
 """

@@ -1,6 +1,6 @@
-"""Stacks the arrays of requests into a batch, and splits results again: NumPy, CuPy and torch, nested or not.
+"""Stack requests' arrays into a batch, and split its results: NumPy, CuPy and torch, nested or not.
 
-The library of an array is told by its type, so that none is imported that the caller does not use.
+An array's type tells its library, so that no library is imported needlessly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Library = Literal["numpy", "cupy", "torch"]
 
 
 def library_of(value: object) -> Library | None:
-    """The library of an array; None for anything else. Numbers count as NumPy's."""
+    """Tell which library an array belongs to; None for anything else. Numbers count as NumPy."""
     kind = type(value)
     if kind not in _LIBRARIES:
         _LIBRARIES[kind] = _library(value)
@@ -36,14 +36,14 @@ def _library(value: object) -> Library | None:
     return None if kind == "dlpack" else kind
 
 
-_LIBRARIES: dict[type, Library | None] = {}  # by type, which decides it: asking takes longer than a launch
+_LIBRARIES: dict[type, Library | None] = {}  # by type: asking takes longer than a launch
 
 
 def kind_of(data: Any) -> Hashable:
-    """Structure, library, device, dtype and shape of data; requests share a batch if these are equal.
+    """Describe structure, library, device, dtype and shape: requests with equal kinds can share a batch.
 
     Raises:
-        TypeError: Something in it is no array, number, tuple or dict.
+        TypeError: A leaf is not an array, number, tuple or dict.
     """
     if _LIBRARIES.get(type(data)) == "torch":  # first, and in few steps: it runs for every request
         return "torch", data.device, data.dtype, data.shape
@@ -67,7 +67,7 @@ def kind_of(data: Any) -> Hashable:
 
 
 def leaves(data: Any) -> Iterator[Any]:
-    """All arrays in nested data."""
+    """Iterate over all arrays of a nested structure."""
     if isinstance(data, dict):
         for value in data.values():
             yield from leaves(value)
@@ -79,7 +79,7 @@ def leaves(data: Any) -> Iterator[Any]:
 
 
 def map_leaves(data: Any, change: Callable[[Any], Any]) -> Any:
-    """Apply a function to every leaf of nested data."""
+    """Apply a function to every leaf of a nested structure."""
     if isinstance(data, dict):
         return {name: map_leaves(value, change) for name, value in data.items()}
     if isinstance(data, tuple):
@@ -90,15 +90,15 @@ def map_leaves(data: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def stack(items: Sequence[Any], *, rows: int) -> Any:
-    """Stack data of equal kind along a new first axis.
+    """Stack items of equal kind along a new first axis.
 
     Args:
         items: Requests' data, at least one.
-        rows: Length of the batch; what is missing are copies of the last item, because a network may meet values in
-            zeros that it never sees, and its time does not depend on them.
+        rows: Length of the batch. Copies of the last item fill it up: zeros may give a network values that it
+            never sees, and its time does not depend on them.
 
     Returns:
-        The form of one item, with fresh arrays [rows, ...].
+        The structure of one item, with new arrays [rows, ...].
     """
     first = items[0]
     if isinstance(first, dict):
@@ -114,16 +114,16 @@ def stack(items: Sequence[Any], *, rows: int) -> Any:
 
 
 def split(output: Any, *, rows: int, count: int) -> list[Any]:
-    """Split the results of a batch, one for each request, without the padding.
+    """Split a batch's output into one result per request, without the padding.
 
     Args:
-        output: What ``inference_fn`` gave: an array [rows, ...], a tuple or dict of them, or a list with one entry for
-            each row.
+        output: Output of ``inference_fn``: an array [rows, ...], a tuple or dict of them, or a list with one
+            entry per row.
         rows: Rows of the batch.
-        count: Requests in it.
+        count: Requests in the batch.
 
     Raises:
-        EngineError: It has another number of rows, or is nothing of the kind.
+        EngineError: It has another number of rows, or another type.
     """
     if isinstance(output, list):
         _require(len(output), rows)
@@ -151,7 +151,7 @@ def _require(met: int, rows: int) -> None:
 
 
 def _same_tuple(like: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
-    make: Callable[..., tuple[Any, ...]] = getattr(type(like), "_make", tuple)  # a named tuple stays one
+    make: Callable[..., tuple[Any, ...]] = getattr(type(like), "_make", tuple)  # keeps named tuples
     return make(values)
 
 
@@ -160,33 +160,33 @@ _MOST_KINDS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """Identifies requests that can be stacked; shared by all of them, so that hashing is fast."""
+    """Kind of requests that can be stacked: one object per kind, so that it hashes fast."""
 
     cupy_device: int | None
-    """Number of the GPU of the first CuPy array in them; None without one."""
+    """Number of the GPU of the first CuPy array; None without one."""
     torch_device: Any
     """``torch.device`` of the first tensor on a GPU; None without one."""
 
 
 class Kinds:
-    """The kinds that a batcher has seen. Thread-safe."""
+    """All kinds that a batcher has seen. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Kind] = {}
 
     def of(self, data: Any) -> Kind:
-        """The kind of a request's data.
+        """Look up the kind of a request's data.
 
         Raises:
-            TypeError: Something in it is no array, number, tuple or dict.
+            TypeError: A leaf is not an array, number, tuple or dict.
         """
         form = kind_of(data)
         kind = self._known.get(form)
         if kind is None:
-            # Requests that wait keep theirs, and share no batch with newer ones.
+            # Waiting requests keep their kinds, and share no batch with newer ones.
             if len(self._known) >= _MOST_KINDS:
                 self._known.clear()
-            # Another thread may have been faster: there is one for all.
+            # Another thread may have added it first: there is one object per kind.
             kind = self._known.setdefault(form, _kind(data))
         return kind
 

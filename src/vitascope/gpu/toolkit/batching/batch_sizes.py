@@ -1,4 +1,4 @@
-"""Finds the batch size: by a search on this machine, or while you work."""
+"""Choose the batch size: by a search on this machine, or adaptively during the work."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 _DEFAULT_INITIAL = 4
 _LATENCIES_KEPT = 5
-# A size that ran out of memory is tried again after so many calls: what filled the GPU may have gone by then, and one
-# failed call among so many costs little.
+# A size that ran out of memory is tried again after this many calls: the GPU may have more free memory by
+# then, and one failure among so many calls costs little.
 _CALLS_BEFORE_RETRY = 256
 
 
@@ -38,33 +38,33 @@ class MemoryMonitor(Protocol):
     """Reports the memory in use; ``vitascope.gpu.VRAMMonitor`` is one."""
 
     def get_stats(self) -> Any:
-        """Current memory: ``allocated_vram_gb`` in use of ``total_vram_gb``, in the same unit."""
+        """Current figures: ``allocated_vram_gb`` in use of ``total_vram_gb``, in one unit."""
         ...
 
 
 class AdaptiveBatchSizer:
-    """Adapts the number of frames per call while you work.
+    """Adapts the batch size during the work.
 
-    The size doubles from call to call until something speaks against it, and never passes what is predicted to fit:
-    memory grows with the size along the line through the sizes seen so far, latency in proportion at worst. Where
-    memory runs out all the same, the size is halved, the call repeated, and the failed size approached by halves from
-    below. ``process`` and ``in_ranges`` do all this around a function; ``adjust_batch_size`` is for loops of your own.
-    Thread-safe.
+    The size doubles from call to call while memory and latency allow, and never exceeds what is predicted to
+    fit: memory grows linearly with the size, by a fit to the sizes so far; latency at worst in proportion. If
+    memory runs out all the same, the size is halved, the call repeated, and the failed size approached from
+    below by bisection. ``process`` and ``in_ranges`` do all this around a function; ``adjust_batch_size`` is
+    for your own loops. Thread-safe.
 
     Args:
-        initial_batch_size: Where to begin; 4, or ``max_batch_size`` if that is less, when omitted.
-        target_utilization: Share of the device's memory that may be in use, 0..1.
-        max_batch_size: Never more.
-        min_batch_size: Never fewer.
-        target_latency_ms: Longest wanted call; None: any.
-        monitor: Asked for memory in use; ``VRAMMonitor`` of the device when omitted, made on first use.
-        device: Whose memory that is: ``cuda``, ``cpu``, or ``auto``: the GPU where there is one.
+        initial_batch_size: First size; if omitted, 4 or ``max_batch_size``, whichever is less.
+        target_utilization: Largest share of the device's memory in use, 0..1.
+        max_batch_size: Largest size.
+        min_batch_size: Smallest size.
+        target_latency_ms: Longest acceptable call; None for no limit.
+        monitor: Reports memory in use; if omitted, the device's ``VRAMMonitor``, made on first use.
+        device: Device of that memory: ``cuda``, ``cpu``, or ``auto``: the GPU if there is one.
         device_id: Number of the GPU; ignored on a CPU.
-        growing: False: the size falls when memory runs out, and nothing else changes it or is asked.
-        on_shortage: Called with each error about memory, and the size from then on.
+        growing: False only lowers the size, when memory runs out, without monitoring.
+        on_shortage: Called with each out-of-memory error and the new size.
 
     Raises:
-        ValueError: Sizes that are not in order, a utilization outside 0..1, or a latency that is no time.
+        ValueError: The sizes are not in order, the utilization is outside 0..1, or the latency is invalid.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class AdaptiveBatchSizer:
         self.target_latency_ms = target_latency_ms
         self.min_batch_size, self.max_batch_size = min_batch_size, max_batch_size
         self.shortage_count = 0
-        """Number of times that memory ran out."""
+        """Number of out-of-memory errors."""
         self._size = initial_batch_size
         self._monitor = monitor
         self._device, self._device_id = device, device_id
@@ -103,32 +103,32 @@ class AdaptiveBatchSizer:
         self._on_shortage = on_shortage
         self._lock = threading.Lock()
         self._utilization: dict[int, float] = {}  # by size, the latest
-        self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES_KEPT)  # of the present size
+        self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES_KEPT)  # of the current size
         self._too_large: int | None = None
         self._calls_since_shortage = 0
 
     @property
     def batch_size(self) -> int:
-        """Frames for the next call."""
+        """Frames in the next call."""
         return self._size
 
     def at_most(self, frames: int) -> None:
-        """Limit the frames per call from now on, but not below ``min_batch_size``."""
+        """Limit the size of further calls to ``frames``, but not below ``min_batch_size``."""
         with self._lock:
             self.max_batch_size = max(min(self.max_batch_size, frames), self.min_batch_size)
             self._move_to(min(self._size, self.max_batch_size))
 
     def adjust_batch_size(self, latency_ms: float | None = None) -> int:
-        """Choose the size of the next call from memory and latency; use it after each call.
+        """Choose the next call's size by memory and latency; call it after each call.
 
         Args:
-            latency_ms: How long the call took, until its result was there.
+            latency_ms: Duration of the last call, until its result was ready.
 
         Returns:
             The new ``batch_size``.
 
         Raises:
-            DeviceError: The device's memory cannot be asked for.
+            DeviceError: The device's memory cannot be queried.
         """
         figures = self._memory_monitor().get_stats()
         in_use = figures.allocated_vram_gb / figures.total_vram_gb
@@ -146,11 +146,11 @@ class AdaptiveBatchSizer:
         return wanted
 
     def shrink(self, error: Exception, size: int) -> int:
-        """Note that a call of ``size`` frames ran out of memory.
+        """Record that a call of ``size`` frames ran out of memory.
 
         Args:
-            error: What said so.
-            size: Frames of that call.
+            error: The out-of-memory error.
+            size: Frames in that call.
 
         Returns:
             The new ``batch_size``, below ``size``.
@@ -173,40 +173,40 @@ class AdaptiveBatchSizer:
         *,
         end_of: Callable[[int, int], int] | None = None,
     ) -> list[T]:
-        """Call a function on consecutive ranges from 0 to ``count``; if memory runs out, retry with smaller ones.
+        """Call a function for consecutive ranges of 0 to ``count``, retrying smaller ranges when memory runs out.
 
         Args:
-            count: How many.
-            call: Takes the range's first index and the one after its last; gives results. Must leave nothing behind
-                when it fails for want of memory.
-            end_of: Takes a first index and the most that a range may have, and gives where it ends, before that where
-                something forbids to go on.
+            count: End of the last range.
+            call: Takes a range's start and end (exclusive) and returns results. Must have no effect if it
+                runs out of memory.
+            end_of: Takes a range's start and longest length, and returns its end, to end ranges early.
 
         Returns:
             All results, in order.
 
         Raises:
-            DeviceMemoryError: Or the library's own error: ``min_batch_size`` does not fit.
+            DeviceMemoryError: Or the library's own error: ``min_batch_size`` does not fit into memory.
         """
         return self._in_calls(count, lambda first, end, _: call(first, end), end_of=end_of, full=False)
 
     def process(
         self, frames: Iterable[Any], fn: Callable[[list[Any]], Any], *, pad: bool = False
     ) -> list[Any]:
-        """Run a function over all frames, in batches of the current best size.
+        """Run a function over all frames, in batches of the current size.
 
         Args:
-            frames: Any number; taken from an iterator as they are needed.
-            fn: Takes a list of frames, gives as many results: a list, an array with rows, a tuple or dict of arrays. On
-                a GPU it should return when they are there, or its latency is not what is measured.
-            pad: Give it full batches only, the last filled up with copies of its last frame.
+            frames: Any number; an iterator is read on demand.
+            fn: Takes a list of frames and returns as many results: a list, an array with rows, or a tuple or
+                dict of arrays. On a GPU it should return when they are ready, or latencies are
+                underestimated.
+            pad: Pass full batches only; copies of the last frame fill up the last batch.
 
         Returns:
-            One result for each frame, in order.
+            One result per frame, in order.
 
         Raises:
-            DeviceMemoryError: Or the library's own error: a single frame does not fit.
-            EngineError: ``fn`` gave another number of results.
+            DeviceMemoryError: Or the library's own error: a single frame does not fit into memory.
+            EngineError: ``fn`` returned another number of results.
         """
         results: list[Any] = []
         iterator = iter(frames)
@@ -227,7 +227,7 @@ class AdaptiveBatchSizer:
         end_of: Callable[[int, int], int] | None,
         full: bool,
     ) -> list[T]:
-        """``in_ranges``; ``call`` is also told of how many rows to make it: of ``batch_size`` where it must be full."""
+        """Run ``call`` over ranges as ``in_ranges`` does; its third argument is the number of rows to compute."""
         results: list[T] = []
         first = 0
         while first < count:
@@ -248,7 +248,7 @@ class AdaptiveBatchSizer:
             if shortage is not None:
                 self.shrink(shortage, rows)
                 continue
-            if self._growing and rows == size:  # a short rest says nothing about the size
+            if self._growing and rows == size:  # a short remainder says nothing about the size
                 self.adjust_batch_size((perf_counter() - began) * 1e3)
             first = end
         return results
@@ -261,19 +261,19 @@ class AdaptiveBatchSizer:
         return self._monitor
 
     def _fits_memory(self, in_use: float) -> int:
-        """The largest size that memory allows, by the line through the present and the farthest other size."""
+        """Predict the largest size that fits into memory, by the line through the current and another size."""
         room = self.target_utilization - in_use
         others = [size for size in self._utilization if size != self._size]
         if others:
             other = max(others, key=lambda size: abs(size - self._size))
             each = (in_use - self._utilization[other]) / (self._size - other)
-        else:  # at worst all that is in use is the batch's
+        else:  # at worst the batch takes all memory in use
             each = in_use / self._size
         if each <= 0:
             return self._size - 1 if room < 0 else self.max_batch_size
-        # Floor: below the present size when there is no room. What fills the target to the last bit fits.
+        # Floor: below the current size if there is no room. A size that exactly reaches the target fits.
         fits = self._size + math.floor(room / each + 1e-6)
-        # With one size seen, one frame more is the way to learn what a frame takes.
+        # After one size only, one more frame shows how much memory a frame takes.
         return max(fits, self._size + 1) if room > 0 and not others else fits
 
     def _fits_latency(self) -> int:
@@ -302,7 +302,7 @@ class AdaptiveBatchSizer:
 
 Verdict = Literal["fits", "out of memory", "above the memory limit", "above the latency limit"]
 
-# One sample lasts at least this long, so that the clock's and the scheduler's grain is a small part of it.
+# A sample lasts at least this long, to make the granularity of clock and scheduler negligible.
 _SAMPLE_SECONDS = 2e-3
 _MOST_CALLS_A_SAMPLE = 100
 
@@ -314,23 +314,23 @@ class BatchMeasurement:
     batch_size: int
     verdict: Verdict
     latency_ms: float | None = None
-    """Median time of a call until its result is there; None if memory ran out."""
+    """Median time of a call until its result is ready; None if memory ran out."""
     latency_p95_ms: float | None = None
     throughput_fps: float = 0.0
-    """Requests a second, of the median."""
+    """Requests per second, from the median."""
     memory_utilization: float | None = None
     """Share of the device's memory in use while the result is held; None if not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSearchResult:
-    """The chosen batch size, and all measurements."""
+    """The chosen size, with all measurements."""
 
     best: BatchMeasurement
     measurements: tuple[BatchMeasurement, ...]
-    """By rising size."""
+    """By increasing size."""
     reason: str
-    """The grounds of the choice, in one line."""
+    """Reason for the choice, on one line."""
 
     @property
     def batch_size(self) -> int:
@@ -341,26 +341,26 @@ class BatchSearchResult:
 class BatchSizeOptimizer:
     """Finds the smallest batch size with the best throughput, within limits of latency and memory.
 
-    Sizes 1, 2, 4 … are tried until one breaks a limit or memory runs out; then the largest that fits is found by
-    halves, for memory and latency grow with the size. All that fit are measured again in turns and in mixed order, so
-    that a machine that warms up or has other work slows them alike, and judged by their medians. Among those within
-    ``tolerance`` of the fastest the smallest is taken: it costs the least memory and latency, and a difference that
-    small may be noise.
+    Tries sizes 1, 2, 4 … until one exceeds a limit or memory runs out, then finds the largest that fits by
+    bisection, since memory and latency grow with the size. All sizes that fit are measured again in shuffled
+    rounds, so that clocks and other load affect them equally, and compared by their medians. Of those within
+    ``tolerance`` of the fastest it takes the smallest: it costs the least memory and latency, and so small a
+    difference may be noise.
 
     Args:
         inference_fn: Takes a batch; see ``DynamicBatcher``.
         example: One request's data, without a batch axis; batches are copies of it.
         max_batch_size: Largest size to try.
-        latency_limit_ms: Longest median time of a call; None: any.
-        max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
-        monitor: Asked for memory in use; when omitted, ``VRAMMonitor`` on a GPU, and nobody on a CPU, whose memory
-            others use too.
-        rounds: How often each size is measured.
-        warm_ups: Calls of a size before it is measured: graphs are recorded and caches filled in them.
-        tolerance: See above; a share of the throughput.
-        device: Where ``inference_fn`` computes.
+        latency_limit_ms: Longest median time of a call; None for no limit.
+        max_memory_percent: Largest share of the device's memory in use during a call, 0..1.
+        monitor: Reports memory in use; if omitted, ``VRAMMonitor`` on a GPU, and none on a CPU, whose memory
+            is shared with other programs.
+        rounds: Measurements per size.
+        warm_ups: Untimed calls per size before, to record graphs and fill caches.
+        tolerance: Share of the throughput within which sizes count as equal.
+        device: Device of ``inference_fn``.
         device_id: Number of the GPU; ignored on a CPU.
-        timer: Seconds, for tests.
+        timer: Clock in seconds, for tests.
 
     Raises:
         DeviceError: ``device="cuda"`` is not available.
@@ -400,19 +400,19 @@ class BatchSizeOptimizer:
         self._timer = timer
 
     def find_optimal_batch_size(self) -> int:
-        """Find the best size; ``search`` returns details."""
+        """Find the best size; see ``search`` for the measurements."""
         return self.search().batch_size
 
     def search(self) -> BatchSearchResult:
-        """Try, measure, choose.
+        """Try and measure sizes, and choose one.
 
         Returns:
-            The choice and its grounds.
+            The chosen size with its measurements.
 
         Raises:
-            DeviceMemoryError: Not even one request fits into memory, or below its limit.
-            EngineError: Not even one request is within the latency limit.
-            Exception: What ``inference_fn`` raised for another reason.
+            DeviceMemoryError: A single request does not fit into memory, or exceeds its limit.
+            EngineError: A single request exceeds the latency limit.
+            Exception: Whatever else ``inference_fn`` raised.
         """
         (stream,) = open_streams(self._device, 1)
         with stream.entered():
@@ -424,7 +424,7 @@ class BatchSizeOptimizer:
             batches = {size: self._batch(size) for size in fitting}
             order, shuffled = list(batches), random.Random(0)
             for _ in range(self._rounds):
-                # What disturbs the machine at intervals must not meet the same size each time.
+                # Periodic disturbances must not hit the same size each time.
                 shuffled.shuffle(order)
                 for size in order:
                     samples_ms[size].append(self._sample_ms(batches[size]))
@@ -449,7 +449,7 @@ class BatchSizeOptimizer:
         return found
 
     def _probe(self, size: int) -> BatchMeasurement:
-        """A first look at one size, the caches being empty, so that what is in use is what it needs."""
+        """Try a size for the first time, with empty caches, so that memory in use is what it needs."""
         release_idle_memory()
         shortage = False
         try:
@@ -487,7 +487,7 @@ class BatchSizeOptimizer:
 
     def _choose(self, found: dict[int, BatchMeasurement]) -> BatchSearchResult:
         measurements = tuple(found[size] for size in sorted(found))
-        # A size at the latency limit may have passed it once and not when it was measured again.
+        # A size near the latency limit may pass once and fail when measured again.
         fitting = [one for one in measurements if one.verdict == "fits"]
         if not fitting:
             raise _nothing_fits(measurements[0])
@@ -545,20 +545,20 @@ def find_optimal_batch_size(
     """Find the best batch size of a network with ``BatchSizeOptimizer``.
 
     Args:
-        model: A ``torch.nn.Module`` (moved to the device and set to evaluate), an engine of one input, or a callable
-            that takes a batch, NumPy on a CPU and CuPy on a GPU.
+        model: A ``torch.nn.Module`` (moved to the device and set to evaluation), an engine with one input, or
+            a callable that takes a batch, NumPy on a CPU and CuPy on a GPU.
         input_shape: Shape of one input, without the batch axis, such as (3, 512, 512).
-        max_memory_percent: Share of the device's memory that may be in use during a call, 0..1.
+        max_memory_percent: Largest share of the device's memory in use during a call, 0..1.
         max_batch_size: Largest size to try.
-        latency_limit_ms: Longest median time of a call; None: any.
-        device: ``auto`` is an engine's own device, else the GPU if one can be used.
+        latency_limit_ms: Longest median time of a call; None for no limit.
+        device: ``auto`` is an engine's own device, else the GPU if one is available.
         device_id: Number of the GPU; ignored on a CPU.
 
     Raises:
         DeviceError: The device is not available.
-        DeviceMemoryError: Not even one input fits into memory, or below its limit.
-        EngineError: Not even one input is within the latency limit, or the network failed.
-        TypeError: ``model`` is something else.
+        DeviceMemoryError: A single input does not fit into memory, or exceeds its limit.
+        EngineError: A single input exceeds the latency limit, or the network failed.
+        TypeError: ``model`` has another type.
         ValueError: A limit is out of range.
     """
     # Imported here: it finds out what a network is for the pipeline, whose batches are this folder's.
@@ -584,7 +584,7 @@ def find_optimal_batch_size(
 
 
 def _nothing_fits(one: BatchMeasurement) -> EngineError:
-    """The error for a network of which not even one request can be computed within the limits."""
+    """Make the error for a network that cannot compute a single request within the limits."""
     if one.verdict == "above the latency limit":
         return EngineError(f"one request takes {one.latency_ms:.2f} ms, which is above the latency limit")
     share = "" if one.memory_utilization is None else f": {one.memory_utilization:.0%} is in use"

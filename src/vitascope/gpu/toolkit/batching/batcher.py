@@ -1,7 +1,7 @@
-"""The batchers: a waiting room, workers that take batches from it, and a future for every request.
+"""Batchers: a waiting room, workers that take batches from it, and a future per request.
 
-One lock guards the room. A free worker takes a batch, or sleeps until there is one: it is woken by a request that fills
-a batch or starts a new one, when the oldest request has waited long enough, or by ``stop``. Nothing polls.
+One lock guards the room. An idle worker takes a batch or sleeps. It is woken by a request that fills a batch
+or starts waiting, by the oldest request's timeout, or by ``stop``. Nothing polls.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ class BatcherStats:
     """Counts since ``start``; each accepted request is in exactly one of the last six of the first eight."""
 
     submitted: int = 0
-    """Requests let in."""
+    """Requests accepted."""
     turned_away: int = 0
-    """Requests that were not let in, because the queue was full."""
+    """Requests rejected because the queue was full."""
     waiting: int = 0
     running: int = 0
-    """In a batch that is being computed."""
+    """Requests in a running call."""
     completed: int = 0
     failed: int = 0
-    """Their batch's call failed, or the batcher stopped before it."""
+    """Requests whose call failed, or that were pending when the batcher stopped."""
     expired: int = 0
-    """Their level's deadline passed while they waited."""
+    """Requests whose level's deadline passed while waiting."""
     cancelled: int = 0
-    """Withdrawn by the client, before their batch began."""
+    """Requests withdrawn by the client before their call."""
     batches: int = 0
-    """Calls of ``inference_fn`` that succeeded."""
+    """Successful calls of ``inference_fn``."""
     rows: int = 0
-    """Rows of these calls, those that only filled up included."""
+    """Rows of these calls, including padding."""
     latency: Latency = field(default_factory=Latency)
-    """Time of completed requests, from their timestamp to their result."""
+    """Time from a completed request's timestamp to its result."""
     queue_wait: Latency = field(default_factory=Latency)
-    """The part of it from ``submit`` to the call."""
+    """The part from ``submit`` to the call."""
 
     @property
     def mean_batch_size(self) -> float:
@@ -83,12 +83,12 @@ class BatcherStats:
 
     @property
     def padding_share(self) -> float:
-        """Share of rows that were padding: 0..1."""
+        """Padding as a share of all rows, 0..1."""
         return 1 - self.completed / self.rows if self.rows else 0.0
 
 
 class BatchTally:
-    """Sums up the reports of workers; thread-safe."""
+    """Sums the workers' counts; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -96,12 +96,12 @@ class BatchTally:
             ("submitted", "turned_away", "completed", "failed", "expired", "cancelled", "batches", "rows"), 0
         )
         self._latency, self._queue_wait = LatencyHistogram(), LatencyHistogram()
-        # Not sorted into the histograms yet: many at once cost a tenth.
+        # Added to the histograms later: in bulk it costs a tenth.
         self._latencies: list[float] = []
         self._queue_waits: list[float] = []
 
     def count(self, **more: int) -> None:
-        """Add to counts by name."""
+        """Add to named counts."""
         with self._lock:
             for name, number in more.items():
                 self._counts[name] += number
@@ -112,7 +112,7 @@ class BatchTally:
             self._counts["submitted"] += 1
 
     def complete(self, *, latency_seconds: Sequence[float], queue_seconds: Sequence[float]) -> None:
-        """Count completed requests, with one duration of each kind for each."""
+        """Count completed requests: one duration of each kind per request."""
         with self._lock:
             self._counts["completed"] += len(latency_seconds)
             self._latencies += latency_seconds
@@ -121,7 +121,7 @@ class BatchTally:
                 self._sort_in()
 
     def stats(self, *, waiting: int, running: int) -> BatcherStats:
-        """The current sums."""
+        """Get the current counts."""
         with self._lock:
             self._sort_in()
             return BatcherStats(
@@ -133,7 +133,7 @@ class BatchTally:
             )
 
     def _sort_in(self) -> None:
-        """Under the lock."""
+        """Call it with the lock held."""
         for histogram, seconds in ((self._latency, self._latencies), (self._queue_wait, self._queue_waits)):
             histogram.add_many(seconds)
             seconds.clear()
@@ -144,21 +144,21 @@ _NAMED = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComputedPart:
-    """One call of ``inference_fn`` that succeeded."""
+    """A successful call of ``inference_fn``."""
 
     entries: Sequence[Waiting]
     results: Sequence[Any]
-    """One for each entry."""
+    """One result per entry."""
     rows: int
     """Rows of the call."""
 
 
 class Answers:
-    """Answers requests.
+    """Completes requests.
 
     Args:
-        tally: Counts each.
-        clock: The batcher's.
+        tally: Counts them.
+        clock: The batcher's clock.
     """
 
     def __init__(self, tally: BatchTally, clock: Clock) -> None:
@@ -166,19 +166,19 @@ class Answers:
         self._clock = clock
 
     def give(self, part: ComputedPart, *, began: float, ended: float) -> None:
-        """Give each request of a call its result.
+        """Deliver the results of a call.
 
         Args:
             part: The call.
-            began: When its batch was begun, in the clock's seconds.
-            ended: When its results were there.
+            began: Start of the batch, in the clock's seconds.
+            ended: Time of the results, in the clock's seconds.
         """
         inference_ms = (ended - began) * 1e3
         given: list[tuple[Promise, InferenceResponse]] = []
         latency_seconds: list[float] = []
         queue_seconds: list[float] = []
         for entry, data in zip(part.entries, part.results, strict=True):
-            if entry.future.done():  # stop gave it up
+            if entry.future.done():  # given up by stop
                 continue
             request = entry.request
             queue_seconds.append(began - entry.arrived)
@@ -195,14 +195,14 @@ class Answers:
             )
             given.append((entry.future, response))
         self._tally.complete(latency_seconds=latency_seconds, queue_seconds=queue_seconds)
-        for future, response in given:  # in one go: who has an answer wakes, and wants the interpreter's lock
+        for future, response in given:  # all at once: each woken client wants the interpreter lock
             try:
                 future.set_result(response)
-            except InvalidStateError:  # stop has just given it up, and counted it
+            except InvalidStateError:  # stop has just given it up and counted it
                 self._tally.count(completed=-1)
 
     def expire(self, entries: Sequence[Waiting]) -> None:
-        """Answer requests whose deadline passed while they waited."""
+        """Fail requests whose deadline passed while waiting."""
         for entry in entries:
             if entry.future.set_running_or_notify_cancel():
                 waited_ms = (self._clock.now() - entry.arrived) * 1e3
@@ -216,12 +216,12 @@ class Answers:
                 self._tally.count(cancelled=1)
 
     def fail(self, entries: Sequence[Waiting], error: BaseException) -> None:
-        """Answer all remaining requests with the same error."""
+        """Fail all unanswered requests with the same error."""
         for entry in entries:
             if entry.future.done() and not entry.future.cancelled():
                 continue
             if entry.future.running() or entry.future.set_running_or_notify_cancel():
-                with suppress(InvalidStateError):  # it was answered meanwhile
+                with suppress(InvalidStateError):  # already answered
                     entry.future.set_exception(error)
                     self._tally.count(failed=1)
             else:
@@ -229,31 +229,31 @@ class Answers:
 
 
 def names_of(entries: Sequence[Waiting]) -> str:
-    """The ids of the first requests, for messages."""
+    """List the first requests' ids for messages."""
     names = ", ".join(repr(entry.request.request_id) for entry in entries[:_NAMED])
     return f"{names}, ..." if len(entries) > _NAMED else names
 
 
 InferenceFn = Callable[[Any], Any]
-"""Takes one batch, gives its results: see ``InferenceRequest.data`` and ``InferenceResponse.data`` for the forms."""
+"""Takes a batch and returns its results; see ``InferenceRequest.data`` and ``InferenceResponse.data``."""
 
 
 class Batcher:
-    """Combines requests from many threads into calls of ``inference_fn``; the base of the three batchers.
+    """Combines requests of many threads into calls of ``inference_fn``; base of the three batchers.
 
     Args:
-        config: Sizes and times.
-        inference_fns: One for each worker.
-        levels: Priorities, the most urgent first; by default a single one, by the rules of ``config``.
+        config: Sizes and timeouts.
+        inference_fns: One function per worker.
+        levels: Priority levels, most urgent first; if omitted, a single level with the rules of ``config``.
         starvation_seconds: See ``PriorityBatcher``.
-        device: Where the workers' current device and stream are.
+        device: Device of the workers' current stream.
         device_id: Number of the GPU.
-        sizer: Splits batches, and makes them smaller if the GPU's memory does not suffice.
-        clock: The clock for deadlines and for the ``timestamp`` of requests.
+        sizer: Splits batches, and shrinks them when GPU memory runs out.
+        clock: Clock of deadlines and of a request's ``timestamp``.
 
     Raises:
         DeviceError: ``cuda`` was requested and is not available.
-        TypeError: ``inference_fn`` cannot be called, or ``config`` has another type.
+        TypeError: ``inference_fn`` is not callable, or ``config`` has another type.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class Batcher:
             raise TypeError(f"config is a BatchConfig, not {type(config).__name__}")
         self.config = config
         self.device = select_device(device, index=device_id)
-        """The device that the workers compute on."""
+        """The workers' device."""
         self._functions = list(inference_fns)
         if not all(map(callable, self._functions)):
             raise TypeError("inference_fn is a function that takes a batch and gives its results")
@@ -291,7 +291,7 @@ class Batcher:
         self._clients = 0
         self._turnstile = Turnstile()
         self._threads: list[threading.Thread] = []
-        self._asleep: dict[threading.Thread, float] = {}  # when each idle worker wakes by itself
+        self._asleep: dict[threading.Thread, float] = {}  # when each idle worker's timeout ends
         self._state: Literal["new", "open", "closing", "closed"] = "new"
         self._process = OwnProcess("the batcher")
 
@@ -302,7 +302,7 @@ class Batcher:
             The batcher.
 
         Raises:
-            RuntimeError: It was started before.
+            RuntimeError: It was already started.
         """
         if self._state != "new":
             raise RuntimeError("a batcher starts once; make a new one")
@@ -322,14 +322,14 @@ class Batcher:
         """Stop accepting requests, finish, and join the workers; idempotent.
 
         Args:
-            drain: Compute waiting requests; otherwise they fail with ``BatcherStoppedError``. A running call is waited
-                for either way.
+            drain: Compute waiting requests; False fails them with ``BatcherStoppedError``. A running call
+                always completes.
             timeout_s: Longest wait for the workers.
 
         Raises:
-            EngineError: ``inference_fn`` did not return in that time; its thread is abandoned, and all unanswered
-                requests got a ``BatcherStoppedError``.
-            RuntimeError: Called by ``inference_fn`` or by a future's callback.
+            EngineError: ``inference_fn`` did not return in time. Its thread is abandoned, and every pending
+                request failed with ``BatcherStoppedError``.
+            RuntimeError: Called from ``inference_fn`` or from a future's callback.
         """
         if threading.current_thread() in self._threads:
             raise RuntimeError("a batcher cannot be stopped from its own thread")
@@ -363,18 +363,18 @@ class Batcher:
         return self.start()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Stop; after an error without computing what still waits."""
+        """Stop; after an error, drop waiting requests."""
         self.stop(drain=error is None)
 
     @contextmanager
     def client(self) -> Iterator[None]:
-        """Announce that this thread submits requests inside the block, one at a time.
+        """Register the calling thread as a client that submits one request at a time.
 
-        Once every such client waits for a response, no other request can join the batch, so it is sent without waiting
-        for the timeout. A single client never waits, and a client that is still preparing its request is waited for.
+        Once all registered clients wait for a response, nobody can join the batch, so it is sent before the
+        timeout: a lone client never waits for it, and one that still prepares its request is waited for.
 
         Raises:
-            UsageError: This process was forked from the one that created the batcher.
+            UsageError: This process is a fork of the batcher's.
         """
         self._process.require()
         with self._lock:
@@ -388,21 +388,23 @@ class Batcher:
                     self._work_to_do.notify()
 
     def submit(self, request: InferenceRequest, *, timeout_s: float | None = None) -> InferenceResponse:
-        """Submit a request and wait for the response; for threads with one request at a time each.
+        """Submit a request and wait for its response; for threads with one request at a time each.
 
         Args:
-            request: Not changed.
-            timeout_s: Longest wait for the response; then the request is cancelled, unless its call is running.
+            request: The request; not modified.
+            timeout_s: Longest wait for the response; on timeout the request is withdrawn, unless its call has
+                started.
 
         Raises:
-            TimeoutError: No response in that time.
+            TimeoutError: There was no response in time.
             RequestRejectedError: There was no room, or the level's deadline passed.
-            BatcherStoppedError: The batcher is not running, or was stopped without computing this.
-            TypeError: The data cannot be stacked, or the stream id is not hashable.
-            ValueError: There is no such priority, or the timestamp is in the future.
-            UsageError: This process was forked from the one that created the batcher.
-            RuntimeError: Called by ``inference_fn`` or by a future's callback: it would wait for its own batch to end.
-            Exception: What ``inference_fn`` raised; a note names the batch.
+            BatcherStoppedError: The batcher is not running, or stopped before computing this request.
+            TypeError: The data cannot be stacked, or ``stream_id`` is not hashable.
+            ValueError: The priority does not exist, or the timestamp is in the future.
+            UsageError: This process is a fork of the batcher's.
+            RuntimeError: Called from ``inference_fn`` or a future's callback: later batches are answered
+                after the current one ends, so this would deadlock.
+            Exception: Whatever ``inference_fn`` raised; a note names the batch.
         """
         _refuse_own_threads(self._threads)
         reply = Reply()
@@ -414,40 +416,41 @@ class Batcher:
             raise
         if not is_there:
             reply.cancel()
-            if not reply.wait(0):  # it may have come just now
+            if not reply.wait(0):  # it may have arrived just now
                 raise TimeoutError(f"no response to request {request.request_id!r} in {timeout_s} s")
         return reply.result()
 
     def submit_async(self, request: InferenceRequest) -> Future[InferenceResponse]:
-        """Submit a request without waiting.
+        """Submit a request without waiting for its response.
 
-        Waits only if the queue is full and ``on_full`` says so; never in ``inference_fn`` and callbacks.
+        Blocks only if the queue is full and ``on_full`` is ``wait``; never in ``inference_fn`` and callbacks.
 
         Args:
-            request: Not changed.
+            request: The request; not modified.
 
         Returns:
-            A future; ``cancel()`` works until its call starts. Callbacks run on the batcher's thread. If they, or
-            ``inference_fn``, wait for a response, by ``result()``, ``exception()``, ``concurrent.futures.wait`` or
-            ``as_completed``, that raises as in ``submit``. ``done()`` never waits.
+            A future of the response; ``cancel()`` withdraws the request until its call begins. Callbacks run
+            on the batcher's thread. Waiting in them or in ``inference_fn``, with ``result()``,
+            ``exception()``, ``concurrent.futures.wait`` or ``as_completed``, raises like ``submit``.
+            ``done()`` never waits.
 
         Raises:
-            RequestRejectedError: There is no room.
+            RequestRejectedError: The queue is full.
             BatcherStoppedError: The batcher is not running.
-            TypeError: The data cannot be stacked, or the stream id is not hashable.
-            ValueError: There is no such priority, or the timestamp is in the future.
-            UsageError: This process was forked from the one that created the batcher.
+            TypeError: The data cannot be stacked, or ``stream_id`` is not hashable.
+            ValueError: The priority does not exist, or the timestamp is in the future.
+            UsageError: This process is a fork of the batcher's.
         """
         future = _ResponseToBe(self._threads)
         self._let_in(request, future, stands_still=False)
         return future
 
     def _let_in(self, request: InferenceRequest, promise: Promise, *, stands_still: bool) -> None:
-        """Put a request into the room; see ``submit_async``, and ``origin_on`` for ``stands_still``."""
+        """Add a request to the room; see ``submit_async``, and ``origin_on`` for ``stands_still``."""
         if not isinstance(request, InferenceRequest):
             raise TypeError(f"an InferenceRequest is expected, not {type(request).__name__}")
         self._process.require()
-        hash(request.stream_id)  # what has no hash must not reach the room, where it would end the workers
+        hash(request.stream_id)  # raises for an unhashable id, which would end the workers
         level = request.priority
         if not (isinstance(level, int | np.integer) and 0 <= level < len(self._room.levels)):
             raise ValueError(
@@ -479,7 +482,7 @@ class Batcher:
                 raise RequestRejectedError(
                     f"request {request.request_id!r} was turned away: {rule.max_queue_size} requests are waiting"
                 )
-            if threading.current_thread() in self._threads:  # which may be the one that would make room
+            if threading.current_thread() in self._threads:  # this thread may be the one that would make room
                 self._tally.count(turned_away=1)
                 raise RequestRejectedError(
                     f"request {request.request_id!r} was turned away: {rule.max_queue_size} requests are waiting, and "
@@ -489,7 +492,7 @@ class Batcher:
             self._require_open()
 
     def stats(self) -> BatcherStats:
-        """Counts so far; callable from any thread."""
+        """Counts so far, from any thread."""
         with self._lock:
             return self._tally.stats(waiting=len(self._room), running=sum(map(len, self._running.values())))
 
@@ -502,11 +505,11 @@ class Batcher:
             raise BatcherStoppedError("the batcher was stopped")
 
     def _wake_for(self, entry: Waiting) -> None:
-        """Wake an idle worker if the newcomer fills a batch, or must be seen to before any of them wakes by itself."""
+        """Wake an idle worker if a new request fills a batch, or is due before any worker's timeout."""
         if not self._asleep:
             return
         wake_at = self._room.wake_at()
-        assert wake_at is not None  # somebody has just come in
+        assert wake_at is not None  # a request has just arrived
         is_full = self._room.can_fill(entry.kind) or self._everyone_waits()
         if is_full or wake_at < min(self._asleep.values()):
             self._work_to_do.notify()
@@ -525,7 +528,7 @@ class Batcher:
                     self._run(ticket, batch, stream, function)
                 elif not expired:
                     return
-        except BaseException as error:  # our own bug: no client may wait for ever because of it
+        except BaseException as error:  # our own bug: no client may wait forever because of it
             with self._lock:
                 self._state = "closing"
                 lost = self._room.clear() + [entry for batch in self._running.values() for entry in batch]
@@ -536,7 +539,7 @@ class Batcher:
             raise
 
     def _next(self) -> tuple[int, list[Waiting], list[Waiting]]:
-        """Wait for a batch, or for requests whose deadline passed; neither when the batcher is closing and empty."""
+        """Wait for a batch or for expired requests; returns neither when the batcher closes and is empty."""
         with self._lock:
             while True:
                 now = self._clock.now()
@@ -545,7 +548,7 @@ class Batcher:
                 batch = [] if expired else self._room.take(now, closing=nobody_comes)
                 if expired or batch:
                     self._has_room.notify_all()
-                    if len(self._room):  # somebody else must look after them: this worker is busy for a while
+                    if len(self._room):  # wake another worker: this one will be busy
                         self._work_to_do.notify()
                     ticket = -1
                     if batch:
@@ -562,7 +565,7 @@ class Batcher:
     def _run(
         self, ticket: int, batch: Sequence[Waiting], stream: WorkerStream, function: InferenceFn
     ) -> None:
-        """Compute a batch, and answer in the order in which batches were taken, whichever worker is faster."""
+        """Compute a batch, and answer in the order in which batches were taken."""
         live = [entry for entry in batch if entry.future.set_running_or_notify_cancel()]
         began = self._clock.now()
         parts: list[ComputedPart] = []
@@ -571,7 +574,7 @@ class Batcher:
             if live:
                 with stream.entered():
                     parts = self._infer(live, function)
-        except BaseException as error:  # whatever it is, clients must hear of it, and others be served
+        except BaseException as error:  # whatever it is, clients must get it, and other requests be served
             failure = error
         ended = self._clock.now()
         self._turnstile.enter(ticket)
@@ -606,7 +609,7 @@ class Batcher:
 
 
 class _ResponseToBe(Future[InferenceResponse]):
-    """A response that the batcher's own threads cannot wait for: they would wait for themselves."""
+    """A response that the batcher's own threads cannot wait for: they would deadlock."""
 
     def __init__(self, threads: Sequence[threading.Thread]) -> None:
         super().__init__()
@@ -625,7 +628,7 @@ class _ResponseToBe(Future[InferenceResponse]):
 
 
 class _Waiters(list[Any]):
-    """Where ``concurrent.futures.wait`` and ``as_completed`` enlist, before they wait and without a word to the future.
+    """List in which ``concurrent.futures.wait`` and ``as_completed`` register before waiting.
 
     Python has no public way to refuse them.
     """
@@ -653,7 +656,7 @@ def _refuse_own_threads(threads: Sequence[threading.Thread]) -> None:
 
 
 def _waited_for(reply: Reply, timeout_s: float | None) -> bool:
-    """Wait for a reply; False when it did not come in time."""
+    """Wait for a reply; return False on timeout."""
     if timeout_s is None and INTERRUPT_CHECK_SECONDS is None:
         return reply.wait(None)
     until = None if timeout_s is None else perf_counter() + timeout_s
@@ -667,29 +670,30 @@ def _waited_for(reply: Reply, timeout_s: float | None) -> bool:
 
 
 class DynamicBatcher(Batcher):
-    """Combines requests from several threads into batches, by the rules of ``BatchConfig``.
+    """Combines requests of several threads into batches, by the rules of ``BatchConfig``.
 
     ::
 
         with DynamicBatcher(BatchConfig(max_batch_size=8, timeout_ms=5), network) as batcher:
             response = batcher.submit(InferenceRequest(picture, "frame_001"))
 
-    One worker thread calls ``inference_fn``, on a GPU inside its own CUDA stream (current for CuPy and torch), so the
-    function needs no lock. Batches are formed in order of arrival.
+    One worker thread calls ``inference_fn``, on a GPU with its own CUDA stream current in CuPy and torch, so
+    the function needs no lock. Batches are formed in order of arrival.
 
     Args:
-        config: Sizes and times.
-        inference_fn: Takes the stacked batch [rows, ...] in the requests' library, and returns its results in newly
-            allocated memory, rows first.
-        device: ``cuda``, ``cpu``, or ``auto``: the GPU if there is one. It sets the current device of the worker
-            thread; arrays stay on the device of their client.
+        config: Sizes and timeouts.
+        inference_fn: Takes the stacked batch [rows, ...] in the requests' library, and returns results, rows
+            first, in newly allocated memory.
+        device: ``cuda``, ``cpu``, or ``auto``: the GPU if there is one. Sets the worker thread's current
+            device and stream; arrays stay on their clients' device.
         device_id: Number of the GPU; ignored on a CPU.
-        sizer: Splits batches that do not fit in the GPU's memory; without one, clients get a ``DeviceMemoryError``.
-        clock: The clock for deadlines; by default ``time.perf_counter``.
+        sizer: Splits batches that do not fit into GPU memory; without one clients get a
+            ``DeviceMemoryError``.
+        clock: Clock of deadlines; ``time.perf_counter`` if omitted.
 
     Raises:
         DeviceError: ``device="cuda"`` is not available.
-        TypeError: ``inference_fn`` cannot be called.
+        TypeError: ``inference_fn`` is not callable.
     """
 
     def __init__(
@@ -706,23 +710,24 @@ class DynamicBatcher(Batcher):
 
 
 class StreamBatcher(Batcher):
-    """A ``DynamicBatcher`` with several workers, each with its own CUDA stream; on a CPU just threads.
+    """A ``DynamicBatcher`` with several workers, each with its own CUDA stream; on a CPU, plain threads.
 
-    It pays off if one batch does not fill the GPU, or if the host's part of a call is long. Responses come in the order
-    in which batches were formed, whichever stream is faster, so streams of requests keep their order.
+    Use it if one batch does not fill the GPU, or if the host's part of a call is long. Responses come in the
+    order in which batches were formed, so streams of requests keep their order.
 
-    Other arguments are ``DynamicBatcher``'s.
+    For further arguments see ``DynamicBatcher``.
 
     Args:
-        inference_fn: As for ``DynamicBatcher``, but called by several threads at once; or one function per stream,
-            which need not be thread-safe. An engine is not thread-safe: its CUDA graph has one set of buffers.
-        num_streams: Batches in flight; with a list of functions, their number.
+        inference_fn: Like ``DynamicBatcher``'s, but called from several threads at a time; or a list of
+            functions, one per stream, which need not be thread-safe. An engine is not: its CUDA graph has one
+            set of buffers.
+        num_streams: Batches in flight; if a list of functions is given, their number.
         sizer: See ``DynamicBatcher``; shared by the workers.
 
     Raises:
-        ValueError: Fewer than one stream, or another number than functions.
+        ValueError: ``num_streams`` is below 1, or differs from the number of functions.
         DeviceError: ``device="cuda"`` is not available.
-        TypeError: ``inference_fn`` cannot be called.
+        TypeError: ``inference_fn`` is not callable.
     """
 
     def __init__(
@@ -749,22 +754,23 @@ class StreamBatcher(Batcher):
 
 
 class PriorityBatcher(Batcher):
-    """A ``DynamicBatcher`` with priority levels: batches are filled from level 0 first.
+    """A ``DynamicBatcher`` with priority levels: a batch is filled from level 0 first.
 
-    A request that has waited ``starvation_ms`` goes before all others, so every request is served eventually, however
-    many urgent ones arrive. A request takes earlier ones of its stream along: priority never reorders a stream.
+    A request that has waited ``starvation_ms`` precedes all others, so it is computed right after those that
+    starved before it, however many urgent ones arrive. A request takes the earlier ones of its stream along:
+    priority never reorders a stream.
 
-    Other arguments are ``DynamicBatcher``'s.
+    For further arguments see ``DynamicBatcher``.
 
     Args:
-        config: Sizes, and the timeout of levels without their own. The levels set the limits of the queue.
-        levels: The most urgent first; ``InferenceRequest.priority`` counts from 0.
-        starvation_ms: None lets less urgent requests wait as long as urgent ones arrive.
+        config: Sizes, and the timeout of levels without one. The levels set the queue's limits.
+        levels: Levels, most urgent first; ``InferenceRequest.priority`` counts from 0.
+        starvation_ms: None lets less urgent requests wait while urgent ones arrive.
 
     Raises:
-        ValueError: No level, or an invalid ``starvation_ms``.
+        ValueError: ``levels`` is empty, or ``starvation_ms`` is invalid.
         DeviceError: ``device="cuda"`` is not available.
-        TypeError: ``inference_fn`` cannot be called.
+        TypeError: ``inference_fn`` is not callable.
     """
 
     def __init__(

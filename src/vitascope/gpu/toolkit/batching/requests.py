@@ -1,11 +1,10 @@
-"""Requests and responses of a batcher, and the rules by which waiting requests become batches.
+"""Requests and responses of a batcher, and the waiting room that forms batches.
 
-In order of service: who starves; then level by level those in time, then those of the level whose deadline passed and
-who were put back. A request that is picked takes along the earlier ones of its stream, whatever their level, so that
-a stream is never reordered.
+Order of service: starved requests, then level by level those in time, then the level's delayed ones. A picked
+request takes the earlier ones of its stream along, whatever their level, so a stream is never reordered.
 
-Requests of one batch are alike in shape and kind. Those of another kind wait for a batch of their own, which is sent
-by the same rules. ``WaitingRoom`` has no threads and no clock of its own.
+Requests of one batch have the same shape and kind. Other kinds wait for a batch of their own, under the same
+rules. ``WaitingRoom`` has neither threads nor a clock.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ from vitascope.gpu.number_checks import check_count, check_number
 
 
 class Clock:
-    """Time from ``time.perf_counter``, and waiting; tests pass another clock."""
+    """Reads ``time.perf_counter`` and waits; tests pass another one."""
 
     def now(self) -> float:
-        """Seconds from any origin; never goes back."""
+        """Seconds since any origin; never goes back."""
         return perf_counter()
 
     def wait(self, condition: threading.Condition, seconds: float | None) -> object:
-        """Wait on a condition that the caller holds, until notified or for this long; None waits for ever."""
+        """Wait on a held condition until it is notified or the time has passed; None waits indefinitely."""
         return condition.wait(seconds)
 
 
 class Reply:
-    """A pending response, for one waiting thread.
+    """A pending response, waited for by one thread.
 
-    The methods that a batcher calls are those of ``concurrent.futures.Future``. It has no callbacks and no list of
-    those who wait: a lock that the worker opens is all, at a fifth of a future's cost (``benchmarks/host_cost.py``).
+    Has the methods of ``concurrent.futures.Future`` that a batcher calls, without callbacks or a list of
+    waiters: one lock, released by the worker, at a fifth of a future's cost (``benchmarks/host_cost.py``).
     """
 
     __slots__ = ("_answered", "_error", "_guard", "_response", "_state")
@@ -56,59 +55,59 @@ class Reply:
         self._error: BaseException | None = None
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for the response, at most this long; False on timeout. True only once."""
+        """Wait for the response; False on timeout. Returns True only once."""
         return self._answered.acquire(timeout=-1 if seconds is None else seconds)
 
     def result(self) -> InferenceResponse:
-        """The response, after ``wait`` returned True.
+        """Get the response, after ``wait`` returned True.
 
         Raises:
-            BaseException: What it was answered with instead.
+            BaseException: The error of a failed request.
         """
         if self._error is not None:
             raise self._error
-        assert self._response is not None  # one of the two is there
+        assert self._response is not None  # either this or an error is set
         return self._response
 
     def done(self) -> bool:
-        """True if it was answered or cancelled."""
+        """Whether it was answered or withdrawn."""
         return self._state in ("done", "cancelled")
 
     def running(self) -> bool:
-        """True while its call runs."""
+        """Whether its call is running."""
         return self._state == "running"
 
     def cancelled(self) -> bool:
-        """True if it was cancelled."""
+        """Whether it was withdrawn."""
         return self._state == "cancelled"
 
     def cancel(self) -> bool:
-        """Cancel the request; False if its call has started."""
+        """Withdraw the request; False if its call has begun."""
         with self._guard:
             if self._state == "waiting":
                 self._state = "cancelled"
             return self._state == "cancelled"
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Mark the start of its call; False if it was cancelled."""
+        """Mark its call as begun; False if it was withdrawn."""
         with self._guard:
             if self._state == "waiting":
                 self._state = "running"
             return self._state == "running"
 
     def set_result(self, response: InferenceResponse) -> None:
-        """Answer.
+        """Set the response.
 
         Raises:
-            InvalidStateError: It was answered or withdrawn before.
+            InvalidStateError: It is already answered or withdrawn.
         """
         self._end(response, None)
 
     def set_exception(self, error: BaseException) -> None:
-        """Answer with an error.
+        """Set an error.
 
         Raises:
-            InvalidStateError: It was answered or withdrawn before.
+            InvalidStateError: It is already answered or withdrawn.
         """
         self._end(None, error)
 
@@ -121,7 +120,7 @@ class Reply:
 
 
 Promise: TypeAlias = "Future[InferenceResponse] | Reply"
-"""Where a batcher puts its answer."""
+"""Receives a batcher's response."""
 
 
 OnFull = Literal["wait", "reject"]
@@ -132,33 +131,32 @@ OnDeadline = Literal["reject", "delay"]
 class BatchConfig:
     """Sizes and timeouts of batches.
 
-    The rules are those of Triton Inference Server's dynamic batcher (NVIDIA, User Guide, Batchers): as soon as the
-    network is free, a batch of ``max_batch_size`` or, failing that, of the largest preferred size that the waiting
-    requests fill is sent at once. Until one is filled they wait, but none longer than ``timeout_ms``: then whatever is
-    there is sent.
+    Follows Triton Inference Server's dynamic batcher (NVIDIA, User Guide, Batchers): once the network is
+    free, a batch of ``max_batch_size`` or else of the largest filled preferred size is sent at once.
+    Otherwise requests wait, up to ``timeout_ms``: then a partial batch is sent.
 
     Raises:
-        ValueError: A size below 1, above the largest, a negative time, or a queue that holds nothing.
+        ValueError: A size is below 1 or above the largest, a time is negative, or the queue size is 0.
     """
 
     min_batch_size: int = 1
-    """Fewest rows of a call. A smaller batch whose time has come is filled up with copies of its last request."""
+    """Fewest rows of a call. Copies of the last request pad smaller batches."""
     max_batch_size: int = 8
-    """Most requests of a call."""
+    """Most requests per call."""
     timeout_ms: float = 50.0
-    """Longest that a request waits for others to join it, while the network is free. 0 sends what is there."""
+    """Longest wait for other requests while the network is free. 0 sends what is there."""
     preferred_batch_sizes: tuple[int, ...] = ()
-    """Sizes that are worth sending before the timeout, besides the largest."""
+    """Sizes worth sending before the timeout, besides the largest."""
     bucket_sizes: tuple[int, ...] = ()
-    """Numbers of rows that calls may have, such as (1, 2, 4, 8): a batch is filled up to the next one, so that a
-    network with a CUDA graph or a compiled plan for each size needs few of them. Empty: any number."""
+    """Allowed numbers of rows, such as (1, 2, 4, 8): batches are padded to the next one, so that a network
+    with a CUDA graph or compiled plan per size needs few of them. Empty: any number."""
     max_queue_size: int = 1024
     """Most requests waiting."""
     on_full: OnFull = "wait"
-    """``wait`` holds the submitting thread until there is room; ``reject`` answers with an error at once."""
+    """``wait`` blocks the submitting thread until there is room; ``reject`` raises at once."""
 
     def __post_init__(self) -> None:
-        """Check sizes and times."""
+        """Check sizes and timeouts."""
         for name in ("preferred_batch_sizes", "bucket_sizes"):
             if not isinstance(given := getattr(self, name), list | tuple):
                 raise UsageError(f"{name} is {given!r}, expected sizes such as (1, 2, 4, 8)")
@@ -176,30 +174,30 @@ class BatchConfig:
             raise ValueError(f"on_full is 'wait' or 'reject', not {self.on_full!r}")
 
     def rows_for(self, count: int) -> int:
-        """Rows of a call with ``count`` requests: the smallest bucket that holds them."""
+        """Get the rows of a call with ``count`` requests: the smallest bucket that holds them."""
         wanted = max(count, self.min_batch_size)
         return min((size for size in self.bucket_sizes if size >= wanted), default=wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityLevel:
-    """Rules for waiting requests of one level.
+    """Rules for the waiting requests of one level.
 
     Raises:
-        ValueError: A queue that holds nothing, a negative time, or a word that is not one of the two.
+        ValueError: The queue size is 0, a time is negative, or a word is unknown.
     """
 
     max_queue_size: int = 256
     """Most requests of this level waiting."""
     on_full: OnFull = "reject"
-    """A full queue's answer: ``reject`` raises at once, ``wait`` holds the submitting thread until there is room."""
+    """If the queue is full, ``reject`` raises at once; ``wait`` blocks the submitting thread until there is room."""
     timeout_ms: float | None = None
-    """Replaces ``BatchConfig.timeout_ms``: 0 for requests that do not wait for others."""
+    """Overrides ``BatchConfig.timeout_ms``; 0 for requests that do not wait for others."""
     deadline_ms: float | None = None
-    """Longest wait in the queue; None: any. Looked at whenever the network is free, so a call that runs comes first."""
+    """Longest wait in the queue; None for no limit. Checked when the network is free, after any running call."""
     on_deadline: OnDeadline = "reject"
-    """Past the deadline, ``reject`` answers with an error; ``delay`` puts the request behind the others of its level,
-    where it stays until it is its turn or it starves."""
+    """Past the deadline, ``reject`` answers with an error; ``delay`` moves the request behind the others of
+    its level until its turn comes or it starves."""
 
     def __post_init__(self) -> None:
         """Check the limits."""
@@ -215,45 +213,46 @@ class PriorityLevel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InferenceRequest:
-    """A request: the input of one client.
+    """A client's input.
 
-    Arrays on a GPU are read behind what the submitting thread's current stream was given before; they must not be
-    written before the response is there.
+    Arrays on a GPU are read behind the earlier work on the submitting thread's current stream. Do not write
+    to them before the response is ready.
     """
 
     data: Any
-    """One array without a batch axis (NumPy, CuPy or torch), a number, or a tuple or dict of them. What is equal in
-    shape, dtype and library is stacked along a new first axis."""
+    """An array without a batch axis (NumPy, CuPy or torch), a number, or a tuple or dict of them. Data of
+    equal shape, dtype and library is stacked along a new first axis."""
     request_id: Hashable
-    """Comes back with the response."""
+    """Returned with the response."""
     timestamp: float = field(default_factory=perf_counter)
-    """When the request came about, by ``time.perf_counter()``; ``latency_ms`` counts from here."""
+    """Creation time, by ``time.perf_counter()``; ``latency_ms`` counts from here."""
     _: KW_ONLY
     stream_id: Hashable = None
-    """Requests of one stream are answered in the order in which they were submitted. None: this one stands alone."""
+    """Requests of one stream are answered in submission order. None: no stream."""
     priority: int = 0
     """Level of a ``PriorityBatcher``; 0 is the most urgent."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InferenceResponse:
-    """The response to one request."""
+    """The response to a request."""
 
     data: Any
-    """This request's row of what ``inference_fn`` gave, in its form and library: an array without the batch axis, or a
-    tuple or dict of them. Arrays are views into the batch's, which live as long as any of them."""
+    """The request's row of ``inference_fn``'s output, in its structure and library: an array without the
+    batch axis, or a tuple or dict of them. Arrays are views of the batch's, which live as long as any
+    view."""
     request_id: Hashable
     latency_ms: float
-    """From the request's ``timestamp`` until the result was finished, on a GPU too."""
+    """Time from the request's ``timestamp`` to its finished result, on a GPU too."""
     batch_size: int
-    """Requests that shared the call."""
+    """Requests in the same call."""
     _: KW_ONLY
     queue_ms: float
-    """From ``submit`` until the call began."""
+    """Time from ``submit`` to the start of the call."""
     inference_ms: float
-    """The call, stacking and waiting for the GPU included."""
+    """Time of the call, including stacking and waiting for the GPU."""
     padded_size: int
-    """Rows of the call: ``batch_size`` and what filled it up."""
+    """Rows of the call, including padding."""
     stream_id: Hashable = None
 
 
@@ -269,16 +268,16 @@ class Waiting:
     arrived: float
     future: Promise = field(default_factory=Future)
     origin: Any = None
-    """The submitting thread's streams, for the batcher."""
+    """The submitting thread's streams."""
 
 
 class WaitingRoom:
-    """Waiting requests by level, kind and stream. The caller must hold the lock.
+    """Waiting requests by level, kind and stream; the caller holds the lock.
 
     Args:
-        config: Sizes.
-        levels: The most urgent first.
-        starvation_seconds: Who has waited this long goes before everyone; None: never.
+        config: Sizes and timeouts.
+        levels: Levels, most urgent first.
+        starvation_seconds: Wait after which a request precedes all others; None: never.
     """
 
     def __init__(
@@ -304,15 +303,15 @@ class WaitingRoom:
         self._fills = min((self._most, *self._preferred))
 
     def __len__(self) -> int:
-        """Requests waiting."""
+        """Number of waiting requests."""
         return self._count
 
     def has_room(self, level: int) -> bool:
-        """True if another request of this level is accepted."""
+        """Whether another request of this level may enter."""
         return len(self._in_time[level]) + len(self._put_back[level]) < self.levels[level].max_queue_size
 
     def can_fill(self, kind: Hashable) -> bool:
-        """True if there may be enough requests of a kind for a batch that is sent at once."""
+        """Whether a kind may have enough requests for a batch that is sent at once."""
         return self._kinds.get(kind, 0) >= self._fills
 
     def add(self, entry: Waiting) -> None:
@@ -325,7 +324,7 @@ class WaitingRoom:
             self._streams.setdefault(stream, OrderedDict())[entry.number] = entry
 
     def expire(self, now: float) -> list[Waiting]:
-        """Enforce deadlines: move delayed requests back, and remove and return rejected ones."""
+        """Enforce deadlines: move delayed requests back; remove and return rejected ones."""
         rejected = []
         for level, (rule, deadline) in enumerate(zip(self.levels, self._deadline_seconds, strict=True)):
             if deadline == math.inf:
@@ -343,11 +342,11 @@ class WaitingRoom:
         """Remove and return the next batch.
 
         Args:
-            now: The time.
-            closing: No request comes any more, so none waits for others.
+            now: Current time of the clock, in seconds.
+            closing: No more requests will come, so none waits for others.
 
         Returns:
-            At most ``max_batch_size`` requests of one kind; empty when it is better to wait.
+            At most ``max_batch_size`` requests of one kind; empty if it is better to wait.
         """
         due: set[Hashable] | None = None
         for kind in self._kinds_in_order(now):
@@ -364,7 +363,7 @@ class WaitingRoom:
         return []
 
     def wake_at(self) -> float | None:
-        """When to call ``expire`` and ``take`` again if no request arrives; None for never."""
+        """When to ask again if no request arrives, after ``expire`` and ``take`` returned nothing; None: never."""
         earliest = None
         for patience, line in zip(self._patience_seconds, self._in_time, strict=True):
             if line:
@@ -397,13 +396,13 @@ class WaitingRoom:
                 del self._streams[stream]
 
     def _size_to_send(self, ready: int) -> int:
-        """Number of ready requests to send at once; 0 if they wait for others."""
+        """Number of ready requests to send at once; 0 if they should wait for others."""
         if ready >= self._most:
             return self._most
         return next((size for size in self._preferred if size <= ready), 0)
 
     def _due_kinds(self, now: float) -> set[Hashable]:
-        """Kinds of those who waited long enough; of one who stands behind another of its stream, the first one's."""
+        """Kinds of requests that waited long enough, or of the first in their stream if they are behind others."""
         due = set()
         for linger, line, put_back in zip(self._linger_seconds, self._in_time, self._put_back, strict=True):
             late = takewhile(partial(_has_waited, now, linger), line.values())
@@ -419,9 +418,9 @@ class WaitingRoom:
         return list(dict.fromkeys(entry.kind for entry in self._in_order(now)))
 
     def _candidates(self, kind: Hashable, now: float) -> list[Waiting]:
-        """The next of one kind, at most a full batch; an entry never comes before an earlier one of its stream."""
+        """Next requests of a kind, at most a full batch; an entry never precedes an earlier one of its stream."""
         if len(self._in_time) == len(self._kinds) == 1 and not self._put_back[0]:
-            return list(islice(self._in_time[0].values(), self._most))  # one line of one kind: as they came
+            return list(islice(self._in_time[0].values(), self._most))  # one level, one kind: as they came
         chosen: dict[int, Waiting] = {}
         for entry in self._in_order(now):
             if entry.kind != kind or entry.number in chosen:

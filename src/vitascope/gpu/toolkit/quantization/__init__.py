@@ -1,1 +1,1 @@
-"""Networks in fewer bits: FP16, INT8 and FP8, what that costs in accuracy, what it gains, and whether it is kept."""
+"""Quantise networks to FP16, INT8 and FP8, measure accuracy and speed, and decide whether to keep the result."""

@@ -1,9 +1,9 @@
-"""Calibration: choosing the range that a network's integers cover by what it is typically fed.
+"""Calibration: choose the range of a network's integers from typical inputs.
 
-An activation's magnitudes are gathered in a histogram; its largest is rarely the best end of the scale, because the
-steps between integers grow with it. ``entropy`` chooses the end whose quantised distribution loses the least
-information (Kullback-Leibler divergence: Migacz, "8-bit Inference with TensorRT", NVIDIA GTC 2017); ``percentile`` cuts
-off a fixed share; ``minmax`` keeps everything.
+A histogram collects an activation's magnitudes. The largest is rarely the best end of the scale, because the
+steps between integers grow with it. ``entropy`` chooses the end that loses the least information when
+quantised (Kullback-Leibler divergence: Migacz, "8-bit Inference with TensorRT", NVIDIA GTC 2017);
+``percentile`` clips a fixed share; ``minmax`` clips nothing.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ FloatArray = npt.NDArray[np.floating[Any]]
 
 _BINS = 2048
 _SMALLEST = 1e-30
-"""Below it magnitudes count as zeros: a bin would be narrower than a float32 can be."""
+"""Magnitudes below this count as zeros: a bin would be narrower than float32 allows."""
 _FEWEST = 4 * _BINS
-"""Values from which a histogram has a shape; of fewer, entropy keeps everything."""
+"""Fewest values for a meaningful histogram; with fewer, entropy clips nothing."""
 _LEVELS = 128
-"""Magnitudes of an 8-bit integer with a sign."""
+"""Magnitudes of a signed 8-bit integer."""
 
 
 def named_frames(
     frames: Mapping[str, Any] | Sequence[Any] | FloatArray, names: Sequence[str]
 ) -> dict[str, FloatArray]:
-    """Calibration data by input: given by name, or one array (or list of equal ones) for a network of one input.
+    """Validate calibration data: arrays by input name, or one array (or list of equal arrays) for a single input.
 
     Args:
-        frames: Along the first axis, as many entries for each input.
+        frames: Arrays with the same number of entries along the first axis.
         names: The network's inputs.
 
     Raises:
-        UsageError: It is missing, does not fit the inputs, or holds NaN or infinity.
+        UsageError: Data is missing, does not match the inputs, or holds NaN or infinity.
     """
     if isinstance(frames, Mapping):
         given = {name: np.asarray(array) for name, array in frames.items()}
     elif len(names) == 1:
         try:
             given = {names[0]: frames if isinstance(frames, np.ndarray) else np.stack(list(frames))}
-        except (TypeError, ValueError) as error:  # nothing, no list, none in it, or of several shapes
+        except (TypeError, ValueError) as error:  # no data, not a list, an empty one, or several shapes
             raise UsageError(
                 "calibration data is an array with the frames along its first axis, or a list of frames of one shape "
                 f"without that axis ({error})"
@@ -70,17 +70,17 @@ def named_frames(
 
 
 class MagnitudeHistogram:
-    """Magnitudes of one tensor over all calibration frames."""
+    """Histogram of one tensor's magnitudes over all calibration frames."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(_BINS, np.int64)
         self._largest = 0.0
 
     def add(self, values: FloatArray) -> None:
-        """Count an array's magnitudes; the range doubles, and bins are merged in pairs, as larger ones appear.
+        """Count an array's magnitudes; for larger values the range doubles, and bins merge in pairs.
 
         Raises:
-            UsageError: A value is not a number, or infinite.
+            UsageError: A value is NaN or infinite.
         """
         magnitudes = np.abs(np.asarray(values, np.float32)).ravel()
         top = float(magnitudes.max(initial=0.0))
@@ -97,7 +97,7 @@ class MagnitudeHistogram:
         self._counts += np.histogram(magnitudes, bins=_BINS, range=(0.0, self._largest))[0]
 
     def threshold(self, method: CalibrationMethod, *, percentile: float = 99.99) -> float:
-        """The magnitude that becomes the largest integer; 1 where nothing but zeros was met."""
+        """Get the magnitude that maps to the largest integer; 1 if all values were zero."""
         if self._largest == 0.0:
             return 1.0
         used = int(np.nonzero(self._counts)[0][-1]) + 1
@@ -111,15 +111,15 @@ class MagnitudeHistogram:
 
 
 def entropy_bins(counts: npt.NDArray[np.int64]) -> int:
-    """Choose how many bins of a histogram of magnitudes a scale covers so that the least information is lost.
+    """Choose how many bins of a magnitude histogram a scale should cover to lose the least information.
 
     Args:
-        counts: int64 [bins], from 0 upwards, in bins of equal width; not all of them empty.
+        counts: int64 [bins], starting at magnitude 0, in bins of equal width; not all empty.
     """
     used = int(np.nonzero(counts)[0][-1]) + 1
     if counts.sum() < _FEWEST:
         return used
-    merged = -(-used // _BINS)  # a longer histogram is not finer than it has to be
+    merged = -(-used // _BINS)  # a longer histogram needs no finer bins
     if merged > 1:
         padded = np.pad(counts[:used], (0, -used % merged))
         return min(_least_divergence(padded.reshape(-1, merged).sum(axis=1)) * merged, used)
@@ -127,7 +127,7 @@ def entropy_bins(counts: npt.NDArray[np.int64]) -> int:
 
 
 def _least_divergence(counts: npt.NDArray[np.int64]) -> int:
-    """The number of bins to keep: candidates in steps of eight bins, as many levels each."""
+    """Get the number of bins to keep; candidates are in steps of eight bins, with as many levels each."""
     used = len(counts)
     # A rectified activation is mostly exact zeros, which every scale represents.
     histogram = counts.astype(np.float64)
@@ -135,7 +135,7 @@ def _least_divergence(counts: npt.NDArray[np.int64]) -> int:
     best, fewest = float("inf"), used
     for kept in range(min(_LEVELS, used), used + 1, 8):
         reference = histogram[:kept].copy()
-        reference[-1] += histogram[kept:].sum()  # what is clipped falls on the last integer
+        reference[-1] += histogram[kept:].sum()  # clipped values fall on the last integer
         divergence = _divergence(reference, histogram[:kept])
         if divergence < best:
             best, fewest = divergence, kept
@@ -143,24 +143,25 @@ def _least_divergence(counts: npt.NDArray[np.int64]) -> int:
 
 
 def _divergence(reference: npt.NDArray[np.float64], kept: npt.NDArray[np.float64]) -> float:
-    """Distance of the reference from its quantised shape: a level's count spreads over its bins that hold any."""
+    """Divergence of the reference from its quantised form: a level's count spreads over its non-empty bins."""
     level = np.minimum(np.arange(len(kept)) * _LEVELS // len(kept), _LEVELS - 1)
     filled = kept > 0
     totals = np.bincount(level, kept, _LEVELS)
     sizes = np.bincount(level, filled, _LEVELS)
     spread = np.where(filled, (totals / np.maximum(sizes, 1))[level], 0.0)
     p, q = reference / max(reference.sum(), 1e-12), spread / max(spread.sum(), 1e-12)
-    # Bins that only clipping fills have no counterpart; a small one keeps the sum finite and the candidate expensive.
+    # Bins filled only by clipping have no counterpart; a small one keeps the sum finite and the candidate
+    # expensive.
     mask = p > 0
     return float(np.sum(p[mask] * np.log(p[mask] / np.maximum(q[mask], 1e-9))))
 
 
 @cache
 def adds_byte_products_exactly() -> bool:
-    """False on x86 processors without VNNI, where ONNX Runtime adds two products of 8 bits in 16 and cuts off the rest.
+    """Whether 8-bit products are summed exactly: not on x86 CPUs without VNNI, where pairs saturate at 16 bits.
 
-    Asked of ONNX Runtime itself, with the largest products there are; see its "Quantize ONNX Models", "When and why do
-    I need to try U8U8?". Weights of 7 bits are exact everywhere.
+    Tested in ONNX Runtime itself with the largest products; see its "Quantize ONNX Models", "When and why do
+    I need to try U8U8?". 7-bit weights are exact everywhere.
     """
     network = helper.make_graph(
         [helper.make_node("MatMulInteger", ["activations", "weights"], ["sums"])],

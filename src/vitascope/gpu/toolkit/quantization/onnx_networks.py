@@ -1,7 +1,7 @@
-"""Quantising ONNX networks with ONNX Runtime's own tools (onnxruntime.ai, "Quantize ONNX Models").
+"""Quantise ONNX networks with ONNX Runtime's own tools (onnxruntime.ai, "Quantize ONNX Models").
 
-Static INT8 networks carry QuantizeLinear and DequantizeLinear operators around what is computed in integers (Q/DQ),
-which ONNX Runtime on the CPU and on CUDA, and TensorRT, read alike.
+Static INT8 networks wrap integer operators in QuantizeLinear and DequantizeLinear (Q/DQ), a format shared by
+ONNX Runtime, on the CPU and on CUDA, and TensorRT.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from vitascope.gpu.toolkit.quantization.calibration import (
 )
 
 QUANTIZED_OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""Operators that hold the weights. The others compute in FP32: they cost little, and mattes are sensitive there."""
+"""Operators that hold the weights. The others stay in FP32: they are cheap, and mattes are sensitive to them."""
 
-# The first opset whose DequantizeLinear takes a scale for each channel (onnx.ai, "DequantizeLinear").
+# The first opset whose DequantizeLinear takes a scale per channel (onnx.ai, "DequantizeLinear").
 _CHANNEL_SCALES = 13
 _ENTROPY_BINS = 4096
 
@@ -44,22 +44,22 @@ def static_network(
     target: Literal["cpu", "gpu"] = "cpu",
     skip: Sequence[str] = (),
 ) -> bytes:
-    """A network that multiplies in INT8 with scales from calibration.
+    """Quantise a network to INT8, with scales from calibration.
 
     Args:
         model: Path of an ``.onnx`` file, or its serialised bytes; FP32.
-        frames: What it is typically fed, along the first axis: by input name, or one array.
-        method: How the range of an activation is chosen; see ``calibration``.
-        percentile: For that method: share of values that are kept, in per cent.
-        per_channel: One weight scale for each output channel.
-        target: ``cpu``: unsigned activations with a zero point, which x86 multiplies fastest; on a processor that does
-            not add byte products exactly, weights of 7 bits. ``gpu``: signed ones without, the only kind that TensorRT
-            takes ("Working with Quantized Types").
-        skip: Names of nodes that stay in FP32.
+        frames: Typical inputs, along the first axis: by input name, or one array.
+        method: How to choose an activation's range; see ``calibration``.
+        percentile: For ``percentile``: share of values to keep, in per cent.
+        per_channel: Use one weight scale per output channel.
+        target: ``cpu``: unsigned activations with a zero point, fastest on x86, and 7-bit weights if the CPU
+            does not sum byte products exactly. ``gpu``: signed activations without zero points, the only kind
+            TensorRT takes ("Working with Quantized Types").
+        skip: Names of nodes to keep in FP32.
 
     Raises:
-        UsageError: The frames do not fit.
-        EngineError: It is no ONNX network, or ONNX Runtime cannot quantise it.
+        UsageError: The frames do not match the inputs.
+        EngineError: It is not an ONNX network, or ONNX Runtime cannot quantise it.
     """
     from onnxruntime.quantization import QDQQuantizer, QuantType
 
@@ -92,10 +92,10 @@ def static_network(
 
 
 def _tensor_ranges(source: Path, reader: _Frames, method: CalibrationMethod, percentile: float) -> Any:
-    """The range of every activation that is quantised, by ONNX Runtime's calibrators.
+    """Find the range of every quantised activation with ONNX Runtime's calibrators.
 
-    For ``entropy`` its histograms are taken and the range is ours: as configured by default, its own search tries no
-    range but the whole one, and with more bins the selfie network's matte is off by 12 to 36 codes of 255.
+    For ``entropy`` only its histograms are used, and the range is ours: with its defaults its own search
+    tries only the full range, and with more bins the selfie network's matte is off by 12 to 36 codes of 255.
     """
     from onnxruntime.quantization import CalibrationMethod as Method
     from onnxruntime.quantization.calibrate import TensorsData, create_calibrator
@@ -118,7 +118,7 @@ def _tensor_ranges(source: Path, reader: _Frames, method: CalibrationMethod, per
         return calibrator.compute_data()
     ranges = {}
     for name, (counts, edges, low, high, _) in calibrator.collector.histogram_dict.items():
-        # Both halves together are the magnitudes.
+        # Both halves together give the magnitudes.
         half = len(counts) // 2
         magnitudes = counts[half:] + counts[:half][::-1]
         if not magnitudes.any():
@@ -130,15 +130,15 @@ def _tensor_ranges(source: Path, reader: _Frames, method: CalibrationMethod, per
 
 
 def dynamic_network(model: Path | bytes, *, per_channel: bool = True) -> bytes:
-    """A network with INT8 weights whose activations are scaled as they come: no calibration, more work at run time.
+    """Quantise weights to INT8 and scale activations at run time: no calibration, but slower.
 
     Raises:
-        EngineError: It is no ONNX network, or ONNX Runtime cannot quantise it.
+        EngineError: It is not an ONNX network, or ONNX Runtime cannot quantise it.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     def quantize(source: Path, result: Path) -> None:
-        # ONNX Runtime's ConvInteger and MatMulInteger take unsigned weights alone where activations are unsigned.
+        # ONNX Runtime's ConvInteger and MatMulInteger require unsigned weights if activations are unsigned.
         quantize_dynamic(
             str(source),
             str(result),
@@ -151,10 +151,10 @@ def dynamic_network(model: Path | bytes, *, per_channel: bool = True) -> bytes:
 
 
 def half_network(model: Path | bytes) -> bytes:
-    """A network with FP16 weights and activations; inputs and outputs keep their types.
+    """Convert weights and activations to FP16; inputs and outputs keep their types.
 
     Raises:
-        EngineError: It is no ONNX network, or cannot be converted.
+        EngineError: It is not an ONNX network, or cannot be converted.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -162,12 +162,12 @@ def half_network(model: Path | bytes) -> bytes:
     try:
         with _quiet():
             return bytes(convert_float_to_float16(loaded, keep_io_types=True).SerializeToString())
-    except Exception as error:  # the tool promises no error types
+    except Exception as error:  # the tool documents no error types
         raise EngineError(f"the network cannot be converted to FP16: {_first_line(error)}") from error
 
 
 def weight_bytes(model: Path | bytes) -> int:
-    """Bytes of a network's weights: initialisers and the values of Constant operators, of all its graphs."""
+    """Size of a network's weights in bytes: initialisers and Constant values of all its graphs."""
     return _graph_bytes(load_network(model).graph)
 
 
@@ -192,7 +192,7 @@ def _input_names(model: Any) -> list[str]:
 class _Frames:
     """``onnxruntime.quantization.CalibrationDataReader`` over arrays, one entry at a time.
 
-    A network whose batch is fixed gets as many entries at a time as it takes.
+    A network with a fixed batch size gets that many entries at a time.
     """
 
     def __init__(self, frames: Mapping[str, FloatArray], model: Any) -> None:
@@ -214,7 +214,7 @@ class _Frames:
             )
 
     def get_next(self) -> dict[str, FloatArray] | None:
-        """The next entry, None after the last."""
+        """Get the next entry; None after the last."""
         if self._next + self._batch > self._count:
             return None
         part = slice(self._next, self._next + self._batch)
@@ -222,11 +222,11 @@ class _Frames:
         return {name: array[part] for name, array in self._frames.items()}
 
     def rewind(self) -> None:
-        """Begin again."""
+        """Start again."""
         self._next = 0
 
     def set_range(self, start_index: int, end_index: int) -> None:
-        """Read a part only; the tool asks for it where it works in strides."""
+        """Read a part only; the tool calls this when it works in strides."""
         self._next, self._count = start_index, end_index
 
     def __len__(self) -> int:
@@ -238,7 +238,7 @@ class _Frames:
 
 
 def _converted(model: Any, convert: Any, *, what: str) -> bytes:
-    """Run a tool that works on files, after what it asks for: shapes known, BatchNorm folded into convolutions."""
+    """Run a file-based tool after its prerequisites: inferred shapes, BatchNorm folded into convolutions."""
     import onnx
     from onnxruntime.quantization import quant_pre_process
 
@@ -255,12 +255,12 @@ def _converted(model: Any, convert: Any, *, what: str) -> bytes:
             return bytes(onnx.load(str(result)).SerializeToString())
         except UsageError:
             raise
-        except Exception as error:  # the tools promise no error types
+        except Exception as error:  # the tools document no error types
             raise EngineError(f"the network cannot be quantised to {what}: {_first_line(error)}") from error
 
 
 def _with_opset(model: Any, version: int) -> Any:
-    """The network in at least this version of ONNX's operators."""
+    """Convert the network to at least this opset."""
     from onnx import version_converter
 
     own = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
@@ -268,7 +268,7 @@ def _with_opset(model: Any, version: int) -> Any:
 
 
 def _forget_shapes_of_weights(path: Path) -> None:
-    """Drop what the file declares of its weights' sizes: the tool transposes some, and the old size is wrong then."""
+    """Drop the file's declared weight shapes: the tool transposes some weights, which makes them wrong."""
     import onnx
 
     model = onnx.load(str(path))
@@ -285,7 +285,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The tools print their progress, and log advice on their own preparation through the root logger."""
+    """Silence the tools, which print progress and log advice through the root logger."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,6 +1,6 @@
-"""``ModelQuantizer``: networks in fewer bits, for PyTorch modules and ONNX networks alike.
+"""``ModelQuantizer``: quantises PyTorch modules and ONNX networks.
 
-A quantised network is kept only where it is right enough, and worth it: that is its gate.
+A gate keeps a quantised network only if it is accurate enough and worth it.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from vitascope.gpu.toolkit.quantization import onnx_networks
 from vitascope.gpu.toolkit.quantization.calibration import CalibrationMethod, FloatArray, named_frames
 
 Comparable: TypeAlias = Any
-"""A PyTorch module, an ONNX network (path or bytes), an engine (``run(dict) -> dict``), or a callable from one NumPy
-array to one."""
+"""A PyTorch module, an ONNX network (path or bytes), an engine (``run(dict) -> dict``), or a function of one
+NumPy array that returns one."""
 
 Run = Callable[[Mapping[str, FloatArray]], Mapping[str, FloatArray]]
 
 
 def is_module(model: object) -> bool:
-    """True for a PyTorch module. Does not import PyTorch: the owner of a module has done so."""
+    """Whether it is a PyTorch module. Does not import PyTorch: a module's owner has done so."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
 @contextmanager
 def opened(model: Comparable, *, threads: int = 0) -> Iterator[tuple[Run, tuple[str, ...] | None]]:
-    """A network that can be run, and the names of its inputs, if known.
+    """Open a network; yields a function that runs it, and the names of its inputs, if known.
 
     Args:
-        model: See ``Comparable``. ONNX networks open under ONNX Runtime on the CPU, and are closed again.
+        model: See ``Comparable``. ONNX networks open under ONNX Runtime on the CPU and are closed on exit.
         threads: Threads of ONNX Runtime; 0 uses every core.
 
     Raises:
         UsageError: It cannot be run.
-        EngineError: It is no ONNX network.
+        EngineError: It is not an ONNX network.
     """
     if is_module(model):
         yield _module_runner(model), None
@@ -64,7 +64,7 @@ def opened(model: Comparable, *, threads: int = 0) -> Iterator[tuple[Run, tuple[
 
 @contextmanager
 def _failures_named(inputs: Mapping[str, FloatArray]) -> Iterator[None]:
-    """What the user's own network raises becomes an error that says what it was given."""
+    """Turn an exception of the user's network into an error that describes its inputs."""
     try:
         yield
     except VitascopeError:
@@ -116,26 +116,26 @@ def _named(results: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Accuracy and speed of a network beside its reference's, on the same frames."""
+    """Accuracy and speed of a network relative to its reference, on the same frames."""
 
     frames: int
     mean_error: float
     """Mean absolute difference of the outputs, in their own units."""
     worst_frame_error: float
-    """The same of the frame that is worst off."""
+    """Mean absolute difference of the worst frame."""
     max_error: float
-    """Largest difference of one value."""
+    """Largest difference of a single value."""
     relative_error: float
     """Mean absolute difference as a share of the reference's mean magnitude."""
     reference_ms: float
-    """Median of one call with one frame."""
+    """Median time of one call with one frame."""
     quantized_ms: float
     finite: bool
-    """False where an output holds values that are not numbers; its errors mean nothing then."""
+    """False if an output holds NaN or infinity; the errors are meaningless then."""
 
     @property
     def speedup(self) -> float:
-        """Above 1 where the quantised network is faster."""
+        """Above 1 if the quantised network is faster."""
         return self.reference_ms / self.quantized_ms
 
 
@@ -172,22 +172,22 @@ NetworkT = TypeVar("NetworkT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationLimits:
-    """Limits for a quantised network; None sets no limit.
+    """Limits for a quantised network; None for no limit.
 
     Raises:
-        UsageError: A limit that is negative.
+        UsageError: A limit is negative.
     """
 
     mean_error: float | None = None
-    """Most mean absolute difference, in the outputs' units: 1/255 is one code of an 8-bit matte."""
+    """Largest mean absolute difference, in the outputs' units: 1/255 is one code of an 8-bit matte."""
     worst_frame_error: float | None = None
-    """The same for each frame."""
+    """The same for every frame."""
     relative_error: float | None = 0.02
-    """Most mean difference as a share of the reference's mean magnitude."""
+    """Largest mean difference as a share of the reference's mean magnitude."""
     speedup: float | None = 1.0
-    """Least reference time / quantised time; 1 asks that it is no slower."""
+    """Smallest ratio of reference time to quantised time; 1 requires that it is no slower."""
     size_ratio: float | None = None
-    """Least reference size / quantised size."""
+    """Smallest ratio of reference size to quantised size."""
 
     def __post_init__(self) -> None:
         """Check the range."""
@@ -199,11 +199,11 @@ class QuantizationLimits:
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """The decision to keep a quantised network, and every limit that it broke."""
+    """Whether to keep a quantised network, and the limits it exceeded."""
 
     accepted: bool
     reasons: tuple[str, ...]
-    """One line each: what was measured and what was asked; empty if it is accepted."""
+    """Measured value and limit, one line each; empty if accepted."""
 
     def __bool__(self) -> bool:
         return self.accepted
@@ -214,10 +214,10 @@ class GateVerdict:
 
 @dataclass(frozen=True)
 class Gated(Generic[NetworkT]):
-    """The network that the gate let through, and why."""
+    """The network chosen by the gate, and the reasons."""
 
     model: NetworkT
-    """The quantised network where it was accepted, else the reference."""
+    """The quantised network if accepted, else the reference."""
     comparison: Comparison
     verdict: GateVerdict
 
@@ -229,17 +229,19 @@ _FP8_CAPABILITY = (8, 9)
 
 
 class ModelQuantizer:
-    """Turns a network into a smaller one. Nothing is changed in place, and nothing is kept from call to call.
+    """Makes quantised copies of networks. Models are not modified, and no state is kept between calls.
 
-    Each method takes a PyTorch module and gives a module, or an ONNX network (path or bytes) and gives its bytes.
+    Each method takes a PyTorch module and returns a module, or takes an ONNX network (path or bytes) and
+    returns its bytes.
     """
 
     @staticmethod
     def quantize_fp16(model: Any) -> Any:
-        """Weights and activations in half precision: half the size.
+        """Convert weights and activations to half precision: half the size.
 
         Args:
-            model: A module: the copy takes and gives FP16. An ONNX network: its inputs and outputs keep their types.
+            model: A module, whose copy takes and returns FP16; or an ONNX network, whose inputs and outputs
+                keep their types.
 
         Raises:
             UsageError: It is neither.
@@ -262,21 +264,21 @@ class ModelQuantizer:
         target: Literal["cpu", "gpu"] = "cpu",
         skip: Sequence[str] = (),
     ) -> Any:
-        """Static INT8: weights and activations of convolutions and matrix products, scales from calibration.
+        """Quantise convolutions and matrix products to static INT8: weights and activations, scales from calibration.
 
         Args:
             model: A module or an ONNX network, in FP32.
-            calibration: What it is typically fed, along the first axis, one array for each input: some dozens of
-                pictures from real frames, prepared as the network gets them.
-            method: How the range of an activation is chosen: ``entropy``, ``percentile`` (the nearest to FP32 on the
-                networks that were measured, ``benchmarks/quantization.py``) or ``minmax``.
-            percentile: For that method: share of magnitudes that are kept, in per cent.
-            per_channel: One weight scale for each output channel, instead of one for a whole layer.
-            target: For ONNX networks; ``gpu`` writes what TensorRT takes. Modules run on both.
-            skip: Layers (of a module) or nodes (of an ONNX network) that stay as they are, by name.
+            calibration: Typical inputs along the first axis, one array per input: some dozens of pictures
+                from real frames, preprocessed like the network's inputs.
+            method: How to choose an activation's range: ``entropy``, ``percentile`` (closest to FP32 on the
+                networks measured in ``benchmarks/quantization.py``) or ``minmax``.
+            percentile: For ``percentile``: share of magnitudes to keep, in per cent.
+            per_channel: One weight scale per output channel, instead of one per layer.
+            target: For ONNX networks; ``gpu`` writes what TensorRT reads. Modules run on both.
+            skip: Names of layers (of a module) or nodes (of an ONNX network) to leave alone.
 
         Raises:
-            UsageError: Frames, names or words do not fit.
+            UsageError: Frames, names or words are invalid.
             EngineError: The network cannot be quantised.
         """
         if not 0 < percentile <= 100:
@@ -309,7 +311,7 @@ class ModelQuantizer:
 
     @staticmethod
     def quantize_dynamic(model: Any, *, per_channel: bool = True) -> Any:
-        """INT8 weights, and activations scaled by what they are at run time: no calibration, less speed.
+        """Quantise weights to INT8, and scale activations at run time: no calibration, but slower.
 
         Raises:
             UsageError: It is neither a module nor an ONNX network.
@@ -330,21 +332,21 @@ class ModelQuantizer:
         device_id: int = 0,
         skip: Sequence[str] = (),
     ) -> Any:
-        """Convert linear layers and 1x1 convolutions to FP8 (e4m3), for Ada, Hopper and newer GPUs.
+        """Quantise a module's linear layers and 1x1 convolutions to FP8 (e4m3), for Ada, Hopper and newer GPUs.
 
-        Larger convolutions stay as they are: PyTorch has no FP8 convolution.
+        Larger convolutions stay unchanged: PyTorch has no FP8 convolution.
 
         Args:
             model: A module.
-            calibration: As for ``quantize_int8``; None scales activations by what they are at run time.
-            method: How the range of an activation is chosen. FP8 keeps its precision over a wide range, so its largest
+            calibration: See ``quantize_int8``; None scales activations at run time.
+            method: How to choose an activation's range. FP8 is precise over a wide range, so the largest
                 value is the natural end.
             device_id: Number of the GPU to run on.
-            skip: Layers that stay as they are, by name.
+            skip: Names of layers to leave alone.
 
         Raises:
-            DeviceError: There is no such GPU, or it has no FP8.
-            UsageError: It is no module, or frames or names do not fit.
+            DeviceError: The GPU does not exist, or does not support FP8.
+            UsageError: It is not a module, or frames or names are invalid.
         """
         if not is_module(model):
             raise UsageError("FP8 is for PyTorch modules; ONNX networks take quantize_fp16 or quantize_int8")
@@ -371,7 +373,7 @@ class ModelQuantizer:
 
     @staticmethod
     def measure_model_size(model: Any) -> int:
-        """Size of a network's weights in bytes: parameters and buffers of a module, constants of an ONNX network.
+        """Size of a network's weights in bytes: a module's parameters and buffers, or an ONNX network's constants.
 
         Raises:
             UsageError: It is neither.
@@ -396,14 +398,15 @@ class ModelQuantizer:
 
         Args:
             reference: A PyTorch module, an ONNX network, an engine, or a callable.
-            quantized: The same network in fewer bits.
-            frames: What they are fed, along the first axis: by input name, or one array.
-            outputs: Which outputs count; all when omitted.
-            iterations: Calls of each that are timed, after one that is not; turns, so that both meet the same machine.
+            quantized: The quantised network.
+            frames: Inputs along the first axis: by input name, or one array.
+            outputs: Names of the outputs to compare; all if omitted.
+            iterations: Timed calls of each network after one warm-up call; alternating, so that both see the
+                same conditions.
             threads: Threads of ONNX Runtime; 0 uses every core.
 
         Raises:
-            UsageError: The frames do not fit, or an output is missing.
+            UsageError: The frames do not match the inputs, or an output is missing.
             EngineError: A network failed.
         """
         check_count("iterations", iterations)
@@ -452,12 +455,12 @@ class ModelQuantizer:
         """Check a comparison against limits.
 
         Args:
-            comparison: What was measured.
-            limits: What is asked; the defaults of ``QuantizationLimits`` when omitted.
-            size_ratio: Reference size / quantised size; needed where ``limits`` has one.
+            comparison: Result of ``compare``.
+            limits: Limits; the defaults of ``QuantizationLimits`` if omitted.
+            size_ratio: Reference size / quantised size; required if ``limits`` has one.
 
         Raises:
-            UsageError: A limit on the size, and no sizes.
+            UsageError: ``limits`` has a size ratio, but ``size_ratio`` is missing.
         """
         limits = limits or QuantizationLimits()
         reasons = []
@@ -469,7 +472,7 @@ class ModelQuantizer:
             ("relative_error", "error relative to the outputs"),
         ):
             most, met = getattr(limits, name), getattr(comparison, name)
-            if most is not None and not met <= most:  # so that a NaN is refused
+            if most is not None and not met <= most:  # rejects NaN
                 reasons.append(f"{what} {met:.3g}, at most {most:.3g} is allowed")
         if limits.speedup is not None and not comparison.speedup >= limits.speedup:
             reasons.append(
@@ -494,13 +497,13 @@ class ModelQuantizer:
         iterations: int = 10,
         threads: int = 0,
     ) -> Gated[NetworkT]:
-        """The quantised network if its error and speed are within the limits, else the reference; and why.
+        """Choose the quantised network if its error and speed are within limits, else the reference; with reasons.
 
         Args:
             reference: See ``compare``.
             quantized: See ``compare``.
-            frames: Others than those of the calibration.
-            limits: What is asked; the defaults of ``QuantizationLimits`` when omitted.
+            frames: Frames not used for calibration.
+            limits: Limits; the defaults of ``QuantizationLimits`` if omitted.
             outputs: See ``compare``.
             iterations: See ``compare``.
             threads: See ``compare``.
