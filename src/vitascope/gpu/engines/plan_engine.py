@@ -1,4 +1,4 @@
-"""Run launch plans on a GPU through CuPy: each a CUDA graph, all in shared memory, cached on disk.
+"""Run launch plans on a GPU through CuPy: each a CUDA graph, all in one block of memory, cached on disk.
 
 A process that finds its plan on disk needs neither the compiler nor PyTorch: it loads machine code and
 weights, and launches them.
@@ -203,7 +203,7 @@ class PlanEngine:
         )
         self._weights: Any = None
         self._memory: Any = None
-        """Memory that all plans share."""
+        """The block of memory that all plans work in."""
         self._plans: OrderedDict[tuple[int, ...], _ReadyPlan] | None = OrderedDict()
         self._last: tuple[int, Any] | None = None
 
