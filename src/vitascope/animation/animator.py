@@ -160,9 +160,7 @@ class Animator(Closing):
         rgb = require_rgb(frame, what="the driver's frame")
         seconds = monotonic() if pts_seconds is None else pts_seconds
         if not abs(seconds) < _FARTHEST_SECONDS:  # NaN, too
-            raise UsageError(
-                f"pts_seconds is {pts_seconds}, expected a number of seconds, not of nanoseconds"
-            )
+            raise UsageError(f"pts_seconds is {pts_seconds}, expected seconds, not nanoseconds")
         if self._tracker is None:
             self._tracker = self._stack.enter_context(open_tracker(self._model(), self.settings))
         face = self._tracker.track(rgb, pts_seconds=seconds)
@@ -237,7 +235,7 @@ def open_animator(
         return _open_on_one(portrait, mesh, model, loaded, home, stack, live=live)
     if live:
         raise UsageError(
-            f"gpu.device_ids {','.join(map(str, gpus))}: a live picture is drawn by one GPU; name one of them"
+            f"gpu.device_ids {','.join(map(str, gpus))}: a live picture is drawn by one GPU; name only one"
         )
 
     def open_on(gpu: int, first: OpenedAnimator | None) -> OpenedAnimator:
@@ -299,7 +297,7 @@ def _open_mesh(
     except (DeviceError, EngineError, KernelCompileError, MemoryLimitError) as error:
         if wanted != "auto" or device.kind == "cpu":
             raise
-        notes.append(f"the CPU draws, because the GPU cannot: {one_line(error)}")
+        notes.append(f"drawing on the CPU, because the GPU cannot: {one_line(error)}")
         device = select_device("cpu")
         animator = prepared(device)
     stack.enter_context(animator)
@@ -333,7 +331,7 @@ def _require_the_cpus_picture(animator: MeshAnimator, device: Device) -> None:
     reasons = []
     if difference.everywhere > _MOST_EVERYWHERE:
         reasons.append(
-            f"by {difference.everywhere:.2g} of 255 codes in the mean (at most {_MOST_EVERYWHERE:g})"
+            f"by {difference.everywhere:.2g} of 255 codes on average (at most {_MOST_EVERYWHERE:g})"
         )
     for name, share in zip(("right eye", "left eye", "mouth"), difference.eyes_and_mouth, strict=True):
         if share > _MOST_AT_FEATURES:
@@ -368,7 +366,7 @@ def _open_liveportrait(
         )
     if wanted.inference_precision == "int8":
         raise UsageError(
-            "animation.inference_precision: LivePortrait's networks are not quantised; fp16 or fp32"
+            "animation.inference_precision: LivePortrait's networks are not quantised; use fp16 or fp32"
         )
     try:
         from vitascope.animation.liveportrait.animator import LivePortraitAnimator
@@ -398,7 +396,7 @@ def _open_liveportrait(
         )
     )
     animator.set_portrait(portrait.rgb, face=portrait.face)
-    notes = [] if device.kind == "cuda" else ["LivePortrait takes some 20 seconds a picture on a CPU"]
+    notes = [] if device.kind == "cuda" else ["LivePortrait takes about 20 seconds per frame on a CPU"]
     for key in ("brows", "eyes", "gaze", "mouth"):
         if loaded.origin(f"animation.{key}").explicit:
             notes.append(f"animation.{key} has no effect on LivePortrait, which moves the face as a whole")

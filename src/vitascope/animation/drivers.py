@@ -97,11 +97,13 @@ def open_driver(
         UsageError: A text, and no voice that says it; pictures are to be kept, and the driver has none.
     """
     if (nothing := has_no_pictures(path, settings)) is not None and keep_pictures:
-        raise UsageError(f"{path}: {nothing} has no pictures, which LivePortrait needs; take --animator mesh")
+        raise UsageError(f"{path}: {nothing} has no pictures, which LivePortrait needs; use --animator mesh")
     if nothing == "a voice":
         return VoiceDriver(path, settings=settings)
     if settings.voice.text is not None:
-        raise UsageError(f"{path}: voice.text is what a voice says; a sound file, or --voice, gives one")
+        raise UsageError(
+            f"{path}: voice.text is for a voice; give a sound file as the driver, or add --voice"
+        )
     if nothing is not None:
         return RecordedDriver(path, settings=settings)
     return VideoDriver(path, mesh=mesh, model=model(), settings=settings, keep_pictures=keep_pictures)
@@ -226,7 +228,7 @@ class VideoDriver(Closing):
                 "and tracking.follow=0, 1 … from the left)"
             )
         if self._is_still:
-            notes.append(f"{self.path}: a still picture, which moves nothing")
+            notes.append(f"{self.path}: a still picture has no motion to follow")
         return tuple(notes)
 
     @property
@@ -471,7 +473,7 @@ class VoiceDriver(Closing):
             shapes = shapes_of(aligned.sounds, seconds=count / SAMPLE_RATE + 1)
             if aligned.guessed:
                 self.notes = (
-                    f"not in the dictionary, and taken letter by letter: {', '.join(aligned.guessed)}",
+                    f"not in the dictionary, so spelled letter by letter: {', '.join(aligned.guessed)}",
                 )
         voice = Voice(
             frame_rate=float(self.frame_rate), seed=self._seed, level_db=level_of(known), shapes=shapes
@@ -490,7 +492,7 @@ class VoiceDriver(Closing):
         self.notes += _notes_of(voice)
         if missing := self._reader.missing_seconds:
             self.notes += (
-                f"{self.path.name} was cut off: {missing:.1f} s of the sound that its header promises is missing",
+                f"{self.path.name} was cut off: {missing:.1f} s of the sound announced in its header is missing",
             )
 
     def _due(self, seconds: float) -> int:
@@ -512,7 +514,7 @@ def _notes_of(voice: Voice) -> tuple[str, ...]:
     if voice.audible_count < 0.005 * voice.row_count:
         return ("the sound is silent: the portrait breathes, blinks and looks about",)
     if voice.opened_count < _LITTLE_SPEECH * voice.audible_count:
-        return ("hardly any speech was made out in the sound: the mouth stays almost still",)
+        return ("hardly any speech was recognised in the sound: the mouth stays almost still",)
     return ()
 
 

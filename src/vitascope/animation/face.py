@@ -177,7 +177,7 @@ class FaceMotion:
         blendshapes = np.zeros(len(BLENDSHAPES), np.float32)
         for name, weight in (weights or {}).items():
             if name not in BLENDSHAPE_INDEX:
-                hint = did_you_mean(name, BLENDSHAPES) or "; BLENDSHAPES has all names"
+                hint = did_you_mean(name, BLENDSHAPES) or "; BLENDSHAPES lists all names"
                 raise UsageError(f"no expression weight is called {name!r}{hint}")
             check_number(f"the weight {name}", weight)
             blendshapes[BLENDSHAPE_INDEX[name]] = weight

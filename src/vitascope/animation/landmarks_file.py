@@ -110,7 +110,7 @@ def read_landmarks(picture: Path, *, chosen: str | int) -> SavedLandmarks | None
         made_of = values["sha256"], values["face"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise CorruptInputError(
-            f"{path}: no landmarks that can be used ({error}); delete it, or let --save-landmarks write it anew"
+            f"{path}: its landmarks cannot be used ({error}); delete it, or write it again with --save-landmarks"
         ) from error
     return saved if made_of == (_sha256(picture), chosen) else None
 
@@ -130,10 +130,10 @@ def _plain(array: FloatArray) -> Any:
 
 def _values(text: bytes) -> dict[str, Any]:
     if len(text) > _MOST_BYTES:
-        raise ValueError(f"larger than {_MOST_BYTES} bytes")
+        raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
     values: dict[str, Any] = json.loads(text)
     if (version := values["version"]) != _VERSION:
-        raise ValueError(f"of version {str(version)[:20]}; this program reads version {_VERSION}")
+        raise ValueError(f"it has version {str(version)[:20]}; this program reads version {_VERSION}")
     return values
 
 
@@ -147,10 +147,10 @@ def _face(values: Mapping[str, Any]) -> TrackedFace:
     )
     farthest = _FARTHEST * min(max(width, height), 1 << 16)
     if min(width, height) < 1:
-        raise ValueError("a picture without a size")
+        raise ValueError("its picture has no size")
     for array, most in ((face.landmarks, farthest), (face.blendshapes, 1.0), (face.transform, 1e6)):
         if not (np.abs(array) <= most).all():  # NaN is no number either
-            raise ValueError("numbers that are no face")
+            raise ValueError("its numbers are not a face's")
     return face
 
 
@@ -167,6 +167,6 @@ def _curves(values: Any) -> dict[str, Curve] | None:
             and all(np.diff(curve.strengths) > 0)
             and all(np.diff(curve.readings) >= 0)
         ):
-            raise ValueError("a curve that falls")
+            raise ValueError("a curve falls")
         curves[name] = curve
     return curves

@@ -212,7 +212,9 @@ class MotionEstimator:
             UsageError: A window is smaller than 1.
         """
         if pose_window < 1 or expression_window < 1:
-            raise UsageError(f"smoothing windows of {pose_window} and {expression_window} frames: at least 1")
+            raise UsageError(
+                f"smoothing windows of {pose_window} and {expression_window} frames; each must be at least 1"
+            )
         pose = cutoff_of_window(pose_window, frame_rate=self._frame_rate)
         expression = cutoff_of_window(expression_window, frame_rate=self._frame_rate)
         self._pose_filter = OneEuroFilter(min_cutoff_hz=pose, beta=_POSE_BETA)

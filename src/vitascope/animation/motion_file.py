@@ -182,7 +182,7 @@ class MotionWriter:
         finally:
             self._partial.discard()  # does nothing to a file that has its name
         if self.row_count == 0:
-            raise OutputError(f"{self._path}: nothing to record; no picture came")
+            raise OutputError(f"{self._path}: nothing was recorded: the driver gave no frame")
 
     def discard(self) -> None:
         """Remove what was written, unless it is finished."""
@@ -222,7 +222,7 @@ class MotionReader(Closing):
     def __init__(self, path: Path) -> None:
         self._path = path
         if path.exists() and not path.is_file():
-            raise InputError(f"{path}: motion is read from a file, and this is a folder, a pipe or a device")
+            raise InputError(f"{path}: recorded motion must be a file, not a folder, a pipe or a device")
         try:
             self._file = path.open("rb")
         except OSError as error:
@@ -256,7 +256,7 @@ class MotionReader(Closing):
                 raise CorruptInputError(f"{self._path}: row {index} is damaged (its checksum differs)")
             motion = _motion(np.frombuffer(data[:size], self._dtype)[0])
             if motion is None or motion.pts_seconds <= last_seconds:
-                raise CorruptInputError(f"{self._path}: row {index} holds numbers that are no motion")
+                raise CorruptInputError(f"{self._path}: row {index} holds invalid numbers")
             last_seconds = motion.pts_seconds
             index += 1
             yield motion
@@ -315,7 +315,7 @@ def _read_fields(header: dict[str, Any]) -> tuple[np.dtype[Any], float, str]:
     dtype = _row_type(header["fields"])
     frame_rate = float(header.get("frame_rate", 30.0))
     if tuple(header["blendshapes"]) != BLENDSHAPES:
-        raise ValueError("its blendshapes are others")
+        raise ValueError("its blendshapes differ from this version's")
     if missing := [name for name in _REQUIRED if name not in (dtype.names or ())]:
         raise ValueError(f"it lacks {missing[0]}")
     if not 0.1 <= frame_rate <= 1000:
@@ -336,7 +336,7 @@ def _row_type(fields: list[dict[str, Any]]) -> np.dtype[Any]:
             raise ValueError(f"an unknown column {str(name)[:40]!r}")
         columns.append((name, f"<{kind}", shape))
     if len({column[0] for column in columns}) != len(columns):
-        raise ValueError("a column stands twice")
+        raise ValueError("a column appears twice")
     return np.dtype(columns)
 
 

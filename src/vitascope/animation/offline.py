@@ -89,7 +89,7 @@ def summarise(report: AnimateReport) -> list[str]:
     lines.append(f"{report.animator} at {width}x{height} on {report.device}; profile {report.profile}")
     if report.lost_count:
         lines.append(
-            f"note: no face in {report.lost_count} of the driver's pictures; the portrait relaxed there"
+            f"note: no face in {report.lost_count} of the driver's frames; the portrait relaxes there"
         )
     if report.corrupt_count:
         lines.append(f"note: frames of the driver that were damaged or missing: {report.corrupt_count}")
@@ -201,9 +201,7 @@ def animate_file(
     loaded = checked_gpus(loaded, number="animation.gpu_id")
     settings = loaded.settings
     written = (out, record, landmarks_path(portrait) if save_landmarks else None)
-    replaced = tuple(
-        f"{path} took the place of an earlier file" for path in written if path and path.is_file()
-    )
+    replaced = tuple(f"{path} replaced an earlier file" for path in written if path and path.is_file())
     model = cache(lambda: fetch_face_model(store, fetch_progress))
     mesh = read_canonical_mesh()
     found = load_portrait(
@@ -254,13 +252,13 @@ def animate_file(
             measured = pipeline.run()
         except KeyboardInterrupt as error:
             kept = writer.keep_partial()
-            said = f"kept what was written: {kept}" if kept else "nothing had been written"
+            said = f"kept what was written: {kept}" if kept else "nothing was written yet"
             raise KeyboardInterrupt(said) from error
         if not job.frame_count:
             raise no_picture_between(driver, settings.video.start_seconds, settings.video.end_seconds)
         if job.lost_count == job.frame_count:
-            where = "it" if job.frame_count == 1 else f"any of its {job.frame_count} pictures"
-            raise InputError(f"{driver}: no face in {where}; nothing moves the portrait")
+            where = "it" if job.frame_count == 1 else f"any of its {job.frame_count} frames"
+            raise InputError(f"{driver}: no face in {where}, so nothing would move the portrait")
         writer.finish()
         files = [_written(writer)]
         try:
@@ -274,7 +272,7 @@ def animate_file(
                 files.append(_measured(kept, codec="landmarks"))
         except OutputError as error:
             names = ", ".join(str(file.path) for file in files)
-            raise OutputError(f"{error}; finished all the same: {names}") from error
+            raise OutputError(f"{error}; these files are finished: {names}") from error
         profiled = profile.save(measured)
     return AnimateReport(
         portrait=portrait,
@@ -366,8 +364,8 @@ class _Job:
         if not self._eased_count:
             return []
         return [
-            f"in {self._eased_count} of {self.frame_count} pictures the head turned farther than the portrait shows; "
-            "it eases off there (less: --pose 0.5)"
+            f"in {self._eased_count} of {self.frame_count} frames the head turned farther than the portrait can show; "
+            "it turns less there (to turn less everywhere: --pose 0.5)"
         ]
 
     def animate(self, batch: Sequence[Driven]) -> list[tuple[Driven, RgbPicture]]:
@@ -395,7 +393,7 @@ def _for_live_runs(loaded: LoadedSettings) -> list[str]:
     """Name what the user set for nothing."""
     keys = (f"performance.{key}" for key in _OF_LIVE_RUNS)
     return [
-        f"{key} has no effect on a file, which gets every picture of its driver; it is for --sink"
+        f"{key} has no effect on a file, which gets every frame of its driver; it is for --sink"
         for key in keys
         if loaded.origin(key).explicit
     ]

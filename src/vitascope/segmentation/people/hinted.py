@@ -52,7 +52,8 @@ def hints_of(settings: Settings, video: Path) -> Hints:
     hints = read_hints(settings.people.hints)
     if hints.video is not None and hints.video != video.name:
         raise UsageError(
-            f"{hints.label}: these are hints for {hints.video}, not for {video.name}; change its video: if they fit"
+            f"{hints.label}: these hints are for {hints.video}, not for {video.name}; "
+            "if they fit, change its video:"
         )
     return hints
 
@@ -129,7 +130,7 @@ class Keeping:
         found = self.choice.contradictions()
         for rule in self.choice.rules:
             found += [
-                f"{rule.said_by}: person {number} is not seen while it holds"
+                f"{rule.said_by}: person {number} does not appear while it applies"
                 for number in sorted(rule.people)
                 if self.table is not None and not self._is_seen(number, rule)
             ]
@@ -143,7 +144,7 @@ class Keeping:
         moment, hint = hints.last or (0.0, None)
         if length is not None and hint is not None and moment > length:
             raise UsageError(
-                f"{hints.place(hint)}: {moment:g} s lies beyond the end of {video.name}, "
+                f"{hints.place(hint)}: {moment:g} s is after the end of {video.name}, "
                 f"which is {length:.1f} s long"
             )
         return hints
@@ -158,7 +159,7 @@ class Keeping:
             return PeopleTable(self.scanned)
         table = known_people(video, self.settings.video)
         if table is None:
-            raise UsageError(f"{video}: nobody looked who is in it; vitascope people does")
+            raise UsageError(f"{video}: its people were not looked for yet; run vitascope people first")
         return table
 
     @cached_property
@@ -281,7 +282,7 @@ class Keeping:
             what = f"the box at {mark.at:g} s"
         eye = _marked_eye(mark, self.table, right_eye_first=self.vr.right_eye_first)
         assert eye is not None  # a film has a frame
-        raise UsageError(f"{self.hints.place(mark)}: {what} is on nobody; {_nearest(eye, x, y)}")
+        raise UsageError(f"{self.hints.place(mark)}: {what} hits nobody; {_nearest(eye, x, y)}")
 
     def _is_seen(self, number: int, rule: Rule) -> bool:
         assert self.table is not None
@@ -341,7 +342,7 @@ def _nearest(eye: npt.NDArray[np.uint8], x: float, y: float) -> str:
     height, width = eye.shape
     rows, columns = np.nonzero(eye)
     if not len(rows):
-        return "nobody is seen then"
+        return "nobody is visible at that time"
     nearest = int(np.hypot((columns + 0.5) / width - x, (rows + 0.5) / height - y).argmin())
     row, column = int(rows[nearest]), int(columns[nearest])
     return f"the nearest is person {eye[row, column]}, at {column / width:.2f},{row / height:.2f}"

@@ -511,9 +511,9 @@ def notes_on_kept(
     rarely = [one for one in sorted(known) if seen[one] < _RARELY * known[one]]
     if not rarely:
         return ()
-    people = ", ".join(f"of person {one} in {seen[one]} of {known[one]} frames" for one in rarely)
+    people = ", ".join(f"person {one} in {seen[one]} of {known[one]} frames" for one in rarely)
     help_ = "--profile balanced" if (network, profile) == ("selfie", "fast") else f"--model {scanned_by}"
     return (
-        f"{network} sees something {people} that show them, as {scanned_by} found for vitascope people; what it "
-        f"misses is background" + ("" if network == scanned_by else f": {help_} sees them"),
+        f"{network} sees only {people} that show them; where it misses them, they become background"
+        + ("" if network == scanned_by else f": {help_} finds them"),
     )

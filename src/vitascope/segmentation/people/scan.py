@@ -118,7 +118,7 @@ def _open_writer(path: Path, on_start: Callable[[Started], object] | None) -> Pe
                 # It never runs: it is what a display follows, and what ends the wait.
                 waiting = Pipeline([Source("another run", ())])
                 if on_start is not None:
-                    doubts = ("another run looks for its people already; this one waits for it",)
+                    doubts = ("another run is already looking for its people; waiting for it",)
                     on_start(Started(waiting, None, doubts, is_scan=True))
             if waiting.halted:
                 raise KeyboardInterrupt from None

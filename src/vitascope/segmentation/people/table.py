@@ -245,7 +245,7 @@ class PeopleWriter:
             origin_pts=origin_pts,
             **facts,
         )
-        with wrap_output_error(self._partial.target, "write who is in the video"):
+        with wrap_output_error(self._partial.target, "write the people of the video"):
             for number, face in faces.items():
                 self._archive.writestr(f"faces/{number}.png", face)
             self._archive.writestr("people.json", written.model_dump_json(indent=1))
@@ -258,7 +258,7 @@ class PeopleWriter:
             return
         content = io.BytesIO()
         np.save(content, np.stack(self._labels))
-        with wrap_output_error(self._partial.target, "write who is in the video"):
+        with wrap_output_error(self._partial.target, "write the people of the video"):
             self._archive.writestr(f"labels/{len(self._pieces)}.npy", content.getvalue())
         self._pieces.append(_Piece(shot=len(self._shots), pts=tuple(self._pts)))
         self._pts, self._labels = [], []
@@ -280,9 +280,9 @@ class PeopleTable:
             with path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 self.facts = PeopleFacts.model_validate_json(archive.read("people.json"))
         except (*_ARCHIVE_ERRORS, ValidationError, json.JSONDecodeError) as error:
-            raise InputError(f"{path}: who is in the video cannot be read from it: {error}") from error
+            raise InputError(f"{path}: the people of the video cannot be read from it: {error}") from error
         if self.facts.format != _FORMAT:
-            raise InputError(f"{path}: is of another version of Vitascope; delete it")
+            raise InputError(f"{path}: written by another version of Vitascope; delete it")
         self._begins = [piece.pts[0] for piece in self.facts.pieces]
         self._lock = Lock()
         self._open: tuple[int, Labels] | None = None
@@ -477,7 +477,9 @@ class PeopleTable:
             with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 tracks = np.load(io.BytesIO(archive.read(f"labels/{at}.npy")), allow_pickle=False)
         except _ARCHIVE_ERRORS as error:
-            raise InputError(f"{self.path}: who is in the video cannot be read from it: {error}") from error
+            raise InputError(
+                f"{self.path}: the people of the video cannot be read from it: {error}"
+            ) from error
         names = np.zeros(256, np.uint8)
         for track, person in self.facts.shots[self.facts.pieces[at].shot].items():
             names[track] = person

@@ -390,7 +390,7 @@ def test_results_that_nobody_takes_hold_submissions_back_and_say_so():
     def run():
         with (
             AsyncPipeline(double, {"queue_size": 2}, device="cpu") as pipeline,
-            pytest.raises(TimeoutError, match="2 results wait and nobody takes them: call get_result"),
+            pytest.raises(TimeoutError, match="2 results are waiting to be taken: call get_result"),
         ):
             for _ in range(200):
                 pipeline.submit_frame(RGB, timeout_s=0.8)
