@@ -47,11 +47,14 @@ if TYPE_CHECKING:
     from vitascope.animation.liveportrait.animator import LivePortraitAnimator
 
 _FARTHEST_SECONDS = 1e12
-"""MediaPipe counts microseconds in 64 bits: 9.2e12 s. After a time beyond that it takes no other."""
+"""Maximum time in seconds: MediaPipe counts microseconds in 64 bits (9.2e12 s), and after a time beyond that it accepts
+no other."""
 _MOST_EVERYWHERE = 0.25
-"""Codes of 255, the mean over what can move: edges of eyes and mouth are softened differently, which is below 0.1."""
+"""Maximum mean difference over all that can move, in codes of 255: edges of eyes and mouth are softened differently,
+which is below 0.1."""
 _MOST_AT_FEATURES = 0.5
-"""A share of what drawing an eye or the mouth changes: soft edges are 0.3 in faces of 50 pixels, a missing eye is 1."""
+"""Maximum difference at an eye or the mouth, as a share of what drawing it changes: soft edges are 0.3 in faces of 50
+pixels, a missing eye is 1."""
 
 
 class Animator(Closing):
@@ -175,7 +178,7 @@ class OpenedAnimator:
     set_strength: Callable[[float], None]
     """Multiplies the gains of the settings for pose and expression."""
     animate_batch: Callable[[Sequence[FaceMotion]], list[RgbPicture]]
-    """Pictures of consecutive motions, of ``batch_size`` in one call of the networks."""
+    """Draws consecutive motions, ``batch_size`` of them in one call of the networks."""
     device_label: str
     """The device that draws, for reports."""
     batch_size: int = 1
@@ -220,7 +223,7 @@ def open_animator(
         loaded: Settings.
         home: The product's own folder.
         stack: Closes the animator.
-        live: Each picture as it comes, whatever ``animation.batch_size`` says: collecting some would delay the first.
+        live: True to draw each picture as it comes, and ignore ``animation.batch_size``, which would cause a delay.
 
     Raises:
         UsageError: Settings that no animator can follow.
@@ -443,7 +446,7 @@ def open_on_several(
     last_seen: FaceMotion | None = None
 
     def relaxed(motion: FaceMotion) -> FaceMotion:
-        """A lost face goes back from where it was seen last, which perhaps another GPU drew."""
+        """Relax a lost face from where it was last seen, which may be in a picture that another GPU drew."""
         nonlocal last_seen
         if not first.animator.needs_driver_picture:
             return motion

@@ -219,7 +219,7 @@ class VideoDriver(Closing):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on which of several faces was followed, and on a driver that does not move."""
+        """Notes on the face followed among several, and on a driver that does not move."""
         notes = []
         count = self._tracker.most_faces
         if self._follow == "largest" and count > 1:
@@ -267,7 +267,7 @@ class VideoDriver(Closing):
 
     @contextmanager
     def _again(self) -> Iterator[Iterator[RgbPicture]]:
-        """The pictures from the first on, for who has to see them a second time."""
+        """The pictures again from the first on, for those who need them a second time."""
         with self._opened() as reader:
             rotation = reader.info.rotation_degrees
             yield (driver_picture(frame, rotation_degrees=rotation) for frame in reader)
@@ -295,10 +295,11 @@ class _Seen:
 
 
 _SEEN_FROM_AFAR, _SAME = (48, 48), 4.0
-"""Pictures made so small whose every pixel differs by less than that many codes of 255 are the same one: a camera's
-noise, and what a codec changes, is not seen in them."""
+"""Size to which pictures are shrunk for comparison, and the difference, in codes of 255, below which all pixels must be
+for two pictures to be the same: it hides camera noise and changes by a codec."""
 _MOST_HELD = 20_000
-"""Faces of 9 kB that wait for the whole driver: eleven minutes. What comes later is followed as live drivers are."""
+"""Maximum faces held until the whole driver is read, 9 kB each: eleven minutes. Later ones are followed as live drivers
+are."""
 
 
 class _MotionMaker:
@@ -401,9 +402,10 @@ def _neutrals(stretches: Sequence[_Stretch]) -> dict[int, NeutralFace]:
 
 
 _PRIMED_SECONDS = 10.0
-"""The part of a file from which the voice's usual level is taken before its first word is heard."""
+"""Length of the beginning of a file from which the voice's usual level is taken before its first word is heard."""
 _LITTLE_SPEECH = 0.35
-"""Share of what is heard in which a mouth opens: of music that was tried 0.22, of a sentence 0.92."""
+"""Minimum share of the audible sound in which the mouth opens, for speech: 0.22 for tested music, 0.92 for a
+sentence."""
 
 
 class VoiceDriver(Closing):
@@ -440,7 +442,7 @@ class VoiceDriver(Closing):
         seconds = self._reader.duration_seconds
         self.frame_count: int | None = None if seconds is None else max(round(seconds * self.frame_rate), 1)
         self.notes: tuple[str, ...] = ()
-        """What is known of the voice once it ended."""
+        """Notes on the voice, once it has ended."""
 
     def close(self) -> None:
         """Close the file."""
@@ -496,7 +498,7 @@ class VoiceDriver(Closing):
             )
 
     def _due(self, seconds: float) -> int:
-        """Pictures before a moment."""
+        """Number of pictures before a time."""
         return max(int(seconds * self.frame_rate), 0)
 
     def _driven(self, voice: Voice, index: int) -> Driven:
@@ -519,4 +521,4 @@ def _notes_of(voice: Voice) -> tuple[str, ...]:
 
 
 Driver = VideoDriver | RecordedDriver | VoiceDriver
-"""Whatever gives motion for a file."""
+"""All drivers that read a file."""
