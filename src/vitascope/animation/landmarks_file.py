@@ -1,4 +1,4 @@
-"""A portrait's landmarks, kept beside its picture as ``PICTURE.landmarks``: with them no face network is needed.
+"""Stores a portrait's landmarks beside its picture as ``PICTURE.landmarks``: with them no face network is needed.
 
 The format, version 1, is one JSON object (UTF-8, at most 256 KiB) of numbers and three words:
 
@@ -30,7 +30,7 @@ from vitascope.media.writing.output_target import write_whole
 _VERSION = 1
 _MOST_BYTES = 256 * 1024
 _FARTHEST = 4.0
-"""Landmarks may lie beyond the picture's edge, but by no more than so many of its sides."""
+"""Maximum distance of landmarks beyond the picture's edge, in sides of the picture."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ def landmarks_path(picture: Path) -> Path:
 def write_landmarks(
     picture: Path, face: TrackedFace, *, chosen: str | int, curves: Mapping[str, Curve] | None
 ) -> Path:
-    """Keep a portrait's landmarks beside its picture.
+    """Write a portrait's landmarks beside its picture.
 
     Args:
         picture: The picture file.
@@ -86,7 +86,7 @@ def write_landmarks(
 
 
 def read_landmarks(picture: Path, *, chosen: str | int) -> SavedLandmarks | None:
-    """Read the landmarks beside a picture; None if there are none of this very picture and this face of it.
+    """Read the landmarks beside a picture; None if there are none for this exact picture and face.
 
     Args:
         picture: The picture file.

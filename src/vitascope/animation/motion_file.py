@@ -13,7 +13,7 @@ number. What a column means is what the attribute of ``FaceMotion`` of that name
 its angle in radians. ``vertices``, ``eye_closure`` and ``gaze`` are optional. Rows are in order of ``pts_seconds``,
 which grow.
 
-Nothing in a file is executed, and no more is read than the header announces.
+Nothing in a file is executed, and no more than the header announces is read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MotionHeader:
     frame_rate: float
     """Nominal rows a second."""
     has_vertices: bool
-    """True when rows hold the mesh's displacement, and not blendshapes alone."""
+    """True if rows hold the mesh's displacement, not only blendshapes."""
     title: str = ""
 
 
@@ -142,7 +142,7 @@ class MotionWriter:
             self.discard()
 
     def write(self, motion: FaceMotion) -> None:
-        """Append one motion; one whose time does not grow is left out.
+        """Append one motion; it is skipped if its time is not later than the last one's.
 
         Raises:
             OutputError: The disk failed, or the motion has no vertices and the file wants them.
@@ -196,7 +196,7 @@ class MotionWriter:
 def write_motion(
     path: Path, motions: Iterable[FaceMotion], *, frame_rate: float = 30.0, title: str = ""
 ) -> None:
-    """Write motion that is authored: weights and pose, without vertices.
+    """Write authored motion: weights and pose, without vertices.
 
     Raises:
         OutputError: The file cannot be written, or there is no motion.
@@ -341,7 +341,7 @@ def _row_type(fields: list[dict[str, Any]]) -> np.dtype[Any]:
 
 
 def _motion(row: npt.NDArray[Any]) -> FaceMotion | None:
-    """A row as motion; None when it holds what cannot be."""
+    """Convert a row to motion; None if its values are invalid."""
     names = row.dtype.names or ()
     seconds = float(row["pts_seconds"])
     values: dict[str, FloatArray] = {name: np.asarray(row[name], np.float32) for name in names}

@@ -107,7 +107,7 @@ _YUV420P = PIXEL_FORMATS["yuv420p"]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A job that is about to run, for a progress line."""
+    """A job about to run, for a progress line."""
 
     pipeline: Pipeline
     expected_frame_count: int | None
@@ -306,10 +306,10 @@ _WARM_UP_CALLS = 2
 def measure_film(
     portrait: Path, driver: Path, *, loaded: LoadedSettings, store: ModelStore, seconds: float
 ) -> float:
-    """Measure how many pictures of a video the animator draws in a second; nothing is written.
+    """Measure how many frames per second the animator draws; nothing is written.
 
-    It draws what the first pictures of the driver ask for, again and again, in calls of ``animation.batch_size``.
-    Opening, reading, tracking and encoding are left out.
+    The motion of the driver's first frames is drawn again and again, in calls of ``animation.batch_size``. Opening,
+    reading, tracking and encoding are left out.
 
     Args:
         portrait: A picture file.
@@ -360,7 +360,7 @@ class _Job:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know of how the portrait followed."""
+        """Notes for the user on how well the portrait followed."""
         if not self._eased_count:
             return []
         return [
@@ -390,7 +390,7 @@ class _Job:
 
 
 def _for_live_runs(loaded: LoadedSettings) -> list[str]:
-    """Name what the user set for nothing."""
+    """Notes on settings that have no effect."""
     keys = (f"performance.{key}" for key in _OF_LIVE_RUNS)
     return [
         f"{key} has no effect on a file, which gets every frame of its driver; it is for --sink"
@@ -467,7 +467,7 @@ def _measured(path: Path, *, codec: str) -> WrittenFile:
 
 
 def _refuse_clashes(portrait: Path, driver: Path, out: Path, record: Path | None) -> None:
-    """Refuse, before anything opens, to write over what is read."""
+    """Refuse to overwrite an input, before anything is opened."""
     if record is not None and record.suffix.lower() != MOTION_SUFFIX:
         raise UsageError(f"{record}: motion is recorded to a file that ends in {MOTION_SUFFIX}")
     for path in (path for path in (out, record) if path is not None):

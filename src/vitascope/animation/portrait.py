@@ -1,4 +1,4 @@
-"""The portrait: a picture file made upright and opaque, and the face in it."""
+"""Loads a portrait: a picture file, made upright and opaque, and the face in it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ PortraitFace = Literal["largest"] | int
 _PROFILE_DEGREES = 50.0
 _MOST_FACES = 16
 _WEAKEST = 0.05
-"""Confidence with which the detector's best guess is asked for, to be shown and not used."""
+"""Minimum confidence of the detector's best guess, which is only shown, not used."""
 _OTHERS_VIEW = 2.5
-"""Beside a face that was found, others are looked for in squares of at least so many of its sizes."""
+"""Minimum side of the squares in which further faces are looked for around a found face, in sizes of that face."""
 _LOOKED_AT_AGAIN, _SAME_PLACE, _LOOKS_AGAIN = 2.0, 0.05, 4
-"""A face is looked for again in a square of so many of its sizes, up to so many times, until its points stay within the
-second, in its sizes: those of 18 portraits went 0.001 to 0.014, two that lay wrongly 0.11 and 0.31."""
+"""Side of the square in which a face is detected again, in its sizes; the maximum motion of its points, in its sizes,
+at which this ends; and the maximum number of repeats. In 18 portraits points moved by 0.001 to 0.014, in two with wrong
+points by 0.11 and 0.31."""
 _MAX_PIXELS = 1 << 28
-"""More than the 200 million of the largest cameras in phones; FFmpeg cannot tell the size of larger ones."""
+"""Limit of pixels: more than the 200 million of the largest phone cameras; FFmpeg cannot tell the size of larger
+pictures."""
 _HEIC = frozenset(
     b"ftyp" + brand for brand in (b"heic", b"heif", b"heim", b"heis", b"heix", b"mif1", b"mif2")
 )
