@@ -187,7 +187,7 @@ def test_inductor_compiles_and_keeps_what_it_compiled(candidates, monkeypatch, h
 def test_a_file_of_ones_own_is_no_pytorch_network(trt, tmp_path):
     for backend in ("triton", "torch", "inductor"):
         settings = load_settings(flags={"model.backend": backend}).settings
-        with pytest.raises(UsageError, match=f"model.backend={backend} runs RVM alone"):
+        with pytest.raises(UsageError, match=f"model.backend={backend} runs only RVM"):
             networks._open_custom_on_gpu(tmp_path / "n.onnx", kind="matte", settings=settings, device=GPU)
 
 
