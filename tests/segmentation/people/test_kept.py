@@ -426,7 +426,7 @@ def test_who_is_hardly_seen_is_told_with_what_helps():
 
     assert told(KeptFrames(1, 40, 39), KeptFrames(2, 3, 3)) == ()
     (note,) = told(KeptFrames(1, 40, 4), KeptFrames(2, 3, 3), KeptFrames(1, 40, 5))
-    assert "sees only person 1 in 9 of 80 frames" in note
+    assert "sees person 1 in only 9 of 80 frames" in note
     assert "person 2" not in note
     assert note.endswith("--profile balanced finds them")
     (note,) = told(KeptFrames(1, 40, 0), profile="balanced", network="own.onnx")

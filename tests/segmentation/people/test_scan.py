@@ -260,8 +260,8 @@ def test_a_network_that_hardly_sees_who_is_kept_is_told(clip, tmp_path, monkeypa
     wanted = {"people.hints": hints, "processing.chunk_size": 12} if in_stretches else {"people.keep": 1}
     with Segmenter(profile="fast", settings=wanted) as segmenter:
         notes = segmenter.write(clip, [("mask", tmp_path / "out.mkv")]).notes
-    (note,) = (note for note in notes if "sees only person 1 in" in note)
-    seen, known = map(int, re.findall(r"in (\d+) of (\d+) frames", note)[0])
+    (note,) = (note for note in notes if "sees person 1 in only" in note)
+    seen, known = map(int, re.findall(r"in only (\d+) of (\d+) frames", note)[0])
     assert known == 20
     assert 0 < seen < 10
     with Segmenter(profile="fast", settings={"people.keep": 2}) as segmenter:

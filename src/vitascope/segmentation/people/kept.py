@@ -512,9 +512,9 @@ def notes_on_kept(
     rarely = [one for one in sorted(known) if seen[one] < _RARELY * known[one]]
     if not rarely:
         return ()
-    people = ", ".join(f"person {one} in {seen[one]} of {known[one]} frames" for one in rarely)
+    people = ", ".join(f"person {one} in only {seen[one]} of {known[one]} frames" for one in rarely)
     help_ = "--profile balanced" if (network, profile) == ("selfie", "fast") else f"--model {scanned_by}"
     return (
-        f"{network} sees only {people} that show them; where it misses them, they become background"
+        f"{network} sees {people} in which {scanned_by} found them; where it misses them, they become background"
         + ("" if network == scanned_by else f": {help_} finds them"),
     )
